@@ -1,0 +1,40 @@
+/* The table of algorithms and the choice among them. */
+#ifndef TT_ALGORITHMS_ALGORITHMS_H
+#define TT_ALGORITHMS_ALGORITHMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+/* The index-th algorithm of a collective, NULL past the end. */
+const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index);
+/* By name; NULL when there is none. */
+const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name);
+/* Comma-separated names, for error messages. */
+void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
+
+/* What the choice depends on besides the shape. Plain data. */
+struct tt_setting {
+    bool one_host;       /* all ranks share a host, so meetings are possible */
+    bool oversubscribed; /* more ranks than cores */
+    size_t meet_bytes;   /* most bytes one rank may put into a meeting at once */
+    size_t slot_bytes;
+};
+
+/* Predicted microseconds of one call that moves nbytes in all blocks together (the cost model). */
+double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape, const struct tt_setting *setting,
+                  size_t nbytes);
+
+/* The cheapest algorithm. Never NULL: every collective has at least one that always works. */
+const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting, size_t nbytes);
+
+/* Parses TUTTI_ALGORITHM's grammar: "ring" (for every collective that has it), or "all_reduce:ring;broadcast:binomial".
+ * Fills forced[TT_NCOLLECTIVES] (NULL: not forced). TT_ERR_ARGUMENT names what is unknown and lists what there is. */
+TT_NODISCARD tt_status tt_parse_algorithms(const char *text, const struct tt_algorithm *forced[TT_NCOLLECTIVES]);
+
+/* The cost model's constants, line by line, for tutti-info. */
+void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg);
+
+#endif

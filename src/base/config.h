@@ -1,0 +1,43 @@
+/* The one config table, and the only reader of the environment. */
+#ifndef TT_BASE_CONFIG_H
+#define TT_BASE_CONFIG_H
+
+#include <stdint.h>
+
+enum tt_config_key {
+#define X(key, name, type, fallback, sentence) TT_CONFIG_##key,
+#include "base/config_table.h"
+#undef X
+    TT_CONFIG_COUNT
+};
+
+struct tt_config_row {
+    const char *name;     /* environment variable */
+    const char *type;     /* INT, SIZE, BOOL, STRING, LEVEL */
+    const char *fallback; /* default, as text */
+    const char *sentence; /* what it does */
+};
+
+/* The row's description; static storage. */
+const struct tt_config_row *tt_config_row(enum tt_config_key key);
+
+/* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, LEVEL). A value that does not parse
+ * is reported once on stderr with what was expected, and the default is used. */
+int64_t tt_config_int(enum tt_config_key key);
+
+/* The value in force as text; "" when unset and without a default. Valid until exit. */
+const char *tt_config_string(enum tt_config_key key);
+
+/* Where the value came from: "default", "environment" or the file's path. */
+const char *tt_config_source(enum tt_config_key key);
+
+/* Rereads environment and files; for tests only: nobody else may be reading. */
+void tt_config_reload(void);
+
+/* A launcher's variable (RANK, MASTER_ADDR, ...), NULL when unset. Not for tutti's own settings. */
+const char *tt_environment(const char *name);
+
+/* Parses "64", "32K", "1M", "2G" (binary). 0 done, -1 not a size. */
+int tt_parse_size(const char *text, int64_t *value);
+
+#endif

@@ -1,0 +1,48 @@
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static _Thread_local char last_error[TT_ERROR_TEXT];
+
+tt_status tt_fail(int code, const char *format, ...)
+{
+    char text[TT_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tt_set_last_error(text);
+    TT_WARN("%s", text);
+    return code;
+}
+
+tt_status tt_fail_errno(int error, const char *format, ...)
+{
+    char text[TT_ERROR_TEXT / 2];
+    char reason[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+#ifdef __GLIBC__
+    const char *words = strerror_r(error, reason, sizeof reason);
+#else
+    const char *words = strerror_r(error, reason, sizeof reason) ? "unknown error" : reason;
+#endif
+    return tt_fail(TT_ERR_SYSTEM, "%s: %s (errno %d)", text, words, error);
+}
+
+const char *tt_last_error(void)
+{
+    return last_error;
+}
+
+void tt_set_last_error(const char *text)
+{
+    snprintf(last_error, sizeof last_error, "%s", text);
+}

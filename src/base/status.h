@@ -1,0 +1,44 @@
+/* Status codes and the one place where errors are recorded. */
+#ifndef TT_BASE_STATUS_H
+#define TT_BASE_STATUS_H
+
+/* 0: done, > 0: in progress, < 0: failed. The public face maps these to tuttiResult_t. */
+typedef int tt_status;
+
+/* On every function that returns a tt_status. */
+#define TT_NODISCARD __attribute__((warn_unused_result))
+
+enum {
+    TT_OK = 0,
+    TT_IN_PROGRESS = 1,
+    TT_ERR_SYSTEM = -2,
+    TT_ERR_INTERNAL = -3,
+    TT_ERR_ARGUMENT = -4,
+    TT_ERR_USAGE = -5,
+    TT_ERR_REMOTE = -6,
+    TT_ERR_TIMEOUT = -8,
+};
+
+enum { TT_ERROR_TEXT = 1024 };
+
+/* Records the message as this thread's last error, logs it once at WARN, returns `code`.
+ * Called by the one who detects; callers only pass the code on. */
+tt_status tt_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same, with ": strerror(error) (errno error)" appended; code TT_ERR_SYSTEM. */
+tt_status tt_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* This thread's last error text, "" when there was none. Valid until the thread's next failure. */
+const char *tt_last_error(void);
+
+/* Replaces this thread's last error without logging (to carry a text from another thread or rank). */
+void tt_set_last_error(const char *text);
+
+/* Passes a failure (or "in progress") on. Only where no resources are held. */
+#define TT_TRY(expr)                                                                               \
+    do {                                                                                           \
+        const int tt_try_status = (expr);                                                          \
+        if (tt_try_status != TT_OK) return tt_try_status;                                          \
+    } while (0)
+
+#endif

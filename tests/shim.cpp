@@ -1,0 +1,50 @@
+#include "shim.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+#include <gtest/gtest.h>
+
+namespace {
+class Body : public testing::Test {
+  public:
+    explicit Body(void (*body)(void)) : body_(body) {}
+    void TestBody() override { body_(); }
+
+  private:
+    void (*body_)(void);
+};
+} // namespace
+
+extern "C" void tt_test_register(const char *suite, const char *name, const char *file, int line,
+                                 void (*body)(void))
+{
+    testing::RegisterTest(suite, name, nullptr, nullptr, file, line, [body]() -> Body * { return new Body(body); });
+}
+
+extern "C" void tt_test_fail(const char *file, int line, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ADD_FAILURE_AT(file, line) << text;
+}
+
+extern "C" void tt_test_skip(const char *file, int line, const char *why)
+{
+    fprintf(stderr, "%s:%d: skipped: %s\n", file, line, why);
+    GTEST_SKIP() << why;
+}
+
+extern "C" bool tt_test_failed(void)
+{
+    return testing::Test::HasFailure();
+}
+
+int main(int argc, char **argv)
+{
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,87 @@
+/* Template: kernels of the types that are folded in fp32 and rounded once: fp32 itself, fp16, bf16
+ * and fp8. Each reduce_<isa>.c includes it once, having defined
+ *   vf, LANES                 that many fp32
+ *   v_splat v_add v_mul v_div
+ *   v_max v_min               a NaN in gives NaN out; -0 is less than +0
+ *   v_settle                  every NaN to TT_F32_NAN
+ * and for each type: load_<type>(p) and store_<type>(p, v), and for the n < LANES elements at the
+ * end load_<type>_part(p, n) and store_<type>_part(p, v, n). */
+#include "datatype/convert.h"
+#include "datatype/kernels.h"
+
+enum { BYTES_f32 = 4, BYTES_f16 = 2, BYTES_bf16 = 2, BYTES_e4m3 = 1, BYTES_e5m2 = 1 };
+
+static inline vf keep(vf v, vf k)
+{
+    (void)k;
+    return v;
+}
+
+/* Which NaN an addition gives depends on the order of its operands, and the compiler chooses that:
+ * hence every result is settled. */
+static inline vf settle(vf v, vf k)
+{
+    (void)k;
+    return v_settle(v);
+}
+
+static inline vf divide(vf v, vf k)
+{
+    return v_settle(v_div(v, k));
+}
+
+/* name(dst, ...) folds with op(acc, next); begin(v, k) is what becomes of the first source's
+ * elements and end(v, k) of the result, k = v_splat(factor). */
+#define DEFINE_FLOAT_FOLD(name, type, factor, begin, op, end)                                      \
+    static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
+                     const struct tt_reduction *reduction)                                         \
+    {                                                                                              \
+        (void)reduction;                                                                           \
+        enum { SIZE = BYTES_##type, STEP = LANES * SIZE };                                         \
+        const vf k = v_splat(factor);                                                              \
+        const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
+        const size_t whole = nbytes / STEP * STEP;                                                 \
+        const char *a = (const char *)src[0] + skip;                                               \
+        const char *b = nsrc > 1 ? (const char *)src[1] + skip : a;                                \
+        const char *c = nsrc > 2 ? (const char *)src[2] + skip : a;                                \
+        char *d = dst;                                                                             \
+        if (nsrc == 2) {                                                                           \
+            for (size_t i = 0; i < whole; i += STEP) {                                             \
+                const vf ab = op(begin(load_##type(a + i), k), load_##type(b + i));                \
+                store_##type(d + i, end(ab, k));                                                   \
+            }                                                                                      \
+        } else if (nsrc == 3) {                                                                    \
+            for (size_t i = 0; i < whole; i += STEP) {                                             \
+                const vf ab = op(begin(load_##type(a + i), k), load_##type(b + i));                \
+                store_##type(d + i, end(op(ab, load_##type(c + i)), k));                           \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (size_t i = 0; i < whole; i += STEP) {                                             \
+                vf acc = begin(load_##type(a + i), k);                                             \
+                for (int s = 1; s < nsrc; s++)                                                     \
+                    acc = op(acc, load_##type((const char *)src[s] + skip + i));                   \
+                store_##type(d + i, end(acc, k));                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        const size_t n = (nbytes - whole) / SIZE;                                                  \
+        if (n == 0) return;                                                                        \
+        vf acc = begin(load_##type##_part(a + whole, n), k);                                       \
+        for (int s = 1; s < nsrc; s++)                                                             \
+            acc = op(acc, load_##type##_part((const char *)src[s] + skip + whole, n));             \
+        store_##type##_part(d + whole, end(acc, k), n);                                            \
+    }
+
+#define DEFINE_FLOAT_FOLDS(type)                                                                   \
+    DEFINE_FLOAT_FOLD(type##_sum, type, 0, keep, v_add, settle)                                    \
+    DEFINE_FLOAT_FOLD(type##_prod, type, 0, keep, v_mul, settle)                                   \
+    DEFINE_FLOAT_FOLD(type##_max, type, 0, keep, v_max, settle)                                    \
+    DEFINE_FLOAT_FOLD(type##_min, type, 0, keep, v_min, settle)                                    \
+    DEFINE_FLOAT_FOLD(type##_avg, type, (float)reduction->nranks, keep, v_add, divide)             \
+    DEFINE_FLOAT_FOLD(type##_scaled_sum, type, tt_read_##type(reduction->scalar), v_mul, v_add,    \
+                      settle)
+
+DEFINE_FLOAT_FOLDS(f32)
+DEFINE_FLOAT_FOLDS(f16)
+DEFINE_FLOAT_FOLDS(bf16)
+DEFINE_FLOAT_FOLDS(e4m3)
+DEFINE_FLOAT_FOLDS(e5m2)

@@ -1,0 +1,253 @@
+/* Template: kernels that fold in the type itself, integers and double. Plain loops that the
+ * compiler vectorises for the flags of the including file; each reduce_<isa>.c includes it once.
+ *
+ * Integer sums and products wrap around. An average is the wrapped sum, divided, truncated towards
+ * zero. A logical result is 0 or 1. Of doubles: a NaN in gives the positive quiet NaN without
+ * payload out, for min and max too; -0 is less than +0. */
+#include <stdint.h>
+#include <string.h>
+
+#include "datatype/kernels.h"
+
+/* dst is one of the sources or overlaps none, so no iteration reads what another wrote; without
+ * being told, the compiler takes a scalar loop where dst is a source. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of the first cache */
+
+/* name(dst, ...) folds with op(a, b); begin(a, k) is what becomes of the first source's elements,
+ * k the reduction's scalar. */
+#define DEFINE_NATIVE_FOLD(name, element, begin, op)                                               \
+    static void name##_many(element##_at *d, const void *const *src, int nsrc, size_t first,       \
+                            size_t count, element k)                                               \
+    {                                                                                              \
+        element acc[BLOCK_BYTES / sizeof(element)];                                                \
+        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
+        for (size_t done = 0; done < count; done += block) {                                       \
+            const size_t n = count - done < block ? count - done : block;                          \
+            const element##_at *a = (const element##_at *)src[0] + first + done;                   \
+            for (size_t i = 0; i < n; i++) acc[i] = begin(a[i], k);                                \
+            for (int s = 1; s < nsrc; s++) {                                                       \
+                const element##_at *b = (const element##_at *)src[s] + first + done;               \
+                for (size_t i = 0; i < n; i++) acc[i] = op(acc[i], b[i]);                          \
+            }                                                                                      \
+            memcpy(d + done, acc, n * sizeof(element));                                            \
+        }                                                                                          \
+    }                                                                                              \
+    static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
+                     const struct tt_reduction *reduction)                                         \
+    {                                                                                              \
+        element##_at *d = dst;                                                                     \
+        const element k = *(const element##_at *)reduction->scalar;                                \
+        if (nsrc < 2 || nsrc > 4) {                                                                \
+            name##_many(d, src, nsrc, first, count, k);                                            \
+            return;                                                                                \
+        }                                                                                          \
+        const element##_at *a = (const element##_at *)src[0] + first;                              \
+        const element##_at *b = (const element##_at *)src[1] + first;                              \
+        if (nsrc == 2) {                                                                           \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = op(begin(a[i], k), b[i]);        \
+            return;                                                                                \
+        }                                                                                          \
+        const element##_at *c = (const element##_at *)src[2] + first;                              \
+        if (nsrc == 3) {                                                                           \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                  \
+                op(op(begin(a[i], k), b[i]), c[i]);                                                \
+            return;                                                                                \
+        }                                                                                          \
+        const element##_at *e = (const element##_at *)src[3] + first;                              \
+        INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                      \
+            op(op(op(begin(a[i], k), b[i]), c[i]), e[i]);                                          \
+    }
+
+/* The sum block by block, divided while it is in the cache. */
+#define DEFINE_NATIVE_AVERAGE(name, element, sum, quotient)                                        \
+    static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
+                     const struct tt_reduction *reduction)                                         \
+    {                                                                                              \
+        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
+        for (size_t done = 0; done < count; done += block) {                                       \
+            const size_t n = count - done < block ? count - done : block;                          \
+            element##_at *d = (element##_at *)dst + done;                                          \
+            sum(d, src, nsrc, first + done, n, reduction);                                         \
+            for (size_t i = 0; i < n; i++) d[i] = quotient(d[i], reduction->nranks);               \
+        }                                                                                          \
+    }
+
+/* What depends on signedness. `real` holds every value of the type and of the divisor, and its
+ * quotient, truncated, is the integer one: a true quotient that falls short of an integer does so
+ * by more than real's rounding. */
+#define DEFINE_INTEGER(element, real)                                                              \
+    typedef element element##_at __attribute__((aligned(1), may_alias));                           \
+    static inline element element##_keep(element a, element k)                                     \
+    {                                                                                              \
+        (void)k;                                                                                   \
+        return a;                                                                                  \
+    }                                                                                              \
+    static inline element element##_greater(element a, element b)                                  \
+    {                                                                                              \
+        return a > b ? a : b;                                                                      \
+    }                                                                                              \
+    static inline element element##_less(element a, element b)                                     \
+    {                                                                                              \
+        return a < b ? a : b;                                                                      \
+    }                                                                                              \
+    static inline element element##_quotient(element a, int n)                                     \
+    {                                                                                              \
+        return (element)((real)a / (real)n);                                                       \
+    }
+
+/* What does not. `wide` is unsigned and no narrower than int, so that wrapping is defined. */
+#define DEFINE_WIDTH(element, wide)                                                                \
+    static inline element element##_add(element a, element b)                                      \
+    {                                                                                              \
+        return (element)((wide)a + (wide)b);                                                       \
+    }                                                                                              \
+    static inline element element##_mul(element a, element b)                                      \
+    {                                                                                              \
+        return (element)((wide)a * (wide)b);                                                       \
+    }                                                                                              \
+    static inline element element##_truth(element a, element k)                                    \
+    {                                                                                              \
+        (void)k;                                                                                   \
+        return a != 0;                                                                             \
+    }                                                                                              \
+    static inline element element##_and(element a, element b)                                      \
+    {                                                                                              \
+        return a & b;                                                                              \
+    }                                                                                              \
+    static inline element element##_or(element a, element b)                                       \
+    {                                                                                              \
+        return a | b;                                                                              \
+    }                                                                                              \
+    static inline element element##_xor(element a, element b)                                      \
+    {                                                                                              \
+        return a ^ b;                                                                              \
+    }                                                                                              \
+    static inline element element##_truth_and(element a, element b)                                \
+    {                                                                                              \
+        return (element)(a & (b != 0));                                                            \
+    }                                                                                              \
+    static inline element element##_truth_or(element a, element b)                                 \
+    {                                                                                              \
+        return (element)(a | (b != 0));                                                            \
+    }                                                                                              \
+    static inline element element##_truth_xor(element a, element b)                                \
+    {                                                                                              \
+        return (element)(a ^ (b != 0));                                                            \
+    }                                                                                              \
+    DEFINE_NATIVE_FOLD(element##_sum, element, element##_keep, element##_add)                      \
+    DEFINE_NATIVE_FOLD(element##_prod, element, element##_keep, element##_mul)                     \
+    DEFINE_NATIVE_FOLD(element##_scaled_sum, element, element##_mul, element##_add)                \
+    DEFINE_NATIVE_FOLD(element##_bit_and, element, element##_keep, element##_and)                  \
+    DEFINE_NATIVE_FOLD(element##_bit_or, element, element##_keep, element##_or)                    \
+    DEFINE_NATIVE_FOLD(element##_bit_xor, element, element##_keep, element##_xor)                  \
+    DEFINE_NATIVE_FOLD(element##_logical_and, element, element##_truth, element##_truth_and)       \
+    DEFINE_NATIVE_FOLD(element##_logical_or, element, element##_truth, element##_truth_or)         \
+    DEFINE_NATIVE_FOLD(element##_logical_xor, element, element##_truth, element##_truth_xor)
+
+/* The rest of a type; `sum` is the kernel of its width. */
+#define DEFINE_OWN(element, sum)                                                                   \
+    DEFINE_NATIVE_FOLD(element##_max, element, element##_keep, element##_greater)                  \
+    DEFINE_NATIVE_FOLD(element##_min, element, element##_keep, element##_less)                     \
+    DEFINE_NATIVE_AVERAGE(element##_avg, element, sum, element##_quotient)
+
+typedef uint8_t u8;
+typedef int8_t i8;
+typedef uint16_t u16;
+typedef int16_t i16;
+typedef uint32_t u32;
+typedef int32_t i32;
+typedef uint64_t u64;
+typedef int64_t i64;
+typedef double f64;
+
+DEFINE_INTEGER(u8, float)
+DEFINE_INTEGER(i8, float)
+DEFINE_INTEGER(u16, float)
+DEFINE_INTEGER(i16, float)
+DEFINE_INTEGER(u32, double)
+DEFINE_INTEGER(i32, double)
+DEFINE_INTEGER(u64, uint64_t)
+DEFINE_INTEGER(i64, int64_t)
+DEFINE_WIDTH(u8, uint32_t)
+DEFINE_WIDTH(u16, uint32_t)
+DEFINE_WIDTH(u32, uint32_t)
+DEFINE_WIDTH(u64, uint64_t)
+DEFINE_OWN(u8, u8_sum)
+DEFINE_OWN(i8, u8_sum)
+DEFINE_OWN(u16, u16_sum)
+DEFINE_OWN(i16, u16_sum)
+DEFINE_OWN(u32, u32_sum)
+DEFINE_OWN(i32, u32_sum)
+DEFINE_OWN(u64, u64_sum)
+DEFINE_OWN(i64, u64_sum)
+
+typedef f64 f64_at __attribute__((aligned(1), may_alias));
+
+static inline uint64_t f64_bits(f64 a)
+{
+    uint64_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits;
+}
+
+static inline f64 f64_from_bits(uint64_t bits)
+{
+    f64 a;
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
+
+/* Which NaN an addition gives depends on the order of its operands, and the compiler chooses that.
+ */
+static inline f64 f64_settle(f64 a)
+{
+    return a != a ? f64_from_bits(0x7ff8000000000000) : a;
+}
+
+static inline f64 f64_keep(f64 a, f64 k)
+{
+    (void)k;
+    return a;
+}
+
+static inline f64 f64_add(f64 a, f64 b)
+{
+    return f64_settle(a + b);
+}
+
+static inline f64 f64_mul(f64 a, f64 b)
+{
+    return f64_settle(a * b);
+}
+
+static inline f64 f64_quotient(f64 a, int n)
+{
+    return f64_settle(a / n);
+}
+
+/* Each comparison keeps its last operand where neither is greater: equal numbers, where the bits
+ * differ in the sign of zero only, and NaN. */
+static inline f64 f64_greater(f64 a, f64 b)
+{
+    const uint64_t both = f64_bits(a > b ? a : b) & f64_bits(b > a ? b : a);
+    return a != a || b != b ? f64_from_bits(0x7ff8000000000000) : f64_from_bits(both);
+}
+
+static inline f64 f64_less(f64 a, f64 b)
+{
+    const uint64_t both = f64_bits(a < b ? a : b) | f64_bits(b < a ? b : a);
+    return a != a || b != b ? f64_from_bits(0x7ff8000000000000) : f64_from_bits(both);
+}
+
+DEFINE_NATIVE_FOLD(f64_sum, f64, f64_keep, f64_add)
+DEFINE_NATIVE_FOLD(f64_prod, f64, f64_keep, f64_mul)
+DEFINE_NATIVE_FOLD(f64_scaled_sum, f64, f64_mul, f64_add)
+DEFINE_NATIVE_FOLD(f64_max, f64, f64_keep, f64_greater)
+DEFINE_NATIVE_FOLD(f64_min, f64, f64_keep, f64_less)
+DEFINE_NATIVE_AVERAGE(f64_avg, f64, f64_sum, f64_quotient)

@@ -1,0 +1,41 @@
+/* The kernels of one instruction set, and which ones there are. For this folder and its tests;
+ * everybody else calls tt_reduce. */
+#ifndef TT_DATATYPE_KERNELS_H
+#define TT_DATATYPE_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "datatype/datatype.h"
+
+/* dst[i] = fold over s of src[s][first + i], for i < count; nsrc >= 1. dst is where element `first`
+ * goes. The scalar (PREMUL_SUM) and nranks (AVG) are applied always; the caller takes SUM's kernel
+ * where they must not be. */
+typedef void tt_fold_fn(void *dst, const void *const *src, int nsrc, size_t first, size_t count,
+                        const struct tt_reduction *reduction);
+
+struct tt_kernels {
+    const char *name;
+    tt_fold_fn *fold[TT_NTYPES][TT_NOPS]; /* NULL where the pair is not defined */
+    /* Copies past the caches; weakly ordered until tt_kernels.fence. */
+    void (*stream)(void *dst, const void *src, size_t nbytes);
+    void (*fence)(void);
+};
+
+extern const struct tt_kernels tt_kernels_scalar;
+#if defined(__x86_64__)
+extern const struct tt_kernels tt_kernels_avx2;
+extern const struct tt_kernels tt_kernels_avx512;
+#endif
+
+/* The index-th set this build has, best last, NULL past the end; *runs: whether this CPU has it. */
+const struct tt_kernels *tt_kernels_get(int index, bool *runs);
+
+/* The set in use: the best this CPU runs, masked down by TUTTI_CPU. Chosen at the first call. */
+const struct tt_kernels *tt_kernels_in_use(void);
+
+/* tt_reduce and tt_copy with a given set. */
+void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                    void *dst, const void *const *src, int nsrc, size_t count, unsigned flags);
+
+#endif

@@ -1,0 +1,83 @@
+/* tt_reduce and tt_copy over the kernels in use. What a result is when it is NaN, a zero or out of
+ * range: convert.h, fold_native.h. A single source with nothing to do to it is copied bit for bit.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "datatype/datatype.h"
+#include "datatype/kernels.h"
+
+enum {
+    TILE_BYTES = 1024, /* goes past the caches while still in the first */
+    LINE = 64
+};
+
+/* The operation whose kernel does what this pass has to do. */
+static enum tt_op op_of_pass(const struct tt_reduction *reduction, unsigned flags)
+{
+    if (reduction->op == TT_AVG && !(flags & TT_FINISH)) return TT_SUM;
+    if (reduction->op == TT_PREMUL_SUM && !(flags & TT_SCALE_FIRST)) return TT_SUM;
+    return reduction->op;
+}
+
+static bool changes_single(enum tt_op op)
+{
+    return op == TT_AVG || op == TT_PREMUL_SUM || op == TT_LOGICAL_AND || op == TT_LOGICAL_OR ||
+           op == TT_LOGICAL_XOR;
+}
+
+static void copy(const struct tt_kernels *kernels, void *dst, const void *src, size_t nbytes,
+                 bool nontemporal)
+{
+    if (dst == src || nbytes == 0) return;
+    if (!nontemporal) {
+        memcpy(dst, src, nbytes);
+        return;
+    }
+    kernels->stream(dst, src, nbytes);
+    kernels->fence();
+}
+
+static void reduce_past_caches(const struct tt_kernels *kernels, tt_fold_fn *fold,
+                               const struct tt_reduction *reduction, void *dst,
+                               const void *const *src, int nsrc, size_t count)
+{
+    _Alignas(LINE) char tile[TILE_BYTES];
+    const size_t size = tt_type_size(reduction->type);
+    const size_t full = TILE_BYTES / size;
+    /* The first tile ends on a line, so that the others are whole lines. */
+    size_t n = (full * size - (uintptr_t)dst % LINE) / size;
+    for (size_t done = 0; done < count; done += n, n = full) {
+        if (n > count - done) n = count - done;
+        fold(tile, src, nsrc, done, n, reduction);
+        kernels->stream((char *)dst + done * size, tile, n * size);
+    }
+    kernels->fence();
+}
+
+void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                    void *dst, const void *const *src, int nsrc, size_t count, unsigned flags)
+{
+    const bool nontemporal = flags & TT_NONTEMPORAL;
+    const enum tt_op op = op_of_pass(reduction, flags);
+    assert(nsrc >= 1 && tt_op_supports(reduction->op, reduction->type));
+    assert(op != TT_AVG || reduction->nranks >= 1);
+    tt_fold_fn *fold = kernels->fold[reduction->type][op];
+    if (nsrc == 1 && !changes_single(op))
+        copy(kernels, dst, src[0], count * tt_type_size(reduction->type), nontemporal);
+    else if (nontemporal)
+        reduce_past_caches(kernels, fold, reduction, dst, src, nsrc, count);
+    else
+        fold(dst, src, nsrc, 0, count, reduction);
+}
+
+void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
+               size_t count, unsigned flags)
+{
+    tt_reduce_with(tt_kernels_in_use(), reduction, dst, src, nsrc, count, flags);
+}
+
+void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal)
+{
+    copy(nontemporal ? tt_kernels_in_use() : NULL, dst, src, nbytes, nontemporal);
+}

@@ -1,0 +1,66 @@
+#include "executor/engine.h"
+
+#include <stdlib.h>
+
+tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int64_t timeout_ms,
+                         const char *name)
+{
+    const size_t n = (size_t)fabric->nranks;
+    *engine = (struct tt_engine){.fabric = fabric, .timeout_ms = timeout_ms, .name = name};
+    engine->sends_issued = calloc(n, sizeof *engine->sends_issued);
+    engine->recvs_issued = calloc(n, sizeof *engine->recvs_issued);
+    engine->sends_done = calloc(n, sizeof *engine->sends_done);
+    engine->recvs_done = calloc(n, sizeof *engine->recvs_done);
+    bool have =
+        engine->sends_issued && engine->recvs_issued && engine->sends_done && engine->recvs_done;
+    for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
+        engine->sources[c] = calloc(n + 1, sizeof *engine->sources[c]);
+        engine->slots[c] = calloc(n, sizeof *engine->slots[c]);
+        have = have && engine->sources[c] && engine->slots[c];
+    }
+    if (have) return TT_OK;
+    tt_engine_fini(engine);
+    return tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
+}
+
+void tt_engine_fini(struct tt_engine *engine)
+{
+    if (engine->bounce)
+        for (int r = 0; r < engine->fabric->nranks; r++) free(engine->bounce[r]);
+    free(engine->bounce);
+    for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
+        free(engine->sources[c]);
+        free(engine->slots[c]);
+    }
+    free(engine->scratch);
+    free(engine->sends_issued);
+    free(engine->recvs_issued);
+    free((void *)engine->sends_done);
+    free((void *)engine->recvs_done);
+    *engine = (struct tt_engine){.fabric = engine->fabric};
+}
+
+size_t tt_engine_bytes(const struct tt_engine *engine)
+{
+    const size_t n = (size_t)engine->fabric->nranks;
+    size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
+                    TT_COLLECTIVE_CHANNELS * (2 * n + 1) * sizeof(void *);
+    if (engine->bounce)
+        for (size_t r = 0; r < n; r++)
+            nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
+    return nbytes;
+}
+
+bool tt_engine_idle(const struct tt_engine *engine)
+{
+    if (atomic_load_explicit(&engine->collectives_done, memory_order_acquire) !=
+        engine->collectives_issued)
+        return false;
+    for (int r = 0; r < engine->fabric->nranks; r++)
+        if (atomic_load_explicit(&engine->sends_done[r], memory_order_acquire) !=
+                engine->sends_issued[r] ||
+            atomic_load_explicit(&engine->recvs_done[r], memory_order_acquire) !=
+                engine->recvs_issued[r])
+            return false;
+    return true;
+}

@@ -1,0 +1,121 @@
+/* The engine: one communicator's execution state: turns, scratch memory, and the operations that
+ * run over its fabric. */
+#ifndef TT_EXECUTOR_ENGINE_H
+#define TT_EXECUTOR_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "datatype/datatype.h"
+#include "schedule/schedule.h"
+#include "transport/fabric.h"
+
+/* Owned by the communicator. Calls are issued by one thread at a time; they run in the issuing
+ * thread or in stream workers. */
+struct tt_engine {
+    /* immutable after init */
+    struct tt_fabric *fabric;
+    int64_t timeout_ms;
+    const char *name; /* of the communicator, for messages; the communicator's */
+
+    /* owner: the issuing thread */
+    uint64_t collectives_issued;
+    uint64_t *sends_issued, *recvs_issued; /* [nranks] */
+
+    /* atomic: turns; a call runs when all earlier ones of its kind (and peer) are done */
+    _Atomic uint64_t collectives_done;
+    _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
+    _Atomic bool busy; /* somebody advances an operation of this communicator (R7/A7) */
+
+    /* owner: who holds busy */
+    uint64_t meetings; /* taken part in so far */
+    char *scratch;
+    size_t scratch_bytes;
+    const void **sources[TT_COLLECTIVE_CHANNELS]; /* [nranks + 1] each */
+    char **slots[TT_COLLECTIVE_CHANNELS];         /* [nranks] each */
+    char **bounce; /* [nranks], slot_bytes each, made at first use: messages that must be fetched */
+};
+
+TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
+                                      int64_t timeout_ms, const char *name);
+void tt_engine_fini(struct tt_engine *engine);
+/* Bytes that the engine holds. */
+size_t tt_engine_bytes(const struct tt_engine *engine);
+/* Whether everything issued is done. */
+bool tt_engine_idle(const struct tt_engine *engine);
+
+/* What a collective call asks for. Plain data. */
+struct tt_call {
+    const struct tt_schedule *schedule; /* borrowed until the operation is done */
+    const void *input;
+    void *output;
+    size_t count;                  /* as the collective defines it */
+    struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
+    uint32_t algorithm;            /* index in the collective's table */
+};
+
+enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
+
+/* Where one channel of a collective stands. */
+struct tt_work_channel {
+    size_t round;
+    int step;
+    int ready;    /* messages or members of the present step seen so far */
+    int nslots;   /* slots of the present step got so far */
+    bool entered; /* meeting: own part is in */
+    bool done;
+};
+
+/* One call being carried out. Owned by the caller or a batch; must stay until done. */
+struct tt_work {
+    struct tt_engine *engine;
+    enum tt_work_kind kind;
+    uint64_t turn; /* number among the calls it is ordered with, from 1 */
+    uint64_t signature;
+    bool started, done;
+    tt_status status;
+    int64_t deadline_ns; /* 0: not set yet */
+    uint64_t progress;   /* grows whenever something moved */
+
+    /* collective */
+    struct tt_call call;
+    struct tt_geometry geometry;
+    size_t element; /* bytes */
+    size_t piece;   /* elements of a block's part per round */
+    size_t nrounds;
+    uintptr_t
+        origin[2];    /* address that element 0 of the global naming would have in INPUT, OUTPUT */
+    bool direct[2];   /* INPUT, OUTPUT may be sent by reference */
+    bool nontemporal; /* results go past the caches */
+    bool merged;      /* whole blocks in one round: contiguous names are contiguous memory */
+    struct tt_work_channel channels[TT_COLLECTIVE_CHANNELS];
+
+    /* point to point */
+    int peer;
+    char *data;
+    size_t nbytes, offset;
+    bool waits_for_drain;
+};
+
+/* Issues a call: gives it its turn. The operation then runs when advanced. */
+void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call);
+void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *data, size_t nbytes,
+                  int peer);
+void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
+                  int peer);
+
+/* Does what can be done without waiting. TT_OK done, TT_IN_PROGRESS, or the error (also left in
+ * work->status). */
+TT_NODISCARD tt_status tt_work_advance(struct tt_work *work);
+
+/* After a long wait: deadline, deaths and disagreeing peers. TT_OK: go on waiting. */
+TT_NODISCARD tt_status tt_work_examine(struct tt_work *work);
+
+/* Runs operations together until all are done; the first error is returned after the rest has
+ * ended. `polite`: never spins (for worker threads beside a computing one). */
+TT_NODISCARD tt_status tt_run(struct tt_work *works, int nworks, bool polite);
+
+#endif

@@ -1,0 +1,169 @@
+/* What a long wait looks at: the deadline, the dead, and ranks that called something else. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "executor/internal.h"
+
+/* A call as its rank entered it. */
+struct entered {
+    uint64_t seq, count;
+    enum tt_collective collective;
+    enum tt_type type;
+    enum tt_op op;
+    int root;
+    uint64_t algorithm;
+};
+
+void tt_work_enter(const struct tt_work *work)
+{
+    const struct tt_shape *shape = &work->call.schedule->shape;
+    struct tt_entry *entry = &work->engine->fabric->record->entries[work->turn % TT_NENTRIES];
+    atomic_store_explicit(&entry->collective, shape->collective, memory_order_relaxed);
+    atomic_store_explicit(&entry->type, work->call.reduction.type, memory_order_relaxed);
+    atomic_store_explicit(&entry->op, work->call.reduction.op, memory_order_relaxed);
+    atomic_store_explicit(&entry->root, shape->root, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, work->call.count, memory_order_relaxed);
+    atomic_store_explicit(&entry->algorithm, work->call.algorithm, memory_order_relaxed);
+    atomic_store_explicit(&entry->seq, work->turn, memory_order_release); /* R1 */
+}
+
+/* The latest call that the rank has entered; seq 0: none. */
+static struct entered latest_of(const struct tt_fabric *fabric, int rank)
+{
+    struct entered latest = {0};
+    for (int i = 0; i < TT_NENTRIES; i++) {
+        const struct tt_entry *entry = &fabric->segment->header->records[rank].entries[i];
+        const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
+        if (seq <= latest.seq) continue;
+        latest = (struct entered){
+            .seq = seq,
+            .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
+            .collective =
+                (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_relaxed),
+            .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_relaxed),
+            .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_relaxed),
+            .root = atomic_load_explicit(&entry->root, memory_order_relaxed),
+            .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
+        };
+    }
+    return latest;
+}
+
+static struct entered entered_of(const struct tt_work *work)
+{
+    const struct tt_shape *shape = &work->call.schedule->shape;
+    return (struct entered){work->turn,
+                            work->call.count,
+                            shape->collective,
+                            work->call.reduction.type,
+                            work->call.reduction.op,
+                            shape->root,
+                            work->call.algorithm};
+}
+
+static bool agree(const struct entered *a, const struct entered *b)
+{
+    return a->collective == b->collective && a->type == b->type && a->op == b->op &&
+           a->root == b->root && a->count == b->count && a->algorithm == b->algorithm;
+}
+
+static void describe(const struct entered *call, char *text, size_t size)
+{
+    int used = snprintf(text, size, "%s number %llu", tt_collective_name(call->collective),
+                        (unsigned long long)call->seq);
+    if (call->collective == TT_BARRIER) return;
+    used += snprintf(text + used, size - (size_t)used, " (count %llu, %s",
+                     (unsigned long long)call->count, tt_type_name(call->type));
+    if (tt_collective_reduces(call->collective))
+        used += snprintf(text + used, size - (size_t)used, ", %s", tt_op_name(call->op));
+    if (tt_collective_has_root(call->collective))
+        used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
+    snprintf(text + used, size - (size_t)used, ")");
+}
+
+void tt_work_describe(const struct tt_work *work, char *text, size_t size)
+{
+    if (work->kind == TT_WORK_COLLECTIVE) {
+        const struct entered mine = entered_of(work);
+        describe(&mine, text, size);
+        return;
+    }
+    snprintf(text, size, "%s %d number %llu (%zu bytes)",
+             work->kind == TT_WORK_SEND ? "send to" : "receive from", work->peer,
+             (unsigned long long)work->turn, work->nbytes);
+}
+
+tt_status tt_work_mismatch(struct tt_work *work, int peer)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    char name[128], own_name[128], theirs[160], mine[160];
+    const struct entered other = latest_of(fabric, peer), own = entered_of(work);
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    tt_fabric_name_rank(fabric, fabric->rank, own_name, sizeof own_name);
+    describe(&other, theirs, sizeof theirs);
+    describe(&own, mine, sizeof mine);
+    const char *hint = own.algorithm != other.algorithm && own.collective == other.collective &&
+                               own.count == other.count
+                           ? "; the ranks chose different algorithms: force the same one on all"
+                           : "";
+    return tt_fabric_fail(fabric, TT_ERR_USAGE,
+                          "ranks disagree in communicator %s: %s called %s, %s called %s%s",
+                          work->engine->name, own_name, mine, name, theirs, hint);
+}
+
+/* Who has not come, or is where, for the message of a timeout. */
+static void list_missing(const struct tt_work *work, char *text, size_t size)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    size_t used = 0;
+    int missing = 0;
+    text[0] = '\0';
+    for (int r = 0; r < fabric->nranks && used < size; r++) {
+        const struct entered latest = latest_of(fabric, r);
+        char name[128], call[160];
+        if (r == fabric->rank || latest.seq >= work->turn || missing++ >= 4) continue;
+        tt_fabric_name_rank(fabric, r, name, sizeof name);
+        if (latest.seq) describe(&latest, call, sizeof call);
+        used +=
+            (size_t)snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
+                             latest.seq ? ", its last was " : " nor any", latest.seq ? call : "");
+    }
+    if (missing > 4 && used < size)
+        snprintf(text + used, size - used, "; %d more have not", missing - 4);
+    if (!missing) snprintf(text, size, "; every rank has entered it");
+}
+
+static tt_status time_out(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    char name[128], call[160], missing[640] = "", peer[128];
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    tt_work_describe(work, call, sizeof call);
+    if (work->kind == TT_WORK_COLLECTIVE) {
+        list_missing(work, missing, sizeof missing);
+    } else {
+        tt_fabric_name_rank(fabric, work->peer, peer, sizeof peer);
+        snprintf(missing, sizeof missing, "; %s did not answer", peer);
+    }
+    return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
+                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
+                          (long long)work->engine->timeout_ms, call, work->engine->name, missing);
+}
+
+tt_status tt_work_examine(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    const bool collective = work->kind == TT_WORK_COLLECTIVE;
+    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    TT_TRY(tt_fabric_check(fabric));
+    TT_TRY(
+        tt_fabric_check_peers(fabric, collective ? work->turn : 0, collective ? -1 : work->peer));
+    if (collective && work->started) {
+        const struct entered own = entered_of(work);
+        for (int r = 0; r < fabric->nranks; r++) {
+            const struct entered other = latest_of(fabric, r);
+            if (other.seq == own.seq && !agree(&own, &other)) return tt_work_mismatch(work, r);
+        }
+    }
+    return tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
+}

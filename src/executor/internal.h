@@ -1,0 +1,49 @@
+/* Shared by the executor's files only. */
+#ifndef TT_EXECUTOR_INTERNAL_H
+#define TT_EXECUTOR_INTERNAL_H
+
+#include "executor/engine.h"
+
+/* Where a span's blocks lie in this round. Walks them one by one, or as one piece when work->merged
+ * allows it. */
+struct tt_cursor {
+    const struct tt_work *work;
+    const struct tt_span *span;
+    int channel, i, n;
+    size_t round;
+    bool whole;
+};
+
+/* whole: the caller found that every span of the step may be walked as one piece
+ * (tt_span_is_whole). */
+void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
+                    const struct tt_span *span, int channel, size_t round, bool whole);
+/* The next piece; false at the end. An empty span has none. */
+bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count);
+bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span);
+/* Elements of a span in a round. */
+size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int channel,
+                     size_t round);
+
+/* One step of one channel: TT_OK when complete. */
+TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *step);
+TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *step);
+
+/* Point to point. */
+TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);
+
+/* target[0..count) = the single source, scaled when it is this rank's own raw input, finished when
+ * complete. */
+void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
+                 unsigned flags);
+/* Flags for reading the span as a source: TT_SCALE_FIRST for raw input of a pre-multiplied sum. */
+unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span);
+
+/* Fails the communicator because a peer's call differs. */
+TT_NODISCARD tt_status tt_work_mismatch(struct tt_work *work, int peer);
+/* "all_reduce number 12 (count 5, float, sum)". */
+void tt_work_describe(const struct tt_work *work, char *text, size_t size);
+/* Writes what this rank enters into its record. */
+void tt_work_enter(const struct tt_work *work);
+
+#endif

@@ -1,0 +1,87 @@
+/* Point to point: a message of any length as slices through slots, or whole by reference. */
+#include "executor/internal.h"
+
+enum { REFERENCE_MIN_BYTES = 16384, BITE_BYTES = 1 << 20 };
+
+/* The signature of a point-to-point message is its length: the only thing both sides must agree on.
+ */
+static uint64_t length_signature(size_t nbytes)
+{
+    return (uint64_t)nbytes | 1ull << 63;
+}
+
+static tt_status advance_send(struct tt_work *work)
+{
+    struct tt_link *link = tt_fabric_tx(work->engine->fabric, work->peer, TT_P2P_CHANNEL);
+    const uint64_t signature = length_signature(work->nbytes);
+    if (work->waits_for_drain) return link->ops->drained(link) ? TT_OK : TT_IN_PROGRESS;
+    if (work->offset == 0 && work->nbytes >= REFERENCE_MIN_BYTES &&
+        link->ops->slot(link, work->nbytes) &&
+        link->ops->publish_direct(link, work->data, work->nbytes, signature)) {
+        work->waits_for_drain = true;
+        work->progress++;
+        return TT_IN_PROGRESS;
+    }
+    do {
+        const size_t left = work->nbytes - work->offset;
+        const size_t nbytes = left < link->slot_bytes ? left : link->slot_bytes;
+        void *slot = link->ops->slot(link, nbytes);
+        if (!slot) return TT_IN_PROGRESS;
+        tt_copy(slot, work->data + work->offset, nbytes, false);
+        link->ops->publish(link, nbytes, signature);
+        work->offset += nbytes;
+        work->progress++;
+    } while (work->offset < work->nbytes);
+    return TT_OK;
+}
+
+static tt_status length_mismatch(struct tt_work *work, const struct tt_message *message)
+{
+    char sender[128], receiver[128];
+    struct tt_fabric *fabric = work->engine->fabric;
+    tt_fabric_name_rank(fabric, work->peer, sender, sizeof sender);
+    tt_fabric_name_rank(fabric, fabric->rank, receiver, sizeof receiver);
+    return tt_fabric_fail(fabric, TT_ERR_USAGE,
+                          "%s sends %llu bytes, %s receives %zu bytes: give both the same count",
+                          sender, (unsigned long long)(message->signature & ~(1ull << 63)),
+                          receiver, work->nbytes);
+}
+
+/* A bounded part of the first message; released when all of it has been copied. */
+static tt_status take_bite(struct tt_work *work, struct tt_link *link,
+                           const struct tt_message *message, size_t *taken)
+{
+    const size_t left = message->nbytes - *taken;
+    const size_t nbytes = left < BITE_BYTES ? left : BITE_BYTES;
+    if (message->data)
+        tt_copy(work->data + work->offset, (const char *)message->data + *taken, nbytes,
+                work->nontemporal);
+    else
+        TT_TRY(link->ops->fetch(link, work->data + work->offset, *taken, nbytes));
+    *taken += nbytes;
+    work->offset += nbytes;
+    work->progress++;
+    return TT_OK;
+}
+
+static tt_status advance_recv(struct tt_work *work)
+{
+    struct tt_link *link = tt_fabric_rx(work->engine->fabric, work->peer, TT_P2P_CHANNEL);
+    do {
+        struct tt_message message;
+        TT_TRY(link->ops->peek(link, &message));
+        if (message.signature != length_signature(work->nbytes))
+            return length_mismatch(work, &message);
+        size_t taken = message.nbytes > link->slot_bytes
+                           ? work->offset
+                           : 0; /* whole: the offset is in the message */
+        TT_TRY(take_bite(work, link, &message, &taken));
+        if (taken == message.nbytes) link->ops->release(link);
+    } while (work->offset < work->nbytes);
+    return TT_OK;
+}
+
+tt_status tt_p2p_advance(struct tt_work *work)
+{
+    return work->kind == TT_WORK_SEND ? advance_send(work) : advance_recv(work);
+}

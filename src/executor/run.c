@@ -1,0 +1,100 @@
+/* The wait loop: the only place that waits for other ranks. */
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "executor/internal.h"
+
+enum {
+    SPIN_TURNS =
+        4000, /* with a core for each rank: about 20 us before the core is offered to others */
+    LOOK_TURNS = 64,          /* how often a wait looks at the clock and the failure record */
+    EXAMINE_NS = 1000000,     /* system calls and the deadline: every millisecond */
+    SLEEP_AFTER_NS = 1000000, /* waking costs tens of microseconds: only after a long wait */
+    POLITE_SLEEP_AFTER_NS = 50000,
+    SLEEP_NS = 50000,
+};
+
+struct wait {
+    unsigned turns;
+    bool spin, polite;
+    int64_t since_ns, examined_ns; /* 0: not looked yet */
+};
+
+static tt_status examine_all(struct tt_work *works, int nworks)
+{
+    tt_status first = TT_OK;
+    for (int i = 0; i < nworks; i++) {
+        struct tt_work *work = &works[i];
+        if (work->done || atomic_exchange_explicit(&work->engine->busy, true, memory_order_acquire))
+            continue;
+        const tt_status status = tt_work_examine(work);
+        if (status) {
+            work->done = true;
+            work->status = status;
+            if (!first) first = status;
+        }
+        atomic_store_explicit(&work->engine->busy, false, memory_order_release);
+    }
+    return first;
+}
+
+static void look_around(struct wait *wait, struct tt_work *works, int nworks)
+{
+    const int64_t now = tt_now_ns();
+    if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
+    if (now - wait->examined_ns >= EXAMINE_NS) {
+        wait->examined_ns = now;
+        if (examine_all(works, nworks)) return;
+    }
+    if (now - wait->since_ns >= (wait->polite ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
+static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)
+{
+    wait->turns++;
+    if (wait->spin && wait->turns < SPIN_TURNS) {
+        tt_cpu_relax();
+        return;
+    }
+    sched_yield();
+    if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, nworks);
+}
+
+static bool may_spin(const struct tt_work *works, int nworks)
+{
+    for (int i = 0; i < nworks; i++)
+        if (works[i].engine->fabric->oversubscribed) return false;
+    return true;
+}
+
+/* Advances everything once; sums what moved. */
+static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
+{
+    bool waiting = false;
+    for (int i = 0; i < nworks; i++) {
+        waiting |= tt_work_advance(&works[i]) == TT_IN_PROGRESS;
+        *progress += works[i].progress;
+    }
+    return waiting;
+}
+
+tt_status tt_run(struct tt_work *works, int nworks, bool polite)
+{
+    struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
+    uint64_t before = 0;
+    for (;;) {
+        uint64_t progress = 0;
+        if (!advance_all(works, nworks, &progress)) break;
+        if (progress != before) {
+            before = progress;
+            wait.turns = 0;
+            wait.since_ns = 0;
+        }
+        wait_a_turn(&wait, works, nworks);
+    }
+    for (int i = 0; i < nworks; i++)
+        if (works[i].status) return works[i].status;
+    return TT_OK;
+}

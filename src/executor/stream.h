@@ -1,0 +1,40 @@
+/* Host streams and events, ordered as CUDA's: a stream is a FIFO of tasks served by one worker
+ * thread. */
+#ifndef TT_EXECUTOR_STREAM_H
+#define TT_EXECUTOR_STREAM_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tt_stream;
+struct tt_event;
+
+TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);
+/* Runs what is queued, then frees. Not from one of its own tasks. NULL is allowed. */
+void tt_stream_destroy(struct tt_stream *stream);
+/* Queues run(argument); the worker owns the argument from then on. Any thread. TT_ERR_SYSTEM
+ * without memory. */
+TT_NODISCARD tt_status tt_stream_push(struct tt_stream *stream, tt_status (*run)(void *argument),
+                                      void *argument);
+/* Waits until everything queued before is done; the first error since the last synchronize, with
+ * its text. */
+TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);
+/* TT_OK idle, TT_IN_PROGRESS, or the first error. */
+TT_NODISCARD tt_status tt_stream_query(struct tt_stream *stream);
+
+TT_NODISCARD tt_status tt_event_create(struct tt_event **event);
+/* Frees when the last task that knows the event is done. NULL is allowed. */
+void tt_event_destroy(struct tt_event *event);
+/* Happens when all tasks queued so far are done; stream NULL: now. */
+TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
+/* Waits for the last record; an event never recorded has happened. */
+void tt_event_synchronize(struct tt_event *event);
+TT_NODISCARD tt_status tt_event_query(struct tt_event *event);
+/* Later tasks of the stream wait for the event's last record. */
+TT_NODISCARD tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event);
+/* When the last record happened (CLOCK_MONOTONIC ns). TT_ERR_USAGE: never recorded; TT_IN_PROGRESS:
+ * not yet. */
+TT_NODISCARD tt_status tt_event_time(struct tt_event *event, int64_t *time_ns);
+
+#endif

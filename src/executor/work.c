@@ -1,0 +1,260 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "executor/internal.h"
+
+/* Results of at least this many bytes do not stay in the caches anyway. */
+enum { NONTEMPORAL_MIN_BYTES = 1 << 20 };
+
+static uint64_t mix(uint64_t value)
+{
+    value ^= value >> 33;
+    value *= 0xff51afd7ed558ccdull;
+    value ^= value >> 33;
+    value *= 0xc4ceb9fe1a85ec53ull;
+    return value ^ value >> 33;
+}
+
+/* The same on every rank exactly when the calls agree (up to a hash). */
+static uint64_t signature_of(const struct tt_call *call, uint64_t turn)
+{
+    const struct tt_shape *shape = &call->schedule->shape;
+    const uint64_t kinds = (uint64_t)shape->collective | (uint64_t)call->reduction.type << 8 |
+                           (uint64_t)call->reduction.op << 16 | (uint64_t)call->algorithm << 24 |
+                           (uint64_t)(uint32_t)shape->root << 32;
+    return mix(mix(kinds) ^ mix(call->count + 0x9e3779b97f4a7c15ull) ^ turn) & ~(1ull << 63);
+}
+
+static size_t elements_per_slot(const struct tt_work *work, size_t nbytes, int nblocks)
+{
+    const size_t fit = nbytes / work->element / (size_t)(nblocks > 0 ? nblocks : 1);
+    if (fit >= work->geometry.align) return fit / work->geometry.align * work->geometry.align;
+    return fit;
+}
+
+/* Cuts the parts of the blocks into rounds so that each message fits a slot, each contribution a
+ * meeting place. */
+static void cut_into_rounds(struct tt_work *work)
+{
+    const struct tt_schedule *schedule = work->call.schedule;
+    const struct tt_segment_header *header = work->engine->fabric->segment->header;
+    const size_t largest = tt_geometry_largest_part(&work->geometry);
+    size_t piece = elements_per_slot(work, header->slot_bytes, schedule->message);
+    if (schedule->meets) {
+        const size_t meet = elements_per_slot(work, header->meet_bytes, schedule->nblocks);
+        if (meet < piece) piece = meet;
+    }
+    if (piece > largest) piece = largest;
+    work->piece = piece;
+    work->nrounds = piece ? (largest + piece - 1) / piece : 1;
+    work->merged = work->nrounds == 1 && schedule->nchannels == 1;
+}
+
+static void place_buffers(struct tt_work *work)
+{
+    const struct tt_call *call = &work->call;
+    const struct tt_schedule *schedule = call->schedule;
+    const uintptr_t memory[2] = {(uintptr_t)call->input, (uintptr_t)call->output};
+    const bool scaled =
+        call->reduction.op == TT_PREMUL_SUM && tt_collective_reduces(schedule->shape.collective);
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        int first = 0;
+        size_t begin = 0;
+        if (tt_buffer_blocks(&schedule->shape, schedule->nblocks, (enum tt_buffer)b, schedule->rank,
+                             &first) > 0)
+            tt_geometry_block(&work->geometry, first, &begin);
+        work->origin[b] = memory[b] - begin * work->element;
+        work->direct[b] = schedule->algorithm->direct_safe && !(b == TT_INPUT && scaled);
+    }
+}
+
+void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
+{
+    const struct tt_schedule *schedule = call->schedule;
+    *work = (struct tt_work){.engine = engine, .kind = TT_WORK_COLLECTIVE, .call = *call};
+    work->turn = ++engine->collectives_issued;
+    work->signature = signature_of(call, work->turn);
+    work->element = tt_type_size(call->reduction.type);
+    work->geometry =
+        (struct tt_geometry){.count = call->count,
+                             .nblocks = schedule->nblocks,
+                             .nchannels = schedule->nchannels,
+                             .align = TT_LINE / work->element,
+                             .split = tt_collective_splits(schedule->shape.collective)};
+    if (schedule->nblocks) {
+        cut_into_rounds(work);
+        place_buffers(work);
+        const size_t blocks = work->geometry.split ? 1 : (size_t)schedule->nblocks;
+        work->nontemporal = call->count * work->element * blocks >= NONTEMPORAL_MIN_BYTES;
+    } else {
+        work->nrounds = 1;
+    }
+    const bool nothing = call->count == 0 && schedule->nblocks > 0;
+    for (int c = 0; c < schedule->nchannels; c++) work->channels[c].done = nothing;
+}
+
+static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_work_kind kind,
+                     char *data, size_t nbytes, int peer)
+{
+    *work = (struct tt_work){.engine = engine,
+                             .kind = kind,
+                             .peer = peer,
+                             .data = data,
+                             .nbytes = nbytes,
+                             .nontemporal = nbytes >= NONTEMPORAL_MIN_BYTES};
+    work->turn = kind == TT_WORK_SEND ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
+}
+
+void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *data, size_t nbytes,
+                  int peer)
+{
+    init_p2p(work, engine, TT_WORK_SEND, (char *)(uintptr_t)data, nbytes, peer);
+}
+
+void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
+                  int peer)
+{
+    init_p2p(work, engine, TT_WORK_RECV, data, nbytes, peer);
+}
+
+void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
+                 unsigned flags)
+{
+    const struct tt_reduction *reduction = &work->call.reduction;
+    const bool scale = (flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM;
+    const bool finish = (flags & TT_FINISH) && reduction->op == TT_AVG;
+    if (scale || finish)
+        tt_reduce(reduction, target, &source, 1, count, flags);
+    else if (target != source)
+        tt_copy(target, source, count * work->element, flags & TT_NONTEMPORAL);
+}
+
+unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span)
+{
+    return span->buffer == TT_INPUT && work->call.reduction.op == TT_PREMUL_SUM ? TT_SCALE_FIRST
+                                                                                : 0;
+}
+
+/* ---- Running ------------------------------------------------------------------------------------
+ */
+
+static _Atomic uint64_t *turn_counter(const struct tt_work *work)
+{
+    switch (work->kind) {
+    case TT_WORK_SEND:
+        return &work->engine->sends_done[work->peer];
+    case TT_WORK_RECV:
+        return &work->engine->recvs_done[work->peer];
+    default:
+        return &work->engine->collectives_done;
+    }
+}
+
+static tt_status ensure_scratch(struct tt_work *work)
+{
+    const struct tt_schedule *schedule = work->call.schedule;
+    struct tt_engine *engine = work->engine;
+    const size_t need =
+        (size_t)schedule->nscratch * (size_t)schedule->nchannels * work->piece * work->element;
+    if (need <= engine->scratch_bytes) return TT_OK;
+    free(engine->scratch);
+    engine->scratch_bytes = 0;
+    engine->scratch = aligned_alloc(TT_LINE, (need + TT_LINE - 1) / TT_LINE * TT_LINE);
+    if (!engine->scratch)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", need);
+    engine->scratch_bytes = need;
+    return TT_OK;
+}
+
+static void next_step(struct tt_work *work, int channel)
+{
+    struct tt_work_channel *state = &work->channels[channel];
+    state->ready = state->nslots = 0;
+    state->entered = false;
+    work->progress++;
+    if (++state->step < work->call.schedule->nsteps[channel]) return;
+    state->step = 0;
+    state->done = ++state->round >= work->nrounds;
+}
+
+static tt_status advance_channel(struct tt_work *work, int channel)
+{
+    const struct tt_schedule *schedule = work->call.schedule;
+    struct tt_work_channel *state = &work->channels[channel];
+    if (schedule->nsteps[channel] == 0) state->done = true;
+    while (!state->done) {
+        const struct tt_step *step = &schedule->steps[channel][state->step];
+        TT_TRY(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
+                                          : tt_step_link(work, channel, step));
+        next_step(work, channel);
+    }
+    return TT_OK;
+}
+
+/* References that receivers have not taken yet keep the caller's buffers in use. */
+static bool references_taken(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    if (!work->waits_for_drain) return true;
+    for (int peer = 0; peer < fabric->nranks; peer++)
+        for (int channel = 0; channel < work->call.schedule->nchannels; channel++) {
+            if (peer == fabric->rank) continue;
+            struct tt_link *link = tt_fabric_tx(fabric, peer, channel);
+            if (!link->ops->drained(link)) return false;
+        }
+    return true;
+}
+
+static tt_status advance_collective(struct tt_work *work)
+{
+    bool waiting = false;
+    for (int channel = 0; channel < work->call.schedule->nchannels; channel++) {
+        const tt_status status = advance_channel(work, channel);
+        if (status < 0) return status;
+        waiting |= status == TT_IN_PROGRESS;
+    }
+    return waiting || !references_taken(work) ? TT_IN_PROGRESS : TT_OK;
+}
+
+static tt_status start(struct tt_work *work)
+{
+    work->started = true;
+    if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
+    tt_work_enter(work);
+    return ensure_scratch(work);
+}
+
+static tt_status advance_in_turn(struct tt_work *work)
+{
+    if (!work->started) TT_TRY(start(work));
+    return work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work);
+}
+
+static void complete(struct tt_work *work, tt_status status)
+{
+    work->done = true;
+    work->status = status;
+    work->progress++;
+    if (work->kind == TT_WORK_COLLECTIVE && status == TT_OK)
+        atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
+                              memory_order_release);
+    atomic_store_explicit(turn_counter(work), work->turn, memory_order_release); /* R8 */
+}
+
+tt_status tt_work_advance(struct tt_work *work)
+{
+    struct tt_engine *engine = work->engine;
+    if (work->done) return work->status;
+    if (atomic_load_explicit(turn_counter(work), memory_order_acquire) + 1 != work->turn)
+        return TT_IN_PROGRESS; /* A8 */
+    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+        return TT_IN_PROGRESS; /* A7 */
+    tt_status status = advance_in_turn(work);
+    if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
+    if (status != TT_IN_PROGRESS) complete(work, status);
+    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    return status;
+}

@@ -1,0 +1,99 @@
+/* The fabric: what one rank of one communicator needs to reach the others: the host segment, its
+ * ends of the links, who has died, and the communicator's first failure. */
+#ifndef TT_TRANSPORT_FABRIC_H
+#define TT_TRANSPORT_FABRIC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "transport/fdpass.h"
+#include "transport/link.h"
+#include "transport/segment.h"
+#include "transport/window.h"
+
+/* What a rank tells the others before there is a segment. Plain data, travels through bootstrap. */
+struct tt_peer_info {
+    uint64_t host_id;
+    uint64_t process_id; /* random, one per process: equal means same address space */
+    uint64_t secret;     /* rank 0's is the communicator's */
+    struct tt_fd_address fd_address;
+    int32_t pid;
+    int32_t reserved;
+    uint64_t cpus[16]; /* CPUs this process may run on, one bit each */
+    char host[64];
+};
+
+struct tt_fabric_config {
+    size_t nslots, slot_bytes, meet_bytes;
+    bool oversubscribed; /* known from a parent communicator */
+    bool allow_window, allow_cma, force_cma;
+    int64_t deadline_ns; /* of set-up */
+};
+
+/* Owned by the communicator, freed by tt_fabric_destroy. */
+struct tt_fabric {
+    /* immutable after create */
+    int rank, nranks;
+    struct tt_peer_info *peers; /* [nranks] */
+    struct tt_segment *segment;
+    struct tt_rank_record *record; /* mine, in the segment */
+    uint64_t secret;
+    int fd_socket;
+    bool oversubscribed, allow_window, allow_cma, force_cma;
+    int *pidfds; /* [nranks]; -1: same process or not to be had */
+    struct tt_shm_link
+        *links; /* [2][nranks][TT_NCHANNELS]: outgoing, incoming; opened at first use */
+
+    /* owner: the thread that runs this rank's work */
+    struct tt_window_map windows;
+    uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters */
+
+    /* atomic */
+    _Atomic bool aborted; /* by this rank */
+};
+
+/* This process's part of what the others must know; opens the descriptor socket. */
+TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info, int *fd_socket);
+
+/* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
+ * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment and
+ * passes it on.
+ * 2. attach: finds or receives the segment, enters this rank's record.
+ * 3. finish: after all have attached: probes what is possible between peers. */
+TT_NODISCARD tt_status tt_fabric_begin(struct tt_fabric **fabric, const struct tt_peer_info *infos,
+                                       int rank, int nranks, int fd_socket,
+                                       const struct tt_fabric_config *config);
+TT_NODISCARD tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns);
+void tt_fabric_finish(struct tt_fabric *fabric);
+/* Marks this rank as having left and unmaps. NULL is allowed. */
+void tt_fabric_destroy(struct tt_fabric *fabric);
+
+/* This rank's ends. Never fail after create. */
+struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
+struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
+
+/* Records the communicator's first failure for every rank: later ones change nothing. Returns the
+ * status of the first. The text becomes this thread's last error; logged by the first only. */
+TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* TT_OK, or the communicator's failure (its text as this thread's last error). A load; for every
+ * turn of a wait. */
+TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
+/* The failure's text, "" without one. */
+const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
+
+/* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
+ * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:
+ * none). Fails the communicator and returns its status if so. */
+TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer);
+
+/* "rank 3 (host h, pid 77)". */
+void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);
+/* How a message goes from this rank to a peer: "self", "thread", "window+shm", ... Static storage.
+ */
+const char *tt_fabric_way(const struct tt_fabric *fabric, int peer);
+
+#endif

@@ -1,0 +1,39 @@
+/* Passing file descriptors between the ranks of a host: one datagram socket a rank, in the abstract
+ * namespace, so that nothing is left behind and nobody waits for anybody. The kernel vouches for
+ * the sender's pid and uid. */
+#ifndef TT_TRANSPORT_FDPASS_H
+#define TT_TRANSPORT_FDPASS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Address of a rank's socket; random, so knowing it means having been told. Plain data, travels
+ * through bootstrap. */
+struct tt_fd_address {
+    uint8_t name[16];
+};
+
+/* What comes with a descriptor. */
+struct tt_fd_note {
+    uint64_t secret; /* of the communicator; others are dropped */
+    uint64_t id;     /* segment or window */
+    uint64_t nbytes;
+    int32_t rank; /* sender */
+    int32_t kind; /* enum tt_fd_kind */
+};
+enum tt_fd_kind { TT_FD_SEGMENT, TT_FD_WINDOW };
+
+/* Opens a socket under a new random address. */
+TT_NODISCARD tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address);
+
+/* Sends fd; TT_IN_PROGRESS when the receiver's queue is full. */
+TT_NODISCARD tt_status tt_fdpass_send(int socket_fd, const struct tt_fd_address *to,
+                                      const struct tt_fd_note *note, int fd);
+
+/* Takes one descriptor if one has come from this user with this secret, else TT_IN_PROGRESS. Others
+ * are closed and logged. *fd is the caller's to close. */
+TT_NODISCARD tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note,
+                                         int *fd, int *pid);
+
+#endif

@@ -1,0 +1,139 @@
+/* The host segment: one memfd that all ranks of a communicator on one host map.
+ *
+ * It holds what each rank says about itself, the first failure of the communicator, the meeting
+ * places and the links of every pair. Pages cost nothing until they are touched. Offsets, never
+ * pointers, are stored in it. Every word has one writer, except `failure.state` and the meeting's
+ * `arrived` (atomic read-modify-write). */
+#ifndef TT_TRANSPORT_SEGMENT_H
+#define TT_TRANSPORT_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { TT_LINE = 64, TT_NENTRIES = 4 };
+
+/* Collectives use channels 0 and 1 of a pair, point to point the last one. */
+enum { TT_COLLECTIVE_CHANNELS = 2, TT_P2P_CHANNEL = 2, TT_NCHANNELS = 3 };
+
+enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED };
+
+/* One collective that a rank has entered; kept to explain waits and mismatches. */
+struct tt_entry {
+    _Alignas(TT_LINE) _Atomic uint64_t seq; /* release; written last (R1), read first (A1) */
+    _Atomic uint32_t collective, type, op;
+    _Atomic int32_t root;
+    _Atomic uint64_t count;
+    _Atomic uint64_t algorithm; /* index in its collective's table */
+};
+
+/* What a rank says about itself. Writer: that rank. */
+struct tt_rank_record {
+    _Alignas(TT_LINE) int32_t rank;
+    int32_t pid;
+    uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
+    _Atomic uint32_t state;
+    _Atomic uint64_t done; /* sequence number of the last collective completed, 0: none */
+    struct tt_entry entries[TT_NENTRIES];
+};
+
+/* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (R2); readers wait for 2
+ * (A2). */
+struct tt_failure {
+    _Alignas(TT_LINE) _Atomic uint32_t state;
+    int32_t code;     /* tt_status for every rank */
+    int32_t reporter; /* rank */
+    char text[TT_ERROR_TEXT];
+};
+
+/* A message's flag and, when small, its data. Writer: the sender. */
+struct tt_flag {
+    _Alignas(TT_LINE) _Atomic uint64_t seq; /* number of the message, from 1 (R3/A3) */
+    uint64_t signature;
+    uint64_t nbytes_kind; /* nbytes << 8 | enum tt_message_kind */
+    union {
+        uint8_t bytes[32];
+        struct {
+            uint64_t window, offset; /* or window 0 and an address */
+        } at;
+    } data;
+    uint32_t first, number; /* meetings: names of the blocks put in */
+};
+enum tt_message_kind {
+    TT_MESSAGE_INLINE,
+    TT_MESSAGE_SLOT,
+    TT_MESSAGE_POINTER,
+    TT_MESSAGE_WINDOW,
+    TT_MESSAGE_REMOTE
+};
+_Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
+
+/* Head of a link's area; the flags and the slots follow. */
+struct tt_link_area {
+    _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released; writer: the receiver (R4/A4) */
+    _Alignas(TT_LINE) _Atomic uint32_t
+        reader_cma; /* 1: the receiver may read the sender's memory */
+};
+
+/* Head of the meeting place. */
+struct tt_meeting_area {
+    _Alignas(TT_LINE) _Atomic uint64_t
+        arrived; /* arrivals so far; every rank adds 1 a meeting (R5/A5) */
+    _Alignas(TT_LINE) _Atomic uint64_t
+        published; /* meetings whose result is out; writer: the last to arrive (R6/A6) */
+};
+
+struct tt_segment_header {
+    uint64_t magic;
+    uint32_t version;
+    int32_t nlocal;
+    uint32_t nslots, slot_bytes, meet_bytes;
+    uint32_t
+        oversubscribed; /* more ranks than cores: no spinning, the last to arrive does the work */
+    struct tt_failure failure;
+    struct tt_rank_record records[]; /* [nlocal] */
+};
+
+/* A mapping of a segment, shared by the ranks of this process. Freed with its last user. */
+struct tt_segment {
+    struct tt_segment_header *header;
+    size_t nbytes;
+    uint64_t id;
+    int users; /* guarded by the registry's lock */
+    int fd;    /* the creator's, until everyone has it; else -1 */
+    struct tt_segment *next;
+    size_t meeting_at, meet_stride, links_at, link_stride; /* layout */
+};
+
+struct tt_segment_layout {
+    int nlocal;
+    size_t nslots, slot_bytes, meet_bytes;
+    bool oversubscribed;
+};
+
+/* Creates and maps a segment; id is unique among the segments of this host that this process may
+ * see. */
+TT_NODISCARD tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
+                                         struct tt_segment **segment);
+/* The mapping of this process, if it has one already, with one more user; else NULL. */
+struct tt_segment *tt_segment_find(uint64_t id);
+/* Maps fd (which stays the caller's). Checks magic, version and size. */
+TT_NODISCARD tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment);
+/* Drops the creator's descriptor: nobody else will come. */
+void tt_segment_seal(struct tt_segment *segment);
+void tt_segment_put(struct tt_segment *segment);
+
+struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,
+                                     int channel);
+struct tt_flag *tt_link_area_flag(struct tt_link_area *area, uint32_t slot);
+char *tt_link_area_slot(struct tt_link_area *area, uint32_t nslots, uint32_t slot_bytes,
+                        uint32_t slot);
+
+struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment);
+/* A local rank's flag and payload for meetings of one parity; local = nlocal: the result's. */
+struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int local, int parity);
+
+#endif

@@ -1,0 +1,39 @@
+/* Windows: memory from tuttiMemAlloc, a memfd that the other ranks of the host can map and read in
+ * place. */
+#ifndef TT_TRANSPORT_WINDOW_H
+#define TT_TRANSPORT_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* A window of this process. Owned by the registry. */
+struct tt_window {
+    char *base;
+    size_t nbytes;
+    uint64_t id; /* unique on this host while it lives: pid and a counter */
+    int fd;
+    struct tt_window *next;
+};
+
+TT_NODISCARD tt_status tt_window_create(void **memory, size_t nbytes);
+/* Gives the memory back to the system at once, also where other ranks still have it mapped. */
+TT_NODISCARD tt_status tt_window_free(void *memory);
+/* The window that holds [memory, memory + nbytes), copied to *window; false when there is none. Any
+ * thread. */
+bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);
+
+/* Windows of other processes as mapped here. Owned by one fabric. */
+struct tt_window_map {
+    struct tt_mapped_window *mapped;
+};
+/* Where window `id` is mapped, and its size; NULL when it is not. */
+char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes);
+/* Maps fd (which stays the caller's) as window id. */
+TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd,
+                                         size_t nbytes);
+void tt_window_map_fini(struct tt_window_map *map);
+
+#endif

@@ -25,9 +25,13 @@ struct tt_topology {
 };
 
 /* From this machine, restricted to the CPUs allowed to this process, or from an hwloc XML file when xml_path is not NULL/"".
- * Without hwloc at build time: one core per allowed CPU. TT_ERR_ARGUMENT names a file that is missing or no hwloc XML. */
+ * What the kernel does not tell is taken as one core a CPU, one package, one NUMA node. TT_ERR_ARGUMENT names a file that is
+ * missing or no hwloc XML; TT_ERR_SYSTEM: a file without hwloc at build time. */
 TT_NODISCARD tt_status tt_topology_create(const char *xml_path, struct tt_topology **topology);
 void tt_topology_destroy(struct tt_topology *topology);
+
+/* The topology in force, of TUTTI_TOPOLOGY_FILE or this machine: made at the first call, shared, never freed. Thread-safe. */
+TT_NODISCARD tt_status tt_topology_local(const struct tt_topology **topology);
 
 /* How close two PUs are: what is the smallest thing they share. */
 enum tt_distance { TT_SAME_PU, TT_SAME_CORE, TT_SAME_L2, TT_SAME_L3, TT_SAME_NUMA, TT_SAME_PACKAGE, TT_SAME_HOST };

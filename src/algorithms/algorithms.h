@@ -24,15 +24,18 @@ struct tt_setting {
 };
 
 /* Predicted microseconds of one call that moves nbytes in all blocks together (the cost model). */
-double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape, const struct tt_setting *setting,
-                  size_t nbytes);
+double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                  const struct tt_setting *setting, size_t nbytes);
 
 /* The cheapest algorithm. Never NULL: every collective has at least one that always works. */
-const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting, size_t nbytes);
+const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
+                                     size_t nbytes);
 
-/* Parses TUTTI_ALGORITHM's grammar: "ring" (for every collective that has it), or "all_reduce:ring;broadcast:binomial".
- * Fills forced[TT_NCOLLECTIVES] (NULL: not forced). TT_ERR_ARGUMENT names what is unknown and lists what there is. */
-TT_NODISCARD tt_status tt_parse_algorithms(const char *text, const struct tt_algorithm *forced[TT_NCOLLECTIVES]);
+/* Parses TUTTI_ALGORITHM's grammar: "ring" (for every collective that has it), or
+ * "all_reduce:ring;broadcast:binomial". Fills forced[TT_NCOLLECTIVES] (NULL: not forced).
+ * TT_ERR_ARGUMENT names what is unknown and lists what there is. */
+TT_NODISCARD tt_status tt_parse_algorithms(const char *text,
+                                           const struct tt_algorithm *forced[TT_NCOLLECTIVES]);
 
 /* The cost model's constants, line by line, for tutti-info. */
 void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg);

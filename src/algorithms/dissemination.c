@@ -1,0 +1,43 @@
+/* Dissemination barrier: in round k every rank tells the rank 2^k places ahead that it, and
+ * everyone it has heard of, has come. After ceil(log2 n) rounds everyone has heard of everyone; any
+ * n will do.
+ *
+ *   round 0: r0 -> r1, r1 -> r2, r2 -> r3, r3 -> r0          heard of: self and the one behind
+ *   round 1: r0 -> r2, r1 -> r3, r2 -> r0, r3 -> r1          heard of: all four
+ *
+ *   With L = ceil(log2 n): steps L+1 (hearing in one round and telling in the next is one step),
+ * depth L.
+ *
+ * Source: Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, IJPP 1988. */
+#include "algorithms/forms.h"
+#include "algorithms/list.h"
+
+static int nsteps(const struct tt_shape *shape, int rank, int channel)
+{
+    (void)rank, (void)channel;
+    return shape->nranks > 1 ? ceil_log2(shape->nranks) + 1 : 0;
+}
+
+static void barrier_step(const struct tt_shape *shape, int rank, int channel, int index,
+                         struct tt_step *step)
+{
+    (void)channel;
+    if (index > 0) step->recv = ahead(shape, rank, -(1 << (index - 1)));
+    if (index < ceil_log2(shape->nranks)) step->send = ahead(shape, rank, 1 << index);
+}
+
+static struct tt_formula formula(const struct tt_shape *shape)
+{
+    const uint64_t rounds = (uint64_t)ceil_log2(shape->nranks);
+    return (struct tt_formula){.steps = rounds > 0 ? rounds + 1 : 0, .depth = rounds};
+}
+
+const struct tt_algorithm tt_barrier_dissemination = {
+    .name = "dissemination",
+    .summary = "log n rounds, each rank tells the one 2^k ahead",
+    .collective = TT_BARRIER,
+    .direct_safe = true,
+    .nsteps = nsteps,
+    .step = barrier_step,
+    .formula = formula,
+};

@@ -1,0 +1,83 @@
+/* Small forms that many algorithms share. */
+#ifndef TT_ALGORITHMS_FORMS_H
+#define TT_ALGORITHMS_FORMS_H
+
+#include "schedule/schedule.h"
+
+/* Largest k with 2^k <= n, n >= 1. */
+static inline int floor_log2(int n)
+{
+    return 31 - __builtin_clz((unsigned)n);
+}
+
+/* Smallest k with 2^k >= n, n >= 1. */
+static inline int ceil_log2(int n)
+{
+    return n > 1 ? floor_log2(n - 1) + 1 : 0;
+}
+
+static inline int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The rank `distance` places further round the circle of all ranks. */
+static inline struct tt_peers ahead(const struct tt_shape *shape, int rank, int distance)
+{
+    return tt_peer(tt_mod((int64_t)rank + distance, shape->nranks));
+}
+
+/* All ranks in rank order, this one included. */
+static inline struct tt_peers everyone(const struct tt_shape *shape)
+{
+    return (struct tt_peers){.first = 0, .number = shape->nranks, .stride = 1};
+}
+
+/* All ranks but this one, the next one first, so that no rank is everybody's first. */
+static inline struct tt_peers others(const struct tt_shape *shape, int rank)
+{
+    const int n = shape->nranks;
+    return (struct tt_peers){.first = tt_mod((int64_t)rank + 1, n), .number = n - 1, .stride = 1};
+}
+
+/* `number` blocks from `first` on, round the circle of nranks blocks. */
+static inline struct tt_span circle(const struct tt_shape *shape, enum tt_buffer buffer,
+                                    int64_t first, int number)
+{
+    return tt_range(buffer, tt_mod(first, shape->nranks), number);
+}
+
+/* The same in SCRATCH, lying in the slots from `at` on. */
+static inline struct tt_span circle_at(const struct tt_shape *shape, int64_t first, int number,
+                                       int at)
+{
+    struct tt_span span = circle(shape, TT_SCRATCH, first, number);
+    span.at = at;
+    return span;
+}
+
+/* The only step of a single rank: its input is the result. False, and nothing done, when there are
+ * others. */
+static inline bool alone(const struct tt_shape *shape, struct tt_step *step)
+{
+    if (shape->nranks > 1) return false;
+    step->local = tt_range(TT_INPUT, 0, 1);
+    step->dst = tt_range(TT_OUTPUT, 0, 1);
+    step->finish = tt_collective_reduces(shape->collective);
+    return true;
+}
+
+static const struct tt_formula formula_alone = {.steps = 1};
+
+/* One block a rank, for algorithms that cut the data so. */
+static inline int one_block_each(const struct tt_shape *shape)
+{
+    return shape->nranks;
+}
+
+#endif

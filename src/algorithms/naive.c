@@ -1,0 +1,55 @@
+/* Naive: everyone sends to rank 0, which folds all in one pass and sends the result to everyone.
+ *
+ *   r1 --\                /--> r1          What one would write first, and the measure for the
+ * rest: rank 0 r2 ---+--> r0 (fold) +---> r2          moves and reduces everything, the others
+ * wait. r3 --/                \--> r3
+ *
+ *   steps 2, depth 2, sent n-1, reduced n, scratch 0 (blocks of the whole data)
+ *
+ * Order of folding: rank order. */
+#include "algorithms/forms.h"
+#include "algorithms/list.h"
+
+static int nsteps(const struct tt_shape *shape, int rank, int channel)
+{
+    (void)shape, (void)channel;
+    return rank == 0 ? 1 : 2;
+}
+
+static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
+                            struct tt_step *step)
+{
+    (void)channel;
+    if (alone(shape, step)) return;
+    if (rank == 0) {
+        step->op = TT_FOLD;
+        step->finish = true;
+        step->recv = others(shape, 0);
+        step->local = tt_range(TT_INPUT, 0, 1);
+        step->dst = tt_range(TT_OUTPUT, 0, 1);
+        step->send = others(shape, 0);
+    } else if (index == 0) {
+        step->local = tt_range(TT_INPUT, 0, 1);
+        step->send = tt_peer(0);
+    } else {
+        step->recv = tt_peer(0);
+        step->dst = tt_range(TT_OUTPUT, 0, 1);
+    }
+}
+
+static struct tt_formula formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){.steps = 2, .depth = 2, .sent = n - 1, .reduced = n, .message = 1};
+}
+
+const struct tt_algorithm tt_all_reduce_naive = {
+    .name = "naive",
+    .summary = "gather to rank 0, reduce there, broadcast back",
+    .collective = TT_ALL_REDUCE,
+    .direct_safe = true,
+    .nsteps = nsteps,
+    .step = all_reduce_step,
+    .formula = formula,
+};

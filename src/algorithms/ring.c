@@ -1,0 +1,136 @@
+/* Ring: every rank talks only to its two neighbours, and all of them all the time.
+ *
+ * The data is cut into n blocks, block r belonging to rank r. In the reduce-scatter a partial sum
+ * starts at rank b + 1 and walks once round the ring, picking up each rank's share; it is complete
+ * when it reaches b. In the all-gather the complete block walks round again. An all-reduce is the
+ * one, then the other; its middle step completes a block, keeps it and sends it on at once. Partial
+ * sums are never stored: they go from link to link.
+ *
+ *        step 0      step 1      step 2      step 3 (complete)          all-gather: 3 more
+ *   r0   [3] -->     [2] -->     [1] -->     [0] --> r1                  [3] -->  [2] -->  [1]
+ *   r1   [0] -->     [3] -->     [2] -->     [1] --> r2                  [0] -->  [3] -->  [2]
+ *   r2   [1] -->     [0] -->     [3] -->     [2] --> r3                  [1] -->  [0] -->  [3]
+ *   r3   [2] -->     [1] -->     [0] -->     [3] --> r0                  [2] -->  [1] -->  [0]
+ *
+ *                     steps    depth     sent      reduced    scratch
+ *   reduce_scatter    n        n-1       n-1       2(n-1)     0          (in blocks of 1/n of the
+ * data) all_gather        n        n-1       n-1       0          0 all_reduce        2n-1 2(n-1)
+ * 2(n-1)    2(n-1)     0
+ *
+ * Order of folding: block b is x[b] + (x[b-1] + (... + (x[b+2] + x[b+1]))), indices round the ring.
+ * Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
+ * JPDC 2009. */
+#include "algorithms/forms.h"
+#include "algorithms/list.h"
+
+static int once_round(const struct tt_shape *shape, int rank, int channel)
+{
+    (void)rank, (void)channel;
+    return shape->nranks;
+}
+
+static int twice_round(const struct tt_shape *shape, int rank, int channel)
+{
+    (void)rank, (void)channel;
+    return 2 * shape->nranks - 1;
+}
+
+static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
+                                struct tt_step *step)
+{
+    (void)channel;
+    if (alone(shape, step)) return;
+    step->local = circle(shape, TT_INPUT, (int64_t)rank - 1 - index, 1);
+    if (index > 0) {
+        step->recv = ahead(shape, rank, -1);
+        step->op = TT_FOLD;
+    }
+    if (index < shape->nranks - 1) {
+        step->send = ahead(shape, rank, 1);
+    } else {
+        step->dst = tt_range(TT_OUTPUT, rank, 1);
+        step->finish = true;
+    }
+}
+
+static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
+                            struct tt_step *step)
+{
+    (void)channel;
+    if (alone(shape, step)) return;
+    if (index == 0)
+        step->local = tt_range(TT_INPUT, rank, 1);
+    else
+        step->recv = ahead(shape, rank, -1);
+    step->dst = circle(shape, TT_OUTPUT, (int64_t)rank - index, 1);
+    if (index < shape->nranks - 1) step->send = ahead(shape, rank, 1);
+}
+
+static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
+                            struct tt_step *step)
+{
+    const int middle = shape->nranks - 1;
+    if (index > middle) {
+        all_gather_step(shape, rank, channel, index - middle, step);
+        return;
+    }
+    reduce_scatter_step(shape, rank, channel, index, step);
+    if (index == middle && middle > 0) step->send = ahead(shape, rank, 1);
+}
+
+static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){
+        .steps = n, .depth = n - 1, .sent = n - 1, .reduced = 2 * (n - 1), .message = 1};
+}
+
+static struct tt_formula all_gather_formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){.steps = n, .depth = n - 1, .sent = n - 1, .message = 1};
+}
+
+static struct tt_formula all_reduce_formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){.steps = 2 * n - 1,
+                               .depth = 2 * (n - 1),
+                               .sent = 2 * (n - 1),
+                               .reduced = 2 * (n - 1),
+                               .message = 1};
+}
+
+const struct tt_algorithm tt_all_reduce_ring = {
+    .name = "ring",
+    .summary = "reduce-scatter, then all-gather, round a ring: fewest bytes",
+    .collective = TT_ALL_REDUCE,
+    .direct_safe = true,
+    .nblocks = one_block_each,
+    .nsteps = twice_round,
+    .step = all_reduce_step,
+    .formula = all_reduce_formula,
+};
+
+const struct tt_algorithm tt_all_gather_ring = {
+    .name = "ring",
+    .summary = "every block walks once round a ring",
+    .collective = TT_ALL_GATHER,
+    .direct_safe = true,
+    .nsteps = once_round,
+    .step = all_gather_step,
+    .formula = all_gather_formula,
+};
+
+const struct tt_algorithm tt_reduce_scatter_ring = {
+    .name = "ring",
+    .summary = "every block's sum walks once round a ring to its owner",
+    .collective = TT_REDUCE_SCATTER,
+    .direct_safe = true,
+    .nsteps = once_round,
+    .step = reduce_scatter_step,
+    .formula = reduce_scatter_formula,
+};

@@ -1,0 +1,48 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "algorithms/algorithms.h"
+#include "algorithms/list.h"
+
+enum { MOST_ALGORITHMS = 16 };
+
+/* A new algorithm is added here and in list.h. Rows end with NULL. */
+static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] = {
+    [TT_ALL_REDUCE] = {&tt_all_reduce_naive, &tt_all_reduce_ring, &tt_all_reduce_meet,
+                       &tt_all_reduce_meet_two_shot},
+    [TT_BROADCAST] = {&tt_broadcast_direct, &tt_broadcast_meet},
+    [TT_REDUCE] = {&tt_reduce_direct, &tt_reduce_meet},
+    [TT_ALL_GATHER] = {&tt_all_gather_ring, &tt_all_gather_meet},
+    [TT_REDUCE_SCATTER] = {&tt_reduce_scatter_ring, &tt_reduce_scatter_meet},
+    [TT_ALL_TO_ALL] = {&tt_all_to_all_direct, &tt_all_to_all_pairwise, &tt_all_to_all_meet},
+    [TT_SCATTER] = {&tt_scatter_direct, &tt_scatter_meet},
+    [TT_GATHER] = {&tt_gather_direct, &tt_gather_meet},
+    [TT_BARRIER] = {&tt_barrier_dissemination, &tt_barrier_meet},
+};
+
+const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index)
+{
+    if ((unsigned)collective >= TT_NCOLLECTIVES) return NULL;
+    if (index < 0 || index >= MOST_ALGORITHMS) return NULL;
+    return table[collective][index];
+}
+
+const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL; i++)
+        if (strcmp(algorithm->name, name) == 0) return algorithm;
+    return NULL;
+}
+
+void tt_algorithm_names(enum tt_collective collective, char *text, size_t size)
+{
+    const struct tt_algorithm *algorithm;
+    size_t used = 0;
+    if (size > 0) text[0] = '\0';
+    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL && used < size; i++) {
+        const int length =
+            snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", algorithm->name);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}

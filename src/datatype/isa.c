@@ -18,8 +18,9 @@ static const struct tt_kernels *_Atomic in_use; /* written once */
 static char found[160];                         /* written before in_use */
 
 #if defined(__x86_64__)
-enum { NSETS = 1 };
-static const struct tt_kernels *const sets[NSETS] = {&tt_kernels_scalar};
+enum { NSETS = 3 };
+static const struct tt_kernels *const sets[NSETS] = {&tt_kernels_scalar, &tt_kernels_avx2,
+                                                     &tt_kernels_avx512};
 
 /* For what the compiler's own test does not know; the registers' use is covered by AVX's test. */
 static bool has_bit(unsigned leaf, unsigned subleaf, int reg, int bit)

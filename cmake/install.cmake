@@ -1,0 +1,39 @@
+# What `cmake --install` puts where: programs, libraries, header, man pages, pkg-config and CMake packages.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES include/tutti.h TYPE INCLUDE)
+
+foreach(folder tools perf-tests trainer)
+    if(folder STREQUAL "trainer" AND NOT TUTTI_TRAINER)
+        continue()
+    endif()
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target ${targets})
+        get_target_property(kind ${target} TYPE)
+        if(kind STREQUAL "EXECUTABLE")
+            install(TARGETS ${target} RUNTIME)
+        endif()
+    endforeach()
+endforeach()
+
+file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.1)
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/tutti-config.cmake.in ${CMAKE_BINARY_DIR}/tutti-config.cmake
+    INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tutti-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/tutti-config.cmake ${CMAKE_BINARY_DIR}/tutti-config-version.cmake
+    DESTINATION ${package_dir})
+
+set(TUTTI_PC_REQUIRES "libsodium")
+if(HWLOC_FOUND)
+    string(APPEND TUTTI_PC_REQUIRES ", hwloc")
+endif()
+file(RELATIVE_PATH TUTTI_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/tutti.pc.in ${CMAKE_BINARY_DIR}/tutti.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

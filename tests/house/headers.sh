@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Every header compiles alone; tutti.h as strict C99 and as C++11 with every warning.
+. "$(dirname "$0")/common.sh"
+warnings=(-Wall -Wextra -Werror -fsyntax-only)
+
+compile() {
+    local what=$1 output
+    shift
+    output=$("$@" 2>&1) || fail "$what:"$'\n'"$(head -n 5 <<<"$output")"
+}
+
+n=0
+while read -r header; do
+    # No headers: X-macro tables, and the loops that each instruction set compiles with its own vectors.
+    case $header in *_table.h | src/datatype/fold_*.h | src/datatype/vector_*.h) continue ;; esac
+    n=$((n + 1))
+    printf '#include "%s"\n' "$SOURCE/$header" |
+        compile "$header does not compile alone" "$CC" -std=c17 -D_GNU_SOURCE -DTUTTI_SOURCE_DIR='""' \
+            -DTUTTI_BINARY_DIR='""' -Wno-psabi "${warnings[@]}" -Iinclude -Isrc -Itests -I"${header%%/*}" -x c -
+done < <(sources '*.h')
+
+printf '#include <tutti.h>\nint used(void);\nint used(void) { return tuttiSuccess; }\n' |
+    compile "tutti.h is not C99" "$CC" -std=c99 -pedantic -Wconversion -Wstrict-prototypes "${warnings[@]}" \
+        -Iinclude -x c -
+printf '#include <tutti.h>\ntuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;\n' |
+    compile "tutti.h is not C++11" "$CXX" -std=c++11 -pedantic "${warnings[@]}" -Iinclude -x c++ -
+finish "$n headers compile alone; tutti.h is C99 and C++11"

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Every #include of ours goes only where the table "folder | may include" of docs/design.md allows.
+. "$(dirname "$0")/common.sh"
+
+# allowed[folder]: the folders or files it may include, space-separated.
+declare -A allowed
+while IFS='|' read -r _ folders may _; do
+    may=$(tr -d ' `' <<<"$may" | tr ',' ' ')
+    for folder in $(tr -d ' `' <<<"$folders" | tr ',' ' '); do allowed[$folder]=$may; done
+done < <(sed -n '/^| folder | may include |/,/^$/p' docs/design.md | tail -n +3 | grep '^|')
+[ ${#allowed[@]} -ge 10 ] || fail "docs/design.md: the table of layers was not found"
+
+# folder_of PATH: the table's name for the folder that holds a file.
+folder_of() {
+    case $1 in
+    include/tutti.h) echo tutti.h ;;
+    src/*/*) cut -d/ -f2 <<<"$1" ;;
+    */*) echo "${1%%/*}" ;;
+    esac
+}
+
+# target_of FILE INCLUDE: the file that is meant: beside FILE, or below the top folder of its layer.
+target_of() {
+    local place
+    for place in "$(dirname "$1")" "${1%%/*}" include; do
+        [ -e "$place/$2" ] && realpath --relative-to=. "$place/$2" && return
+    done
+    echo "nowhere/$2"
+}
+
+nchecked=0
+check_file() {
+    local file=$1 folder=$2 include target
+    while read -r include; do
+        nchecked=$((nchecked + 1))
+        target=$(folder_of "$(target_of "$file" "$include")")
+        case " $folder ${allowed[$folder]} " in
+        *" $target "*) ;;
+        *) fail "$file includes \"$include\": $folder may include ${allowed[$folder]:-nothing} (docs/design.md)" ;;
+        esac
+    done < <(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p; s/^ *# *include *<\(tutti\.h\)>.*/\1/p' "$file")
+}
+
+while read -r file; do
+    case $file in src/* | trainer/* | perf-tests/* | tools/* | examples/*) ;; *) continue ;; esac
+    folder=$(folder_of "$file")
+    if [ -z "${allowed[$folder]+known}" ]; then
+        fail "$file: folder $folder is not in the table of docs/design.md"
+        continue
+    fi
+    check_file "$file" "$folder"
+done < <(sources '*.c' '*.h' '*.cpp' '*.inc')
+finish "$nchecked includes follow the table"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What may stand in a source file, and how long it may be.
+. "$(dirname "$0")/common.sh"
+
+# never PATTERN WHY FILE...: no line (comments aside) matches.
+never() {
+    local pattern=$1 why=$2 hits
+    shift 2
+    hits=$(grep -nE -- "$pattern" "$@" /dev/null | grep -vE '^[^:]*:[0-9]+: *(/?\*|//)' || true)
+    [ -z "$hits" ] || fail "$why:"$'\n'"$hits"
+}
+
+mapfile -t library < <(sources '*.c' '*.h' | grep '^src/')
+mapfile -t code < <(sources '*.c' '*.h' '*.cpp' '*.inc')
+mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.sh' '*.md' '*.txt' '*.cmake' '*.in' quickstart check run |
+    grep -vx tests/house/sources.sh)
+
+mapfile -t not_config < <(printf '%s\n' "${code[@]}" |
+    grep -vE '^(src/base/config\.c|tests/.*)$')
+never '\b(secure_)?getenv *\(' "only src/base/config.c reads the environment" "${not_config[@]}"
+never '\b(exit|_exit|_Exit|quick_exit|abort) *\(' "the library never ends the process" "${library[@]}"
+never '\b(strcat|sprintf|vsprintf|gets|alloca) *\(' "unbounded" "${library[@]}"
+never '\b(TODO|FIXME|XXX|HACK)\b' "unfinished" "${all[@]}"
+never '/(home|root|Users)/[A-Za-z]' "the path of somebody's machine" "${all[@]}"
+never "(^|[^A-Za-z0-9_.])$(sed 's/[.[\*^$+?(){|]/\\&/g' <<<"$SOURCE")(/|\"|\$)" "this checkout's path" "${all[@]}"
+
+for file in "${code[@]}"; do
+    lines=$(wc -l <"$file")
+    [ "$lines" -le 600 ] || fail "$file has $lines lines, more than 600: split it"
+done
+for limit in README.md:150 CMakeLists.txt:120; do
+    lines=$(wc -l <"${limit%:*}")
+    [ "$lines" -le "${limit#*:}" ] || fail "${limit%:*} has $lines lines, more than ${limit#*:}"
+done
+
+# Relative links in the pages lead somewhere.
+while read -r page; do
+    while read -r link; do
+        [ -e "$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+    done < <(grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | grep -vE '^[a-z]+:' || true)
+done < <(sources '*.md')
+finish "${#all[@]} files keep the rules"

@@ -74,7 +74,9 @@ struct tt_peers {
 
 enum tt_step_kind {
     /* Takes `local` and one message from each of `recv`; result = their copy (exactly one source) or reduction
-     * (local first, then recv in order); stores it in `dst`, if any; sends it to each of `send`. */
+     * (local first, then recv in order; where recv names this rank itself, no message comes and `local` is folded
+     * at that place instead: every rank can so fold in rank order); stores it in `dst`, if any; sends it to each of
+     * `send`. op: TT_FOLD where there are two sources or more, else TT_COPY. */
     TT_STEP_LINK,
     /* A meeting of `recv` (all members including this rank, in the order of reduction; the same list on every member).
      * Each puts in `local` (nothing, its own block only, or all blocks in name order; contiguous, no wrap), all wait for all,

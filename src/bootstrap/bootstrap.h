@@ -16,7 +16,14 @@ struct tt_unique_id {
     uint8_t key[32];    /* secret of this communicator's bootstrap (libsodium) */
     uint8_t address[28]; /* struct sockaddr_in or sockaddr_in6 of the root's listener */
     uint32_t address_bytes;
-    uint8_t reserved[56];
+    uint32_t flags;    /* TT_ID_... */
+    uint32_t sequence; /* how often this process has used the same env:// or tcp:// address before */
+    uint8_t reserved[48];
+};
+
+enum {
+    TT_ID_AWAIT = 1, /* the root may not listen yet (env://, tcp://): try again until the deadline */
+    TT_ID_LOCAL = 2  /* all ranks are on this host: listen on the loopback interface only */
 };
 
 /* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one thread at a time. */
@@ -38,7 +45,8 @@ TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, co
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap);
 
 /* The launcher's view: which process of how many (base/config's tt_environment: RANK, WORLD_SIZE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE). Without any: 0 of 1. TT_ERR_ARGUMENT names a variable that is no number, out of range or missing. */
+ * LOCAL_WORLD_SIZE). Without any: 0 of 1. RANK and WORLD_SIZE alone mean one host. TT_ERR_ARGUMENT names a variable that is
+ * no number, out of range or missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
     const char *found; /* "torchrun variables", "none"; static */

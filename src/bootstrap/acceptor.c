@@ -1,0 +1,210 @@
+#include "bootstrap/acceptor.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+enum {
+    GUEST_MS = 10000,   /* how long a guest may take */
+    CROWDED_MS = 1000,  /* the same when all places are taken */
+    MAX_LOGGED = 32,    /* bad guests that are worth a line each */
+    EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at the guests */
+};
+
+/* epoll's data: a guest's index, the listener, or a watched tag above both. */
+enum { LISTENER = TT_MAX_GUESTS, WATCHED };
+
+tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const uint8_t key[32],
+                             uint32_t sequence)
+{
+    struct tt_acceptor *a = calloc(1, sizeof *a);
+    if (!a) return tt_fail_errno(ENOMEM, "bootstrap: no memory for the listener");
+    a->listener = listener;
+    a->sequence = sequence;
+    a->listening = true;
+    memcpy(a->key, key, sizeof a->key);
+    for (int i = 0; i < TT_MAX_GUESTS; i++) a->guests[i].fd = -1;
+    a->epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
+    if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
+        const tt_status status = tt_socket_fail(errno, "bootstrap: cannot watch the listener");
+        if (a->epoll >= 0) close(a->epoll);
+        free(a);
+        return status;
+    }
+    *acceptor = a;
+    return TT_OK;
+}
+
+tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP,
+                                .data.u64 = (uint64_t)WATCHED + (uint64_t)tag};
+    /* MOD first: a guest's fd is there already. */
+    if (epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, fd, &event) != 0 &&
+        epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        return tt_socket_fail(errno, "bootstrap: cannot watch a connection");
+    return TT_OK;
+}
+
+static void listen_again(struct tt_acceptor *acceptor, bool listening)
+{
+    if (acceptor->listener < 0 || acceptor->listening == listening) return;
+    struct epoll_event event = {.events = listening ? EPOLLIN : 0, .data.u64 = LISTENER};
+    epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, acceptor->listener, &event);
+    acceptor->listening = listening;
+}
+
+static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
+{
+    if (guest->fd >= 0) close(guest->fd);
+    guest->fd = -1;
+    acceptor->nguests--;
+    listen_again(acceptor, true);
+}
+
+static void complain(struct tt_acceptor *acceptor, const struct tt_guest *guest, const char *what)
+{
+    if (acceptor->nlogged >= MAX_LOGGED) return;
+    struct tt_address peer = {0};
+    char text[TT_ADDRESS_TEXT] = "an unknown address";
+    socklen_t nbytes = sizeof peer.bytes;
+    if (getpeername(guest->fd, (struct sockaddr *)peer.bytes, &nbytes) == 0)
+        tt_address_format(&peer, text);
+    const bool last = ++acceptor->nlogged == MAX_LOGGED;
+    const char *more = last ? " (more of them will not be logged)" : "";
+    /* Port scanners and health checks connect and go. */
+    if (!guest->received)
+        TT_INFO("bootstrap: connection from %s closed: %s%s", text, what, more);
+    else
+        TT_WARN("bootstrap: connection from %s closed: %s%s", text, what, more);
+}
+
+static void turn_away(struct tt_acceptor *acceptor, struct tt_guest *guest, const char *what)
+{
+    complain(acceptor, guest, what);
+    dismiss(acceptor, guest);
+}
+
+/* Closes guests older than they may be; returns when the next one will be. */
+static int64_t dismiss_late(struct tt_acceptor *acceptor)
+{
+    const bool crowded = acceptor->nguests == TT_MAX_GUESTS;
+    const int64_t allowed_ns = (crowded ? CROWDED_MS : GUEST_MS) * INT64_C(1000000);
+    const int64_t now = tt_now_ns();
+    int64_t next = INT64_MAX;
+    for (int i = 0; i < TT_MAX_GUESTS && acceptor->nguests; i++) {
+        struct tt_guest *guest = &acceptor->guests[i];
+        if (guest->fd < 0) continue;
+        const int64_t until = guest->since_ns + allowed_ns;
+        if (until <= now)
+            turn_away(acceptor, guest, "it did not say who it is in time");
+        else if (until < next)
+            next = until;
+    }
+    return next;
+}
+
+static void welcome(struct tt_acceptor *acceptor, int fd)
+{
+    int i = 0;
+    while (acceptor->guests[i].fd >= 0) i++;
+    struct tt_guest *guest = &acceptor->guests[i];
+    *guest = (struct tt_guest){.fd = fd, .since_ns = tt_now_ns()};
+    acceptor->nguests++;
+    tt_socket_tune(fd);
+    tt_greeting_fill(&guest->greeting, acceptor->sequence);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
+    if (epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0 ||
+        tt_socket_send_now(fd, &guest->greeting, sizeof guest->greeting) != 0)
+        dismiss(acceptor, guest);
+}
+
+static tt_status accept_guests(struct tt_acceptor *acceptor)
+{
+    if (acceptor->listener < 0) return TT_OK; /* stopped by an event of the same wake */
+    for (int i = 0; i < EVENTS_A_WAKE && acceptor->nguests < TT_MAX_GUESTS; i++) {
+        const int fd = accept4(acceptor->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            welcome(acceptor, fd);
+        else if (errno == EAGAIN)
+            return TT_OK;
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            return tt_socket_fail(errno, "bootstrap: cannot accept a rank's connection");
+        /* All other errors are the connection's that just died, not the listener's. */
+    }
+    if (acceptor->nguests == TT_MAX_GUESTS) listen_again(acceptor, false);
+    return TT_OK;
+}
+
+static tt_status hear_guest(struct tt_acceptor *acceptor, struct tt_guest *guest,
+                            const struct tt_acceptor_events *events, void *context)
+{
+    const ssize_t n = recv(guest->fd, (char *)&guest->hello + guest->received,
+                           sizeof guest->hello - guest->received, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_OK;
+    if (n <= 0) {
+        turn_away(acceptor, guest, "it left before it said who it is");
+        return TT_OK;
+    }
+    guest->received += (uint32_t)n;
+    if (guest->received >= sizeof guest->hello.preamble) {
+        const char *complaint = tt_preamble_complaint(&guest->hello.preamble);
+        if (complaint) {
+            turn_away(acceptor, guest, complaint);
+            return TT_OK;
+        }
+    }
+    if (guest->received < sizeof guest->hello) return TT_OK;
+    if (!tt_hello_verify(&guest->hello, &guest->greeting, acceptor->key)) {
+        turn_away(acceptor, guest, "it does not know the job's key (TUTTI_JOB_KEY, unique id)");
+        return TT_OK;
+    }
+    const tt_status status = events->on_hello(context, guest);
+    dismiss(acceptor, guest);
+    return status;
+}
+
+tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_acceptor_events *events,
+                            void *context, int64_t deadline_ns)
+{
+    struct epoll_event ready[EVENTS_A_WAKE];
+    const int64_t late_ns = dismiss_late(acceptor);
+    const int64_t until_ns = late_ns < deadline_ns ? late_ns : deadline_ns;
+    const int n = epoll_wait(acceptor->epoll, ready, EVENTS_A_WAKE, tt_left_ms(until_ns));
+    if (n < 0 && errno != EINTR) return tt_fail_errno(errno, "bootstrap: cannot wait for ranks");
+    tt_status status = TT_OK;
+    for (int i = 0; i < n && status == TT_OK; i++) {
+        const uint64_t who = ready[i].data.u64;
+        if (who == LISTENER)
+            status = accept_guests(acceptor);
+        else if (who >= WATCHED)
+            status = events->on_watched(context, (int)(who - WATCHED));
+        else if (acceptor->guests[who].fd >= 0)
+            status = hear_guest(acceptor, &acceptor->guests[who], events, context);
+    }
+    return status;
+}
+
+void tt_acceptor_stop_listening(struct tt_acceptor *acceptor)
+{
+    if (acceptor->listener >= 0) close(acceptor->listener);
+    acceptor->listener = -1;
+}
+
+void tt_acceptor_destroy(struct tt_acceptor *acceptor)
+{
+    if (!acceptor) return;
+    for (int i = 0; i < TT_MAX_GUESTS; i++)
+        if (acceptor->guests[i].fd >= 0) close(acceptor->guests[i].fd);
+    tt_acceptor_stop_listening(acceptor);
+    close(acceptor->epoll);
+    sodium_memzero(acceptor->key, sizeof acceptor->key);
+    free(acceptor);
+}

@@ -1,0 +1,57 @@
+/* Acceptor: serves a listening socket and many unproven connections at once, and hands over those
+ * that proved the key.
+ *
+ * A guest gets a greeting, a bounded time and one hello's worth of bytes. What a guest does wrong
+ * costs it its connection and one line in the log, never the others theirs. Used by one thread at a
+ * time. */
+#ifndef TT_BOOTSTRAP_ACCEPTOR_H
+#define TT_BOOTSTRAP_ACCEPTOR_H
+
+#include <stdint.h>
+
+#include "bootstrap/handshake.h"
+
+enum { TT_MAX_GUESTS = 256 };
+
+struct tt_guest {
+    int fd; /* -1: free */
+    int64_t since_ns;
+    uint32_t received;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+};
+
+struct tt_acceptor {
+    int listener, epoll; /* owned */
+    uint8_t key[32];
+    uint32_t sequence;
+    int nguests, nlogged;
+    bool listening; /* false: the listener rests until a place is free */
+    struct tt_guest guests[TT_MAX_GUESTS];
+};
+
+/* What the owner does with what happens. */
+struct tt_acceptor_events {
+    /* A guest has proved the key. The guest is lent for the call: to keep its connection take
+     * guest->fd and set it to -1, else it is closed. */
+    tt_status (*on_hello)(void *context, struct tt_guest *guest);
+    /* A watched connection is readable or closed. */
+    tt_status (*on_watched)(void *context, int tag);
+};
+
+/* Takes the listener over on success. */
+TT_NODISCARD tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener,
+                                          const uint8_t key[32], uint32_t sequence);
+/* Also reports this fd, by its tag >= 0, until it is closed. */
+TT_NODISCARD tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag);
+/* Waits until something happens or the deadline, and deals with it. The first failure of an event,
+ * or TT_ERR_SYSTEM when no connection can be accepted any more; passing the deadline is no failure.
+ */
+TT_NODISCARD tt_status tt_acceptor_serve(struct tt_acceptor *acceptor,
+                                         const struct tt_acceptor_events *events, void *context,
+                                         int64_t deadline_ns);
+/* From now on nobody is listening at the address. */
+void tt_acceptor_stop_listening(struct tt_acceptor *acceptor);
+void tt_acceptor_destroy(struct tt_acceptor *acceptor);
+
+#endif

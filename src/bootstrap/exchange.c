@@ -1,0 +1,297 @@
+/* The allgather over the tree.
+ *
+ * Up: every rank receives its children's subtrees straight into `all`, then sends its own subtree
+ * to its parent. Down: the parent sends all of `all`. A subtree is a run of consecutive ranks on
+ * each level:
+ *
+ *          0               subtree of 1 (drawn with fan-out 2): 1 | 3 4 | 7 8 9 10
+ *       1     2
+ *      3 4   5 6
+ *
+ * 2 ceil(log8 n) messages deep. A rank that fails tells its other neighbours why before it gives
+ * up, so that all ranks name the culprit and not whom they happen to be next to. */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "bootstrap/tree.h"
+
+#define FRAME_MAGIC 0x54624147u
+enum { MAX_NBYTES = 64 * 1024, MAX_JOBS = TT_TREE_FANOUT + 1, PARTS = TT_TREE_LEVELS + 1 };
+
+enum frame_kind { FRAME_UP = 1, FRAME_DOWN, FRAME_FAILED };
+
+struct frame {
+    uint32_t magic, kind, sequence;
+    uint32_t nbytes; /* of one rank's part; of the text in FRAME_FAILED */
+    int32_t status;  /* FRAME_FAILED */
+    uint32_t reserved;
+};
+
+enum job_kind { JOB_SEND, JOB_RECEIVE, JOB_WATCH };
+
+/* One frame on its way to or from a neighbour. A watched neighbour has nothing to say but that it
+ * failed. */
+struct job {
+    enum job_kind kind;
+    bool done;
+    struct tt_neighbour *peer;
+    struct frame frame;
+    struct iovec parts[PARTS]; /* part 0 is the frame; emptied from the front */
+    int part, nparts;
+};
+
+/* ---- Failing -------------------------------------------------------------------------------- */
+
+static void tell(const struct tt_bootstrap *bootstrap, const struct tt_neighbour *peer)
+{
+    if (peer->fd < 0) return;
+    if (!peer->midway) {
+        struct {
+            struct frame frame;
+            char text[TT_WIRE_TEXT];
+        } message = {.frame = {.magic = FRAME_MAGIC,
+                               .kind = FRAME_FAILED,
+                               .nbytes = TT_WIRE_TEXT,
+                               .status = bootstrap->broken}};
+        memcpy(message.text, bootstrap->broken_text, sizeof message.text);
+        /* Best effort: who cannot be told sees the connection end. */
+        (void)tt_socket_send_now(peer->fd, &message, sizeof message);
+    }
+    shutdown(peer->fd, SHUT_WR);
+}
+
+/* Ends the bootstrap: every neighbour is told, every later call fails alike. */
+__attribute__((format(printf, 3, 4))) static tt_status give_up(struct tt_bootstrap *bootstrap,
+                                                               int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(bootstrap->broken_text, sizeof bootstrap->broken_text, format, args);
+    va_end(args);
+    bootstrap->broken = status;
+    tell(bootstrap, &bootstrap->parent);
+    for (int i = 0; i < bootstrap->nchildren; i++) tell(bootstrap, &bootstrap->children[i]);
+    return tt_fail(status, "%s", bootstrap->broken_text);
+}
+
+/* The neighbour reports a failure: its text follows the frame. */
+static tt_status pass_on(struct tt_bootstrap *bootstrap, const struct job *job)
+{
+    char text[TT_WIRE_TEXT];
+    const int status = job->frame.status < 0 ? job->frame.status : TT_ERR_REMOTE;
+    const bool told = job->frame.nbytes == TT_WIRE_TEXT &&
+                      !tt_socket_receive(job->peer->fd, text, sizeof text, tt_deadline_ns(1000));
+    if (told) text[sizeof text - 1] = '\0';
+    return give_up(bootstrap, status, "%s", told ? text : "a rank failed and could not say why");
+}
+
+/* The connection broke; the neighbour may have left a reason. */
+static tt_status lost(struct tt_bootstrap *bootstrap, struct job *job, int error)
+{
+    struct tt_neighbour *peer = job->peer;
+    struct job reason = {.peer = peer};
+    char words[128];
+    if (job->kind == JOB_SEND &&
+        recv(peer->fd, &reason.frame, sizeof reason.frame, 0) == (ssize_t)sizeof reason.frame &&
+        reason.frame.magic == FRAME_MAGIC && reason.frame.kind == FRAME_FAILED)
+        return pass_on(bootstrap, &reason);
+    const bool closed = !error || error == EPIPE || error == ECONNRESET;
+    return give_up(bootstrap, TT_ERR_REMOTE, "rank %d (pid %d on %s) %s%s", peer->rank, peer->pid,
+                   peer->host, closed ? "has gone" : "cannot be reached: ",
+                   closed ? "" : strerror_r(error, words, sizeof words));
+}
+
+static tt_status check_frame(struct tt_bootstrap *bootstrap, const struct job *job,
+                             const struct frame *expected)
+{
+    const struct frame *frame = &job->frame;
+    const struct tt_neighbour *peer = job->peer;
+    if (frame->magic != FRAME_MAGIC)
+        return give_up(bootstrap, TT_ERR_REMOTE, "rank %d (pid %d on %s) sent no bootstrap frame",
+                       peer->rank, peer->pid, peer->host);
+    if (frame->kind == FRAME_FAILED) return pass_on(bootstrap, job);
+    if (job->kind == JOB_WATCH || frame->kind != expected->kind ||
+        frame->sequence != expected->sequence)
+        return give_up(bootstrap, TT_ERR_USAGE,
+                       "rank %d is at allgather %u of its bootstrap, rank %d (pid %d) at %u: all "
+                       "ranks must make the same calls",
+                       bootstrap->rank, bootstrap->sequence, peer->rank, peer->pid,
+                       frame->sequence);
+    if (frame->nbytes != expected->nbytes)
+        return give_up(bootstrap, TT_ERR_USAGE,
+                       "allgather of %u bytes on rank %d, of %u bytes on rank %d (pid %d)",
+                       expected->nbytes, bootstrap->rank, frame->nbytes, peer->rank, peer->pid);
+    return TT_OK;
+}
+
+/* ---- Moving bytes --------------------------------------------------------------------------- */
+
+static void add_part(struct job *job, void *memory, size_t nbytes)
+{
+    if (nbytes) job->parts[job->nparts++] = (struct iovec){.iov_base = memory, .iov_len = nbytes};
+}
+
+static void start_job(struct job *job, enum job_kind kind, struct tt_neighbour *peer)
+{
+    *job = (struct job){.kind = kind, .peer = peer};
+    add_part(job, &job->frame, sizeof job->frame);
+}
+
+/* The ranks at and below `rank`, level by level, in `all`. */
+static void add_subtree(struct job *job, const struct tt_bootstrap *bootstrap, int rank, void *all,
+                        size_t nbytes)
+{
+    int64_t first = rank, count = 1;
+    while (first < bootstrap->nranks) {
+        const int64_t left = bootstrap->nranks - first;
+        const int64_t here = count < left ? count : left;
+        add_part(job, (char *)all + (size_t)first * nbytes, (size_t)here * nbytes);
+        first = TT_TREE_FANOUT * first + 1;
+        count *= TT_TREE_FANOUT;
+    }
+}
+
+static void advance(struct job *job, size_t nbytes)
+{
+    while (job->part < job->nparts && nbytes >= job->parts[job->part].iov_len) {
+        nbytes -= job->parts[job->part].iov_len;
+        job->part++;
+    }
+    if (job->part == job->nparts) {
+        job->done = true;
+        return;
+    }
+    struct iovec *part = &job->parts[job->part];
+    part->iov_base = (char *)part->iov_base + nbytes;
+    part->iov_len -= nbytes;
+}
+
+/* Moves what can be moved now. */
+static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const struct frame *expected)
+{
+    while (!job->done) {
+        const bool heading = job->part == 0;
+        struct msghdr message = {.msg_iov = job->parts + job->part,
+                                 .msg_iovlen = (size_t)(job->nparts - job->part)};
+        ssize_t n;
+        if (job->kind == JOB_SEND) {
+            n = sendmsg(job->peer->fd, &message, MSG_NOSIGNAL);
+        } else {
+            if (heading) message.msg_iovlen = 1; /* what follows depends on the frame */
+            n = recvmsg(job->peer->fd, &message, 0);
+            if (n == 0) return lost(bootstrap, job, 0);
+        }
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return TT_OK;
+        if (n < 0) return lost(bootstrap, job, errno);
+        advance(job, (size_t)n);
+        if (job->kind == JOB_SEND)
+            job->peer->midway = !job->done;
+        else if (heading && job->part > 0)
+            TT_TRY(check_frame(bootstrap, job, expected));
+    }
+    return TT_OK;
+}
+
+static tt_status late(struct tt_bootstrap *bootstrap, const struct job *jobs, int njobs)
+{
+    char names[160] = "";
+    size_t used = 0;
+    for (int i = 0; i < njobs; i++)
+        if (!jobs[i].done && jobs[i].kind != JOB_WATCH)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d", used ? ", " : "",
+                                     jobs[i].peer->rank);
+    return give_up(bootstrap, TT_ERR_TIMEOUT,
+                   "rank %d waited for rank %s in allgather %u of its bootstrap until the deadline",
+                   bootstrap->rank, names, bootstrap->sequence);
+}
+
+/* Runs the jobs together until all but the watches are done. */
+static tt_status run(struct tt_bootstrap *bootstrap, struct job *jobs, int njobs,
+                     const struct frame *expected, int64_t deadline_ns)
+{
+    for (;;) {
+        struct pollfd entries[MAX_JOBS];
+        int left = 0;
+        for (int i = 0; i < njobs; i++) {
+            TT_TRY(step(bootstrap, &jobs[i], expected));
+            const short event = jobs[i].kind == JOB_SEND ? POLLOUT : POLLIN;
+            entries[i] =
+                (struct pollfd){.fd = jobs[i].done ? -1 : jobs[i].peer->fd, .events = event};
+            left += !jobs[i].done && jobs[i].kind != JOB_WATCH;
+        }
+        if (!left) return TT_OK;
+        if (tt_expired(deadline_ns)) return late(bootstrap, jobs, njobs);
+        if (poll(entries, (nfds_t)njobs, tt_left_ms(deadline_ns)) < 0 && errno != EINTR)
+            return give_up(bootstrap, TT_ERR_SYSTEM, "rank %d: poll failed (errno %d)",
+                           bootstrap->rank, errno);
+    }
+}
+
+/* ---- The two halves ------------------------------------------------------------------------- */
+
+static tt_status go_up(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
+                       int64_t deadline_ns)
+{
+    struct job jobs[MAX_JOBS];
+    const bool has_parent = bootstrap->parent.fd >= 0;
+    const struct frame frame = {.magic = FRAME_MAGIC,
+                                .kind = FRAME_UP,
+                                .sequence = bootstrap->sequence,
+                                .nbytes = (uint32_t)nbytes};
+    for (int i = 0; i < bootstrap->nchildren; i++) {
+        start_job(&jobs[i], JOB_RECEIVE, &bootstrap->children[i]);
+        add_subtree(&jobs[i], bootstrap, bootstrap->children[i].rank, all, nbytes);
+    }
+    int njobs = bootstrap->nchildren;
+    if (has_parent) start_job(&jobs[njobs++], JOB_WATCH, &bootstrap->parent);
+    TT_TRY(run(bootstrap, jobs, njobs, &frame, deadline_ns));
+    if (!has_parent) return TT_OK;
+    start_job(&jobs[0], JOB_SEND, &bootstrap->parent);
+    jobs[0].frame = frame;
+    add_subtree(&jobs[0], bootstrap, bootstrap->rank, all, nbytes);
+    return run(bootstrap, jobs, 1, NULL, deadline_ns);
+}
+
+static tt_status go_down(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
+                         int64_t deadline_ns)
+{
+    struct job jobs[MAX_JOBS];
+    const struct frame frame = {.magic = FRAME_MAGIC,
+                                .kind = FRAME_DOWN,
+                                .sequence = bootstrap->sequence,
+                                .nbytes = (uint32_t)nbytes};
+    const size_t total = nbytes * (size_t)bootstrap->nranks;
+    if (bootstrap->parent.fd >= 0) {
+        start_job(&jobs[0], JOB_RECEIVE, &bootstrap->parent);
+        add_part(&jobs[0], all, total);
+        for (int i = 0; i < bootstrap->nchildren; i++)
+            start_job(&jobs[1 + i], JOB_WATCH, &bootstrap->children[i]);
+        TT_TRY(run(bootstrap, jobs, 1 + bootstrap->nchildren, &frame, deadline_ns));
+    }
+    for (int i = 0; i < bootstrap->nchildren; i++) {
+        start_job(&jobs[i], JOB_SEND, &bootstrap->children[i]);
+        jobs[i].frame = frame;
+        add_part(&jobs[i], all, total);
+    }
+    return run(bootstrap, jobs, bootstrap->nchildren, NULL, deadline_ns);
+}
+
+tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine, void *all,
+                                 size_t nbytes, int64_t deadline_ns)
+{
+    if (nbytes > MAX_NBYTES)
+        return tt_fail(TT_ERR_ARGUMENT, "bootstrap allgather: %zu bytes a rank, at most %d", nbytes,
+                       MAX_NBYTES);
+    if (bootstrap->broken != TT_OK) return tt_fail(bootstrap->broken, "%s", bootstrap->broken_text);
+    if (nbytes) memmove((char *)all + (size_t)bootstrap->rank * nbytes, mine, nbytes);
+    TT_TRY(go_up(bootstrap, all, nbytes, deadline_ns));
+    TT_TRY(go_down(bootstrap, all, nbytes, deadline_ns));
+    bootstrap->sequence++;
+    return TT_OK;
+}

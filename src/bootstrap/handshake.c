@@ -1,0 +1,173 @@
+#include "bootstrap/handshake.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define WIRE_MAGIC 0x7475747469626f6full
+enum { BYTE_ORDER_MARK = 0x0102, GREETING_MS = 30000 };
+
+static const struct tt_preamble preamble_of_ours = {
+    .magic = WIRE_MAGIC,
+    .version = TT_WIRE_VERSION,
+    .byte_order = BYTE_ORDER_MARK,
+    .word_bytes = sizeof(void *),
+};
+
+void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence)
+{
+    *greeting = (struct tt_greeting){.preamble = preamble_of_ours, .sequence = sequence};
+    randombytes_buf(greeting->nonce, sizeof greeting->nonce);
+}
+
+void tt_hello_fill(struct tt_hello *hello, enum tt_hello_kind kind, int rank, int nranks)
+{
+    *hello = (struct tt_hello){.preamble = preamble_of_ours,
+                               .kind = (uint32_t)kind,
+                               .rank = rank,
+                               .nranks = nranks,
+                               .pid = (int32_t)getpid(),
+                               .left_ms = -1};
+    if (gethostname(hello->host, sizeof hello->host - 1) != 0) strcpy(hello->host, "?");
+    randombytes_buf(hello->nonce, sizeof hello->nonce);
+}
+
+const char *tt_preamble_complaint(const struct tt_preamble *preamble)
+{
+    if (preamble->magic == __builtin_bswap64(WIRE_MAGIC)) return "its byte order is another";
+    if (preamble->magic != WIRE_MAGIC) return "it does not speak tutti's bootstrap protocol";
+    if (preamble->version != TT_WIRE_VERSION)
+        return "it speaks another version of the bootstrap protocol; use one tutti on all ranks";
+    if (preamble->byte_order != BYTE_ORDER_MARK) return "its byte order is another";
+    if (preamble->word_bytes != sizeof(void *)) return "its word size is another";
+    return NULL;
+}
+
+/* label keeps a hello's MAC from passing as an answer's. */
+static void sign(uint8_t mac[TT_MAC_BYTES], const uint8_t key[32], uint8_t label,
+                 const uint8_t *acceptor_nonce, const uint8_t *connector_nonce, const void *body,
+                 size_t nbytes)
+{
+    crypto_auth_hmacsha512256_state state;
+    crypto_auth_hmacsha512256_init(&state, key, 32);
+    crypto_auth_hmacsha512256_update(&state, &label, 1);
+    crypto_auth_hmacsha512256_update(&state, acceptor_nonce, TT_NONCE_BYTES);
+    crypto_auth_hmacsha512256_update(&state, connector_nonce, TT_NONCE_BYTES);
+    crypto_auth_hmacsha512256_update(&state, body, nbytes);
+    crypto_auth_hmacsha512256_final(&state, mac);
+    sodium_memzero(&state, sizeof state);
+}
+_Static_assert(crypto_auth_hmacsha512256_BYTES == TT_MAC_BYTES, "the MAC fills its field");
+
+static void sign_hello(uint8_t mac[TT_MAC_BYTES], const struct tt_hello *hello,
+                       const struct tt_greeting *greeting, const uint8_t key[32])
+{
+    sign(mac, key, 'H', greeting->nonce, hello->nonce, hello, offsetof(struct tt_hello, mac));
+}
+
+bool tt_hello_verify(struct tt_hello *hello, const struct tt_greeting *greeting,
+                     const uint8_t key[32])
+{
+    uint8_t mac[TT_MAC_BYTES];
+    sign_hello(mac, hello, greeting, key);
+    if (sodium_memcmp(mac, hello->mac, sizeof mac) != 0) return false;
+    hello->host[sizeof hello->host - 1] = '\0';
+    if (!tt_address_valid(&hello->address)) hello->address.nbytes = 0;
+    return true;
+}
+
+static void sign_answer(uint8_t mac[TT_MAC_BYTES], const struct tt_answer *answer,
+                        const struct tt_hello *hello, const struct tt_greeting *greeting,
+                        const uint8_t key[32])
+{
+    sign(mac, key, 'A', greeting->nonce, hello->nonce, answer, offsetof(struct tt_answer, mac));
+}
+
+void tt_answer_sign(struct tt_answer *answer, const struct tt_hello *hello,
+                    const struct tt_greeting *greeting, const uint8_t key[32])
+{
+    sign_answer(answer->mac, answer, hello, greeting, key);
+}
+
+static const char *describe(int error, char text[128])
+{
+    if (error == EPIPE) return "it closed the connection";
+    if (error == ETIMEDOUT) return "no reply in time";
+    return strerror_r(error, text, 128);
+}
+
+static bool is_scarcity(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
+           error == EACCES || error == EPERM;
+}
+
+enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
+                                  const struct tt_address *address, uint32_t sequence,
+                                  int64_t deadline_ns, char why[TT_WIRE_TEXT])
+{
+    char words[128], where[TT_ADDRESS_TEXT];
+    int s;
+    tt_address_format(address, where);
+    int error = tt_socket_connect(&s, address, deadline_ns);
+    if (error) {
+        snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", where, describe(error, words),
+                 error == EMFILE ? " (raise the limit: ulimit -n)" : "");
+        return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
+    }
+    /* An acceptor greets at once; what stays silent is something else. */
+    const int64_t patience = tt_deadline_ns(GREETING_MS);
+    error = tt_socket_receive(s, greeting, sizeof *greeting,
+                              patience < deadline_ns ? patience : deadline_ns);
+    const char *complaint = error ? NULL : tt_preamble_complaint(&greeting->preamble);
+    if (!error && !complaint && greeting->sequence == sequence) {
+        *fd = s;
+        return TT_ATTEMPT_OK;
+    }
+    close(s);
+    if (error) {
+        snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));
+        return error == ETIMEDOUT ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
+    }
+    if (complaint) {
+        snprintf(why, TT_WIRE_TEXT, "what listens at %s is not our root: %s", where, complaint);
+        return TT_ATTEMPT_BAD;
+    }
+    snprintf(why, TT_WIRE_TEXT,
+             "rank 0 makes communicator %u from this address, this process its communicator %u; "
+             "every process must make the same ones in the same order",
+             greeting->sequence + 1, sequence + 1);
+    return greeting->sequence < sequence ? TT_ATTEMPT_EARLY : TT_ATTEMPT_BAD;
+}
+
+enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
+                                    struct tt_hello *hello, struct tt_answer *answer,
+                                    const uint8_t key[32], int64_t deadline_ns,
+                                    char why[TT_WIRE_TEXT])
+{
+    char words[128];
+    uint8_t mac[TT_MAC_BYTES];
+    sign_hello(hello->mac, hello, greeting, key);
+    int error = tt_socket_send(fd, hello, sizeof *hello, deadline_ns);
+    if (!error) error = tt_socket_receive(fd, answer, sizeof *answer, deadline_ns);
+    if (!error) {
+        sign_answer(mac, answer, hello, greeting, key);
+        answer->text[sizeof answer->text - 1] = '\0';
+        answer->parent_host[sizeof answer->parent_host - 1] = '\0';
+        if (!sodium_memcmp(mac, answer->mac, sizeof mac)) return TT_ATTEMPT_OK;
+        snprintf(why, TT_WIRE_TEXT, "its answer does not prove the job's key");
+    } else if (error == ETIMEDOUT) {
+        snprintf(why, TT_WIRE_TEXT, "no answer within the deadline");
+    } else {
+        snprintf(why, TT_WIRE_TEXT,
+                 "%s before it answered: its process ended, or its key is another (TUTTI_JOB_KEY "
+                 "must be the same on all ranks, and another job may hold this port)",
+                 describe(error, words));
+    }
+    close(fd);
+    return error == ETIMEDOUT ? TT_ATTEMPT_LATE : TT_ATTEMPT_BAD;
+}

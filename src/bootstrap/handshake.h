@@ -1,0 +1,108 @@
+/* The handshake that opens every bootstrap connection, and its three frames.
+ *
+ *   connector                     acceptor
+ *      |<------- greeting ----------|   nonce A
+ *      |-------- hello ------------>|   who I am, nonce C, MAC(key, A, C, hello)
+ *      |<------- answer ------------|   what now,          MAC(key, A, C, answer)
+ *
+ * A hello or an answer is believed only after its MAC (HMAC-SHA-512/256) has been verified; the
+ * nonces make a recorded conversation worthless. Frames have fixed sizes, so nothing on the wire
+ * says how much to read. */
+#ifndef TT_BOOTSTRAP_HANDSHAKE_H
+#define TT_BOOTSTRAP_HANDSHAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/socket.h"
+
+enum {
+    TT_WIRE_VERSION = 1,
+    TT_ID_VERSION = 1,
+    TT_NONCE_BYTES = 32,
+    TT_MAC_BYTES = 32,
+    TT_HOST_BYTES = 64,
+    TT_WIRE_TEXT = 640,
+    TT_MAX_RANKS = 1 << 20,
+};
+#define TT_ID_MAGIC 0x54754964u
+
+/* Both ends must agree on these, so they open both the greeting and the hello. */
+struct tt_preamble {
+    uint64_t magic;
+    uint32_t version;
+    uint16_t byte_order;
+    uint16_t word_bytes;
+};
+
+struct tt_greeting {
+    struct tt_preamble preamble;
+    uint32_t sequence; /* the acceptor's id->sequence */
+    uint32_t reserved;
+    uint8_t nonce[TT_NONCE_BYTES];
+};
+
+enum tt_hello_kind {
+    TT_HELLO_JOIN = 1, /* to the root: a rank has come */
+    TT_HELLO_CHILD,    /* to the parent in the tree */
+    TT_HELLO_PROBE,    /* to the root: is there one? */
+};
+
+struct tt_hello {
+    struct tt_preamble preamble;
+    uint32_t kind;
+    int32_t rank, nranks, pid;
+    int64_t left_ms;           /* until the rank gives up; -1: never */
+    struct tt_address address; /* where its children find it */
+    char host[TT_HOST_BYTES];
+    uint8_t nonce[TT_NONCE_BYTES];
+    uint8_t mac[TT_MAC_BYTES];
+};
+
+struct tt_answer {
+    int32_t status; /* TT_OK or an error with its text */
+    int32_t parent_pid;
+    struct tt_address parent;
+    char parent_host[TT_HOST_BYTES];
+    char text[TT_WIRE_TEXT];
+    uint8_t mac[TT_MAC_BYTES];
+};
+
+_Static_assert(sizeof(struct tt_greeting) == 56, "no padding on the wire");
+_Static_assert(sizeof(struct tt_hello) == 16 + 4 * 4 + 8 + 32 + 64 + 32 + 32, "no padding");
+_Static_assert(sizeof(struct tt_answer) == 8 + 32 + 64 + 640 + 32, "no padding");
+
+void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence);
+void tt_hello_fill(struct tt_hello *hello, enum tt_hello_kind kind, int rank, int nranks);
+
+/* NULL when the preamble is ours, else what is wrong with it: static text. */
+const char *tt_preamble_complaint(const struct tt_preamble *preamble);
+
+/* The acceptor's half: whether the hello proves the key (then its texts are terminated and its
+ * address is valid or empty), and signing the answer to it. */
+bool tt_hello_verify(struct tt_hello *hello, const struct tt_greeting *greeting,
+                     const uint8_t key[32]);
+void tt_answer_sign(struct tt_answer *answer, const struct tt_hello *hello,
+                    const struct tt_greeting *greeting, const uint8_t key[32]);
+
+/* How a connector's attempt ended. */
+enum tt_attempt {
+    TT_ATTEMPT_OK,    /* the answer is there and verified */
+    TT_ATTEMPT_EARLY, /* nobody there, or the root of an earlier communicator: may be tried again */
+    TT_ATTEMPT_BAD,   /* trying again will not help */
+    TT_ATTEMPT_LATE,  /* the deadline passed while the acceptor was thinking */
+};
+
+/* The connector's half, in two parts: connect and hear the greeting; then, the hello filled (kind,
+ * rank, address ...), send it and wait for the answer. `why` gets the cause when it is not OK; *fd
+ * stays open only on OK and is then the caller's. */
+enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
+                                  const struct tt_address *address, uint32_t sequence,
+                                  int64_t deadline_ns, char why[TT_WIRE_TEXT]);
+enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
+                                    struct tt_hello *hello, struct tt_answer *answer,
+                                    const uint8_t key[32], int64_t deadline_ns,
+                                    char why[TT_WIRE_TEXT]);
+
+#endif

@@ -1,0 +1,52 @@
+#include <sodium.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/root.h"
+
+_Static_assert(sizeof(struct tt_unique_id) == 128, "it must fit tuttiUniqueId");
+
+void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address)
+{
+    id->magic = TT_ID_MAGIC;
+    id->version = TT_ID_VERSION;
+    id->address_bytes = address->nbytes;
+    memcpy(id->address, address->bytes, sizeof id->address);
+}
+
+tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id)
+{
+    struct tt_address found = {.nbytes = id->address_bytes};
+    memcpy(found.bytes, id->address, sizeof found.bytes);
+    if (id->magic != TT_ID_MAGIC || !tt_address_valid(&found))
+        return tt_fail(TT_ERR_ARGUMENT, "these bytes are no unique id: give all ranks the one that "
+                                        "tuttiGetUniqueId made, unchanged (128 bytes)");
+    if (id->version != TT_ID_VERSION)
+        return tt_fail(TT_ERR_USAGE,
+                       "the unique id has version %u, this library makes %d: use one tutti on all "
+                       "ranks",
+                       id->version, TT_ID_VERSION);
+    *address = found;
+    return TT_OK;
+}
+
+tt_status tt_unique_id_create(struct tt_unique_id *id)
+{
+    int listener;
+    struct tt_address address;
+    if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+    TT_TRY(tt_address_of_host(&address));
+    const bool local = tt_address_is_loopback(&address);
+    TT_TRY(tt_socket_listen(&listener, &address, !local));
+    struct tt_unique_id made = {.flags = local ? TT_ID_LOCAL : 0};
+    randombytes_buf(made.key, sizeof made.key);
+    tt_id_fill(&made, &address);
+    const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
+    const tt_status status = tt_root_start(listener, &made, NULL, deadline_ns);
+    if (status == TT_OK) *id = made;
+    sodium_memzero(made.key, sizeof made.key);
+    return status;
+}

@@ -1,0 +1,310 @@
+#include "bootstrap/root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bootstrap/acceptor.h"
+#include "bootstrap/tree.h"
+
+enum {
+    LINGER_MS = 2000, /* after a failure: late ranks still hear why, if the port is nobody else's */
+    STACK_BYTES = 512 * 1024,
+    MAX_NAMED = 16, /* missing ranks in an error */
+};
+
+struct member {
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    int fd;
+    bool came;
+};
+
+/* Owned by its thread. */
+struct root {
+    struct tt_acceptor *acceptor;
+    struct tt_unique_id id;
+    char *path;             /* NULL: no file */
+    struct member *members; /* nranks of them; NULL until the first has come */
+    int nranks, ncame;
+    int64_t start_ns, deadline_ns;
+    tt_status status; /* what everyone will be answered */
+    char text[TT_WIRE_TEXT];
+};
+
+__attribute__((format(printf, 3, 4))) static tt_status fail_all(struct root *root, int status,
+                                                                const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(root->text, sizeof root->text, format, args);
+    va_end(args);
+    root->status = status;
+    return status;
+}
+
+/* ---- Answers -------------------------------------------------------------------------------- */
+
+/* A rank on the root's host may have said that it listens at 127.0.0.1; for others that is the
+ * address at which they reached this host. */
+static void reachable(struct tt_address *parent, int child_fd)
+{
+    struct tt_address peer = {0}, local = {0};
+    socklen_t peer_bytes = sizeof peer.bytes, local_bytes = sizeof local.bytes;
+    if (!tt_address_is_loopback(parent)) return;
+    if (getpeername(child_fd, (struct sockaddr *)peer.bytes, &peer_bytes) != 0) return;
+    if (getsockname(child_fd, (struct sockaddr *)local.bytes, &local_bytes) != 0) return;
+    if (tt_address_is_loopback(&peer)) return;
+    local.nbytes = local_bytes;
+    tt_address_set_port(&local, tt_address_port(parent));
+    *parent = local;
+}
+
+static void answer(const struct root *root, int fd, const struct tt_hello *hello,
+                   const struct tt_greeting *greeting)
+{
+    struct tt_answer reply = {.status = root->status};
+    if (root->status != TT_OK) {
+        memcpy(reply.text, root->text, sizeof reply.text);
+    } else if (hello->kind == TT_HELLO_JOIN && hello->rank > 0) {
+        const struct member *parent = &root->members[tt_tree_parent(hello->rank)];
+        reply.parent = parent->hello.address;
+        reply.parent_pid = parent->hello.pid;
+        memcpy(reply.parent_host, parent->hello.host, sizeof reply.parent_host);
+        reachable(&reply.parent, fd);
+    }
+    tt_answer_sign(&reply, hello, greeting, root->id.key);
+    /* A rank that cannot be told has gone; its tree neighbours will name it. */
+    (void)tt_socket_send_now(fd, &reply, sizeof reply);
+}
+
+static void answer_all(struct root *root)
+{
+    for (int rank = 0; rank < root->nranks; rank++) {
+        struct member *member = &root->members[rank];
+        if (!member->came) continue;
+        answer(root, member->fd, &member->hello, &member->greeting);
+        close(member->fd);
+        member->fd = -1;
+    }
+}
+
+/* ---- Arrivals ------------------------------------------------------------------------------- */
+
+static tt_status begin(struct root *root, const struct tt_hello *hello)
+{
+    if (hello->nranks < 1 || hello->nranks > TT_MAX_RANKS)
+        return fail_all(root, TT_ERR_USAGE, "rank %d says that there are %d ranks", hello->rank,
+                        hello->nranks);
+    root->members = calloc((size_t)hello->nranks, sizeof *root->members);
+    if (!root->members)
+        return fail_all(root, TT_ERR_SYSTEM, "the root has no memory for %d ranks", hello->nranks);
+    root->nranks = hello->nranks;
+    root->start_ns = tt_now_ns();
+    root->deadline_ns = INT64_MAX; /* from now on the ranks' own deadlines count */
+    return TT_OK;
+}
+
+static const struct member *anyone(const struct root *root)
+{
+    int rank = 0;
+    while (!root->members[rank].came) rank++;
+    return &root->members[rank];
+}
+
+static tt_status check(struct root *root, const struct tt_hello *hello)
+{
+    if (hello->nranks != root->nranks) {
+        const struct tt_hello *other = &anyone(root)->hello;
+        return fail_all(root, TT_ERR_USAGE,
+                        "the ranks disagree on how many they are: rank %d (pid %d on %s) says %d, "
+                        "rank %d (pid %d on %s) says %d",
+                        other->rank, other->pid, other->host, root->nranks, hello->rank, hello->pid,
+                        hello->host, hello->nranks);
+    }
+    if (hello->rank < 0 || hello->rank >= root->nranks)
+        return fail_all(root, TT_ERR_USAGE, "pid %d on %s says it is rank %d of %d", hello->pid,
+                        hello->host, hello->rank, root->nranks);
+    const struct member *member = &root->members[hello->rank];
+    if (member->came)
+        return fail_all(root, TT_ERR_USAGE,
+                        "rank %d of %d came twice: pid %d on %s and pid %d on %s; every rank "
+                        "needs a number of its own (RANK)",
+                        hello->rank, root->nranks, member->hello.pid, member->hello.host,
+                        hello->pid, hello->host);
+    return TT_OK;
+}
+
+static tt_status join(struct root *root, struct tt_guest *guest)
+{
+    const struct tt_hello *hello = &guest->hello;
+    TT_TRY(check(root, hello));
+    struct member *member = &root->members[hello->rank];
+    *member = (struct member){
+        .greeting = guest->greeting, .hello = *hello, .fd = guest->fd, .came = true};
+    guest->fd = -1;
+    root->ncame++;
+    if (hello->left_ms >= 0 && hello->left_ms < INT64_MAX / 2000000) {
+        const int64_t until_ns = tt_now_ns() + hello->left_ms * 1000000;
+        if (until_ns < root->deadline_ns) root->deadline_ns = until_ns;
+    }
+    if (tt_acceptor_watch(root->acceptor, member->fd, hello->rank) != TT_OK)
+        return fail_all(root, TT_ERR_SYSTEM, "%s", tt_last_error());
+    return TT_OK;
+}
+
+static tt_status on_hello(void *context, struct tt_guest *guest)
+{
+    struct root *root = context;
+    tt_status status = TT_OK;
+    if (guest->hello.kind == TT_HELLO_JOIN && root->status == TT_OK) {
+        if (!root->members) status = begin(root, &guest->hello);
+        if (status == TT_OK) status = join(root, guest);
+        if (guest->fd < 0) return status; /* a member now */
+    }
+    answer(root, guest->fd, &guest->hello, &guest->greeting);
+    return status;
+}
+
+/* A rank that waits for its answer has nothing to say: it can only have gone. */
+static tt_status on_watched(void *context, int tag)
+{
+    struct root *root = context;
+    const struct tt_hello *hello = &root->members[tag].hello;
+    return fail_all(root, TT_ERR_REMOTE, "rank %d (pid %d on %s) left before all ranks had come",
+                    hello->rank, hello->pid, hello->host);
+}
+
+static void name_missing(struct root *root)
+{
+    char names[256];
+    size_t used = 0;
+    int nmissing = 0;
+    for (int rank = 0; rank < root->nranks; rank++) {
+        if (root->members[rank].came) continue;
+        if (nmissing++ < MAX_NAMED)
+            used +=
+                (size_t)snprintf(names + used, sizeof names - used, "%s%d", used ? ", " : "", rank);
+    }
+    if (nmissing > MAX_NAMED)
+        snprintf(names + used, sizeof names - used, " and %d more", nmissing - MAX_NAMED);
+    (void)fail_all(root, TT_ERR_TIMEOUT,
+                   "rank%s %s of %d did not come within %lld ms (TUTTI_INIT_TIMEOUT_MS)",
+                   nmissing > 1 ? "s" : "", names, root->nranks,
+                   (long long)((tt_now_ns() - root->start_ns) / 1000000));
+}
+
+/* ---- The thread ----------------------------------------------------------------------------- */
+
+static void remove_file(const struct root *root)
+{
+    struct tt_unique_id found;
+    if (!root->path) return;
+    const int fd = open(root->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return;
+    const bool ours = read(fd, &found, sizeof found) == (ssize_t)sizeof found &&
+                      !sodium_memcmp(&found, &root->id, sizeof found);
+    close(fd);
+    if (ours) unlink(root->path);
+}
+
+static void destroy(struct root *root)
+{
+    tt_acceptor_destroy(root->acceptor);
+    sodium_memzero(&root->id, sizeof root->id);
+    free(root->members);
+    free(root->path);
+    free(root);
+}
+
+static void *serve(void *argument)
+{
+    static const struct tt_acceptor_events events = {.on_hello = on_hello,
+                                                     .on_watched = on_watched};
+    struct root *root = argument;
+    while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
+        const tt_status status =
+            tt_acceptor_serve(root->acceptor, &events, root, root->deadline_ns);
+        if (status != TT_OK && root->status == TT_OK)
+            (void)fail_all(root, status, "%s", tt_last_error());
+        if (status != TT_OK || !tt_expired(root->deadline_ns)) continue;
+        if (!root->members) break;
+        if (root->ncame < root->nranks) name_missing(root);
+    }
+    const bool linger = root->status != TT_OK && !(root->id.flags & TT_ID_AWAIT);
+    remove_file(root);
+    /* Before the answers: whoever has one may already look for the next root at this address. */
+    if (!linger) tt_acceptor_stop_listening(root->acceptor);
+    answer_all(root);
+    const int64_t until_ns = tt_deadline_ns(LINGER_MS);
+    while (linger && !tt_expired(until_ns))
+        if (tt_acceptor_serve(root->acceptor, &events, root, until_ns) != TT_OK) break;
+    destroy(root);
+    return NULL;
+}
+
+static int start_thread(struct root *root)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&thread, &attributes, serve, root);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
+                        int64_t deadline_ns)
+{
+    struct root *root = calloc(1, sizeof *root);
+    char *copy = path ? strdup(path) : NULL;
+    if (!root || (path && !copy)) {
+        free(root);
+        free(copy);
+        close(listener);
+        return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
+    }
+    *root =
+        (struct root){.id = *id, .path = copy, .deadline_ns = deadline_ns, .start_ns = tt_now_ns()};
+    const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
+    if (status != TT_OK) {
+        close(listener);
+        destroy(root);
+        return status;
+    }
+    const int error = start_thread(root);
+    if (!error) return TT_OK;
+    destroy(root);
+    return tt_fail_errno(error, "bootstrap: cannot start the root's thread (ulimit -u?)");
+}
+
+bool tt_root_alive(const struct tt_unique_id *id, int64_t deadline_ns)
+{
+    struct tt_address address;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer reply;
+    char why[TT_WIRE_TEXT];
+    int fd;
+    address.nbytes = id->address_bytes;
+    memcpy(address.bytes, id->address, sizeof address.bytes);
+    if (tt_handshake_open(&fd, &greeting, &address, id->sequence, deadline_ns, why)) return false;
+    tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
+    if (tt_handshake_finish(fd, &greeting, &hello, &reply, id->key, deadline_ns, why)) return false;
+    close(fd);
+    return reply.status == TT_OK;
+}

@@ -1,0 +1,305 @@
+#include "bootstrap/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+
+enum { BACKLOG = 4096 }; /* the kernel cuts it down to its own limit */
+
+/* ---- Addresses ------------------------------------------------------------------------------ */
+
+static size_t family_bytes(int family)
+{
+    if (family == AF_INET) return sizeof(struct sockaddr_in);
+    return family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
+}
+
+int tt_address_family(const struct tt_address *address)
+{
+    sa_family_t family;
+    memcpy(&family, address->bytes + offsetof(struct sockaddr, sa_family), sizeof family);
+    return family;
+}
+
+bool tt_address_valid(const struct tt_address *address)
+{
+    const size_t nbytes = family_bytes(tt_address_family(address));
+    return nbytes != 0 && address->nbytes == nbytes;
+}
+
+void tt_address_set(struct tt_address *address, const struct sockaddr *from)
+{
+    const size_t nbytes = family_bytes(from->sa_family);
+    *address = (struct tt_address){.nbytes = (uint32_t)nbytes};
+    memcpy(address->bytes, from, nbytes);
+}
+
+/* sin_port and sin6_port lie at the same offset. */
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+               "one offset for both families");
+
+int tt_address_port(const struct tt_address *address)
+{
+    in_port_t port;
+    memcpy(&port, address->bytes + offsetof(struct sockaddr_in, sin_port), sizeof port);
+    return ntohs(port);
+}
+
+void tt_address_set_port(struct tt_address *address, int port)
+{
+    const in_port_t wire = htons((uint16_t)port);
+    memcpy(address->bytes + offsetof(struct sockaddr_in, sin_port), &wire, sizeof wire);
+}
+
+bool tt_address_is_loopback(const struct tt_address *address)
+{
+    if (tt_address_family(address) == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, address->bytes, sizeof in);
+        return ntohl(in.sin_addr.s_addr) >> 24 == 127;
+    }
+    struct sockaddr_in6 in6;
+    memcpy(&in6, address->bytes, sizeof in6);
+    return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
+}
+
+const char *tt_address_format(const struct tt_address *address, char text[TT_ADDRESS_TEXT])
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    const bool v4 = tt_address_family(address) == AF_INET;
+    const size_t at =
+        v4 ? offsetof(struct sockaddr_in, sin_addr) : offsetof(struct sockaddr_in6, sin6_addr);
+    inet_ntop(v4 ? AF_INET : AF_INET6, address->bytes + at, host, sizeof host);
+    snprintf(text, TT_ADDRESS_TEXT, v4 ? "%s:%d" : "[%s]:%d", host, tt_address_port(address));
+    return text;
+}
+
+/* Bridges of container engines: their addresses are the same on every host. */
+static bool is_bridge(const char *name)
+{
+    static const char *const prefixes[] = {"docker", "veth",   "br-", "virbr",
+                                           "cni",    "podman", "lxc"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (!strncmp(name, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+static bool usable(const struct ifaddrs *entry)
+{
+    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) return false;
+    if (entry->ifa_addr->sa_family == AF_INET) return true;
+    if (entry->ifa_addr->sa_family != AF_INET6) return false;
+    struct sockaddr_in6 in6;
+    memcpy(&in6, entry->ifa_addr, sizeof in6);
+    return !IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr); /* means something on its own link only */
+}
+
+/* 0: not to be chosen; the highest wins, the first of equals. */
+static int merit(const struct ifaddrs *entry, const char *wanted)
+{
+    if (!usable(entry)) return 0;
+    const int v4 = entry->ifa_addr->sa_family == AF_INET;
+    if (wanted[0]) return strcmp(entry->ifa_name, wanted) ? 0 : 1 + v4;
+    if (entry->ifa_flags & IFF_LOOPBACK) return 1 + v4;
+    return !(entry->ifa_flags & IFF_RUNNING) || is_bridge(entry->ifa_name) ? 0 : 3 + v4;
+}
+
+static tt_status no_such_interface(const struct ifaddrs *list, const char *wanted)
+{
+    char names[512] = "";
+    size_t used = 0;
+    for (const struct ifaddrs *entry = list; entry && used < sizeof names; entry = entry->ifa_next)
+        if (usable(entry))
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     entry->ifa_name);
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "TUTTI_SOCKET_INTERFACE=%s: no interface of that name is up with an address; "
+                   "there is %s",
+                   wanted, names[0] ? names : "none");
+}
+
+tt_status tt_address_of_host(struct tt_address *address)
+{
+    struct ifaddrs *list;
+    if (getifaddrs(&list) != 0) return tt_fail_errno(errno, "cannot list the network interfaces");
+    const char *wanted = tt_config_string(TT_CONFIG_SOCKET_INTERFACE);
+    const struct ifaddrs *best = NULL;
+    for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next)
+        if (merit(entry, wanted) > (best ? merit(best, wanted) : 0)) best = entry;
+    tt_status status = TT_OK;
+    if (best)
+        tt_address_set(address, best->ifa_addr);
+    else if (wanted[0])
+        status = no_such_interface(list, wanted);
+    else
+        tt_address_set(address,
+                       (const struct sockaddr *)&(struct sockaddr_in){
+                           .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)});
+    freeifaddrs(list);
+    return status;
+}
+
+/* ---- Listening ------------------------------------------------------------------------------ */
+
+tt_status tt_socket_fail(int error, const char *what)
+{
+    if (error != EMFILE && error != ENFILE) return tt_fail_errno(error, "%s", what);
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return tt_fail_errno(error,
+                         "%s: no file descriptor is left of %llu; raise the limit (ulimit -n, at "
+                         "most %llu without root)",
+                         what, (unsigned long long)limit.rlim_cur,
+                         (unsigned long long)limit.rlim_max);
+}
+
+static tt_status fail_bind(int error, const struct tt_address *address)
+{
+    char text[TT_ADDRESS_TEXT];
+    tt_address_format(address, text);
+    if (error == EADDRINUSE)
+        return tt_fail_errno(
+            error,
+            "cannot listen at %s: port %d is taken; choose another (MASTER_PORT, "
+            "tcp://host:port, tutti-run --master-port) or end its holder (ss -ltnp)",
+            text, tt_address_port(address));
+    if (error == EADDRNOTAVAIL)
+        return tt_fail_errno(
+            error,
+            "cannot listen at %s: no interface of this host has that address; rank "
+            "0 must run on the host that MASTER_ADDR (or tcp://) names",
+            text);
+    if (error == EACCES)
+        return tt_fail_errno(error, "cannot listen at %s: ports below 1024 need root", text);
+    return tt_fail_errno(error, "cannot listen at %s", text);
+}
+
+static void set_any(struct tt_address *address)
+{
+    const bool v4 = tt_address_family(address) == AF_INET;
+    const size_t at =
+        v4 ? offsetof(struct sockaddr_in, sin_addr) : offsetof(struct sockaddr_in6, sin6_addr);
+    memset(address->bytes + at, 0, v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr));
+}
+
+tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
+{
+    struct tt_address at = *address;
+    const bool narrowed = !tt_address_port(&at) && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
+    if (everywhere && !narrowed) set_any(&at);
+    const int s = socket(tt_address_family(&at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s < 0) return tt_socket_fail(errno, "bootstrap: cannot open a listening socket");
+    /* Without it a port is refused for a minute after its last connection. */
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    int error = 0;
+    if (bind(s, (const struct sockaddr *)at.bytes, at.nbytes) != 0 || listen(s, BACKLOG) != 0)
+        error = errno;
+    socklen_t nbytes = sizeof at.bytes;
+    if (!error && getsockname(s, (struct sockaddr *)at.bytes, &nbytes) != 0) error = errno;
+    if (error) {
+        close(s);
+        return fail_bind(error, &at);
+    }
+    tt_address_set_port(address, tt_address_port(&at));
+    *fd = s;
+    return TT_OK;
+}
+
+/* ---- Connections ---------------------------------------------------------------------------- */
+
+void tt_socket_tune(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    /* A host that vanished without a word is noticed within two minutes. */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){60}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){10}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){6}, sizeof(int));
+}
+
+/* Waits for `events` on fd: 0, ETIMEDOUT or another errno. */
+static int await(int fd, short events, int64_t deadline_ns)
+{
+    for (;;) {
+        struct pollfd entry = {.fd = fd, .events = events};
+        const int n = poll(&entry, 1, tt_left_ms(deadline_ns));
+        if (n > 0) return 0;
+        if (n < 0 && errno != EINTR) return errno;
+        if (tt_expired(deadline_ns)) return ETIMEDOUT;
+    }
+}
+
+int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns)
+{
+    const int s = socket(tt_address_family(address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s < 0) return errno;
+    int error = 0;
+    if (connect(s, (const struct sockaddr *)address->bytes, address->nbytes) != 0) error = errno;
+    if (error == EINPROGRESS || error == EINTR) {
+        socklen_t nbytes = sizeof error;
+        const int waited = await(s, POLLOUT, deadline_ns);
+        if (waited)
+            error = waited;
+        else if (getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0)
+            error = errno;
+    }
+    if (error) {
+        close(s);
+        return error;
+    }
+    tt_socket_tune(s);
+    *fd = s;
+    return 0;
+}
+
+int tt_socket_receive(int fd, void *buffer, size_t nbytes, int64_t deadline_ns)
+{
+    for (size_t done = 0; done < nbytes;) {
+        const ssize_t n = recv(fd, (char *)buffer + done, nbytes - done, 0);
+        if (n > 0) {
+            done += (size_t)n;
+            continue;
+        }
+        if (n == 0) return EPIPE;
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN) return errno;
+        const int error = await(fd, POLLIN, deadline_ns);
+        if (error) return error;
+    }
+    return 0;
+}
+
+int tt_socket_send(int fd, const void *buffer, size_t nbytes, int64_t deadline_ns)
+{
+    for (size_t done = 0; done < nbytes;) {
+        const ssize_t n = send(fd, (const char *)buffer + done, nbytes - done, MSG_NOSIGNAL);
+        if (n >= 0) {
+            done += (size_t)n;
+            continue;
+        }
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN) return errno;
+        const int error = await(fd, POLLOUT, deadline_ns);
+        if (error) return error;
+    }
+    return 0;
+}
+
+int tt_socket_send_now(int fd, const void *buffer, size_t nbytes)
+{
+    ssize_t n;
+    do n = send(fd, buffer, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return errno;
+    return (size_t)n == nbytes ? 0 : ENOBUFS;
+}

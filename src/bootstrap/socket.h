@@ -1,0 +1,59 @@
+/* Sockets of the bootstrap: non-blocking, close-on-exec, no delay, never SIGPIPE, every wait with a
+ * deadline. */
+#ifndef TT_BOOTSTRAP_SOCKET_H
+#define TT_BOOTSTRAP_SOCKET_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/status.h"
+
+enum { TT_ADDRESS_BYTES = 28, TT_ADDRESS_TEXT = 64 };
+
+/* An IPv4 or IPv6 address with its port; travels on the wire as it is. */
+struct tt_address {
+    uint32_t nbytes; /* of the sockaddr in bytes; 0: none */
+    uint8_t bytes[TT_ADDRESS_BYTES];
+};
+_Static_assert(sizeof(struct sockaddr_in6) <= TT_ADDRESS_BYTES, "an IPv6 address must fit");
+
+/* Whether it holds a well-formed sockaddr_in or sockaddr_in6: for addresses that came from
+ * elsewhere. */
+bool tt_address_valid(const struct tt_address *address);
+void tt_address_set(struct tt_address *address, const struct sockaddr *from);
+int tt_address_family(const struct tt_address *address);
+int tt_address_port(const struct tt_address *address);
+void tt_address_set_port(struct tt_address *address, int port);
+bool tt_address_is_loopback(const struct tt_address *address);
+/* "192.0.2.1:29500" or "[fd00::1]:29500". Returns text. */
+const char *tt_address_format(const struct tt_address *address, char text[TT_ADDRESS_TEXT]);
+
+/* The address that other ranks reach this host at, port 0: of TUTTI_SOCKET_INTERFACE, else of the
+ * first interface that is up and neither loopback nor a container bridge, else loopback.
+ * TT_ERR_ARGUMENT lists the interfaces when the one asked for is not there. */
+TT_NODISCARD tt_status tt_address_of_host(struct tt_address *address);
+
+/* Listens at `address` (all interfaces when `everywhere`; TUTTI_SOCKET_INTERFACE narrows that again
+ * when the port is 0), port 0 meaning any free one, and stores the port in `address`. TT_ERR_SYSTEM
+ * says what the OS refused and the remedy. */
+TT_NODISCARD tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere);
+
+/* The following return 0 or an errno value: ETIMEDOUT at the deadline, EPIPE when the other end has
+ * closed. */
+int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns);
+int tt_socket_receive(int fd, void *buffer, size_t nbytes, int64_t deadline_ns);
+int tt_socket_send(int fd, const void *buffer, size_t nbytes, int64_t deadline_ns);
+/* Sends at once or not at all: for frames far smaller than an empty socket buffer. */
+int tt_socket_send_now(int fd, const void *buffer, size_t nbytes);
+
+/* Options every connection has. */
+void tt_socket_tune(int fd);
+
+/* Records a failure to get a socket or thread: names the limit and the remedy for EMFILE and
+ * ENFILE. */
+tt_status tt_socket_fail(int error, const char *what);
+
+#endif

@@ -1,0 +1,275 @@
+#include "bootstrap/tree.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "bootstrap/acceptor.h"
+#include "bootstrap/root.h"
+
+enum {
+    ROOT_GRACE_MS = 2000, /* the root keeps the deadline and knows who is missing: let it say so */
+    TREE_MS = 30000,      /* to connect to neighbours that are known to be there */
+    MAX_PAUSE_MS = 20,
+};
+
+/* What one rank needs while it joins. */
+struct joining {
+    struct tt_bootstrap *bootstrap;
+    const struct tt_unique_id *id;
+    struct tt_address root;
+    int listener; /* -1: has no children, or not open yet */
+    struct tt_address mine;
+    struct tt_answer answer;
+    int64_t deadline_ns;
+};
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t later(int64_t deadline_ns, int64_t ms)
+{
+    return deadline_ns > INT64_MAX - ms * 1000000 ? INT64_MAX : deadline_ns + ms * 1000000;
+}
+
+static void pause_ms(int64_t ms)
+{
+    const struct timespec time = {.tv_nsec = (long)ms * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* Opens this rank's own listener, at the address by which it reaches the root. */
+static tt_status open_listener(struct joining *joining, int root_fd)
+{
+    if (joining->bootstrap->nchildren == 0 || joining->listener >= 0) return TT_OK;
+    struct tt_address mine = {0};
+    socklen_t nbytes = sizeof mine.bytes;
+    if (tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0]) {
+        TT_TRY(tt_address_of_host(&mine));
+    } else {
+        if (getsockname(root_fd, (struct sockaddr *)mine.bytes, &nbytes) != 0)
+            return tt_fail_errno(errno, "bootstrap: cannot tell the address of this host");
+        mine.nbytes = nbytes;
+        tt_address_set_port(&mine, 0);
+    }
+    TT_TRY(tt_socket_listen(&joining->listener, &mine, !(joining->id->flags & TT_ID_LOCAL)));
+    joining->mine = mine;
+    return TT_OK;
+}
+
+static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attempt attempt,
+                                    const char *why)
+{
+    char text[TT_ADDRESS_TEXT];
+    const int rank = joining->bootstrap->rank;
+    const bool awaited = joining->id->flags & TT_ID_AWAIT;
+    tt_address_format(&joining->root, text);
+    if (attempt == TT_ATTEMPT_LATE || (attempt == TT_ATTEMPT_EARLY && awaited))
+        return tt_fail(TT_ERR_TIMEOUT,
+                       "rank %d: rank 0 was not to be had at %s before the init deadline "
+                       "(TUTTI_INIT_TIMEOUT_MS): %s",
+                       rank, text, why);
+    if (attempt == TT_ATTEMPT_EARLY)
+        return tt_fail(TT_ERR_REMOTE,
+                       "rank %d: %s; the root of this unique id has gone: all its ranks have come, "
+                       "init failed, or the process that made it ended",
+                       rank, why);
+    return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s: %s", rank, text, why);
+}
+
+/* Connects to the root, trying again while it may not be up yet. */
+static tt_status reach_root(const struct joining *joining, int *fd, struct tt_greeting *greeting)
+{
+    char why[TT_WIRE_TEXT];
+    for (int64_t pause = 1;; pause = earlier(2 * pause, MAX_PAUSE_MS)) {
+        const enum tt_attempt attempt = tt_handshake_open(
+            fd, greeting, &joining->root, joining->id->sequence, joining->deadline_ns, why);
+        if (attempt == TT_ATTEMPT_OK) return TT_OK;
+        const bool again = attempt == TT_ATTEMPT_EARLY && joining->id->flags & TT_ID_AWAIT;
+        if (!again || tt_expired(joining->deadline_ns))
+            return fail_to_reach_root(joining, attempt, why);
+        pause_ms(pause);
+    }
+}
+
+/* Shows up at the root; returns when all ranks have. */
+static tt_status show_up(struct joining *joining)
+{
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    char why[TT_WIRE_TEXT];
+    int fd;
+    TT_TRY(reach_root(joining, &fd, &greeting));
+    const tt_status status = open_listener(joining, fd);
+    if (status != TT_OK) {
+        close(fd);
+        return status;
+    }
+    tt_hello_fill(&hello, TT_HELLO_JOIN, joining->bootstrap->rank, joining->bootstrap->nranks);
+    hello.left_ms = tt_left_ms(joining->deadline_ns);
+    hello.address = joining->mine;
+    const enum tt_attempt attempt =
+        tt_handshake_finish(fd, &greeting, &hello, &joining->answer, joining->id->key,
+                            later(joining->deadline_ns, ROOT_GRACE_MS), why);
+    if (attempt != TT_ATTEMPT_OK) return fail_to_reach_root(joining, attempt, why);
+    close(fd);
+    if (joining->answer.status == TT_OK) return TT_OK;
+    return tt_fail(joining->answer.status, "%s", joining->answer.text);
+}
+
+static tt_status reach_parent(struct joining *joining)
+{
+    struct tt_bootstrap *bootstrap = joining->bootstrap;
+    struct tt_neighbour *parent = &bootstrap->parent;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer answer;
+    char why[TT_WIRE_TEXT];
+    int fd;
+    parent->rank = tt_tree_parent(bootstrap->rank);
+    parent->pid = joining->answer.parent_pid;
+    memcpy(parent->host, joining->answer.parent_host, sizeof parent->host);
+    if (!tt_address_valid(&joining->answer.parent))
+        return tt_fail(TT_ERR_INTERNAL, "the root gave no address for rank %d", parent->rank);
+    enum tt_attempt attempt = tt_handshake_open(&fd, &greeting, &joining->answer.parent,
+                                                joining->id->sequence, joining->deadline_ns, why);
+    if (attempt == TT_ATTEMPT_OK) {
+        tt_hello_fill(&hello, TT_HELLO_CHILD, bootstrap->rank, bootstrap->nranks);
+        attempt = tt_handshake_finish(fd, &greeting, &hello, &answer, joining->id->key,
+                                      joining->deadline_ns, why);
+    }
+    if (attempt != TT_ATTEMPT_OK)
+        return tt_fail(TT_ERR_REMOTE, "rank %d lost rank %d (pid %d on %s) during init: %s",
+                       bootstrap->rank, parent->rank, parent->pid, parent->host, why);
+    parent->fd = fd;
+    if (answer.status == TT_OK) return TT_OK;
+    return tt_fail(answer.status, "%s", answer.text);
+}
+
+/* ---- Children ------------------------------------------------------------------------------- */
+
+struct nursery {
+    struct tt_bootstrap *bootstrap;
+    const uint8_t *key;
+    int ncame;
+};
+
+static tt_status on_child(void *context, struct tt_guest *guest)
+{
+    struct nursery *nursery = context;
+    struct tt_bootstrap *bootstrap = nursery->bootstrap;
+    const struct tt_hello *hello = &guest->hello;
+    struct tt_answer answer = {0};
+    const int64_t index = (int64_t)hello->rank - INT64_C(8) * bootstrap->rank - 1;
+    const bool expected = hello->kind == TT_HELLO_CHILD && index >= 0 &&
+                          index < bootstrap->nchildren && bootstrap->children[index].fd < 0;
+    if (!expected) {
+        answer.status = TT_ERR_USAGE;
+        snprintf(answer.text, sizeof answer.text, "rank %d does not expect rank %d as its child",
+                 bootstrap->rank, hello->rank);
+    }
+    tt_answer_sign(&answer, hello, &guest->greeting, nursery->key);
+    if (tt_socket_send_now(guest->fd, &answer, sizeof answer) != 0 || !expected) return TT_OK;
+    struct tt_neighbour *child = &bootstrap->children[index];
+    *child = (struct tt_neighbour){.fd = guest->fd, .rank = hello->rank, .pid = hello->pid};
+    memcpy(child->host, hello->host, sizeof child->host);
+    guest->fd = -1;
+    nursery->ncame++;
+    return TT_OK;
+}
+
+static tt_status await_children(struct joining *joining)
+{
+    static const struct tt_acceptor_events events = {.on_hello = on_child};
+    struct tt_bootstrap *bootstrap = joining->bootstrap;
+    struct nursery nursery = {.bootstrap = bootstrap, .key = joining->id->key};
+    struct tt_acceptor *acceptor;
+    if (bootstrap->nchildren == 0) return TT_OK;
+    TT_TRY(
+        tt_acceptor_create(&acceptor, joining->listener, joining->id->key, joining->id->sequence));
+    joining->listener = -1; /* the acceptor's now */
+    tt_status status = TT_OK;
+    while (status == TT_OK && nursery.ncame < bootstrap->nchildren) {
+        if (tt_expired(joining->deadline_ns)) {
+            int i = 0;
+            while (bootstrap->children[i].fd >= 0) i++;
+            status = tt_fail(TT_ERR_REMOTE,
+                             "rank %d lost rank %d during init: it came, but did not connect to "
+                             "its parent in time",
+                             bootstrap->rank, 8 * bootstrap->rank + 1 + i);
+        } else {
+            status = tt_acceptor_serve(acceptor, &events, &nursery, joining->deadline_ns);
+        }
+    }
+    tt_acceptor_destroy(acceptor);
+    return status;
+}
+
+/* ---- Create and destroy --------------------------------------------------------------------- */
+
+static tt_status check(int rank, int nranks)
+{
+    if (nranks < 1 || nranks > TT_MAX_RANKS)
+        return tt_fail(TT_ERR_ARGUMENT, "%d is no number of ranks: it must be 1 to %d", nranks,
+                       TT_MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "rank %d is not within 0 to %d", rank, nranks - 1);
+    return TT_OK;
+}
+
+static int count_children(int rank, int nranks)
+{
+    const int64_t first = INT64_C(8) * rank + 1;
+    const int64_t left = nranks - first;
+    return left < 0 ? 0 : left > TT_TREE_FANOUT ? TT_TREE_FANOUT : (int)left;
+}
+
+static tt_status build(struct joining *joining)
+{
+    TT_TRY(show_up(joining));
+    joining->deadline_ns = earlier(joining->deadline_ns, tt_deadline_ns(TREE_MS));
+    if (joining->bootstrap->rank > 0) TT_TRY(reach_parent(joining));
+    return await_children(joining);
+}
+
+tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_unique_id *id,
+                              int rank, int nranks, int64_t deadline_ns)
+{
+    struct joining joining = {.id = id, .listener = -1, .deadline_ns = deadline_ns};
+    if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+    TT_TRY(check(rank, nranks));
+    TT_TRY(tt_id_address(&joining.root, id));
+    struct tt_bootstrap *b = calloc(1, sizeof *b);
+    if (!b) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
+    b->rank = rank;
+    b->nranks = nranks;
+    b->nchildren = count_children(rank, nranks);
+    b->parent.fd = -1;
+    for (int i = 0; i < TT_TREE_FANOUT; i++) b->children[i].fd = -1;
+    joining.bootstrap = b;
+    const tt_status status = build(&joining);
+    if (joining.listener >= 0) close(joining.listener);
+    if (status != TT_OK) {
+        tt_bootstrap_destroy(b);
+        return status;
+    }
+    *bootstrap = b;
+    return TT_OK;
+}
+
+void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap)
+{
+    if (!bootstrap) return;
+    if (bootstrap->parent.fd >= 0) close(bootstrap->parent.fd);
+    for (int i = 0; i < bootstrap->nchildren; i++)
+        if (bootstrap->children[i].fd >= 0) close(bootstrap->children[i].fd);
+    free(bootstrap);
+}

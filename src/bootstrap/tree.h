@@ -1,0 +1,35 @@
+/* A rank's place in the tree of fan-out 8: rank r's children are 8r+1 to 8r+8, so that the ranks
+ * below r on one level are consecutive. */
+#ifndef TT_BOOTSTRAP_TREE_H
+#define TT_BOOTSTRAP_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/handshake.h"
+
+enum { TT_TREE_FANOUT = 8, TT_TREE_LEVELS = 8 };
+
+static inline int tt_tree_parent(int rank)
+{
+    return (rank - 1) / TT_TREE_FANOUT;
+}
+
+struct tt_neighbour {
+    int fd; /* owned; -1: none */
+    int rank, pid;
+    bool midway; /* part of a frame has been sent: nothing else may follow it */
+    char host[TT_HOST_BYTES];
+};
+
+struct tt_bootstrap {
+    int rank, nranks, nchildren;
+    uint32_t sequence; /* of the next allgather */
+    tt_status broken;  /* the failure that ended it, with its text */
+    char broken_text[TT_WIRE_TEXT];
+    struct tt_neighbour parent; /* fd -1 on rank 0 */
+    struct tt_neighbour children[TT_TREE_FANOUT];
+};
+
+#endif

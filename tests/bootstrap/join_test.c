@@ -1,0 +1,183 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "ranks.h"
+#include "shim.h"
+
+static void join_all(int nranks, size_t nbytes)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run *runs = calloc((size_t)nranks, sizeof *runs);
+    for (int rank = 0; rank < nranks; rank++) {
+        runs[rank] = rank_run_of(&id, rank, nranks);
+        runs[rank].nbytes = nbytes;
+    }
+    run_ranks(runs, nranks);
+    expect_ranks(runs, nranks, TT_OK, NULL);
+    free(runs);
+}
+
+TEST(join, one_to_seventeen_ranks_gather_each_others_bytes)
+{
+    for (int nranks = 1; nranks <= 17; nranks++) join_all(nranks, 24);
+}
+
+TEST(join, sixty_four_ranks_make_a_tree_of_three_levels)
+{
+    join_all(64, 40);
+}
+
+TEST(join, seventy_four_ranks_have_a_fourth_level)
+{
+    join_all(74, 1);
+}
+
+TEST(join, five_hundred_and_twelve_ranks_come_at_once)
+{
+    join_all(512, 16);
+}
+
+TEST(join, the_largest_part_is_64_kib)
+{
+    join_all(11, 64 * 1024);
+}
+
+TEST(join, no_bytes_at_all_is_a_barrier)
+{
+    join_all(10, 0);
+}
+
+TEST(join, more_than_64_kib_is_refused)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run run = rank_run_of(&id, 0, 1);
+    run.nbytes = 64 * 1024 + 1;
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_ERR_ARGUMENT, "65537 bytes a rank, at most 65536");
+}
+
+TEST(join, ranks_out_of_range_and_foreign_ids_are_refused)
+{
+    struct tt_unique_id id;
+    memset(&id, 7, sizeof id);
+    struct rank_run runs[4] = {rank_run_of(&id, 0, 1), rank_run_of(&id, 2, 2),
+                               rank_run_of(&id, -1, 2), rank_run_of(&id, 0, 0)};
+    run_ranks(runs, 4);
+    expect_ranks(&runs[0], 1, TT_ERR_ARGUMENT, "no unique id");
+    expect_ranks(&runs[1], 1, TT_ERR_ARGUMENT, "rank 2 is not within 0 to 1");
+    expect_ranks(&runs[2], 1, TT_ERR_ARGUMENT, "rank -1 is not within");
+    expect_ranks(&runs[3], 1, TT_ERR_ARGUMENT, "0 is no number of ranks");
+}
+
+TEST(join, missing_ranks_are_named_to_everyone_who_came)
+{
+    struct tt_unique_id id;
+    struct rank_run runs[6];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int i = 0, rank = 0; rank < 8; rank++) {
+        if (rank == 2 || rank == 5) continue;
+        runs[i] = rank_run_of(&id, rank, 8);
+        runs[i++].timeout_ms = 300;
+    }
+    run_ranks(runs, 6);
+    expect_ranks(runs, 6, TT_ERR_TIMEOUT, "ranks 2, 5 of 8 did not come within");
+    for (int i = 0; i < 6; i++) CHECK(runs[i].took_ns < 2000000000);
+}
+
+TEST(join, of_many_missing_ranks_sixteen_are_named)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run run = rank_run_of(&id, 0, 100);
+    run.timeout_ms = 50;
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_ERR_TIMEOUT, "15, 16 and 83 more of 100 did not come");
+}
+
+TEST(join, a_rank_that_comes_twice_is_named_to_both)
+{
+    struct tt_unique_id id;
+    struct rank_run runs[3];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int i = 0; i < 3; i++) runs[i] = rank_run_of(&id, i == 2 ? 1 : i, 4);
+    run_ranks(runs, 3);
+    expect_ranks(runs, 3, TT_ERR_USAGE, "rank 1 of 4 came twice: pid ");
+}
+
+TEST(join, ranks_that_disagree_on_their_number_are_told)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run runs[2] = {rank_run_of(&id, 0, 3), rank_run_of(&id, 1, 2)};
+    run_ranks(runs, 2);
+    expect_ranks(runs, 2, TT_ERR_USAGE, "the ranks disagree on how many they are: rank ");
+}
+
+TEST(join, an_id_serves_one_communicator)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run run = rank_run_of(&id, 0, 1);
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_OK, NULL);
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_ERR_REMOTE, "has gone");
+}
+
+static void leave(int nranks, int leaver)
+{
+    struct tt_unique_id id;
+    struct rank_run runs[16];
+    char text[64];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int rank = 0; rank < nranks; rank++) {
+        runs[rank] = rank_run_of(&id, rank, nranks);
+        if (rank == leaver) runs[rank].leave_before = 1;
+    }
+    run_ranks(runs, nranks);
+    snprintf(text, sizeof text, "rank %d (pid ", leaver);
+    for (int rank = 0; rank < nranks; rank++)
+        if (rank != leaver) expect_ranks(&runs[rank], 1, TT_ERR_REMOTE, text);
+}
+
+TEST(allgather, a_rank_that_leaves_is_named_to_all)
+{
+    leave(12, 0);
+    leave(12, 1);
+    leave(12, 5);
+    leave(12, 11);
+}
+
+TEST(allgather, other_lengths_on_other_ranks_are_an_error_on_all)
+{
+    struct tt_unique_id id;
+    struct rank_run runs[10];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int rank = 0; rank < 10; rank++) {
+        runs[rank] = rank_run_of(&id, rank, 10);
+        if (rank == 9) runs[rank].nbytes = 8;
+    }
+    run_ranks(runs, 10);
+    expect_ranks(runs, 10, TT_ERR_USAGE, "of 8 bytes on rank 9");
+}
+
+TEST(allgather, a_rank_that_is_late_is_named_at_the_deadline)
+{
+    struct tt_unique_id id;
+    struct tt_bootstrap *idle = NULL;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run run = rank_run_of(&id, 0, 2);
+    run.timeout_ms = 200;
+    (void)idle;
+    struct rank_run runs[2] = {run, rank_run_of(&id, 1, 2)};
+    runs[0].nallgathers = 1;
+    runs[1].nallgathers = 0;
+    runs[1].leave_before = -1;
+    run_ranks(runs, 2);
+    /* It left at once, which is as good as late here. */
+    expect_ranks(&runs[0], 1, TT_ERR_REMOTE, "rank 1 (pid ");
+}

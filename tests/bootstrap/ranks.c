@@ -1,0 +1,83 @@
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "shim.h"
+
+struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks)
+{
+    return (struct rank_run){.id = *id,
+                             .rank = rank,
+                             .nranks = nranks,
+                             .timeout_ms = 20000,
+                             .nallgathers = 2,
+                             .nbytes = 24,
+                             .leave_before = -1};
+}
+
+static unsigned char pattern(int rank, size_t at, int turn)
+{
+    return (unsigned char)(rank * 31 + (int)at * 7 + turn);
+}
+
+static tt_status gather(struct rank_run *run, struct tt_bootstrap *bootstrap, int turn)
+{
+    unsigned char *mine = malloc(run->nbytes + 1);
+    unsigned char *all = calloc((size_t)run->nranks, run->nbytes + 1);
+    for (size_t i = 0; i < run->nbytes; i++) mine[i] = pattern(run->rank, i, turn);
+    const tt_status status =
+        tt_bootstrap_allgather(bootstrap, mine, all, run->nbytes, tt_deadline_ns(run->timeout_ms));
+    for (int rank = 0; status == TT_OK && rank < run->nranks; rank++)
+        for (size_t i = 0; i < run->nbytes; i++)
+            run->wrong += all[(size_t)rank * run->nbytes + i] != pattern(rank, i, turn);
+    free(mine);
+    free(all);
+    return status;
+}
+
+static void *body(void *argument)
+{
+    struct rank_run *run = argument;
+    struct tt_bootstrap *bootstrap = NULL;
+    const int64_t start = tt_now_ns();
+    run->status = tt_bootstrap_create(&bootstrap, &run->id, run->rank, run->nranks,
+                                      tt_deadline_ns(run->timeout_ms));
+    for (int turn = 0; run->status == TT_OK && turn < run->nallgathers; turn++) {
+        if (turn == run->leave_before) break;
+        run->status = gather(run, bootstrap, turn);
+    }
+    if (run->status != TT_OK) snprintf(run->text, sizeof run->text, "%s", tt_last_error());
+    tt_bootstrap_destroy(bootstrap);
+    run->took_ns = tt_now_ns() - start;
+    return NULL;
+}
+
+void run_ranks(struct rank_run *runs, int n)
+{
+    pthread_t threads[MAX_TEST_RANKS];
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 512 * 1024);
+    int started = 0;
+    while (started < n && !pthread_create(&threads[started], &attributes, body, &runs[started]))
+        started++;
+    CHECK_EQ(started, n);
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text)
+{
+    for (int i = 0; i < n; i++) {
+        CHECK_MESSAGE(runs[i].status == status, "rank %d: status %d, expected %d: %s", runs[i].rank,
+                      runs[i].status, status, runs[i].text);
+        CHECK_MESSAGE(runs[i].wrong == 0, "rank %d: %d wrong bytes", runs[i].rank, runs[i].wrong);
+        if (text)
+            CHECK_MESSAGE(strstr(runs[i].text, text), "rank %d: '%s' is not in '%s'", runs[i].rank,
+                          text, runs[i].text);
+    }
+}

@@ -1,0 +1,35 @@
+/* Ranks as threads, for the bootstrap's tests. */
+#ifndef TT_TESTS_BOOTSTRAP_RANKS_H
+#define TT_TESTS_BOOTSTRAP_RANKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/bootstrap.h"
+
+enum { MAX_TEST_RANKS = 1024, TEXT_BYTES = 1024 };
+
+struct rank_run {
+    struct tt_unique_id id;
+    int rank, nranks;
+    int64_t timeout_ms; /* of create and each allgather */
+    int nallgathers;    /* 0: join only */
+    size_t nbytes;      /* of each */
+    int leave_before;   /* leaves without a word before this allgather; -1: stays */
+    tt_status status;   /* the first failure */
+    char text[TEXT_BYTES];
+    int64_t took_ns;
+    int wrong; /* bytes that were not right */
+};
+
+/* Defaults: 20 s, two allgathers of 24 bytes. */
+struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks);
+
+/* Runs them all at once, each in a thread, and returns when all have ended. */
+void run_ranks(struct rank_run *runs, int n);
+
+/* Records a failure for every run that did not end as expected: status, and text contained in its
+ * error. */
+void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
+
+#endif

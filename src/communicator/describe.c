@@ -1,0 +1,189 @@
+/* tuttiDescribe: what is here, in words. */
+#include "tutti.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "algorithms/algorithms.h"
+#include "base/config.h"
+#include "base/status.h"
+#include "datatype/datatype.h"
+#include "topology/topology.h"
+
+/* The links of `comm`, one line a peer; in communicator.c. */
+void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);
+
+struct output {
+    void (*emit)(void *arg, const char *line);
+    void *arg;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(const struct output *output,
+                                                      const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    output->emit(output->arg, line);
+}
+
+static tt_status describe_topology(const struct output *output)
+{
+    const struct tt_topology *topology;
+    TT_TRY(tt_topology_local(&topology));
+    tt_topology_describe(topology, output->emit, output->arg);
+    return TT_OK;
+}
+
+static tt_status describe_topology_xml(const struct output *output)
+{
+    char *xml;
+    TT_TRY(tt_topology_xml(tt_config_string(TT_CONFIG_TOPOLOGY_FILE), &xml));
+    for (char *line = xml; *line;) {
+        char *end = line + strcspn(line, "\n");
+        const char ended = *end;
+        *end = '\0';
+        output->emit(output->arg, line);
+        line = ended ? end + 1 : end;
+    }
+    free(xml);
+    return TT_OK;
+}
+
+static void describe_config(const struct output *output)
+{
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
+        const char *value = tt_config_string((enum tt_config_key)key);
+        if (key == TT_CONFIG_JOB_KEY && value[0]) value = "(secret)";
+        say(output, "%s=%s  (%s)", row->name, value, tt_config_source((enum tt_config_key)key));
+        say(output, "    %s %s%s%s.", row->sentence, row->type,
+            row->fallback[0] ? ", default " : "", row->fallback);
+    }
+}
+
+static void describe_config_markdown(const struct output *output)
+{
+    say(output, "| setting | type | default | what it does |");
+    say(output, "|---|---|---|---|");
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
+        const char *quote = row->fallback[0] ? "`" : "";
+        say(output, "| `%s` | %s | %s%s%s | %s |", row->name, row->type, quote, row->fallback,
+            quote, row->sentence);
+    }
+}
+
+static void describe_cpu(const struct output *output)
+{
+    const char *mask = tt_config_string(TT_CONFIG_CPU);
+    say(output, "features found: %s", tt_isa_found());
+    say(output, "reductions use: %s%s%s", tt_isa_in_use(), mask[0] ? ", as TUTTI_CPU=" : "", mask);
+}
+
+/* What would be used for these bytes: by `comm`, or, without one, by nranks ranks of this host. */
+static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t nbytes)
+{
+    const char *name = "?";
+    if (comm) {
+        if (tuttiCommGetAlgorithm(comm, (tuttiCollective_t)collective, nbytes, &name) !=
+            tuttiSuccess)
+            return "?";
+        return name;
+    }
+    const struct tt_topology *topology;
+    const struct tt_shape shape = {.collective = (enum tt_collective)collective, .nranks = nranks};
+    const struct tt_setting setting = {
+        .one_host = true,
+        .oversubscribed = tt_topology_local(&topology) != TT_OK || nranks > topology->npus,
+        .meet_bytes = (size_t)tt_config_int(TT_CONFIG_MEET_BYTES),
+        .slot_bytes = (size_t)tt_config_int(TT_CONFIG_SLOT_BYTES),
+    };
+    return tt_choose(&shape, &setting, nbytes)->name;
+}
+
+static void describe_choices(const struct output *output, tuttiComm_t comm, int nranks)
+{
+    static const struct {
+        const char *name;
+        size_t nbytes;
+    } sizes[] = {
+        {"8 B", 8}, {"4 KiB", 4096}, {"64 KiB", 65536}, {"1 MiB", 1 << 20}, {"16 MiB", 16 << 20}};
+    enum { NSIZES = sizeof sizes / sizeof *sizes };
+    char line[256];
+    int used = snprintf(line, sizeof line, "%-15s", "");
+    for (int i = 0; i < NSIZES; i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, " %-18s", sizes[i].name);
+    say(output, "choices for %d rank%s%s:", nranks, nranks == 1 ? "" : "s",
+        comm ? " of this communicator" : " on this host");
+    say(output, "%s", line);
+    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
+        used = snprintf(line, sizeof line, "%-15s",
+                        tt_collective_name((enum tt_collective)collective));
+        for (int i = 0; i < NSIZES; i++)
+            used += snprintf(line + used, sizeof line - (size_t)used, " %-18.18s",
+                             choice(comm, collective, nranks, sizes[i].nbytes));
+        say(output, "%s", line);
+    }
+}
+
+static void describe_costs(const struct output *output, tuttiComm_t comm)
+{
+    int nranks = 0;
+    tt_cost_describe(output->emit, output->arg);
+    if (comm) {
+        if (tuttiCommCount(comm, &nranks) == tuttiSuccess) describe_choices(output, comm, nranks);
+        return;
+    }
+    describe_choices(output, NULL, 2);
+    describe_choices(output, NULL, 8);
+}
+
+static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct output *output)
+{
+    switch (what) {
+    case tuttiDescribeTopology:
+        return describe_topology(output);
+    case tuttiDescribeTopologyXml:
+        return describe_topology_xml(output);
+    case tuttiDescribeConfig:
+        describe_config(output);
+        return TT_OK;
+    case tuttiDescribeConfigMarkdown:
+        describe_config_markdown(output);
+        return TT_OK;
+    case tuttiDescribeCpu:
+        describe_cpu(output);
+        return TT_OK;
+    case tuttiDescribeCosts:
+        describe_costs(output, comm);
+        return TT_OK;
+    case tuttiDescribeLinks:
+        if (!comm)
+            return tt_fail(TT_ERR_ARGUMENT, "tuttiDescribe: comm is NULL; links belong to a "
+                                            "communicator, so tuttiDescribeLinks needs one");
+        tt_comm_describe_links(comm, output->emit, output->arg);
+        return TT_OK;
+    }
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "tuttiDescribe: what = %d is unknown; expected tuttiDescribeTopology (0) to "
+                   "tuttiDescribeConfigMarkdown (6)",
+                   (int)what);
+}
+
+tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
+                            void (*emit)(void *arg, const char *line), void *arg)
+{
+    const struct output output = {emit, arg};
+    if (!emit) {
+        (void)tt_fail(TT_ERR_ARGUMENT,
+                      "tuttiDescribe: emit is NULL; expected a function that takes "
+                      "one line");
+        return tuttiInvalidArgument;
+    }
+    return (tuttiResult_t)-describe(what, comm, &output);
+}

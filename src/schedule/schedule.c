@@ -1,0 +1,322 @@
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+static const struct traits {
+    const char *name;
+    bool has_root, reduces, splits;
+} collectives[TT_NCOLLECTIVES] = {
+    [TT_ALL_REDUCE] = {.name = "all_reduce", .reduces = true, .splits = true},
+    [TT_BROADCAST] = {.name = "broadcast", .has_root = true, .splits = true},
+    [TT_REDUCE] = {.name = "reduce", .has_root = true, .reduces = true, .splits = true},
+    [TT_ALL_GATHER] = {.name = "all_gather"},
+    [TT_REDUCE_SCATTER] = {.name = "reduce_scatter", .reduces = true},
+    [TT_ALL_TO_ALL] = {.name = "all_to_all"},
+    [TT_SCATTER] = {.name = "scatter", .has_root = true},
+    [TT_GATHER] = {.name = "gather", .has_root = true},
+    [TT_BARRIER] = {.name = "barrier"},
+};
+
+const char *tt_collective_name(enum tt_collective collective)
+{
+    return collectives[collective].name;
+}
+
+bool tt_collective_has_root(enum tt_collective collective)
+{
+    return collectives[collective].has_root;
+}
+
+bool tt_collective_reduces(enum tt_collective collective)
+{
+    return collectives[collective].reduces;
+}
+
+bool tt_collective_splits(enum tt_collective collective)
+{
+    return collectives[collective].splits;
+}
+
+int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    return algorithm->nchannels ? algorithm->nchannels(shape) : 1;
+}
+
+int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    if (shape->collective == TT_BARRIER) return 0;
+    if (!tt_collective_splits(shape->collective)) return shape->nranks;
+    return algorithm->nblocks ? algorithm->nblocks(shape) : 1;
+}
+
+int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank)
+{
+    return algorithm->nscratch ? algorithm->nscratch(shape, rank) : 0;
+}
+
+enum extent { NOTHING, OWN, ALL };
+
+static enum extent buffer_extent(const struct tt_shape *shape, enum tt_buffer buffer, int rank)
+{
+    const bool input = buffer == TT_INPUT, is_root = rank == shape->root;
+    switch (shape->collective) {
+    case TT_ALL_REDUCE:
+    case TT_ALL_TO_ALL:
+        return ALL;
+    case TT_BROADCAST:
+        return !input || is_root ? ALL : NOTHING;
+    case TT_REDUCE:
+        return input || is_root ? ALL : NOTHING;
+    case TT_ALL_GATHER:
+        return input ? OWN : ALL;
+    case TT_REDUCE_SCATTER:
+        return input ? ALL : OWN;
+    case TT_SCATTER:
+        return !input ? OWN : is_root ? ALL : NOTHING;
+    case TT_GATHER:
+        return input ? OWN : is_root ? ALL : NOTHING;
+    default:
+        return NOTHING;
+    }
+}
+
+int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer buffer, int rank,
+                     int *first)
+{
+    const enum extent extent = buffer == TT_SCRATCH ? NOTHING : buffer_extent(shape, buffer, rank);
+    *first = extent == OWN ? rank : 0;
+    return extent == ALL ? nblocks : extent == OWN;
+}
+
+/* ---- Well-formed steps ---------------------------------------------------------------------- */
+
+static const char *check_peers(const struct tt_peers *peers, int nranks)
+{
+    if (peers->number < 0) return "a negative number of peers";
+    if (peers->number > nranks) return "more peers than there are ranks";
+    if (peers->number == 0) return NULL;
+    if (peers->first < 0 || peers->first >= nranks) return "the first peer is not a rank";
+    if (peers->number == 1) return NULL;
+    /* Distinct unless the stride comes back to the first too early. */
+    const int stride = tt_mod(peers->stride, nranks);
+    int a = nranks, b = stride;
+    while (b != 0) {
+        const int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return nranks / a < peers->number ? "the same peer twice" : NULL;
+}
+
+static bool names_itself(const struct tt_peers *peers, int nranks, int rank)
+{
+    for (int i = 0; i < peers->number; i++)
+        if (tt_peer_at(peers, i, nranks) == rank) return true;
+    return false;
+}
+
+/* Whether all names of the span lie in [first, first + number). */
+static bool span_within(const struct tt_span *span, int nblocks, int first, int number)
+{
+    if (number == nblocks) return true;
+    for (int i = 0; i < span->number; i++) {
+        const int name = tt_span_name(span, i, nblocks);
+        if (name < first || name >= first + number) return false;
+    }
+    return true;
+}
+
+static bool slots_within(const struct tt_span *span, int nblocks, int nscratch)
+{
+    if (span->at != TT_BY_NAME) return span->at >= 0 && span->number <= nscratch - span->at;
+    return nscratch >= nblocks || span_within(span, nblocks, 0, nscratch);
+}
+
+static const char *check_span(const struct tt_span *span, const struct tt_shape *shape, int nblocks,
+                              int nscratch, int rank)
+{
+    if (span->number == 0) return NULL;
+    if (span->number < 0) return "a span of a negative number of blocks";
+    if (nblocks == 0) return "a span in a collective without data";
+    if (span->number > nblocks) return "a span of more blocks than there are";
+    if (span->run < 1) return "a span whose run is below 1";
+    switch (span->buffer) {
+    case TT_INPUT:
+    case TT_OUTPUT: {
+        int first;
+        const int number = tt_buffer_blocks(shape, nblocks, span->buffer, rank, &first);
+        if (span_within(span, nblocks, first, number)) return NULL;
+        return span->buffer == TT_INPUT ? "a span beyond what this rank's INPUT holds"
+                                        : "a span beyond what this rank's OUTPUT holds";
+    }
+    case TT_SCRATCH:
+        return slots_within(span, nblocks, nscratch) ? NULL : "a span beyond the SCRATCH slots";
+    default:
+        return "a span in no known buffer";
+    }
+}
+
+static const char *check_link(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
+                              int rank)
+{
+    const bool own_place = names_itself(&step->recv, shape->nranks, rank);
+    if (own_place && step->local.number == 0) return "receives from itself without a local span";
+    if (names_itself(&step->send, shape->nranks, rank)) return "sends to itself";
+    if (nblocks == 0) return NULL;
+    const int nsources = step->recv.number + (step->local.number > 0 && !own_place);
+    if (nsources == 0) return "no source: neither a local span nor a peer to receive from";
+    if (step->op == TT_TRANSPOSE) return "transposes outside a meeting";
+    if (nsources > 1 && step->op != TT_FOLD) return "several sources but no reduction";
+    if (nsources == 1 && step->op != TT_COPY) return "a reduction of a single source";
+    if (step->dst.number == 0 && step->send.number == 0) return "nothing is done with the result";
+    if (step->local.number > 0 && step->dst.number > 0 && step->local.number != step->dst.number)
+        return "local and dst have different numbers of blocks";
+    return NULL;
+}
+
+static bool contiguous(const struct tt_span *span, int nblocks)
+{
+    return span->number == 0 ||
+           (span->run >= span->number && span->first >= 0 && span->first <= nblocks - span->number);
+}
+
+static const char *check_meeting(const struct tt_step *step, const struct tt_shape *shape,
+                                 int nblocks, int rank)
+{
+    if (!names_itself(&step->recv, shape->nranks, rank)) return "a meeting without this rank";
+    if (step->send.number > 0) return "sends from a meeting";
+    if (!contiguous(&step->local, nblocks) || !contiguous(&step->dst, nblocks))
+        return "a span in a meeting that is not contiguous";
+    if (step->local.number > 1 && step->local.number != nblocks)
+        return "puts some blocks into a meeting, neither its own nor all";
+    if (step->local.number == 1 && nblocks > 1 && step->local.first != rank)
+        return "puts another rank's block into a meeting";
+    if (step->op == TT_TRANSPOSE && shape->collective != TT_ALL_TO_ALL)
+        return "transposes in another collective than all_to_all";
+    if (step->op == TT_TRANSPOSE && step->dst.first + step->dst.number > step->recv.number)
+        return "transposes more blocks than the meeting has members";
+    return NULL;
+}
+
+const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
+                          int nscratch, int rank)
+{
+    const char *wrong = check_peers(&step->recv, shape->nranks);
+    if (!wrong) wrong = check_peers(&step->send, shape->nranks);
+    if (!wrong) wrong = check_span(&step->local, shape, nblocks, nscratch, rank);
+    if (!wrong) wrong = check_span(&step->dst, shape, nblocks, nscratch, rank);
+    if (wrong) return wrong;
+    if (step->dst.number > 0 && step->dst.buffer == TT_INPUT) return "writes to INPUT";
+    if (step->op < TT_COPY || step->op > TT_TRANSPOSE) return "an operation that does not exist";
+    const bool reduces = tt_collective_reduces(shape->collective);
+    if (step->op == TT_FOLD && nblocks > 0 && !reduces)
+        return "reduces in a collective that does not";
+    if (step->finish && !reduces) return "finishes in a collective that does not reduce";
+    switch (step->kind) {
+    case TT_STEP_LINK:
+        return check_link(step, shape, nblocks, rank);
+    case TT_STEP_MEET:
+        return check_meeting(step, shape, nblocks, rank);
+    default:
+        return "a kind of step that does not exist";
+    }
+}
+
+/* ---- Materialised --------------------------------------------------------------------------- */
+
+/* Fills a schedule; keeps the first error and does nothing more after it. */
+struct builder {
+    struct tt_schedule *schedule;
+    tt_status status;
+};
+
+static void *builder_get(struct builder *builder, size_t number, size_t size)
+{
+    if (builder->status) return NULL;
+    const struct tt_schedule *schedule = builder->schedule;
+    void *memory = tt_arena_get(&builder->schedule->arena, (number > 0 ? number : 1) * size);
+    if (!memory)
+        builder->status =
+            tt_fail(TT_ERR_SYSTEM, "no memory for the schedule of %s:%s over %d ranks",
+                    tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
+                    schedule->shape.nranks);
+    return memory;
+}
+
+static void builder_add(struct builder *builder, int channel, int index, struct tt_step *step)
+{
+    if (builder->status) return;
+    struct tt_schedule *schedule = builder->schedule;
+    schedule->algorithm->step(&schedule->shape, schedule->rank, channel, index, step);
+    const char *wrong = tt_step_check(step, &schedule->shape, schedule->nblocks, schedule->nscratch,
+                                      schedule->rank);
+    if (wrong)
+        builder->status =
+            tt_fail(TT_ERR_INTERNAL, "%s:%s over %d ranks, rank %d channel %d step %d: %s",
+                    tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
+                    schedule->shape.nranks, schedule->rank, channel, index, wrong);
+    if (step->kind == TT_STEP_MEET) schedule->meets = true;
+    if (step->recv.number > schedule->max_recv) schedule->max_recv = step->recv.number;
+}
+
+static void build_channel(struct builder *builder, int channel)
+{
+    if (builder->status) return;
+    struct tt_schedule *schedule = builder->schedule;
+    const int nsteps = schedule->algorithm->nsteps(&schedule->shape, schedule->rank, channel);
+    struct tt_step *steps = builder_get(builder, (size_t)nsteps, sizeof *steps);
+    if (!steps) return;
+    schedule->nsteps[channel] = nsteps;
+    schedule->steps[channel] = steps;
+    for (int i = 0; i < nsteps && !builder->status; i++)
+        builder_add(builder, channel, i, &steps[i]);
+}
+
+static tt_status check_shape(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                             int rank)
+{
+    if (shape->collective != algorithm->collective)
+        return tt_fail(TT_ERR_ARGUMENT, "%s is an algorithm for %s", algorithm->name,
+                       tt_collective_name(algorithm->collective));
+    if (shape->nranks < 1)
+        return tt_fail(TT_ERR_ARGUMENT, "%d ranks: there must be at least 1", shape->nranks);
+    if (rank < 0 || rank >= shape->nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "rank %d is not one of %d ranks (0 to %d)", rank,
+                       shape->nranks, shape->nranks - 1);
+    if (shape->root < 0 || shape->root >= shape->nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "root %d is not one of %d ranks (0 to %d)", shape->root,
+                       shape->nranks, shape->nranks - 1);
+    return TT_OK;
+}
+
+tt_status tt_schedule_create(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                             int rank, struct tt_schedule **schedule)
+{
+    TT_TRY(check_shape(algorithm, shape, rank));
+    struct tt_schedule *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail(TT_ERR_SYSTEM, "no memory for a schedule");
+    *made = (struct tt_schedule){.algorithm = algorithm,
+                                 .shape = *shape,
+                                 .rank = rank,
+                                 .nblocks = tt_nblocks(algorithm, shape),
+                                 .nchannels = tt_nchannels(algorithm, shape),
+                                 .nscratch = tt_nscratch(algorithm, shape, rank),
+                                 .message = (int)algorithm->formula(shape).message};
+    struct builder builder = {.schedule = made};
+    made->nsteps = builder_get(&builder, (size_t)made->nchannels, sizeof *made->nsteps);
+    made->steps = builder_get(&builder, (size_t)made->nchannels, sizeof *made->steps);
+    for (int channel = 0; channel < made->nchannels; channel++) build_channel(&builder, channel);
+    if (builder.status) {
+        tt_schedule_destroy(made);
+        return builder.status;
+    }
+    *schedule = made;
+    return TT_OK;
+}
+
+void tt_schedule_destroy(struct tt_schedule *schedule)
+{
+    if (!schedule) return;
+    tt_arena_fini(&schedule->arena);
+    free(schedule);
+}

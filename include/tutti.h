@@ -205,6 +205,7 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 /* *result: tuttiSuccess, or the error that `comm` is in. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
+/* The number of ranks; this rank; the device that this rank was given. InvalidArgument when either pointer is NULL. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
@@ -223,6 +224,7 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- Streams and events (tutti; CUDA's semantics on the host) --------------------------------- */
 
+/* Makes an idle stream with a worker thread of its own. SystemError when there is no thread to be had. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Completes what was issued, then frees. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
@@ -234,6 +236,8 @@ TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *),
                                           void *argument);
 
+/* Makes an event that counts as having happened until it is recorded. It may be destroyed before it
+ * has happened; NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
 TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
 /* Marks the stream's present end. stream NULL: happens at once. */

@@ -30,9 +30,9 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/tutti-config-version.cmake 
 install(FILES ${CMAKE_BINARY_DIR}/tutti-config.cmake ${CMAKE_BINARY_DIR}/tutti-config-version.cmake
     DESTINATION ${package_dir})
 
-set(TUTTI_PC_REQUIRES "libsodium")
+set(TUTTI_PC_PRIVATE "-lsodium -lm -pthread")
 if(HWLOC_FOUND)
-    string(APPEND TUTTI_PC_REQUIRES ", hwloc")
+    string(PREPEND TUTTI_PC_PRIVATE "-lhwloc ")
 endif()
 file(RELATIVE_PATH TUTTI_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/tutti.pc.in ${CMAKE_BINARY_DIR}/tutti.pc @ONLY)

@@ -89,9 +89,8 @@ const struct tt_kernels *tt_kernels_get(int index, bool *runs)
     return sets[index];
 }
 
-static void choose(void)
+const struct tt_kernels *tt_kernels_choose(const char *mask)
 {
-    const char *mask = tt_config_string(TT_CONFIG_CPU);
     const struct tt_kernels *best = &tt_kernels_scalar;
     bool known = mask[0] == '\0' || strcmp(mask, "avx2") == 0 || strcmp(mask, "avx512") == 0;
     for (int i = 0; i < NSETS; i++) {
@@ -104,7 +103,13 @@ static void choose(void)
         TT_WARN("TUTTI_CPU is \"%s\"; expected scalar, avx2, avx512 or nothing; it is ignored and "
                 "%s is used",
                 mask, best->name);
+    return best;
+}
+
+static void choose_once(void)
+{
     find_features();
+    const struct tt_kernels *best = tt_kernels_choose(tt_config_string(TT_CONFIG_CPU));
     atomic_store_explicit(&in_use, best, memory_order_release); /* I1 */
 }
 
@@ -112,7 +117,7 @@ const struct tt_kernels *tt_kernels_in_use(void)
 {
     const struct tt_kernels *kernels = atomic_load_explicit(&in_use, memory_order_acquire); /* I1 */
     if (__builtin_expect(kernels != NULL, 1)) return kernels;
-    pthread_once(&once, choose);
+    pthread_once(&once, choose_once);
     return atomic_load_explicit(&in_use, memory_order_acquire);
 }
 

@@ -17,7 +17,7 @@ typedef void tt_fold_fn(void *dst, const void *const *src, int nsrc, size_t firs
 struct tt_kernels {
     const char *name;
     tt_fold_fn *fold[TT_NTYPES][TT_NOPS]; /* NULL where the pair is not defined */
-    /* Copies past the caches; weakly ordered until tt_kernels.fence. */
+    /* Copies past the caches; weakly ordered until fence(). */
     void (*stream)(void *dst, const void *src, size_t nbytes);
     void (*fence)(void);
 };
@@ -30,6 +30,10 @@ extern const struct tt_kernels tt_kernels_avx512;
 
 /* The index-th set this build has, best last, NULL past the end; *runs: whether this CPU has it. */
 const struct tt_kernels *tt_kernels_get(int index, bool *runs);
+
+/* The best set this CPU runs that is no better than `mask` ("scalar", "avx2", "avx512"; "" is no
+ * mask). Anything else is reported at WARN and ignored. */
+const struct tt_kernels *tt_kernels_choose(const char *mask);
 
 /* The set in use: the best this CPU runs, masked down by TUTTI_CPU. Chosen at the first call. */
 const struct tt_kernels *tt_kernels_in_use(void);

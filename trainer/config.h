@@ -1,0 +1,82 @@
+/* The options of a run: one table (config_table.h) read from the command line, a JSON file and the
+ * checkpoint that is resumed. */
+#ifndef TR_CONFIG_H
+#define TR_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "status.h"
+
+enum { TR_TEXT_BYTES = 1024 };
+
+/* Where a value came from; a later source wins over an earlier one. */
+enum tr_source { TR_FROM_DEFAULT, TR_FROM_CHECKPOINT, TR_FROM_FILE, TR_FROM_COMMAND_LINE };
+
+#define TR_FIELD_INT int64_t
+#define TR_FIELD_REAL double
+#define TR_FIELD_TEXT TR_FIELD_TEXT_
+typedef char TR_FIELD_TEXT_[TR_TEXT_BYTES];
+
+enum tr_option_id {
+#define X(type, field, ...) TR_OPTION_##field,
+#include "config_table.h"
+#undef X
+    TR_NUM_OPTIONS
+};
+
+struct tr_config {
+#define X(type, field, ...) TR_FIELD_##type field;
+#include "config_table.h"
+#undef X
+    enum tr_source source[TR_NUM_OPTIONS];
+    bool help; /* --help was given */
+};
+
+/* Fills in the defaults. */
+void tr_config_init(struct tr_config *config);
+
+/* Reads argv: --name=value, --name value, and --config FILE for a JSON object of the same names. An
+ * unknown name, a value that is no number or out of range fails and names its nearest neighbour. */
+TR_NODISCARD tr_status tr_config_parse(struct tr_config *config, int argc, char **argv);
+
+/* Sets option `name` (- and _ alike) from text; keeps a value that came from a later source. */
+TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
+                                     enum tr_source source);
+
+/* Reads a JSON object of option names. */
+TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char *path);
+
+/* Takes the options a checkpoint was written with (JSON text; `path` for messages). Options of the
+ * model that were given otherwise on the command line fail. */
+TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
+                                         const char *path);
+
+/* Checks what no single option can know. */
+TR_NODISCARD tr_status tr_config_check(const struct tr_config *config);
+
+/* The options as one JSON object; free() it. NULL when out of memory. */
+char *tr_config_to_json(const struct tr_config *config);
+
+/* One line an option: for --help, and the values in use with where they came from. */
+void tr_config_print_help(FILE *out);
+void tr_config_print(const struct tr_config *config, FILE *out);
+
+/* The rows, for those who read or print them. */
+enum tr_option_type { TR_TYPE_INT, TR_TYPE_REAL, TR_TYPE_TEXT };
+enum tr_option_group { TR_GROUP_MODEL, TR_GROUP_TRAIN, TR_GROUP_PARALLEL, TR_GROUP_RUN };
+struct tr_option {
+    const char *name, *initial, *sentence;
+    double lowest, highest;
+    size_t offset;
+    enum tr_option_type type;
+    enum tr_option_group group;
+};
+const struct tr_option *tr_config_option(int id);
+
+/* The value as text, in `out`. */
+void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BYTES]);
+
+#endif

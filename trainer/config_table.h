@@ -1,0 +1,36 @@
+/* The trainer's options: X(TYPE, field, "name", "default", lowest, highest, GROUP, "sentence").
+ * One row serves --name=value, the JSON file, --help, the printed table, the checkpoint and the
+ * docs. TYPE: INT, REAL or TEXT. GROUP MODEL: fixed by a checkpoint, must be the same when
+ * resuming; RUN: belongs to one run and is not restored from a checkpoint. */
+/* clang-format off */
+X(INT,  layers,      "layers",       "4",     1, 1000,    MODEL,    "Transformer blocks.")
+X(INT,  heads,       "heads",        "4",     1, 1024,    MODEL,    "Attention heads; must divide the width.")
+X(INT,  width,       "width",        "128",   1, 65536,   MODEL,    "Floats per token between blocks.")
+X(INT,  context,     "context",      "128",   1, 1048576, MODEL,    "Tokens (bytes) of a sequence.")
+X(INT,  batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
+X(INT,  micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory.")
+X(INT,  steps,       "steps",        "0",     0, 1e12,    TRAIN,    "Optimizer steps; 0 means 2000, or as many as fit in --seconds.")
+X(REAL, seconds,     "seconds",      "0",     0, 1e9,     RUN,      "Stop after this time; the schedule follows the clock then. 0 means no limit.")
+X(REAL, lr,          "lr",           "0.002", 0, 100,     TRAIN,    "Highest learning rate.")
+X(REAL, min_lr,      "min-lr",       "0.05",  0, 1,       TRAIN,    "Last learning rate as a share of the highest.")
+X(INT,  warmup,      "warmup",       "50",    0, 1e9,     TRAIN,    "Steps over which the learning rate rises.")
+X(REAL, beta1,       "beta1",        "0.9",   0, 0.999999, TRAIN,   "AdamW: memory of the mean of the gradient.")
+X(REAL, beta2,       "beta2",        "0.99",  0, 0.9999999, TRAIN,  "AdamW: memory of the mean of its square.")
+X(REAL, eps,         "eps",          "1e-8",  1e-30, 1,   TRAIN,    "AdamW: added to the root of the mean square.")
+X(REAL, decay,       "decay",        "0.1",   0, 10,      TRAIN,    "AdamW: decoupled weight decay of the matrices.")
+X(REAL, clip,        "clip",         "1",     0, 1e30,    TRAIN,    "Largest gradient norm; 0 turns clipping off.")
+X(INT,  seed,        "seed",         "1",     0, 1e15,    TRAIN,    "Seed of the weights, the order of the data and the sample.")
+X(TEXT, data,        "data",         "",      0, 0,       TRAIN,    "A file or a folder of text; empty means the sources of tutti itself.")
+X(REAL, held_out,    "held-out",     "5",     0, 50,      TRAIN,    "Percent of the data, at its end, kept for the validation loss.")
+X(INT,  bucket_kib,  "bucket-kib",   "256",   1, 4194304, PARALLEL, "KiB of gradients reduced at a time while the backward pass runs.")
+X(INT,  threads,     "threads",      "1",     1, 4096,    PARALLEL, "Threads of a rank's matrix products; more ranks use cores better.")
+X(TEXT, cpu,         "cpu",          "",      0, 0,       PARALLEL, "Masks the vector code down: v4 (AVX-512), v3 (AVX2) or baseline; empty means the best there is.")
+X(TEXT, checkpoint,  "checkpoint",   "",      0, 0,       RUN,      "Folder to write checkpoints to; empty means none.")
+X(INT,  every,       "every",        "0",     0, 1e12,    RUN,      "Steps between checkpoints; 0 means one at the end.")
+X(TEXT, resume,      "resume",       "",      0, 0,       RUN,      "Checkpoint to go on from: a file, or a folder whose newest is taken.")
+X(INT,  log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps between progress lines.")
+X(TEXT, log,         "log",          "",      0, 0,       RUN,      "File for one line of JSON per step.")
+X(INT,  sample,      "sample",       "400",   0, 1e9,     RUN,      "Bytes of text to sample at the end; 0 means none.")
+X(REAL, temperature, "temperature",  "0.7",   0, 100,     RUN,      "Of the sample: 0 always takes the likeliest byte.")
+X(TEXT, prompt,      "prompt",       "",      0, 0,       RUN,      "Text the sample begins with; empty means a line feed.")
+/* clang-format on */

@@ -1,0 +1,126 @@
+#include "data.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef TUTTI_SOURCE_DIR
+#define TUTTI_SOURCE_DIR ""
+#endif
+
+enum { DEEPEST = 32, PATH_BYTES = 4096 };
+
+static tr_status append(struct tr_text *text, int fd, size_t nbytes, const char *path)
+{
+    unsigned char *bytes = realloc(text->bytes, text->nbytes + nbytes + 1);
+    if (!bytes) return tr_fail("%s: no memory for %zu bytes of text", path, text->nbytes + nbytes);
+    text->bytes = bytes;
+    size_t done = 0;
+    while (done < nbytes) {
+        const ssize_t n = read(fd, bytes + text->nbytes + done, nbytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tr_fail("%s: %s", path, strerror(errno));
+        if (n == 0) break; /* it has shrunk meanwhile */
+        done += (size_t)n;
+    }
+    text->nbytes += done;
+    text->nfiles++;
+    return TR_OK;
+}
+
+/* `picky`: found in a folder, so leave out what is no text. */
+static tr_status read_file(struct tr_text *text, const char *path, bool picky)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tr_fail("%s: %s; give --data a file or a folder of text", path, strerror(errno));
+    struct stat st;
+    tr_status status = TR_OK;
+    const size_t before = text->nbytes;
+    if (fstat(fd, &st) < 0)
+        status = tr_fail("%s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        status = tr_fail("%s: neither a file nor a folder", path);
+    else if (st.st_size > 0)
+        status = append(text, fd, (size_t)st.st_size, path);
+    close(fd);
+    if (status == TR_OK && picky && text->nbytes > before &&
+        memchr(text->bytes + before, 0, text->nbytes - before)) {
+        text->nbytes = before;
+        text->nfiles--;
+    }
+    return status;
+}
+
+static int wanted(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && strncmp(entry->d_name, "build", 5) != 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name); /* not alphasort: that follows the locale */
+}
+
+static tr_status read_folder(struct tr_text *text, const char *folder, int depth)
+{
+    if (depth > DEEPEST) return tr_fail("%s: folders nest deeper than %d", folder, DEEPEST);
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, wanted, by_name);
+    if (n < 0) return tr_fail("%s: %s", folder, strerror(errno));
+    tr_status status = TR_OK;
+    for (int i = 0; i < n; ++i) {
+        char path[PATH_BYTES];
+        struct stat st;
+        const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        free(entries[i]);
+        /* Links are not followed: they may lead out of the folder or round in a circle. */
+        if (status < 0 || length >= PATH_BYTES || lstat(path, &st) < 0) continue;
+        if (S_ISDIR(st.st_mode))
+            status = read_folder(text, path, depth + 1);
+        else if (S_ISREG(st.st_mode))
+            status = read_file(text, path, true);
+    }
+    free(entries);
+    return status;
+}
+
+static tr_status read_all(struct tr_text *text, const char *path)
+{
+    struct stat st;
+    if (!path[0]) {
+        if (!TUTTI_SOURCE_DIR[0] || stat(TUTTI_SOURCE_DIR "/include/tutti.h", &st) < 0)
+            return tr_fail(
+                "the sources of tutti, the default text, are not at \"%s\" any more; give "
+                "--data=FILE or a folder of text",
+                TUTTI_SOURCE_DIR);
+        return read_folder(text, TUTTI_SOURCE_DIR, 0);
+    }
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return read_folder(text, path, 0);
+    return read_file(text, path, false);
+}
+
+tr_status tr_text_read(struct tr_text *text, const char *path, double held_out_percent,
+                       long context)
+{
+    *text = (struct tr_text){0};
+    TR_TRY(read_all(text, path));
+    text->ntrain = text->nbytes - (size_t)((double)text->nbytes * held_out_percent / 100);
+    if (text->ntrain < (size_t)context + 1)
+        return tr_fail("--context=%ld needs %ld bytes of text for training, but %s has %zu%s",
+                       context, context + 1, path[0] ? path : TUTTI_SOURCE_DIR, text->ntrain,
+                       text->ntrain < text->nbytes ? " beside the held-out part" : "");
+    return TR_OK;
+}
+
+void tr_text_fini(struct tr_text *text)
+{
+    free(text->bytes);
+    *text = (struct tr_text){0};
+}

@@ -1,0 +1,84 @@
+/* tutti-train: trains a small transformer on text. trainer/README.md is the map. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "trainer.h"
+#include "watch/clock.h"
+
+static int failed(const struct tr_mesh *mesh, tr_status status)
+{
+    if (status == TR_ELSEWHERE) return EXIT_FAILURE; /* the rank that failed says why */
+    if (mesh->nranks > 1)
+        fprintf(stderr, "tutti-train: rank %d: %s\n", mesh->rank, tr_error());
+    else
+        fprintf(stderr, "tutti-train: %s\n", tr_error());
+    return EXIT_FAILURE;
+}
+
+static void print_sample(struct tr_trainer *t)
+{
+    const long count = (long)t->config.sample;
+    unsigned char *text = malloc((size_t)count);
+    if (!text) return;
+    tr_gpt_sample(&t->gpt, (const float *)(void *)t->weights.base, &t->acts, t->config.prompt, text,
+                  count, t->config.temperature, (uint64_t)t->config.seed);
+    printf("\n--- sample of %ld bytes at temperature %g ---\n%s", count, t->config.temperature,
+           t->config.prompt);
+    tr_log_text(stdout, text, count);
+    printf("\n--- end of sample ---\n");
+    free(text);
+}
+
+static void print_summary(const struct tr_trainer *t, double validation)
+{
+    if (t->mesh->rank != 0) return;
+    const double seconds = tr_clock_seconds() - t->started;
+    const double tokens = (double)t->log.nsteps * (double)(t->config.batch * t->config.context);
+    printf("\n%lld steps in %.1f s, %.0f tokens/s", (long long)t->log.nsteps, seconds,
+           tokens / seconds);
+    if (t->ddp.nbuckets && t->log.nsteps)
+        printf("; gradients were reduced for %.2f s, of which %.2f s were waited for",
+               t->ddp.reduce_seconds, t->ddp.waited_seconds);
+    printf("\n");
+    if (isfinite(validation)) printf("held-out loss %.4f\n", validation);
+    if (t->config.sample) print_sample((struct tr_trainer *)t);
+    if (t->log.nsteps)
+        printf("done: loss %.4f at the first step, %.4f at the last\n", t->log.first_loss,
+               t->log.last_loss);
+    fflush(stdout);
+}
+
+static tr_status train(struct tr_trainer *trainer, const struct tr_config *config,
+                       const struct tr_mesh *mesh)
+{
+    TR_TRY(tr_trainer_init(trainer, config, mesh));
+    tr_trainer_describe(trainer);
+    TR_TRY(tr_trainer_run(trainer));
+    double validation;
+    TR_TRY(tr_trainer_validate(trainer, &validation));
+    print_summary(trainer, validation);
+    return TR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct tr_config config;
+    tr_config_init(&config);
+    const tr_status parsed = tr_config_parse(&config, argc, argv);
+    if (parsed == TR_OK && config.help) {
+        tr_config_print_help(stdout);
+        return EXIT_SUCCESS;
+    }
+    struct tr_mesh mesh = {0};
+    struct tr_trainer trainer = {0};
+    /* Bad options are agreed on as any other failure, so that one rank tells and none is left
+     * waiting. */
+    tr_status status = tr_mesh_init(&mesh);
+    if (status == TR_OK) status = tr_mesh_agree(&mesh, parsed);
+    if (status == TR_OK) status = train(&trainer, &config, &mesh);
+    const int code = status < 0 ? failed(&mesh, status) : EXIT_SUCCESS;
+    tr_trainer_fini(&trainer);
+    tr_mesh_fini(&mesh);
+    return code;
+}

@@ -1,0 +1,56 @@
+#include "memory.h"
+
+#include <dlfcn.h>
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tutti.h"
+
+enum { LINE = 64, HUGE_PAGE = 2 << 20 };
+
+tr_status tr_arena_create(struct tr_arena *arena, const char *tag, size_t nbytes, bool shared)
+{
+    void *base = NULL;
+    const size_t rounded = (nbytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    if (shared) {
+        if (tuttiMemAlloc(&base, rounded) != tuttiSuccess)
+            return tr_fail("no memory for %zu bytes of %s: %s", rounded, tag,
+                           tuttiGetLastError(NULL));
+    } else {
+        base = aligned_alloc(HUGE_PAGE, rounded ? rounded : HUGE_PAGE);
+        if (!base) return tr_fail("no memory for %zu bytes of %s", rounded, tag);
+        madvise(base, rounded, MADV_HUGEPAGE); /* only a hint: failing changes nothing */
+    }
+    memset(base, 0, rounded);
+    *arena = (struct tr_arena){.tag = tag, .base = base, .nbytes = rounded, .shared = shared};
+    return TR_OK;
+}
+
+void tr_arena_fini(struct tr_arena *arena)
+{
+    if (arena->shared && arena->base)
+        tuttiMemFree(arena->base);
+    else
+        free(arena->base);
+    *arena = (struct tr_arena){0};
+}
+
+void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size)
+{
+    const size_t at = arena->used;
+    arena->used += (count * size + LINE - 1) / LINE * LINE;
+    assert(!arena->base || arena->used <= arena->nbytes);
+    return arena->base ? arena->base + at : NULL;
+}
+
+void tr_threads_set(int nthreads)
+{
+    /* oneDNN brings its OpenMP runtime along; asking the loader for it keeps us from linking a
+     * second one. */
+    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    void (*set)(int) = NULL;
+    memcpy(&set, &symbol, sizeof set);
+    if (set) set(nthreads);
+}

@@ -1,0 +1,31 @@
+/* One allocation for each class of memory. An arena without memory counts, so the code that carves
+ * it up runs twice: once to learn the size, once for real. */
+#ifndef TR_MEMORY_H
+#define TR_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "status.h"
+
+/* Owned by whoever called tr_arena_create; tr_arena_fini frees. */
+struct tr_arena {
+    const char *tag; /* weights, gradients, ...: shown in the table */
+    char *base;      /* NULL while counting */
+    size_t nbytes;   /* of the allocation */
+    size_t used;     /* handed out so far */
+    bool shared;     /* from tuttiMemAlloc: other ranks of the host can read it in place */
+};
+
+/* Room for `nbytes`, zeroed; `shared` as above. */
+TR_NODISCARD tr_status tr_arena_create(struct tr_arena *arena, const char *tag, size_t nbytes,
+                                       bool shared);
+void tr_arena_fini(struct tr_arena *arena);
+
+/* `count` items of `size` bytes, aligned to a cache line; NULL while counting. */
+void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size);
+
+/* Sets the threads of the matrix products. */
+void tr_threads_set(int nthreads);
+
+#endif

@@ -1,0 +1,41 @@
+#include "ops.h"
+
+#include <string.h>
+
+extern const struct tr_ops tr_ops_baseline;
+
+size_t tr_attention_scratch(long context)
+{
+    return (size_t)(2 * TR_ATTENTION_BLOCK * context);
+}
+
+#if defined(__x86_64__)
+extern const struct tr_ops tr_ops_v3, tr_ops_v4;
+
+static int runs_v3(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+}
+
+static int runs_v4(void)
+{
+    return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+const struct tr_ops *tr_ops_choose(const char *name)
+{
+    const int any = !name[0];
+    if ((any || !strcmp(name, "v4")) && runs_v4()) return &tr_ops_v4;
+    if ((any || !strcmp(name, "v3")) && runs_v3()) return &tr_ops_v3;
+    if (any || !strcmp(name, "baseline")) return &tr_ops_baseline;
+    return NULL;
+}
+#else
+const struct tr_ops *tr_ops_choose(const char *name)
+{
+    return !name[0] || !strcmp(name, "baseline") ? &tr_ops_baseline : NULL;
+}
+#endif

@@ -1,0 +1,47 @@
+#include "simd.h"
+#include "table.h"
+
+static const float root = 0.7978845608f; /* sqrt(2 / pi) */
+static const float cubic = 0.044715f;
+
+/* tanh(u) = 1 - 2 / (exp(2u) + 1): absolute error below 3e-7. */
+INLINE lanes tanh_lanes(lanes u)
+{
+    return splat(1) - splat(2) / (exp_lanes(u + u) + splat(1));
+}
+
+INLINE lanes forward(lanes x)
+{
+    const lanes u = splat(root) * (x + splat(cubic) * x * x * x);
+    return splat(0.5f) * x * (splat(1) + tanh_lanes(u));
+}
+
+INLINE lanes derivative(lanes x)
+{
+    const lanes u = splat(root) * (x + splat(cubic) * x * x * x), t = tanh_lanes(u);
+    const lanes du = splat(root) * (splat(1) + splat(3 * cubic) * x * x);
+    return splat(0.5f) * (splat(1) + t) + splat(0.5f) * x * (splat(1) - t * t) * du;
+}
+
+void TR_OP(gelu_forward)(float *y, const float *x, long n)
+{
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(y + i, forward(load(x + i)));
+    if (i < n) store_part(y + i, forward(load_part(x + i, n - i, 0)), n - i);
+}
+
+void TR_OP(gelu_backward)(float *dx, const float *dy, const float *x, long n)
+{
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(dx + i, load(dy + i) * derivative(load(x + i)));
+    if (i == n) return;
+    const lanes d = load_part(dy + i, n - i, 0) * derivative(load_part(x + i, n - i, 0));
+    store_part(dx + i, d, n - i);
+}
+
+void TR_OP(exponential)(float *y, const float *x, long n)
+{
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(y + i, exp_lanes(load(x + i)));
+    if (i < n) store_part(y + i, exp_lanes(load_part(x + i, n - i, 0)), n - i);
+}

@@ -1,0 +1,32 @@
+/* From summed gradients to new weights. */
+#ifndef TR_OPTIM_H
+#define TR_OPTIM_H
+
+#include "../config.h"
+#include "../ops/ops.h"
+#include "../param.h"
+
+/* The learning rate of step `step` (from 0): rises over the warmup, then follows half a cosine from
+ * lr down to lr * min_lr as `progress` goes from 0 to 1. */
+double tr_schedule_lr(const struct tr_config *config, int64_t step, double progress);
+
+/* How far a run is after warmup, 0 to 1: by steps, or by the clock when it has a time budget and
+ * that is further along. total 0: unlimited. */
+double tr_schedule_progress(const struct tr_config *config, int64_t step, int64_t total,
+                            double elapsed_seconds);
+
+/* The norm of `scale * gradients`. Gaps of the arena are zero and add nothing. */
+double tr_clip_norm(const struct tr_ops *ops, const struct tr_params *params,
+                    const float *gradients, double scale);
+
+/* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
+double tr_clip_coefficient(double norm, double most);
+
+/* AdamW (Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019), step number t
+ * from 1: g' = scale g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2 w -= lr (m / (1-b1^t) /
+ * (sqrt(v / (1-b2^t)) + eps) + decay w) decay applies to the tensors that the registry marks. */
+void tr_adamw_step(const struct tr_ops *ops, const struct tr_params *params,
+                   const struct tr_config *config, float *weights, const float *gradients, float *m,
+                   float *v, int64_t t, double lr, double scale);
+
+#endif

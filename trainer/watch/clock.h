@@ -1,0 +1,7 @@
+#ifndef TR_CLOCK_H
+#define TR_CLOCK_H
+
+/* Seconds of the monotonic clock. */
+double tr_clock_seconds(void);
+
+#endif

@@ -1,0 +1,68 @@
+#include "log.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "clock.h"
+
+tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path)
+{
+    *log = (struct tr_log){.speaks = speaks, .every = every, .last_time = tr_clock_seconds()};
+    if (!speaks || !path[0]) return TR_OK;
+    log->file = fopen(path, "w");
+    if (!log->file) return tr_fail("--log=%s: %s", path, strerror(errno));
+    return TR_OK;
+}
+
+void tr_log_close(struct tr_log *log)
+{
+    if (log->file) fclose(log->file);
+    log->file = NULL;
+}
+
+static void write_json(FILE *file, const struct tr_log_row *row)
+{
+    fprintf(file,
+            "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, \"seconds\": %.3f}\n",
+            (long long)row->step, row->loss, row->lr, row->norm, row->elapsed);
+    fflush(file);
+}
+
+/* Seconds to go: by steps or by the budget, whichever ends first. */
+static double left(const struct tr_log_row *row, double seconds_per_step)
+{
+    double rest = row->total ? (double)(row->total - row->step) * seconds_per_step : 1e300;
+    if (row->seconds > 0 && row->seconds - row->elapsed < rest) rest = row->seconds - row->elapsed;
+    return rest > 0 ? rest : 0;
+}
+
+void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
+{
+    if (!log->nsteps++) {
+        log->first_loss = row->loss;
+        log->last_step = row->step - 1;
+    }
+    log->last_loss = row->loss;
+    if (!log->speaks) return;
+    if (log->file) write_json(log->file, row);
+    const bool last = row->total && row->step == row->total;
+    if (log->nsteps > 1 && row->step % log->every && !last) return;
+    const double now = tr_clock_seconds();
+    const double each = (now - log->last_time) / (double)(row->step - log->last_step);
+    const double rest = left(row, each);
+    printf(
+        "step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  %d:%02d left\n",
+        (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,
+        each * 1e3, (int)rest / 60, (int)rest % 60);
+    fflush(stdout);
+    log->last_time = now;
+    log->last_step = row->step;
+}
+
+void tr_log_text(FILE *out, const unsigned char *text, long n)
+{
+    for (long i = 0; i < n; ++i) {
+        const bool plain = (text[i] >= 32 && text[i] < 127) || text[i] == '\n' || text[i] == '\t';
+        fputc(plain ? text[i] : '.', out);
+    }
+}

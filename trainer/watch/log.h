@@ -1,0 +1,38 @@
+/* Progress: lines for people on rank 0's standard output, and a line of JSON per step for programs.
+ */
+#ifndef TR_LOG_H
+#define TR_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "../status.h"
+
+/* Owned by the trainer. */
+struct tr_log {
+    bool speaks; /* this rank prints */
+    FILE *file;  /* NULL: none */
+    int64_t every;
+    double last_time; /* of the last line */
+    int64_t last_step;
+    double first_loss, last_loss;
+    int64_t nsteps; /* seen */
+};
+
+/* What a line says. */
+struct tr_log_row {
+    int64_t step, total; /* total 0: not known */
+    double loss, lr, norm;
+    double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
+};
+
+TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every,
+                                   const char *path);
+void tr_log_close(struct tr_log *log);
+void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
+
+/* Prints text that may hold anything: bytes that no terminal should get are shown as '.'. */
+void tr_log_text(FILE *out, const unsigned char *text, long n);
+
+#endif

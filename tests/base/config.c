@@ -1,0 +1,218 @@
+#include "base/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+/* Sets or, with NULL, unsets a variable and reads all again. */
+static void with(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+    tt_config_reload();
+}
+
+/* The same, and what went to stderr meanwhile. */
+static void with_stderr(const char *name, const char *value, char *text, size_t size)
+{
+    FILE *file = tmpfile();
+    text[0] = '\0';
+    if (!file) {
+        tt_test_fail(__FILE__, __LINE__, "no temporary file");
+        return;
+    }
+    fflush(stderr);
+    const int saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    with(name, value);
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Makes a settings file and lets it be read; the caller forgets it again. */
+static void use_file(char *path, const char *text, char *said, size_t size)
+{
+    const int fd = mkstemp(path);
+    const size_t length = strlen(text);
+    CHECK(fd >= 0 && write(fd, text, length) == (ssize_t)length);
+    close(fd);
+    with_stderr("TUTTI_CONF_FILE", path, said, size);
+}
+
+static void forget_file(const char *path)
+{
+    unlink(path);
+    with("TUTTI_CONF_FILE", NULL);
+}
+
+static bool parses(const struct tt_config_row *row)
+{
+    const char *text = row->fallback;
+    char *end;
+    int64_t value;
+    if (!strcmp(row->type, "STRING")) return true;
+    if (!strcmp(row->type, "SIZE")) return tt_parse_size(text, &value) == 0;
+    if (!strcmp(row->type, "BOOL")) return !strcmp(text, "0") || !strcmp(text, "1");
+    if (!strcmp(row->type, "LEVEL")) return strstr("NONE WARN INFO TRACE", text) != NULL;
+    if (strcmp(row->type, "INT") != 0 || !text[0]) return false;
+    (void)strtoll(text, &end, 10);
+    return *end == '\0';
+}
+
+TEST(config, every_row_has_a_type_a_default_that_parses_and_a_sentence)
+{
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
+        CHECK_MESSAGE(parses(row), "%s: the default '%s' is no %s", row->name, row->fallback,
+                      row->type);
+        CHECK_MESSAGE(!strncmp(row->name, "TUTTI_", 6), "%s does not begin with TUTTI_", row->name);
+        const size_t length = strlen(row->sentence);
+        CHECK_MESSAGE(length > 10 && row->sentence[length - 1] == '.', "%s: '%s' is no sentence",
+                      row->name, row->sentence);
+        CHECK_MESSAGE(!strpbrk(row->sentence, "|\n"),
+                      "%s: the docs' table cannot hold the sentence", row->name);
+        for (int other = 0; other < key; other++)
+            CHECK_MESSAGE(strcmp(row->name, tt_config_row((enum tt_config_key)other)->name) != 0,
+                          "%s is there twice", row->name);
+    }
+}
+
+TEST(config, defaults_hold_without_anything_set)
+{
+    with("TUTTI_SLOT_BYTES", NULL);
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOT_BYTES), 32 << 10);
+    CHECK_STR(tt_config_string(TT_CONFIG_SLOT_BYTES), "32K");
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOT_BYTES), "default");
+    with("TUTTI_HOST_ID", NULL);
+    CHECK_STR(tt_config_string(TT_CONFIG_HOST_ID), "");
+}
+
+TEST(config, the_environment_is_read_and_named_as_the_source)
+{
+    with("TUTTI_SLOT_BYTES", "1M");
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOT_BYTES), 1 << 20);
+    CHECK_STR(tt_config_string(TT_CONFIG_SLOT_BYTES), "1M");
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOT_BYTES), "environment");
+    with("TUTTI_SLOT_BYTES", NULL);
+    with("TUTTI_LOG", "trace");
+    CHECK_EQ(tt_config_int(TT_CONFIG_LOG), 3);
+    with("TUTTI_LOG", NULL);
+}
+
+TEST(config, bad_values_are_reported_and_the_default_holds)
+{
+    static const struct {
+        enum tt_config_key key;
+        const char *value, *expected;
+    } bad[] = {
+        {TT_CONFIG_TIMEOUT_MS, "soon", "a whole number"},
+        {TT_CONFIG_TIMEOUT_MS, "10s", "a whole number"},
+        {TT_CONFIG_TIMEOUT_MS, "99999999999999999999", "a whole number"},
+        {TT_CONFIG_SLOTS, "1.5", "a whole number"},
+        {TT_CONFIG_SLOT_BYTES, "-1", "a size"},
+        {TT_CONFIG_SLOT_BYTES, "12Q", "a size"},
+        {TT_CONFIG_SLOT_BYTES, "9223372036854775807K", "a size"},
+        {TT_CONFIG_LOG, "LOUD", "NONE, WARN, INFO or TRACE"},
+    };
+    char said[1024];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct tt_config_row *row = tt_config_row(bad[i].key);
+        with(row->name, NULL);
+        const int64_t fallback = tt_config_int(bad[i].key);
+        with_stderr(row->name, bad[i].value, said, sizeof said);
+        CHECK_MESSAGE(strstr(said, row->name) && strstr(said, bad[i].value) &&
+                          strstr(said, bad[i].expected) && strstr(said, row->fallback),
+                      "%s=%s was reported as: %s", row->name, bad[i].value, said);
+        CHECK_EQ(tt_config_int(bad[i].key), fallback);
+        CHECK_STR(tt_config_source(bad[i].key), "default");
+        with(row->name, NULL);
+    }
+}
+
+TEST(config, a_file_is_read_with_comments_and_named_as_the_source)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024];
+    use_file(path, "# a comment\n\n  TUTTI_SLOTS=16\r\nTUTTI_WAIT=spin", said, sizeof said);
+    CHECK_STR(said, "");
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOTS), 16);
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOTS), path);
+    CHECK_STR(tt_config_string(TT_CONFIG_WAIT), "spin");
+    forget_file(path);
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOTS), "default");
+}
+
+TEST(config, the_environment_wins_over_the_file)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024];
+    setenv("TUTTI_SLOTS", "4", 1);
+    use_file(path, "TUTTI_SLOTS=16\n", said, sizeof said);
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOTS), 4);
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOTS), "environment");
+    unsetenv("TUTTI_SLOTS");
+    forget_file(path);
+}
+
+TEST(config, unknown_names_and_bad_values_in_a_file_are_reported_with_its_path)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024];
+    use_file(path, "TUTTI_TYPO=1\nno equals sign\nTUTTI_SLOTS=many\nTUTTI_WAIT=yield\n", said,
+             sizeof said);
+    CHECK(strstr(said, path));
+    CHECK(strstr(said, "'TUTTI_TYPO' is not a setting"));
+    CHECK(strstr(said, "'no equals sign' is not a setting"));
+    CHECK(strstr(said, "TUTTI_SLOTS=many"));
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOTS), 8);
+    CHECK_STR(tt_config_string(TT_CONFIG_WAIT), "yield");
+    forget_file(path);
+}
+
+TEST(config, a_launchers_variable_is_passed_through)
+{
+    setenv("TUTTI_TEST_VARIABLE", "x", 1);
+    CHECK_STR(tt_environment("TUTTI_TEST_VARIABLE"), "x");
+    unsetenv("TUTTI_TEST_VARIABLE");
+    CHECK(!tt_environment("TUTTI_TEST_VARIABLE"));
+}
+
+TEST(parse_size, suffixes_are_binary)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {{"0", 0},
+                {"64", 64},
+                {"32K", 32768},
+                {"32k", 32768},
+                {"1M", 1 << 20},
+                {"2G", 2ll << 30},
+                {"1KB", 1024},
+                {"7b", 7},
+                {"8589934591G", 8589934591ll << 30},
+                {"9223372036854775807", INT64_MAX}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int64_t value = -1;
+        CHECK_MESSAGE(tt_parse_size(good[i].text, &value) == 0, "'%s' is a size", good[i].text);
+        CHECK_EQ(value, good[i].value);
+    }
+}
+
+TEST(parse_size, what_is_no_size_leaves_the_value_alone)
+{
+    static const char *const bad[] = {"",    "K",   "-1",          "1T",
+                                      "1 K", "1KK", "0x10",        "1.5M",
+                                      "abc", "1M1", "8589934592G", "9223372036854775808"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int64_t value = 77;
+        CHECK_MESSAGE(tt_parse_size(bad[i], &value) == -1, "'%s' is no size", bad[i]);
+        CHECK_EQ(value, 77);
+    }
+}

@@ -53,14 +53,6 @@ size_t tt_engine_bytes(const struct tt_engine *engine)
 
 bool tt_engine_idle(const struct tt_engine *engine)
 {
-    if (atomic_load_explicit(&engine->collectives_done, memory_order_acquire) !=
-        engine->collectives_issued)
-        return false;
-    for (int r = 0; r < engine->fabric->nranks; r++)
-        if (atomic_load_explicit(&engine->sends_done[r], memory_order_acquire) !=
-                engine->sends_issued[r] ||
-            atomic_load_explicit(&engine->recvs_done[r], memory_order_acquire) !=
-                engine->recvs_issued[r])
-            return false;
-    return true;
+    return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
+           !atomic_load_explicit(&engine->busy, memory_order_acquire);
 }

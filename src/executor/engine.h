@@ -28,6 +28,7 @@ struct tt_engine {
     /* atomic: turns; a call runs when all earlier ones of its kind (and peer) are done */
     _Atomic uint64_t collectives_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
+    _Atomic int outstanding; /* calls issued and not done */
     _Atomic bool busy; /* somebody advances an operation of this communicator (R7/A7) */
 
     /* owner: who holds busy */
@@ -111,8 +112,8 @@ void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, si
  * work->status). */
 TT_NODISCARD tt_status tt_work_advance(struct tt_work *work);
 
-/* After a long wait: deadline, deaths and disagreeing peers. TT_OK: go on waiting. */
-TT_NODISCARD tt_status tt_work_examine(struct tt_work *work);
+/* For long waits: looks at the deadline, the dead and disagreeing peers, and ends the work if there is no hope. */
+void tt_work_examine(struct tt_work *work);
 
 /* Runs operations together until all are done; the first error is returned after the rest has
  * ended. `polite`: never spins (for worker threads beside a computing one). */

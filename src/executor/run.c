@@ -21,31 +21,13 @@ struct wait {
     int64_t since_ns, examined_ns; /* 0: not looked yet */
 };
 
-static tt_status examine_all(struct tt_work *works, int nworks)
-{
-    tt_status first = TT_OK;
-    for (int i = 0; i < nworks; i++) {
-        struct tt_work *work = &works[i];
-        if (work->done || atomic_exchange_explicit(&work->engine->busy, true, memory_order_acquire))
-            continue;
-        const tt_status status = tt_work_examine(work);
-        if (status) {
-            work->done = true;
-            work->status = status;
-            if (!first) first = status;
-        }
-        atomic_store_explicit(&work->engine->busy, false, memory_order_release);
-    }
-    return first;
-}
-
 static void look_around(struct wait *wait, struct tt_work *works, int nworks)
 {
     const int64_t now = tt_now_ns();
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns >= EXAMINE_NS) {
         wait->examined_ns = now;
-        if (examine_all(works, nworks)) return;
+        for (int i = 0; i < nworks; i++) tt_work_examine(&works[i]);
     }
     if (now - wait->since_ns >= (wait->polite ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);

@@ -76,6 +76,7 @@ void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const st
     const struct tt_schedule *schedule = call->schedule;
     *work = (struct tt_work){.engine = engine, .kind = TT_WORK_COLLECTIVE, .call = *call};
     work->turn = ++engine->collectives_issued;
+    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
     work->signature = signature_of(call, work->turn);
     work->element = tt_type_size(call->reduction.type);
     work->geometry =
@@ -105,6 +106,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
                              .data = data,
                              .nbytes = nbytes,
                              .nontemporal = nbytes >= NONTEMPORAL_MIN_BYTES};
+    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
     work->turn = kind == TT_WORK_SEND ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
 }
 
@@ -242,6 +244,7 @@ static void complete(struct tt_work *work, tt_status status)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
     atomic_store_explicit(turn_counter(work), work->turn, memory_order_release); /* R8 */
+    atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }
 
 tt_status tt_work_advance(struct tt_work *work)
@@ -257,4 +260,13 @@ tt_status tt_work_advance(struct tt_work *work)
     if (status != TT_IN_PROGRESS) complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
     return status;
+}
+
+void tt_work_examine(struct tt_work *work)
+{
+    struct tt_engine *engine = work->engine;
+    if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return; /* A7 */
+    const tt_status status = tt_work_hope(work);
+    if (status) complete(work, status);
+    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
 }

@@ -1,0 +1,244 @@
+/* The collectives' and point-to-point entry points: they check the arguments and issue the call. */
+#include <string.h>
+
+#include "communicator/communicator.h"
+
+/* A collective call before it is checked. */
+struct request {
+    enum tt_collective collective;
+    const void *input;
+    void *output;
+    size_t count;
+    tuttiDataType_t type;
+    tuttiRedOp_t op;
+    int root;
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+};
+
+static tt_status check_type(tuttiDataType_t type, size_t *element)
+{
+    *element = (int)type >= 0 && type < tuttiNumTypes ? tt_type_size((enum tt_type)type) : 0;
+    if (*element) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "type %d is none of 0 to %d", (int)type, tuttiNumTypes - 1);
+}
+
+/* Fills in operation and scalar. Pre-multiplied sums are the communicator's. */
+static tt_status resolve_op(const struct request *request, struct tt_reduction *reduction)
+{
+    const enum tt_type type = (enum tt_type)request->type;
+    const int op = (int)request->op;
+    *reduction = (struct tt_reduction){.type = type, .op = TT_SUM, .nranks = request->comm->nranks};
+    if (!tt_collective_reduces(request->collective)) return TT_OK;
+    if (op >= tuttiFirstDynamicRedOp && op < tuttiFirstDynamicRedOp + TT_MAX_DYNAMIC_OPS) {
+        const struct tt_dynamic_op *made = &request->comm->dynamic_ops[op - tuttiFirstDynamicRedOp];
+        if (!made->used)
+            return tt_fail(TT_ERR_ARGUMENT,
+                           "operation %d was not made on communicator %s, or destroyed", op,
+                           request->comm->name);
+        if (made->type != type)
+            return tt_fail(TT_ERR_ARGUMENT,
+                           "the pre-multiplied sum is of type %s, the call of type %s",
+                           tt_type_name(made->type), tt_type_name(type));
+        reduction->op = TT_PREMUL_SUM;
+        memcpy(reduction->scalar, made->pointer ? made->pointer : made->scalar, tt_type_size(type));
+        return TT_OK;
+    }
+    if (op < 0 || op >= TT_NOPS || op == TT_PREMUL_SUM || !tt_op_supports((enum tt_op)op, type)) {
+        return tt_fail(TT_ERR_ARGUMENT, "operation %d (%s) is not defined for type %s", op,
+                       op >= 0 && op < TT_NOPS ? tt_op_name((enum tt_op)op) : "unknown",
+                       tt_type_name(type));
+    }
+    reduction->op = (enum tt_op)op;
+    return TT_OK;
+}
+
+/* Bytes [first, first + nbytes) of a buffer; blocks tells how many blocks of `count` it holds. */
+struct extent {
+    uintptr_t first;
+    size_t nbytes;
+};
+
+static tt_status check_buffer(const char *name, const void *buffer, size_t nbytes, size_t element)
+{
+    if (!nbytes) return TT_OK;
+    if (!buffer) return tt_fail(TT_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", name, nbytes);
+    if ((uintptr_t)buffer > UINTPTR_MAX - nbytes)
+        return tt_fail(TT_ERR_ARGUMENT, "%s %p with %zu bytes ends beyond memory", name, buffer,
+                       nbytes);
+    const size_t align = element > sizeof(void *) ? sizeof(void *) : element;
+    if ((uintptr_t)buffer % align)
+        return tt_fail(TT_ERR_ARGUMENT, "%s %p is not aligned to its %zu-byte elements", name,
+                       buffer, element);
+    return TT_OK;
+}
+
+/* The one overlap that a collective allows: block `rank` of the longer buffer is the shorter one.
+ */
+static tt_status check_overlap(const struct request *request, struct extent in, struct extent out)
+{
+    if (!in.nbytes || !out.nbytes || in.first >= out.first + out.nbytes ||
+        out.first >= in.first + in.nbytes)
+        return TT_OK;
+    const size_t block = in.nbytes < out.nbytes ? in.nbytes : out.nbytes;
+    const uintptr_t shift = in.nbytes == out.nbytes ? 0 : (uintptr_t)request->comm->rank * block;
+    const bool in_place =
+        in.nbytes <= out.nbytes ? in.first == out.first + shift : out.first == in.first + shift;
+    if (in_place && request->collective != TT_ALL_TO_ALL) return TT_OK;
+    return tt_fail(
+        TT_ERR_ARGUMENT, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s",
+        tt_collective_name(request->collective), (void *)in.first, in.nbytes, (void *)out.first,
+        out.nbytes,
+        request->collective == TT_ALL_TO_ALL ? "all_to_all is never in place"
+                                             : "only the in-place form of tutti.h is allowed");
+}
+
+/* Bytes of this rank's sendbuff and recvbuff; 0 where a buffer is not significant. */
+static tt_status check_buffers(const struct request *request, size_t element, size_t *total)
+{
+    const int n = request->comm->nranks, rank = request->comm->rank;
+    if (request->count > SIZE_MAX / 2 / element / (size_t)n)
+        return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes on %d ranks overflows",
+                       request->count, element, n);
+    const size_t block = request->count * element;
+    const struct tt_shape shape = {request->collective, n, request->root};
+    const int nblocks = tt_collective_splits(request->collective) ? 1 : n;
+    int first;
+    const size_t in = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block;
+    const size_t out = (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block;
+    TT_TRY(check_buffer("sendbuff", request->input, in, element));
+    TT_TRY(check_buffer("recvbuff", request->output, out, element));
+    *total = (size_t)nblocks * block;
+    return check_overlap(request, (struct extent){(uintptr_t)request->input, in},
+                         (struct extent){(uintptr_t)request->output, out});
+}
+
+static tt_status issue(const struct request *request)
+{
+    size_t element, total = 0;
+    struct tt_pending pending = {
+        .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
+    TT_TRY(tt_comm_check(request->comm));
+    TT_TRY(check_type(request->type, &element));
+    if (request->root < 0 || request->root >= request->comm->nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "root %d is not in 0..%d", request->root,
+                       request->comm->nranks - 1);
+    TT_TRY(resolve_op(request, &pending.call.reduction));
+    if (request->collective != TT_BARRIER) TT_TRY(check_buffers(request, element, &total));
+    const struct tt_cached *cached;
+    TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &cached));
+    pending.call.schedule = cached->schedule;
+    pending.call.algorithm = cached->algorithm;
+    pending.call.input = request->input;
+    pending.call.output = request->output;
+    pending.call.count = request->count;
+    return tt_issue(&pending);
+}
+
+static tuttiResult_t call(const struct request *request)
+{
+    return tt_result(tt_group_note(issue(request)));
+}
+
+tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                             tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
+                             tuttiStream_t stream)
+{
+    return call(
+        &(struct request){TT_ALL_REDUCE, sendbuff, recvbuff, count, type, op, 0, comm, stream});
+}
+
+tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                          tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(
+        &(struct request){TT_REDUCE, sendbuff, recvbuff, count, type, op, root, comm, stream});
+}
+
+tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                             tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(&(struct request){TT_BROADCAST, sendbuff, recvbuff, count, type, tuttiSum, root,
+                                  comm, stream});
+}
+
+tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                 tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
+                                 tuttiStream_t stream)
+{
+    return call(&(struct request){TT_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type, op, 0,
+                                  comm, stream});
+}
+
+tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                             tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(&(struct request){TT_ALL_GATHER, sendbuff, recvbuff, sendcount, type, tuttiSum, 0,
+                                  comm, stream});
+}
+
+tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
+                            tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(&(struct request){TT_ALL_TO_ALL, sendbuff, recvbuff, count, type, tuttiSum, 0, comm,
+                                  stream});
+}
+
+tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                          int root, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(&(struct request){TT_GATHER, sendbuff, recvbuff, count, type, tuttiSum, root, comm,
+                                  stream});
+}
+
+tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                           int root, tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(&(struct request){TT_SCATTER, sendbuff, recvbuff, count, type, tuttiSum, root, comm,
+                                  stream});
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
+{
+    return call(
+        &(struct request){TT_BARRIER, NULL, NULL, 0, tuttiUint8, tuttiSum, 0, comm, stream});
+}
+
+static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
+                           tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
+{
+    size_t element;
+    TT_TRY(tt_comm_check(comm));
+    TT_TRY(check_type(type, &element));
+    if (peer < 0 || peer >= comm->nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "peer %d is not in 0..%d", peer, comm->nranks - 1);
+    if (count > SIZE_MAX / 2 / element)
+        return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes overflows", count, element);
+    TT_TRY(check_buffer(kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data, count * element,
+                        element));
+    if (peer == comm->rank && !tt_in_group() && !stream)
+        return tt_fail(
+            TT_ERR_USAGE,
+            "rank %d sends to or receives from itself outside a group: it would wait for itself",
+            peer);
+    return tt_issue(&(struct tt_pending){.comm = comm,
+                                         .stream = stream,
+                                         .kind = kind,
+                                         .data = (void *)(uintptr_t)data,
+                                         .nbytes = count * element,
+                                         .peer = peer});
+}
+
+tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,
+                        tuttiComm_t comm, tuttiStream_t stream)
+{
+    return tt_result(
+        tt_group_note(issue_p2p(TT_WORK_SEND, sendbuff, count, type, peer, comm, stream)));
+}
+
+tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,
+                        tuttiComm_t comm, tuttiStream_t stream)
+{
+    return tt_result(
+        tt_group_note(issue_p2p(TT_WORK_RECV, recvbuff, count, type, peer, comm, stream)));
+}

@@ -1,0 +1,127 @@
+/* The communicator, behind tuttiComm_t, and what the entry points share. */
+#ifndef TT_COMMUNICATOR_COMMUNICATOR_H
+#define TT_COMMUNICATOR_COMMUNICATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algorithms/algorithms.h"
+#include "bootstrap/bootstrap.h"
+#include "executor/engine.h"
+#include "tutti.h"
+
+enum { TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
+
+/* A schedule made once and kept. Owned by the communicator's cache. */
+struct tt_cached {
+    struct tt_schedule *schedule;
+    uint32_t algorithm; /* index in its collective's table */
+    struct tt_cached *next;
+};
+
+/* A pre-multiplied sum made by tuttiRedOpCreatePreMulSum. */
+struct tt_dynamic_op {
+    bool used;
+    enum tt_type type;
+    const void *pointer; /* read when the operation is issued; NULL: `scalar` holds */
+    char scalar[8];
+};
+
+/* Owned by the user's handle. */
+struct tuttiComm {
+    uint64_t magic;
+    /* immutable after init */
+    int rank, nranks, device;
+    char name[TT_COMM_NAME];
+    int64_t timeout_ms, init_timeout_ms;
+    struct tt_fabric *fabric;
+    struct tt_setting setting;
+    /* owner: the issuing thread */
+    struct tt_engine engine;
+    const struct tt_algorithm *forced[TT_NCOLLECTIVES];
+    struct tt_cached *cache;
+    struct tt_cached
+        *chosen[TT_NCOLLECTIVES][TT_NBUCKETS]; /* by log2 of the bytes, for the last root asked */
+    struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
+    bool finalized;
+};
+
+/* The settings of a communicator, from tuttiConfig_t and the config table. */
+struct tt_comm_config {
+    int64_t timeout_ms, init_timeout_ms;
+    char name[TT_COMM_NAME];
+    const struct tt_algorithm *forced[TT_NCOLLECTIVES];
+    bool oversubscribed; /* from a parent */
+    int device;
+};
+
+/* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent
+ * communicator. */
+struct tt_exchange {
+    /* all[i * nbytes ..] = the i-th participant's mine. Collective. */
+    tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
+    void *context;
+    int nparticipants;
+    const int *
+        members; /* [nranks] participant numbers of the new communicator's ranks; NULL: 0, 1, ... */
+};
+
+/* status -> the public result. */
+tuttiResult_t tt_result(tt_status status);
+/* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
+ * in. */
+TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
+/* The same without looking at the communicator's failure. */
+TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
+
+/* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
+ * bad struct. */
+TT_NODISCARD tt_status tt_comm_config_init(struct tt_comm_config *settings,
+                                           const tuttiConfig_t *config,
+                                           const struct tuttiComm *parent);
+/* Makes the communicator of rank `rank` of `nranks`; collective over the exchange's participants,
+ * all of which fail together. A participant that is no member passes rank -1 and gets NULL. */
+TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm, const struct tt_exchange *exchange,
+                                        int rank, int nranks, const struct tt_comm_config *config);
+/* Frees; nothing may be outstanding. NULL is allowed. */
+void tt_comm_free(tuttiComm_t comm);
+
+/* The schedule for a call, from the cache or made now. nbytes: of all blocks together. */
+TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root,
+                                      size_t nbytes, const struct tt_cached **cached);
+
+/* One call as the user made it, arguments checked. */
+struct tt_pending {
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+    enum tt_work_kind kind;
+    struct tt_call call; /* collectives */
+    void *data;          /* point to point */
+    size_t nbytes;
+    int peer;
+};
+/* Runs it, queues it in its stream, or keeps it for the end of the group. */
+TT_NODISCARD tt_status tt_issue(const struct tt_pending *pending);
+
+/* A communicator to be made: now, or at the end of the group together with the others. */
+struct tt_pending_init {
+    tuttiComm_t *comm;
+    struct tt_unique_id id;
+    int rank, nranks;
+    struct tt_comm_config config;
+};
+TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
+/* Makes several communicators of this thread at once, each in a thread of its own. */
+TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
+bool tt_in_group(void);
+/* Remembers a failed call, so that the group's end fails too. Returns the status. */
+tt_status tt_group_note(tt_status status);
+
+/* Waits until nothing is outstanding. */
+void tt_comm_drain(tuttiComm_t comm);
+
+/* One line a peer: how messages reach it. */
+void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);
+
+#endif

@@ -1,0 +1,175 @@
+/* Issuing calls: at once, in a stream, or together at the end of a group. */
+#include <stdlib.h>
+
+#include "communicator/communicator.h"
+#include "executor/stream.h"
+
+/* This thread's open group. */
+static _Thread_local struct {
+    int depth;
+    tt_status failed; /* the first call that failed */
+    struct tt_pending *calls;
+    int ncalls, calls_room;
+    struct tt_pending_init *inits;
+    int ninits, inits_room;
+} group;
+
+bool tt_in_group(void)
+{
+    return group.depth > 0;
+}
+
+tt_status tt_group_note(tt_status status)
+{
+    if (group.depth > 0 && status < 0 && !group.failed) group.failed = status;
+    return status;
+}
+
+/* Calls on one stream, run by its worker. Freed there. */
+struct batch {
+    int nworks;
+    struct tt_work works[];
+};
+
+static void begin(struct tt_work *work, const struct tt_pending *pending)
+{
+    struct tt_engine *engine = &pending->comm->engine;
+    switch (pending->kind) {
+    case TT_WORK_COLLECTIVE:
+        tt_work_collective(work, engine, &pending->call);
+        break;
+    case TT_WORK_SEND:
+        tt_work_send(work, engine, pending->data, pending->nbytes, pending->peer);
+        break;
+    case TT_WORK_RECV:
+        tt_work_recv(work, engine, pending->data, pending->nbytes, pending->peer);
+        break;
+    }
+}
+
+static tt_status run_batch(void *argument)
+{
+    struct batch *batch = argument;
+    const tt_status status = tt_run(batch->works, batch->nworks, true);
+    free(batch);
+    return status;
+}
+
+static struct batch *make_batch(const struct tt_pending *calls, int ncalls, tuttiStream_t stream)
+{
+    int nworks = 0;
+    for (int i = 0; i < ncalls; i++) nworks += calls[i].stream == stream;
+    struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
+    if (!batch) return NULL;
+    batch->nworks = 0;
+    return batch;
+}
+
+/* Fills in the works: this takes their turns, so the batch must run from here on. */
+static void fill_batch(struct batch *batch, const struct tt_pending *calls, int ncalls,
+                       tuttiStream_t stream)
+{
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].stream == stream) begin(&batch->works[batch->nworks++], &calls[i]);
+}
+
+static bool stream_seen(const struct tt_pending *calls, int upto)
+{
+    for (int i = 0; i < upto; i++)
+        if (calls[i].stream == calls[upto].stream) return true;
+    return false;
+}
+
+/* A batch whose worker cannot be told would leave its turns open: it is run here instead. */
+static tt_status launch(struct batch *batch, tuttiStream_t stream)
+{
+    if (stream && tt_stream_push((struct tt_stream *)stream, run_batch, batch) == TT_OK)
+        return TT_OK;
+    return run_batch(batch);
+}
+
+/* Streams first, so that their workers are under way while this thread runs the rest. */
+static tt_status issue_all(const struct tt_pending *calls, int ncalls)
+{
+    struct batch *own = NULL;
+    for (int i = 0; i < ncalls; i++) {
+        if (stream_seen(calls, i)) continue;
+        struct batch *batch = make_batch(calls, ncalls, calls[i].stream);
+        if (!batch) {
+            free(own);
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+        }
+        if (!calls[i].stream) {
+            own = batch;
+            continue;
+        }
+        fill_batch(batch, calls, ncalls, calls[i].stream);
+        TT_TRY(launch(batch, calls[i].stream));
+    }
+    if (!own) return TT_OK;
+    fill_batch(own, calls, ncalls, NULL);
+    const tt_status status = tt_run(own->works, own->nworks, false);
+    free(own);
+    return status;
+}
+
+static tt_status keep_call(const struct tt_pending *pending)
+{
+    if (group.ncalls == group.calls_room) {
+        const int room = group.calls_room ? 2 * group.calls_room : 16;
+        struct tt_pending *more = realloc(group.calls, (size_t)room * sizeof *more);
+        if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", room);
+        group.calls = more;
+        group.calls_room = room;
+    }
+    group.calls[group.ncalls++] = *pending;
+    return TT_OK;
+}
+
+tt_status tt_issue(const struct tt_pending *pending)
+{
+    if (tt_in_group()) return keep_call(pending);
+    if (pending->stream) return issue_all(pending, 1);
+    struct tt_work work;
+    begin(&work, pending);
+    return tt_run(&work, 1, false);
+}
+
+tt_status tt_issue_init(const struct tt_pending_init *init)
+{
+    if (!tt_in_group()) return tt_init_together(init, 1);
+    if (group.ninits == group.inits_room) {
+        const int room = group.inits_room ? 2 * group.inits_room : 16;
+        struct tt_pending_init *more = realloc(group.inits, (size_t)room * sizeof *more);
+        if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d inits", room);
+        group.inits = more;
+        group.inits_room = room;
+    }
+    group.inits[group.ninits++] = *init;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiGroupStart(void)
+{
+    group.depth++;
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGroupEnd(void)
+{
+    if (group.depth == 0)
+        return tt_result(
+            tt_fail(TT_ERR_USAGE, "tuttiGroupEnd without tuttiGroupStart in this thread"));
+    if (--group.depth > 0) return tuttiSuccess;
+    tt_status status =
+        group.failed; /* its text is this thread's last error; nothing of the group is issued */
+    if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
+    if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
+    free(group.inits);
+    free(group.calls);
+    group.calls = NULL;
+    group.inits = NULL;
+    group.failed = TT_OK;
+    group.ncalls = group.calls_room = group.ninits = group.inits_room = 0;
+    return tt_result(status);
+}

@@ -1,0 +1,271 @@
+/* Ways into a communicator, and out of it. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "communicator/communicator.h"
+
+_Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
+               "the wire form fits the public id");
+
+enum { MAX_RANKS = 1 << 20 };
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
+{
+    if (!id) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
+    struct tt_unique_id wire;
+    const tt_status status = tt_unique_id_create(&wire);
+    if (status) return tt_result(status);
+    memset(id, 0, sizeof *id);
+    memcpy(id, &wire, sizeof wire);
+    return tuttiSuccess;
+}
+
+struct over_bootstrap {
+    struct tt_bootstrap *bootstrap;
+    int64_t deadline_ns;
+};
+
+static tt_status bootstrap_allgather(void *context, const void *mine, void *all, size_t nbytes)
+{
+    struct over_bootstrap *over = context;
+    return tt_bootstrap_allgather(over->bootstrap, mine, all, nbytes, over->deadline_ns);
+}
+
+static tt_status init_rank(const struct tt_pending_init *init)
+{
+    struct over_bootstrap over = {.deadline_ns = tt_deadline_ns(init->config.init_timeout_ms)};
+    TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
+                               over.deadline_ns));
+    const struct tt_exchange exchange = {
+        .allgather = bootstrap_allgather, .context = &over, .nparticipants = init->nranks};
+    tuttiComm_t comm;
+    const tt_status status =
+        tt_comm_assemble(&comm, &exchange, init->rank, init->nranks, &init->config);
+    tt_bootstrap_destroy(over.bootstrap);
+    if (status) return status;
+    *init->comm = comm;
+    return TT_OK;
+}
+
+/* One init in a thread of its own. */
+struct init_thread {
+    const struct tt_pending_init *init;
+    pthread_t thread;
+    bool started;
+    tt_status status;
+    char error[TT_ERROR_TEXT];
+};
+
+static void *run_init(void *argument)
+{
+    struct init_thread *self = argument;
+    self->status = init_rank(self->init);
+    if (self->status) snprintf(self->error, sizeof self->error, "%s", tt_last_error());
+    return NULL;
+}
+
+/* All or none: communicators that were made beside a failed one are freed again. */
+static tt_status collect(struct init_thread *threads, int nthreads)
+{
+    tt_status first = TT_OK;
+    for (int i = 0; i < nthreads; i++) {
+        if (threads[i].started) pthread_join(threads[i].thread, NULL);
+        if (!threads[i].status || first) continue;
+        first = threads[i].status;
+        tt_set_last_error(threads[i].error);
+    }
+    for (int i = 0; i < nthreads && first; i++) {
+        if (threads[i].status) continue;
+        tt_comm_free(*threads[i].init->comm);
+        *threads[i].init->comm = NULL;
+    }
+    return first;
+}
+
+tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
+{
+    if (ninits == 1) return init_rank(inits);
+    struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
+    if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
+    for (int i = 0; i < ninits; i++) {
+        threads[i].init = &inits[i];
+        const int error = pthread_create(&threads[i].thread, NULL, run_init, &threads[i]);
+        threads[i].started = !error;
+        if (!error) continue;
+        threads[i].status =
+            tt_fail_errno(error, "cannot start a thread for the init of rank %d", inits[i].rank);
+        snprintf(threads[i].error, sizeof threads[i].error, "%s", tt_last_error());
+    }
+    const tt_status status = collect(threads, ninits);
+    free(threads);
+    return status;
+}
+
+static tt_status check_place(const void *comm, int nranks, int rank)
+{
+    if (!comm) return tt_fail(TT_ERR_ARGUMENT, "the place for the communicator is NULL");
+    if (nranks < 1 || nranks > MAX_RANKS)
+        return tt_fail(TT_ERR_ARGUMENT, "nranks %d is not in 1..%d", nranks, MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "rank %d is not in 0..%d (nranks %d)", rank, nranks - 1,
+                       nranks);
+    return TT_OK;
+}
+
+static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniqueId *id, int rank,
+                                  const tuttiConfig_t *config)
+{
+    TT_TRY(check_place(comm, nranks, rank));
+    struct tt_pending_init init = {.comm = comm, .rank = rank, .nranks = nranks};
+    memcpy(&init.id, id, sizeof init.id);
+    TT_TRY(tt_comm_config_init(&init.config, config, NULL));
+    return tt_issue_init(&init);
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
+                                      const tuttiConfig_t *config)
+{
+    return tt_result(tt_group_note(init_rank_config(comm, nranks, &id, rank, config)));
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank)
+{
+    return tuttiCommInitRankConfig(comm, nranks, id, rank, NULL);
+}
+
+/* Ranks first .. first + nlocal - 1 of nranks, all in this process. */
+static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_unique_id *id,
+                              int first, int nranks, const int *devices,
+                              const tuttiConfig_t *config)
+{
+    struct tt_pending_init *inits = calloc((size_t)nlocal, sizeof *inits);
+    if (!inits) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", nlocal);
+    struct tt_comm_config settings;
+    tt_status status = tt_comm_config_init(&settings, config, NULL);
+    for (int i = 0; i < nlocal; i++) {
+        inits[i] = (struct tt_pending_init){
+            .comm = &comms[i], .id = *id, .rank = first + i, .nranks = nranks, .config = settings};
+        inits[i].config.device = devices ? devices[i] : first + i;
+    }
+    if (!status) status = tt_init_together(inits, nlocal);
+    free(inits);
+    return status;
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices)
+{
+    tt_status status = check_place(comms, nranks, 0);
+    struct tt_unique_id id;
+    if (!status) status = tt_unique_id_create(&id);
+    if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, NULL);
+    return tt_result(status);
+}
+
+static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
+                          const tuttiConfig_t *config)
+{
+    struct tt_launcher launcher;
+    struct tt_unique_id id;
+    struct tt_comm_config settings;
+    TT_TRY(check_place(comms, nlocal, 0));
+    TT_TRY(tt_comm_config_init(&settings, config, NULL));
+    TT_TRY(tt_launcher_detect(&launcher));
+    if (launcher.nranks > MAX_RANKS / nlocal)
+        return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
+                       launcher.nranks, nlocal, MAX_RANKS);
+    if (launcher.nranks == 1) {
+        TT_TRY(tt_unique_id_create(&id));
+    } else {
+        const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
+        TT_TRY(tt_unique_id_from_method(&id, how, &launcher,
+                                        tt_deadline_ns(settings.init_timeout_ms)));
+    }
+    return init_several(comms, nlocal, &id, launcher.rank * nlocal, launcher.nranks * nlocal, NULL,
+                        config);
+}
+
+tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method, const tuttiConfig_t *config)
+{
+    return tt_result(init_env(comm, 1, method, config));
+}
+
+tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, const char *method,
+                                    const tuttiConfig_t *config)
+{
+    return tt_result(init_env(comms, nlocal, method, config));
+}
+
+tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
+{
+    struct tt_launcher launcher;
+    const tt_status status = tt_launcher_detect(&launcher);
+    if (status) return tt_result(status);
+    if (rank) *rank = launcher.rank;
+    if (nranks) *nranks = launcher.nranks;
+    if (localRank) *localRank = launcher.local_rank;
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
+{
+    tt_status status = tt_comm_check(comm);
+    if (!status && tt_in_group())
+        status = tt_fail(TT_ERR_USAGE, "tuttiCommFinalize inside a group: end the group first");
+    if (status) return tt_result(status);
+    const tuttiResult_t result = tuttiBarrier(comm, NULL);
+    tt_comm_drain(comm);
+    comm->finalized = true;
+    return result;
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
+{
+    if (!comm) return tuttiSuccess;
+    const tt_status status = tt_comm_check_handle(comm);
+    if (status) return tt_result(status);
+    tt_comm_drain(comm);
+    tt_comm_free(comm);
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
+{
+    if (!comm) return tuttiSuccess;
+    tt_status status = tt_comm_check_handle(comm);
+    if (status) return tt_result(status);
+    char name[128];
+    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
+    atomic_store(&comm->fabric->aborted, true);
+    status =
+        tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name, comm->name);
+    tt_comm_drain(comm);
+    tt_comm_free(comm);
+    return tuttiSuccess;
+}
+
+static tt_status report(tuttiComm_t comm, const char *what, int *place, int value)
+{
+    TT_TRY(tt_comm_check_handle(comm));
+    if (!place) return tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
+    *place = value;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
+{
+    return tt_result(report(comm, "count", nranks, comm ? comm->nranks : 0));
+}
+
+tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
+{
+    return tt_result(report(comm, "rank", rank, comm ? comm->rank : 0));
+}
+
+tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)
+{
+    return tt_result(report(comm, "device", device, comm ? comm->device : 0));
+}

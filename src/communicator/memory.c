@@ -1,0 +1,147 @@
+/* Memory, registrations, pre-multiplied sums, counters. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "communicator/communicator.h"
+
+tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
+{
+    if (!memory) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiMemAlloc: memory is NULL"));
+    return tt_result(tt_window_create(memory, nbytes));
+}
+
+tuttiResult_t tuttiMemFree(void *memory)
+{
+    return tt_result(tt_window_free(memory));
+}
+
+/* What tuttiCommRegister hands out. Owned by the user until deregistered. */
+struct registration {
+    uint64_t magic;
+    tuttiComm_t comm;
+    void *memory;
+    size_t nbytes;
+};
+static const uint64_t registration_magic = 0x7475747469726567ull;
+
+tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
+{
+    tt_status status = tt_comm_check(comm);
+    if (status) return tt_result(status);
+    if (!memory || !nbytes || !handle)
+        return tt_result(tt_fail(
+            TT_ERR_ARGUMENT, "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
+            memory, nbytes, (void *)handle));
+    struct registration *made = malloc(sizeof *made);
+    if (!made) return tt_result(tt_fail(TT_ERR_SYSTEM, "out of memory for a registration"));
+    *made = (struct registration){registration_magic, comm, memory, nbytes};
+    *handle = made;
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
+{
+    const tt_status status = tt_comm_check_handle(comm);
+    if (status) return tt_result(status);
+    struct registration *made = handle;
+    if (!made || made->magic != registration_magic || made->comm != comm)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
+                                 handle, comm->name));
+    made->magic = 0;
+    free(made);
+    return tuttiSuccess;
+}
+
+static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
+                           tuttiScalarResidence_t residence, tuttiComm_t comm)
+{
+    TT_TRY(tt_comm_check(comm));
+    if (!op || !scalar)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "tuttiRedOpCreatePreMulSum: op %p, scalar %p: neither may be NULL",
+                       (void *)op, scalar);
+    if ((int)type < 0 || type >= tuttiNumTypes)
+        return tt_fail(TT_ERR_ARGUMENT, "type %d is none of 0 to %d", (int)type, tuttiNumTypes - 1);
+    if (residence != tuttiScalarDevice && residence != tuttiScalarHostImmediate)
+        return tt_fail(TT_ERR_ARGUMENT, "scalar residence %d is neither 0 (device) nor 1 (host)",
+                       (int)residence);
+    int slot = 0;
+    while (slot < TT_MAX_DYNAMIC_OPS && comm->dynamic_ops[slot].used) slot++;
+    if (slot == TT_MAX_DYNAMIC_OPS)
+        return tt_fail(TT_ERR_USAGE, "communicator %s has %d operations already: destroy some",
+                       comm->name, TT_MAX_DYNAMIC_OPS);
+    struct tt_dynamic_op *made = &comm->dynamic_ops[slot];
+    *made = (struct tt_dynamic_op){.used = true, .type = (enum tt_type)type};
+    if (residence == tuttiScalarDevice)
+        made->pointer = scalar;
+    else
+        memcpy(made->scalar, scalar, tt_type_size(made->type));
+    *op = (tuttiRedOp_t)(tuttiFirstDynamicRedOp + slot);
+    return TT_OK;
+}
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t type,
+                                        tuttiScalarResidence_t residence, tuttiComm_t comm)
+{
+    return tt_result(create_op(op, scalar, type, residence, comm));
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
+{
+    const tt_status status = tt_comm_check_handle(comm);
+    if (status) return tt_result(status);
+    const int slot = (int)op - tuttiFirstDynamicRedOp;
+    if (slot < 0 || slot >= TT_MAX_DYNAMIC_OPS || !comm->dynamic_ops[slot].used)
+        return tt_result(tt_fail(
+            TT_ERR_ARGUMENT, "operation %d was not made by tuttiRedOpCreatePreMulSum", (int)op));
+    comm->dynamic_ops[slot].used = false;
+    return tuttiSuccess;
+}
+
+/* What this rank's end takes: its own structures, and its share of the segment (which takes memory
+ * only where touched). */
+static uint64_t held_bytes(const struct tuttiComm *comm)
+{
+    const size_t n = (size_t)comm->nranks;
+    uint64_t nbytes = sizeof *comm + sizeof *comm->fabric + tt_engine_bytes(&comm->engine) +
+                      comm->fabric->segment->nbytes / n;
+    nbytes += n * (sizeof(struct tt_peer_info) + sizeof(int));
+    for (const struct tt_cached *c = comm->cache; c; c = c->next)
+        nbytes += c->schedule->arena.nbytes;
+    return nbytes;
+}
+
+tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
+{
+    const tt_status status = tt_comm_check_handle(comm);
+    if (status) return tt_result(status);
+    if (!counters)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
+    *counters = (tuttiCounters_t){
+        .collectives = atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire),
+        .messages = comm->fabric->nmessages,
+        .bytesCopied = comm->fabric->nbytes_copied,
+        .bytesDirect = comm->fabric->nbytes_direct,
+        .memoryBytes = held_bytes(comm),
+    };
+    return tuttiSuccess;
+}
+
+void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg)
+{
+    const struct tt_segment_header *header = comm->fabric->segment->header;
+    char line[256], name[128];
+    snprintf(line, sizeof line,
+             "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
+             comm->name, comm->rank, comm->nranks, header->nslots, header->slot_bytes,
+             header->meet_bytes,
+             comm->fabric->oversubscribed ? "yielding (more ranks than cores)"
+                                          : "spinning (a core for each rank)");
+    emit(arg, line);
+    for (int peer = 0; peer < comm->nranks; peer++) {
+        tt_fabric_name_rank(comm->fabric, peer, name, sizeof name);
+        snprintf(line, sizeof line, "  to %s: %s", name, tt_fabric_way(comm->fabric, peer));
+        emit(arg, line);
+    }
+}

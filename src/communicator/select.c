@@ -1,0 +1,102 @@
+/* Which algorithm a call runs, and its schedule, kept for the next time. */
+#include <stdlib.h>
+
+#include "communicator/communicator.h"
+
+static int bucket_of(size_t nbytes)
+{
+    return nbytes <= 1                                      ? 0
+           : 64 - __builtin_clzll(nbytes - 1) < TT_NBUCKETS ? 64 - __builtin_clzll(nbytes - 1)
+                                                            : TT_NBUCKETS - 1;
+}
+
+static uint32_t index_of(const struct tt_algorithm *algorithm)
+{
+    int index = 0;
+    while (tt_algorithm_at(algorithm->collective, index) != algorithm) index++;
+    return (uint32_t)index;
+}
+
+static const struct tt_algorithm *choose(const struct tuttiComm *comm, const struct tt_shape *shape,
+                                         int bucket)
+{
+    const struct tt_algorithm *forced = comm->forced[shape->collective];
+    return forced ? forced : tt_choose(shape, &comm->setting, (size_t)1 << bucket);
+}
+
+/* The cached schedule of the algorithm for the shape, made if need be. */
+static tt_status find_or_make(tuttiComm_t comm, const struct tt_algorithm *algorithm,
+                              const struct tt_shape *shape, struct tt_cached **found)
+{
+    for (struct tt_cached *c = comm->cache; c; c = c->next)
+        if (c->schedule->algorithm == algorithm && c->schedule->shape.root == shape->root) {
+            *found = c;
+            return TT_OK;
+        }
+    struct tt_cached *cached = malloc(sizeof *cached);
+    if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a schedule");
+    const tt_status status = tt_schedule_create(algorithm, shape, comm->rank, &cached->schedule);
+    if (status) {
+        free(cached);
+        return status;
+    }
+    cached->algorithm = index_of(algorithm);
+    cached->next = comm->cache;
+    comm->cache = cached;
+    *found = cached;
+    return TT_OK;
+}
+
+tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root, size_t nbytes,
+                         const struct tt_cached **out)
+{
+    const int bucket = bucket_of(nbytes);
+    struct tt_cached **place = &comm->chosen[collective][bucket];
+    if (!*place || (*place)->schedule->shape.root != root) {
+        const struct tt_shape shape = {
+            .collective = collective, .nranks = comm->nranks, .root = root};
+        TT_TRY(find_or_make(comm, choose(comm, &shape, bucket), &shape, place));
+    }
+    *out = *place;
+    return TT_OK;
+}
+
+static tt_status check_collective(tuttiCollective_t collective)
+{
+    if ((int)collective >= 0 && collective < tuttiNumCollectives) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "collective %d is none of 0 to %d", (int)collective,
+                   tuttiNumCollectives - 1);
+}
+
+tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
+                                    const char *name)
+{
+    tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_collective(collective);
+    if (status) return tt_result(status);
+    const enum tt_collective kind = (enum tt_collective)collective;
+    const struct tt_algorithm *algorithm = name ? tt_algorithm_find(kind, name) : NULL;
+    if (name && !algorithm) {
+        char names[512];
+        tt_algorithm_names(kind, names, sizeof names);
+        return tt_result(tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
+                                 tt_collective_name(kind), name, names));
+    }
+    comm->forced[kind] = algorithm;
+    for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective, size_t nbytes,
+                                    const char **algorithm)
+{
+    tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_collective(collective);
+    if (!status && !algorithm)
+        status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
+    if (status) return tt_result(status);
+    const struct tt_shape shape = {.collective = (enum tt_collective)collective,
+                                   .nranks = comm->nranks};
+    *algorithm = choose(comm, &shape, bucket_of(nbytes))->name;
+    return tuttiSuccess;
+}

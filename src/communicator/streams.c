@@ -1,0 +1,136 @@
+/* The public face of host streams and events. tuttiStream_t is a struct tt_stream, tuttiEvent_t a
+ * struct tt_event. */
+#include <stdlib.h>
+
+#include "communicator/communicator.h"
+#include "executor/stream.h"
+
+static struct tt_stream *stream_of(tuttiStream_t stream)
+{
+    return (struct tt_stream *)stream;
+}
+
+static struct tt_event *event_of(tuttiEvent_t event)
+{
+    return (struct tt_event *)event;
+}
+
+static tt_status need(const void *pointer, const char *function, const char *what)
+{
+    return pointer ? TT_OK : tt_fail(TT_ERR_ARGUMENT, "%s: %s is NULL", function, what);
+}
+
+tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
+{
+    tt_status status = need(stream, "tuttiStreamCreate", "stream");
+    struct tt_stream *made;
+    if (!status) status = tt_stream_create(&made);
+    if (!status) *stream = (tuttiStream_t)made;
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
+{
+    tt_stream_destroy(stream_of(stream));
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
+{
+    return stream ? tt_result(tt_stream_synchronize(stream_of(stream))) : tuttiSuccess;
+}
+
+tuttiResult_t tuttiStreamQuery(tuttiStream_t stream)
+{
+    return stream ? tt_result(tt_stream_query(stream_of(stream))) : tuttiSuccess;
+}
+
+/* A user's function on its way through a stream. */
+struct host_function {
+    void (*function)(void *);
+    void *argument;
+};
+
+static tt_status run_host_function(void *argument)
+{
+    const struct host_function call = *(struct host_function *)argument;
+    free(argument);
+    call.function(call.argument);
+    return TT_OK;
+}
+
+tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), void *argument)
+{
+    if (!function)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiStreamLaunch: function is NULL"));
+    if (!stream) {
+        function(argument);
+        return tuttiSuccess;
+    }
+    struct host_function *call = malloc(sizeof *call);
+    if (!call) return tt_result(tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
+    *call = (struct host_function){function, argument};
+    const tt_status status = tt_stream_push(stream_of(stream), run_host_function, call);
+    if (status) free(call);
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
+{
+    tt_status status = need(event, "tuttiEventCreate", "event");
+    struct tt_event *made;
+    if (!status) status = tt_event_create(&made);
+    if (!status) *event = (tuttiEvent_t)made;
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
+{
+    tt_event_destroy(event_of(event));
+    return tuttiSuccess;
+}
+
+tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
+{
+    tt_status status = need(event, "tuttiEventRecord", "event");
+    if (!status) status = tt_event_record(event_of(event), stream_of(stream));
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
+{
+    const tt_status status = need(event, "tuttiEventSynchronize", "event");
+    if (!status) tt_event_synchronize(event_of(event));
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiEventQuery(tuttiEvent_t event)
+{
+    tt_status status = need(event, "tuttiEventQuery", "event");
+    if (!status) status = tt_event_query(event_of(event));
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
+{
+    tt_status status = need(event, "tuttiStreamWaitEvent", "event");
+    if (status) return tt_result(status);
+    if (!stream) {
+        tt_event_synchronize(event_of(event));
+        return tuttiSuccess;
+    }
+    status = tt_stream_wait_event(stream_of(stream), event_of(event));
+    return tt_result(status);
+}
+
+tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
+{
+    int64_t from, to;
+    tt_status status = need(ms, "tuttiEventElapsedTime", "ms");
+    if (!status) status = need(start, "tuttiEventElapsedTime", "start");
+    if (!status) status = need(end, "tuttiEventElapsedTime", "end");
+    if (!status) status = tt_event_time(event_of(start), &from);
+    if (!status) status = tt_event_time(event_of(end), &to);
+    if (!status) *ms = (float)((double)(to - from) * 1e-6);
+    return tt_result(status);
+}

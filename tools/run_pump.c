@@ -1,0 +1,101 @@
+/* Output of one rank to ours, whole lines at a time, each with its rank in front. */
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 64 * 1024, TAG_BYTES = 16 };
+
+int run_pump_open(struct pump *pump, int to, int *child_end)
+{
+    int ends[2];
+    pump->buffer = malloc(BUFFER_BYTES);
+    if (!pump->buffer) return ENOMEM;
+    if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+    /* Ours alone: the child's end stays blocking, as programs expect. */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    pump->from = ends[0];
+    pump->to = to;
+    *child_end = ends[1];
+    return 0;
+}
+
+/* false: whoever reads our output has gone. */
+static bool put(int fd, const char *bytes, size_t nbytes)
+{
+    while (nbytes) {
+        const ssize_t n = write(fd, bytes, nbytes);
+        if (n < 0 && errno != EINTR) return false;
+        if (n < 0) continue;
+        bytes += n;
+        nbytes -= (size_t)n;
+    }
+    return true;
+}
+
+static void end(struct pump *pump)
+{
+    close(pump->from);
+    pump->from = -1;
+    free(pump->buffer);
+    pump->buffer = NULL;
+}
+
+/* Writes the first nbytes of the buffer as tagged lines, in one write as far as they fit. */
+static bool put_lines(struct pump *pump, int rank, size_t nbytes)
+{
+    char out[BUFFER_BYTES];
+    char tag[TAG_BYTES];
+    size_t used = 0;
+    const size_t tag_bytes = (size_t)snprintf(tag, sizeof tag, "[%d] ", rank);
+    const char *from = pump->buffer, *stop = pump->buffer + nbytes;
+    while (from < stop) {
+        const char *newline = memchr(from, '\n', (size_t)(stop - from));
+        const size_t length = (size_t)((newline ? newline + 1 : stop) - from);
+        if (used + tag_bytes + length > sizeof out) {
+            if (!put(pump->to, out, used)) return false;
+            used = 0;
+        }
+        if (!pump->midline) {
+            memcpy(out + used, tag, tag_bytes);
+            used += tag_bytes;
+        }
+        const size_t room = sizeof out - used; /* a line as long as the buffer comes in two */
+        const size_t now = length < room ? length : room;
+        memcpy(out + used, from, now);
+        used += now;
+        from += now;
+        pump->midline = from[-1] != '\n';
+    }
+    return put(pump->to, out, used);
+}
+
+void run_pump_move(struct pump *pump, int rank, bool last)
+{
+    while (pump->from >= 0) {
+        const ssize_t n =
+            read(pump->from, pump->buffer + pump->nbytes, BUFFER_BYTES - pump->nbytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n > 0) pump->nbytes += (size_t)n;
+        const bool empty = n < 0 && errno == EAGAIN, over = n == 0 || (n < 0 && !empty);
+        const char *newline = memrchr(pump->buffer, '\n', pump->nbytes);
+        size_t ready = newline ? (size_t)(newline + 1 - pump->buffer) : 0;
+        if (pump->nbytes == BUFFER_BYTES || over || (empty && last)) ready = pump->nbytes;
+        if (!put_lines(pump, rank, ready)) {
+            end(pump); /* the rank gets SIGPIPE, as without us */
+            return;
+        }
+        memmove(pump->buffer, pump->buffer + ready, pump->nbytes - ready);
+        pump->nbytes -= ready;
+        if ((over || (empty && last)) && pump->midline) {
+            (void)put(pump->to, "\n", 1);
+            pump->midline = false;
+        }
+        if (over || (empty && last)) end(pump);
+        if (empty || n < 1) return;
+    }
+}

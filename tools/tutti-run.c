@@ -1,0 +1,39 @@
+/* tutti-run: starts a program once for every rank on this host and looks after them. */
+#include "run.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t run_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void run_say(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    int used = snprintf(text, sizeof text, "tutti-run: ");
+    va_start(args, format);
+    used += vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    va_end(args);
+    if (used > (int)sizeof text - 2) used = (int)sizeof text - 2;
+    text[used++] = '\n';
+    if (write(STDERR_FILENO, text, (size_t)used) < 0) { /* nobody listens */
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct run run = {.port_holder = -1};
+    run_options_parse(&run.options, argc, argv);
+    int code = run_launch(&run);
+    if (code == 0) code = run_supervise(&run);
+    free(run.ranks);
+    return code;
+}

@@ -1,0 +1,86 @@
+/* The command line: nccl-tests' options with their meaning on host memory, and tutti's own. */
+#ifndef TT_PERF_OPTIONS_H
+#define TT_PERF_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/perf.h"
+
+enum perf_average { PERF_AVERAGE_RANK0, PERF_AVERAGE_MEAN, PERF_AVERAGE_MIN, PERF_AVERAGE_MAX };
+
+enum perf_blocking {
+    PERF_BLOCKING_NONE,    /* wait once, after the last iteration */
+    PERF_BLOCKING_BARRIER, /* wait and barrier after each call */
+    PERF_BLOCKING_WAIT,    /* wait after each call */
+    PERF_BLOCKING_OUTER    /* wait and (untimed) barrier after each iteration */
+};
+
+/* Borrows the strings of argv. */
+struct perf_options {
+    int threads;
+    int ranks_per_thread;
+    size_t min_bytes;
+    size_t max_bytes;
+    size_t step_bytes;
+    size_t step_factor; /* above 1: used instead of step_bytes */
+    int iterations;
+    int aggregate;
+    int warmup;
+    int cycles; /* 0: for ever */
+    int check;  /* checks a row; 0: none */
+    int type;   /* index into perf_types, or PERF_ALL */
+    int op;     /* index into perf_ops, or PERF_ALL */
+    int root;   /* or PERF_ALL */
+    enum perf_blocking blocking;
+    enum perf_average average;
+    int registration; /* 0: none, 1: tuttiCommRegister, 2: that, on memory from tuttiMemAlloc */
+    int timeout_s;    /* 0: as the config table says */
+    int unalign;      /* elements by which buffers are off their alignment */
+    int skip;         /* leading iterations left out of the per-iteration columns */
+    bool parallel_init;
+    bool own_streams; /* a stream for every rank instead of the calling thread */
+    bool cpu_time;
+    bool timestamps;
+    bool memory_report;
+    bool per_iteration;
+    bool tutti_memory; /* buffers from tuttiMemAlloc */
+    size_t rotate_bytes;
+    size_t align_bytes;
+    uint64_t seed;
+    double min_bandwidth; /* GB/s; negative: not checked */
+    const char *json_path;
+    const char *algorithm;
+    const char *transport;
+    unsigned ignored; /* bit i: perf_ignored_options[i] was given */
+};
+
+enum perf_parse {
+    PERF_PARSE_RUN,  /* go on */
+    PERF_PARSE_DONE, /* help or version was printed */
+    PERF_PARSE_USAGE /* the error text says what is wrong */
+};
+
+#define PERF_NIGNORED 4
+/* Options that are accepted and mean nothing here: letter, and the note that says why. */
+struct perf_ignored {
+    char letter;
+    const char *note;
+};
+extern const struct perf_ignored perf_ignored_options[PERF_NIGNORED];
+
+/* Fills options from defaults and argv. Writes help and version to `out`, and an error, without
+ * newline, to `error`. */
+enum perf_parse perf_options_parse(struct perf_options *options,
+                                   const struct perf_collective *collective, int argc, char **argv,
+                                   FILE *out, char *error, size_t error_bytes);
+
+/* The size after *size; false past the last. */
+bool perf_options_next_size(const struct perf_options *options, size_t *size);
+
+/* "4", "64K", "1.5M", "2G" (binary) as bytes; false when it is no size. */
+bool perf_parse_size(const char *text, size_t *nbytes);
+
+#endif

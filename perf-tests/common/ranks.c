@@ -1,0 +1,297 @@
+#include "common/ranks.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define FILLER 0x3c /* bytes that make an ordinary number in every type */
+
+/* ---- Control between the ranks -----------------------------------------------------------------
+ */
+
+tuttiResult_t perf_worker_barrier(struct perf_worker *worker)
+{
+    PERF_TRY(tuttiGroupStart());
+    for (int i = 0; i < worker->nranks; i++) PERF_TRY(tuttiBarrier(worker->ranks[i].comm, NULL));
+    return tuttiGroupEnd();
+}
+
+tuttiResult_t perf_worker_wait(struct perf_worker *worker)
+{
+    for (int i = 0; i < worker->nranks; i++) {
+        if (worker->ranks[i].stream == NULL) continue;
+        PERF_TRY(tuttiStreamSynchronize(worker->ranks[i].stream));
+    }
+    return tuttiSuccess;
+}
+
+/* Reduces `bits`, a value of 8 bytes. */
+static tuttiResult_t reduce(struct perf_worker *worker, uint64_t *bits, tuttiDataType_t type,
+                            tuttiRedOp_t op)
+{
+    /* in a sum a worker counts once; all bits 0 is 0 in both types */
+    for (int i = 0; i < worker->nranks; i++)
+        worker->control[i] = op == tuttiSum && i > 0 ? 0 : *bits;
+    PERF_TRY(tuttiGroupStart());
+    for (int i = 0; i < worker->nranks; i++) {
+        uint64_t *value = &worker->control[i];
+        PERF_TRY(tuttiAllReduce(value, value, 1, type, op, worker->ranks[i].comm, NULL));
+    }
+    PERF_TRY(tuttiGroupEnd());
+    *bits = worker->control[0];
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_worker_reduce_number(struct perf_worker *worker, double *value, tuttiRedOp_t op)
+{
+    uint64_t bits;
+    memcpy(&bits, value, sizeof(bits));
+    PERF_TRY(reduce(worker, &bits, tuttiFloat64, op));
+    memcpy(value, &bits, sizeof(bits));
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_worker_reduce_integer(struct perf_worker *worker, int64_t *value,
+                                         tuttiRedOp_t op)
+{
+    uint64_t bits = (uint64_t)*value;
+    PERF_TRY(reduce(worker, &bits, tuttiInt64, op));
+    *value = (int64_t)bits;
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_worker_gather(struct perf_worker *worker, const void *own, void *all,
+                                 size_t nbytes)
+{
+    size_t total = nbytes * (size_t)worker->run->nranks;
+    unsigned char *others = NULL; /* the same again for the other ranks of this thread */
+    if (worker->nranks > 1) {
+        others = malloc(total * (size_t)(worker->nranks - 1));
+        if (others == NULL) return tuttiSystemError;
+    }
+    tuttiResult_t result = tuttiGroupStart();
+    for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
+        const unsigned char *from = (const unsigned char *)own + (size_t)i * nbytes;
+        void *to = i == 0 ? all : others + total * (size_t)(i - 1);
+        result = tuttiAllGather(from, to, nbytes, tuttiUint8, worker->ranks[i].comm, NULL);
+    }
+    if (result == tuttiSuccess) result = tuttiGroupEnd();
+    free(others);
+    return result;
+}
+
+/* ---- The machine -------------------------------------------------------------------------------
+ */
+
+size_t perf_resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL) return 0;
+    size_t total = 0;
+    size_t resident = 0;
+    if (fscanf(file, "%zu %zu", &total, &resident) != 2) resident = 0;
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* "0-3,8", cut off where it does not fit. */
+static void describe_affinity(char *to, size_t nbytes)
+{
+    cpu_set_t set;
+    to[0] = '\0';
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return;
+    size_t used = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &set)) continue;
+        size_t last = cpu;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) last++;
+        const char *comma = used > 0 ? "," : "";
+        int length = cpu == last
+                         ? snprintf(to + used, nbytes - used, "%s%zu", comma, cpu)
+                         : snprintf(to + used, nbytes - used, "%s%zu-%zu", comma, cpu, last);
+        if (length < 0 || (size_t)length >= nbytes - used) return;
+        used += (size_t)length;
+        cpu = last;
+    }
+}
+
+static void describe_model(char *to, size_t nbytes)
+{
+    static const char field[] = "model name";
+    snprintf(to, nbytes, "host");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL) return;
+    char line[256];
+    while (fgets(line, sizeof(line), file) != NULL) {
+        char *colon = strchr(line, ':');
+        if (colon == NULL || strncmp(line, field, sizeof(field) - 1) != 0) continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(to, nbytes, "%s", colon + 1 + strspn(colon + 1, " "));
+        break;
+    }
+    fclose(file);
+}
+
+static void describe(const struct perf_worker *worker, const struct perf_rank *rank,
+                     struct perf_device *device)
+{
+    *device = (struct perf_device){
+        .rank = rank->rank, .group = worker->run->process, .pid = (int)getpid()};
+    if (tuttiCommDevice(rank->comm, &device->device) != tuttiSuccess) device->device = -1;
+    if (gethostname(device->host, sizeof(device->host)) != 0) strcpy(device->host, "?");
+    device->host[sizeof(device->host) - 1] = '\0';
+    describe_affinity(device->cpus, sizeof(device->cpus));
+    describe_model(device->model, sizeof(device->model));
+}
+
+/* Tells every worker what all ranks are. */
+static tuttiResult_t meet(struct perf_worker *worker)
+{
+    struct perf_device *own = calloc((size_t)worker->nranks, sizeof(*own));
+    if (own == NULL) return tuttiSystemError;
+    for (int i = 0; i < worker->nranks; i++) describe(worker, &worker->ranks[i], &own[i]);
+    tuttiResult_t result = perf_worker_gather(worker, own, worker->devices, sizeof(*own));
+    free(own);
+    PERF_TRY(result);
+
+    worker->one_host = true;
+    for (int i = 1; i < worker->run->nranks; i++) {
+        if (strcmp(worker->devices[i].host, worker->devices[0].host) != 0) worker->one_host = false;
+    }
+    return tuttiSuccess;
+}
+
+/* ---- Buffers -----------------------------------------------------------------------------------
+ */
+
+static size_t memory_bytes(const struct perf_run *run)
+{
+    size_t unalign = 8 * (size_t)run->options->unalign;
+    return (run->buffer_bytes + 2 * PERF_GUARD + unalign + PAGE - 1) / PAGE * PAGE;
+}
+
+static tuttiResult_t open_buffers(struct perf_worker *worker, struct perf_rank *rank)
+{
+    const struct perf_options *options = worker->run->options;
+    size_t nbytes = memory_bytes(worker->run);
+    for (int i = 0; i < 2; i++) {
+        if (options->tutti_memory) {
+            PERF_TRY(tuttiMemAlloc(&rank->memory[i], nbytes));
+        } else {
+            rank->memory[i] = aligned_alloc(PAGE, nbytes);
+        }
+        if (rank->memory[i] == NULL) {
+            snprintf(worker->error, sizeof(worker->error),
+                     "no memory for a buffer of %zu bytes: lower -e or --rotate", nbytes);
+            return tuttiSystemError;
+        }
+        memset(rank->memory[i], FILLER, nbytes);
+        if (options->registration > 0) {
+            PERF_TRY(tuttiCommRegister(rank->comm, rank->memory[i], nbytes, &rank->handle[i]));
+        }
+    }
+    rank->send = (unsigned char *)rank->memory[0] + PERF_GUARD;
+    rank->recv = (unsigned char *)rank->memory[1] + PERF_GUARD;
+    return tuttiSuccess;
+}
+
+static void close_buffers(struct perf_worker *worker, struct perf_rank *rank)
+{
+    for (int i = 0; i < 2; i++) {
+        if (rank->memory[i] == NULL) continue;
+        if (worker->run->options->tutti_memory) {
+            (void)tuttiMemFree(rank->memory[i]);
+        } else {
+            free(rank->memory[i]);
+        }
+    }
+}
+
+/* ---- Workers -----------------------------------------------------------------------------------
+ */
+
+static tuttiResult_t join(struct perf_worker *worker)
+{
+    struct perf_run *run = worker->run;
+    PERF_TRY(tuttiGroupStart());
+    for (int i = 0; i < worker->nranks; i++) {
+        struct perf_rank *rank = &worker->ranks[i];
+        PERF_TRY(
+            tuttiCommInitRankConfig(&rank->comm, run->nranks, run->id, rank->rank, &run->config));
+    }
+    return tuttiGroupEnd();
+}
+
+static bool allocate(struct perf_worker *worker)
+{
+    const struct perf_run *run = worker->run;
+    size_t nranks = (size_t)worker->nranks;
+    size_t stamps = 2 * nranks * (size_t)run->options->iterations;
+    worker->ranks = calloc(nranks, sizeof(*worker->ranks));
+    worker->calls = calloc(nranks, sizeof(*worker->calls));
+    worker->control = calloc(nranks, sizeof(*worker->control));
+    worker->devices = calloc((size_t)run->nranks, sizeof(*worker->devices));
+    worker->chunk = malloc(PERF_CHUNK_BYTES);
+    if (run->options->per_iteration) worker->stamps = calloc(stamps, sizeof(*worker->stamps));
+    return worker->ranks != NULL && worker->calls != NULL && worker->control != NULL &&
+           worker->devices != NULL && worker->chunk != NULL &&
+           (worker->stamps != NULL || !run->options->per_iteration);
+}
+
+tuttiResult_t perf_worker_open(struct perf_worker *worker)
+{
+    struct perf_run *run = worker->run;
+    const struct perf_options *options = run->options;
+    worker->nranks = options->ranks_per_thread;
+    worker->seed = options->seed;
+    worker->bandwidth_enough = true;
+    if (!allocate(worker)) {
+        snprintf(worker->error, sizeof(worker->error), "no memory for %d ranks", worker->nranks);
+        return tuttiSystemError;
+    }
+    for (int i = 0; i < worker->nranks; i++) {
+        int local = worker->thread * worker->nranks + i;
+        worker->ranks[i].rank = run->process * run->nlocal + local;
+        if (!options->parallel_init) worker->ranks[i].comm = run->comms[local];
+    }
+    if (options->parallel_init) {
+        double start = perf_now();
+        PERF_TRY(join(worker));
+        if (worker->thread == 0) run->init_seconds = perf_now() - start;
+    }
+    for (int i = 0; i < worker->nranks; i++) {
+        if (options->own_streams) PERF_TRY(tuttiStreamCreate(&worker->ranks[i].stream));
+        PERF_TRY(open_buffers(worker, &worker->ranks[i]));
+    }
+    worker->resident_before_rows = perf_resident_bytes();
+    return meet(worker);
+}
+
+static void close_rank(struct perf_worker *worker, struct perf_rank *rank)
+{
+    bool failed = worker->status != tuttiSuccess;
+    if (failed && rank->comm != NULL) (void)tuttiCommAbort(rank->comm);
+    (void)tuttiStreamDestroy(rank->stream);
+    for (int i = 0; i < 2 && !failed; i++) {
+        if (rank->handle[i] != NULL) (void)tuttiCommDeregister(rank->comm, rank->handle[i]);
+    }
+    if (!failed) (void)tuttiCommDestroy(rank->comm);
+}
+
+void perf_worker_close(struct perf_worker *worker)
+{
+    for (int i = 0; worker->ranks != NULL && i < worker->nranks; i++) {
+        close_rank(worker, &worker->ranks[i]);
+    }
+    for (int i = 0; worker->ranks != NULL && i < worker->nranks; i++) {
+        close_buffers(worker, &worker->ranks[i]);
+    }
+    free(worker->ranks);
+    free(worker->calls);
+    free(worker->control);
+    free(worker->devices);
+    free(worker->stamps);
+    free(worker->chunk);
+}

@@ -1,0 +1,101 @@
+/* The ranks of this process: one worker a thread, with the ranks that the thread drives. */
+#ifndef TT_PERF_RANKS_H
+#define TT_PERF_RANKS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/options.h"
+#include "common/report.h"
+
+#define PERF_TRY(expression)                                                                       \
+    do {                                                                                           \
+        tuttiResult_t perf_try_result = (expression);                                              \
+        if (perf_try_result != tuttiSuccess) return perf_try_result;                               \
+    } while (0)
+
+#define PERF_GUARD 64          /* bytes before and after a result that nobody may write */
+#define PERF_CHUNK_BYTES 32768 /* of a result checked at once */
+
+/* A run of the program: all that its threads share. Owned by perf_main. */
+struct perf_run {
+    /* immutable while workers run */
+    const struct perf_options *options;
+    const struct perf_collective *collective;
+    struct perf_report *report; /* NULL in processes without rank 0 */
+    int process;
+    int nprocesses;
+    int nranks; /* of all processes */
+    int nlocal; /* of this one */
+    tuttiConfig_t config;
+    char algorithm[128]; /* "all_reduce:ring": what config points to */
+    tuttiUniqueId id;    /* with parallel_init */
+    tuttiComm_t *comms;  /* nlocal; without parallel_init */
+    double init_seconds;
+    size_t resident_at_start;
+    size_t buffer_bytes; /* that a rank may use in each direction */
+};
+
+struct perf_rank {
+    int rank;
+    tuttiComm_t comm;
+    tuttiStream_t stream; /* NULL: calls run in the thread */
+    tuttiRedOp_t op;      /* of the rows at hand */
+    void *memory[2];     /* send and receive buffer, guards and room for misalignment around them */
+    void *handle[2];     /* with registration */
+    unsigned char *send; /* inside memory, aligned */
+    unsigned char *recv;
+};
+
+/* A thread and its ranks. Owned by the run; used by its thread only. */
+struct perf_worker {
+    struct perf_run *run;
+    int thread;
+    pthread_t id;
+    int nranks;
+    struct perf_rank *ranks;
+    struct perf_call *calls;     /* a rank's call, prepared; nranks */
+    struct perf_device *devices; /* of all ranks */
+    bool one_host;
+    uint64_t *control; /* nranks values of a control reduction */
+    double *stamps;    /* with -I: starts and ends of iterations, rank by rank */
+    void *chunk;       /* PERF_CHUNK_BYTES of expected data */
+    uint64_t seed;     /* moves on with every check */
+    size_t resident_before_rows;
+
+    int64_t failed_checks; /* sides with anything wrong on any rank */
+    int64_t own_wrong;     /* elements wrong on these ranks */
+    int64_t sides;
+    double bandwidth_sum;
+    bool bandwidth_enough;
+    tuttiResult_t status;
+    char error[1024]; /* why status is not success */
+};
+
+/* Joins (with parallel_init), makes streams and buffers. worker->run and ->thread are set. On
+ * failure perf_worker_close frees what there is. */
+tuttiResult_t perf_worker_open(struct perf_worker *worker);
+/* Frees everything; aborts the communicators when worker->status is an error. */
+void perf_worker_close(struct perf_worker *worker);
+
+/* All ranks of all processes meet. */
+tuttiResult_t perf_worker_barrier(struct perf_worker *worker);
+/* Waits for the ranks' streams. */
+tuttiResult_t perf_worker_wait(struct perf_worker *worker);
+
+/* Reduces one value a worker over all workers: sum, min or max. */
+tuttiResult_t perf_worker_reduce_number(struct perf_worker *worker, double *value, tuttiRedOp_t op);
+tuttiResult_t perf_worker_reduce_integer(struct perf_worker *worker, int64_t *value,
+                                         tuttiRedOp_t op);
+
+/* all[r * nbytes ..) = rank r's bytes, on every worker; own[i * nbytes ..) are those of the i-th
+ * rank here. `all` takes nranks of the run times nbytes. */
+tuttiResult_t perf_worker_gather(struct perf_worker *worker, const void *own, void *all,
+                                 size_t nbytes);
+
+/* Bytes of memory that this process occupies; 0 when unknown. */
+size_t perf_resident_bytes(void);
+
+#endif

@@ -1,0 +1,371 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bench.h"
+#include "common/ranks.h"
+
+enum exit_code { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
+
+/* ---- What is run -------------------------------------------------------------------------------
+ */
+
+static struct perf_layout layout_of(const struct perf_run *run, const struct perf_type *type,
+                                    size_t size)
+{
+    size_t type_bytes = type == NULL ? 1 : type->bytes;
+    return perf_layout_of(run->collective, size, type_bytes, run->options->align_bytes,
+                          run->nranks);
+}
+
+static tuttiResult_t warm_up(struct perf_worker *worker, struct perf_row *row)
+{
+    const struct perf_options *options = worker->run->options;
+    size_t size = options->min_bytes > 0 ? options->min_bytes : 1;
+    for (; size <= options->max_bytes; size *= 2) {
+        row->layout = layout_of(worker->run, row->type, size);
+        PERF_TRY(perf_row_warm_up(worker, row, options->warmup));
+        if (worker->run->collective->moves_nothing || size > options->max_bytes / 2) break;
+    }
+    return tuttiSuccess;
+}
+
+static tuttiResult_t run_sizes(struct perf_worker *worker, struct perf_row *row)
+{
+    const struct perf_options *options = worker->run->options;
+    size_t size = options->min_bytes;
+    do {
+        row->layout = layout_of(worker->run, row->type, size);
+        PERF_TRY(perf_row_run(worker, row));
+    } while (!worker->run->collective->moves_nothing && perf_options_next_size(options, &size));
+    return tuttiSuccess;
+}
+
+/* The operation's handle on every rank here. */
+static tuttiResult_t make_op(struct perf_worker *worker, const struct perf_row *row)
+{
+    for (int i = 0; i < worker->nranks; i++) {
+        struct perf_rank *rank = &worker->ranks[i];
+        rank->op = row->op == NULL ? tuttiSum : row->op->op;
+        if (row->op == NULL || row->op->kind != PERF_MULSUM) continue;
+        uint64_t scalar;
+        perf_mulsum_scalar(row->type, rank->rank, &scalar);
+        PERF_TRY(tuttiRedOpCreatePreMulSum(&rank->op, &scalar, row->type->type,
+                                           tuttiScalarHostImmediate, rank->comm));
+    }
+    return tuttiSuccess;
+}
+
+static tuttiResult_t destroy_op(struct perf_worker *worker, const struct perf_row *row)
+{
+    if (row->op == NULL || row->op->kind != PERF_MULSUM) return tuttiSuccess;
+    for (int i = 0; i < worker->nranks; i++) {
+        PERF_TRY(tuttiRedOpDestroy(worker->ranks[i].op, worker->ranks[i].comm));
+    }
+    return tuttiSuccess;
+}
+
+/* All sizes of a type, operation and root, as often as -N says. */
+static tuttiResult_t run_rows(struct perf_worker *worker, struct perf_row *row)
+{
+    PERF_TRY(perf_worker_barrier(worker));
+    PERF_TRY(make_op(worker, row));
+    PERF_TRY(warm_up(worker, row));
+    int cycles = worker->run->options->cycles;
+    for (int cycle = 0; cycles == 0 || cycle < cycles; cycle++) PERF_TRY(run_sizes(worker, row));
+    return destroy_op(worker, row);
+}
+
+static tuttiResult_t run_roots(struct perf_worker *worker, struct perf_row *row)
+{
+    const struct perf_run *run = worker->run;
+    if (!run->collective->rooted) {
+        row->root = -1;
+        return run_rows(worker, row);
+    }
+    bool all = run->options->root == PERF_ALL;
+    int first = all ? 0 : run->options->root;
+    int last = all ? run->nranks - 1 : run->options->root;
+    for (row->root = first; row->root <= last; row->root++) PERF_TRY(run_rows(worker, row));
+    return tuttiSuccess;
+}
+
+static tuttiResult_t run_ops(struct perf_worker *worker, struct perf_row *row)
+{
+    const struct perf_run *run = worker->run;
+    if (!run->collective->reduces) return run_roots(worker, row);
+
+    for (int op = 0; op < PERF_NOPS; op++) {
+        if (run->options->op != PERF_ALL && run->options->op != op) continue;
+        if (!perf_op_supports(&perf_ops[op], row->type)) continue;
+        row->op = &perf_ops[op];
+        PERF_TRY(run_roots(worker, row));
+    }
+    return tuttiSuccess;
+}
+
+static tuttiResult_t run_types(struct perf_worker *worker)
+{
+    const struct perf_run *run = worker->run;
+    struct perf_row row = {0};
+    if (run->collective->moves_nothing) return run_roots(worker, &row);
+
+    for (int type = 0; type < PERF_NTYPES; type++) {
+        if (run->options->type != PERF_ALL && run->options->type != type) continue;
+        row.type = &perf_types[type];
+        PERF_TRY(run_ops(worker, &row));
+    }
+    return tuttiSuccess;
+}
+
+/* ---- A worker ----------------------------------------------------------------------------------
+ */
+
+static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memory *memory)
+{
+    const struct perf_run *run = worker->run;
+    size_t buffers = 2 * run->buffer_bytes * (size_t)run->nlocal;
+    size_t before = worker->resident_before_rows;
+    size_t now = perf_resident_bytes();
+    size_t at_start = run->resident_at_start + buffers;
+    memory->initialization = before > at_start ? (double)(before - at_start) : 0;
+    memory->buffers = (double)buffers;
+    memory->collectives = now > before ? (double)(now - before) : 0;
+    memory->communicators = 0;
+    for (int i = 0; i < worker->nranks; i++) {
+        tuttiCounters_t counters;
+        PERF_TRY(tuttiCommCounters(worker->ranks[i].comm, &counters));
+        memory->communicators += (double)counters.memoryBytes * run->options->threads;
+    }
+    PERF_TRY(perf_worker_reduce_number(worker, &memory->initialization, tuttiMax));
+    PERF_TRY(perf_worker_reduce_number(worker, &memory->collectives, tuttiMax));
+    return perf_worker_reduce_number(worker, &memory->communicators, tuttiMax);
+}
+
+static tuttiResult_t work(struct perf_worker *worker)
+{
+    struct perf_run *run = worker->run;
+    struct perf_report *report = worker->thread == 0 ? run->report : NULL;
+    PERF_TRY(perf_worker_open(worker));
+    if (report != NULL) perf_report_head(report, worker->devices, run->nranks, run->init_seconds);
+    PERF_TRY(run_types(worker));
+
+    struct perf_memory memory;
+    if (run->options->memory_report) PERF_TRY(measure_memory(worker, &memory));
+    if (report != NULL) {
+        double bandwidth = worker->sides > 0 ? worker->bandwidth_sum / (double)worker->sides : 0;
+        worker->bandwidth_enough = perf_report_foot(report, worker->failed_checks, bandwidth,
+                                                    run->options->memory_report ? &memory : NULL);
+    }
+    return perf_worker_barrier(worker);
+}
+
+/* The library's account of what went wrong, unless the worker has its own. */
+static void explain(struct perf_worker *worker)
+{
+    const char *text = "";
+    for (int i = 0; worker->ranks != NULL && i < worker->nranks && text[0] == '\0'; i++) {
+        if (worker->ranks[i].comm != NULL) text = tuttiGetLastError(worker->ranks[i].comm);
+    }
+    if (text[0] == '\0') text = tuttiGetLastError(NULL);
+    if (text[0] == '\0') text = tuttiGetErrorString(worker->status);
+    if (worker->error[0] == '\0') snprintf(worker->error, sizeof(worker->error), "%s", text);
+}
+
+static void *run_worker(void *argument)
+{
+    struct perf_worker *worker = argument;
+    worker->status = work(worker);
+    if (worker->status != tuttiSuccess) {
+        explain(worker);
+        int rank = worker->run->process * worker->run->nlocal + worker->thread * worker->nranks;
+        fprintf(stderr, "%s_perf: rank %d: %s\n", worker->run->collective->name, rank,
+                worker->error);
+    }
+    perf_worker_close(worker);
+    return NULL;
+}
+
+/* ---- The program -------------------------------------------------------------------------------
+ */
+
+/* Carries a unique id from process 0 to the others. */
+static tuttiResult_t share_id(struct perf_run *run)
+{
+    tuttiComm_t processes;
+    PERF_TRY(tuttiCommInitEnv(&processes, NULL, &run->config));
+    tuttiResult_t result = run->process == 0 ? tuttiGetUniqueId(&run->id) : tuttiSuccess;
+    if (result == tuttiSuccess) {
+        result =
+            tuttiBroadcast(&run->id, &run->id, sizeof(run->id), tuttiUint8, 0, processes, NULL);
+    }
+    tuttiResult_t destroyed = tuttiCommDestroy(processes);
+    return result != tuttiSuccess ? result : destroyed;
+}
+
+static tuttiResult_t join(struct perf_run *run)
+{
+    const struct perf_options *options = run->options;
+    if (options->timeout_s > 0) run->config.timeoutMs = 1000 * options->timeout_s;
+    if (options->algorithm != NULL) {
+        const char *name = tuttiCollectiveName((tuttiCollective_t)run->collective->collective);
+        snprintf(run->algorithm, sizeof(run->algorithm), "%s:%s", name, options->algorithm);
+        run->config.algorithm = run->algorithm;
+    }
+    if (options->parallel_init) return share_id(run);
+
+    run->comms = calloc((size_t)run->nlocal, sizeof(*run->comms));
+    if (run->comms == NULL) return tuttiSystemError;
+    double start = perf_now();
+    PERF_TRY(tuttiCommInitEnvMulti(run->comms, run->nlocal, NULL, &run->config));
+    run->init_seconds = perf_now() - start;
+    return tuttiSuccess;
+}
+
+/* Enough for the largest size, and for small ones to move on through. */
+static size_t buffer_bytes(const struct perf_run *run)
+{
+    const struct perf_options *options = run->options;
+    size_t calls = (size_t)options->iterations * (size_t)options->aggregate;
+    if (calls < (size_t)options->warmup) calls = (size_t)options->warmup;
+    if (calls < (size_t)options->check) calls = (size_t)options->check;
+    size_t most = 64;
+    size_t size = options->min_bytes;
+    do {
+        size_t stride = (size + 63) / 64 * 64;
+        size_t wanted =
+            stride < options->rotate_bytes / calls ? stride * calls : options->rotate_bytes;
+        if (wanted < stride) wanted = stride;
+        if (wanted > most) most = wanted;
+    } while (perf_options_next_size(options, &size));
+    return most;
+}
+
+static bool run_workers(struct perf_run *run, struct perf_worker *workers)
+{
+    bool started = true;
+    int nthreads = run->options->threads;
+    for (int i = 0; i < nthreads; i++) {
+        workers[i].run = run;
+        workers[i].thread = i;
+    }
+    int last = 1;
+    for (; last < nthreads && started; last++) {
+        int error = pthread_create(&workers[last].id, NULL, run_worker, &workers[last]);
+        if (error == 0) continue;
+        fprintf(stderr, "%s_perf: cannot start thread %d of %d: %s\n", run->collective->name, last,
+                nthreads, strerror(error));
+        started = false;
+        break;
+    }
+    /* without all its threads a run would only wait for a deadline */
+    if (!started) exit(EXIT_WRONG);
+    run_worker(&workers[0]);
+    for (int i = 1; i < last; i++) pthread_join(workers[i].id, NULL);
+    return started;
+}
+
+/* Runs everything; returns the exit code. */
+static enum exit_code run_all(struct perf_run *run)
+{
+    run->resident_at_start = perf_resident_bytes();
+    if (join(run) != tuttiSuccess) {
+        fprintf(stderr, "%s_perf: %s\n", run->collective->name, tuttiGetLastError(NULL));
+        if (run->report != NULL) (void)perf_report_close(run->report, tuttiGetLastError(NULL));
+        free(run->comms);
+        return EXIT_WRONG;
+    }
+    int nthreads = run->options->threads;
+    struct perf_worker *workers = calloc((size_t)nthreads, sizeof(*workers));
+    if (workers == NULL) return EXIT_WRONG;
+    run->buffer_bytes = buffer_bytes(run);
+    run_workers(run, workers);
+
+    enum exit_code code = EXIT_RIGHT;
+    const char *error = NULL;
+    for (int i = nthreads - 1; i >= 0; i--) {
+        const struct perf_worker *worker = &workers[i];
+        if (worker->status != tuttiSuccess) error = worker->error;
+        if (worker->status != tuttiSuccess || worker->failed_checks > 0 || worker->own_wrong > 0 ||
+            !worker->bandwidth_enough) {
+            code = EXIT_WRONG;
+        }
+    }
+    if (run->report != NULL && !perf_report_close(run->report, error)) {
+        fprintf(stderr, "%s_perf: -J: the JSON could not be written: %s\n", run->collective->name,
+                strerror(errno));
+        code = EXIT_WRONG;
+    }
+    free(workers);
+    free(run->comms);
+    return code;
+}
+
+static enum exit_code complain(const struct perf_run *run, const char *error)
+{
+    if (run->process != 0) return EXIT_USAGE; /* rank 0 says it for all */
+    fprintf(stderr, "%s_perf: %s\n", run->collective->name, error);
+    return EXIT_USAGE;
+}
+
+/* The parts that need to know the ranks; the report is opened here so that a bad path costs no run.
+ */
+static enum exit_code start(struct perf_run *run, int argc, char **argv)
+{
+    char error[1024];
+    struct perf_report report;
+    const struct perf_options *options = run->options;
+    int64_t nranks = (int64_t)run->nprocesses * options->threads * options->ranks_per_thread;
+    if (nranks > 1 << 20) return complain(run, "-t, -g: more than 1048576 ranks");
+    run->nlocal = options->threads * options->ranks_per_thread;
+    run->nranks = (int)nranks;
+    if (run->collective->rooted && options->root >= run->nranks) {
+        snprintf(error, sizeof(error), "-r: there is no rank %d among %d", options->root,
+                 run->nranks);
+        return complain(run, error);
+    }
+    if (run->process == 0) {
+        run->report = &report;
+        if (!perf_report_open(&report, stdout, options, run->collective, argc, argv)) {
+            snprintf(error, sizeof(error), "-J: cannot write '%s': %s", options->json_path,
+                     strerror(errno));
+            return complain(run, error);
+        }
+    }
+    return run_all(run);
+}
+
+int perf_main(const struct perf_collective *collective, int argc, char **argv)
+{
+    struct perf_options options;
+    struct perf_run run = {
+        .options = &options, .collective = collective, .config = TUTTI_CONFIG_INITIALIZER};
+    char error[1024];
+    char *text = NULL;
+    size_t text_bytes = 0;
+    FILE *out = open_memstream(&text, &text_bytes);
+    if (out == NULL) return EXIT_WRONG;
+    enum perf_parse parsed =
+        perf_options_parse(&options, collective, argc, argv, out, error, sizeof(error));
+    fclose(out);
+
+    /* before the first call that reads the configuration */
+    if (parsed == PERF_PARSE_RUN && options.transport != NULL) {
+        setenv("TUTTI_TRANSPORT", options.transport, 1);
+    }
+    int local;
+    tuttiResult_t launched = tuttiGetLauncher(&run.process, &run.nprocesses, &local);
+    int code = EXIT_RIGHT;
+    if (parsed == PERF_PARSE_USAGE) {
+        code = complain(&run, error);
+    } else if (parsed == PERF_PARSE_DONE) {
+        if (run.process == 0) fputs(text, stdout);
+    } else if (launched != tuttiSuccess) {
+        fprintf(stderr, "%s_perf: %s\n", collective->name, tuttiGetLastError(NULL));
+        code = EXIT_WRONG;
+    } else {
+        code = start(&run, argc, argv);
+    }
+    free(text);
+    return code;
+}

@@ -1,0 +1,53 @@
+/* The data that perf tests send, and what must come out, both made from (seed, rank, index) alone.
+ *
+ * Reductions get inputs whose result does not depend on the order: integers wrap; floating-point
+ * sums are of small integers times one power of two, few enough to fit the mantissa in every
+ * partial sum; products are of powers of two and a few factors of 1.5. So results are compared bit
+ * by bit; only averages of floating-point types, which divide, may be 2 steps off. */
+#ifndef TT_PERF_VERIFY_H
+#define TT_PERF_VERIFY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/types.h"
+
+#define PERF_UNTOUCHED 0xa5 /* every byte of a receive buffer before a check */
+
+/* What one rank's buffers hold in one check. Borrowed pointers to the static tables. */
+struct perf_data {
+    const struct perf_type *type;
+    const struct perf_op *op; /* NULL: nothing is reduced, inputs are any bits */
+    uint64_t seed;
+    int rank;
+    int nranks;
+    int root;
+    size_t count; /* the call's count argument */
+    bool in_place;
+};
+
+/* Elements [first, first + count) of what `rank` sends. */
+void perf_fill_input(const struct perf_data *data, int rank, size_t first, size_t count, void *to);
+
+/* Elements [first, first + count) of the reduction over all ranks. */
+void perf_fill_reduced(const struct perf_data *data, size_t first, size_t count, void *to);
+
+/* What receive buffers hold before a check: a result that was not written shows. */
+void perf_fill_untouched(const struct perf_data *data, size_t count, void *to);
+
+/* Splits [first, first + count) of a buffer of blocks of data->count elements at the blocks' ends;
+ * `fill` gets the block's number and the range within it. */
+typedef void (*perf_block_fill)(const struct perf_data *data, int block, size_t first, size_t count,
+                                void *to);
+void perf_fill_blocks(const struct perf_data *data, size_t first, size_t count, void *to,
+                      perf_block_fill fill);
+
+/* Elements of `got` that differ from `want` by more than is allowed. */
+int64_t perf_count_wrong(const struct perf_data *data, const void *got, const void *want,
+                         size_t count);
+
+/* The scalar of rank's pre-multiplied sum, as an element of the type. */
+void perf_mulsum_scalar(const struct perf_type *type, int rank, void *to);
+
+#endif

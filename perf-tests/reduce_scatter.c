@@ -1,0 +1,29 @@
+/* Every rank gets its block of the reduction of all ranks' data. */
+#include "common/perf.h"
+
+static tuttiResult_t launch(const struct perf_call *call)
+{
+    return tuttiReduceScatter(call->send, call->recv, call->count, call->type, call->op, call->comm,
+                              call->stream);
+}
+
+static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
+{
+    perf_fill_reduced(data, (size_t)data->rank * data->count + first, count, want);
+}
+
+static const struct perf_collective reduce_scatter = {
+    .name = "reduce_scatter",
+    .collective = tuttiCollReduceScatter,
+    .reduces = true,
+    .sends_blocks = true,
+    .volume = perf_volume_all,
+    .factor = perf_factor_others,
+    .launch = launch,
+    .expected = expected,
+};
+
+int main(int argc, char **argv)
+{
+    return perf_main(&reduce_scatter, argc, argv);
+}

@@ -1,0 +1,30 @@
+/* Every rank gets its block of the root's data. */
+#include "common/perf.h"
+
+static tuttiResult_t launch(const struct perf_call *call)
+{
+    const void *send = call->rank == call->root ? call->send : NULL;
+    return tuttiScatter(send, call->recv, call->count, call->type, call->root, call->comm,
+                        call->stream);
+}
+
+static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
+{
+    perf_fill_input(data, data->root, (size_t)data->rank * data->count + first, count, want);
+}
+
+static const struct perf_collective scatter = {
+    .name = "scatter",
+    .collective = tuttiCollScatter,
+    .rooted = true,
+    .sends_blocks = true,
+    .volume = perf_volume_all,
+    .factor = perf_factor_others,
+    .launch = launch,
+    .expected = expected,
+};
+
+int main(int argc, char **argv)
+{
+    return perf_main(&scatter, argc, argv);
+}

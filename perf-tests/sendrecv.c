@@ -1,0 +1,36 @@
+/* Every rank sends to the next one and receives from the one before, around a ring. */
+#include "common/perf.h"
+
+static tuttiResult_t launch(const struct perf_call *call)
+{
+    int next = (call->rank + 1) % call->nranks;
+    int before = (call->rank + call->nranks - 1) % call->nranks;
+    tuttiResult_t result = tuttiGroupStart();
+    if (result != tuttiSuccess) return result;
+    result = tuttiSend(call->send, call->count, call->type, next, call->comm, call->stream);
+    if (result != tuttiSuccess) return result;
+    result = tuttiRecv(call->recv, call->count, call->type, before, call->comm, call->stream);
+    if (result != tuttiSuccess) return result;
+    return tuttiGroupEnd();
+}
+
+static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
+{
+    int before = (data->rank + data->nranks - 1) % data->nranks;
+    perf_fill_input(data, before, first, count, want);
+}
+
+static const struct perf_collective sendrecv = {
+    .name = "sendrecv",
+    .collective = PERF_NO_COLLECTIVE,
+    .never_in_place = true,
+    .volume = perf_volume_one,
+    .factor = perf_factor_one,
+    .launch = launch,
+    .expected = expected,
+};
+
+int main(int argc, char **argv)
+{
+    return perf_main(&sendrecv, argc, argv);
+}

@@ -6,113 +6,128 @@
 #include "datatype/convert.h"
 #include "datatype/kernels.h"
 
-typedef __m512 vf;
-enum { LANES = 16, LINE = 64 };
+/* Two registers, in whatever order of elements suits the type. */
+typedef struct {
+    __m512 a, b;
+} vf;
+enum { LANES = 32, LINE = 64 };
 
 static inline vf v_splat(float value)
 {
-    return _mm512_set1_ps(value);
+    return (vf){_mm512_set1_ps(value), _mm512_set1_ps(value)};
 }
 
-static inline vf v_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-static inline vf v_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-static inline vf v_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-
-static inline vf nan_where(vf v, __mmask16 mask)
+static inline __m512 nan_where(__m512 v, __mmask16 mask)
 {
     return _mm512_mask_mov_ps(v, mask, _mm512_castsi512_ps(_mm512_set1_epi32(TT_F32_NAN)));
 }
 
 static inline vf v_settle(vf v)
 {
-    return nan_where(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q));
+    return (vf){nan_where(v.a, _mm512_cmp_ps_mask(v.a, v.a, _CMP_UNORD_Q)),
+                nan_where(v.b, _mm512_cmp_ps_mask(v.b, v.b, _CMP_UNORD_Q))};
 }
 
 /* VRANGE orders zeros by sign, but prefers a number to a NaN. */
-static inline vf v_max(vf a, vf b)
+static inline __m512 max_ps(__m512 a, __m512 b)
 {
     return nan_where(_mm512_range_ps(a, b, 5), _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q));
 }
 
-static inline vf v_min(vf a, vf b)
+static inline __m512 min_ps(__m512 a, __m512 b)
 {
     return nan_where(_mm512_range_ps(a, b, 4), _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q));
 }
 
-static inline __mmask16 first(size_t n)
+#define DEFINE_PAIRWISE(name, single)                                                              \
+    static inline vf name(vf x, vf y)                                                              \
+    {                                                                                              \
+        return (vf){single(x.a, y.a), single(x.b, y.b)};                                           \
+    }
+
+DEFINE_PAIRWISE(v_add, _mm512_add_ps)
+DEFINE_PAIRWISE(v_mul, _mm512_mul_ps)
+DEFINE_PAIRWISE(v_div, _mm512_div_ps)
+DEFINE_PAIRWISE(v_max, max_ps)
+DEFINE_PAIRWISE(v_min, min_ps)
+
+static inline __mmask32 first(size_t n)
 {
-    return (__mmask16)((1u << n) - 1);
+    return (1u << n) - 1;
 }
 
 static inline vf load_f32(const char *from)
 {
-    return _mm512_loadu_ps(from);
+    return (vf){_mm512_loadu_ps(from), _mm512_loadu_ps(from + 64)};
 }
 
 static inline vf load_f32_part(const char *from, size_t n)
 {
-    return _mm512_maskz_loadu_ps(first(n), from);
+    return (vf){_mm512_maskz_loadu_ps((__mmask16)first(n), from),
+                _mm512_maskz_loadu_ps((__mmask16)(first(n) >> 16), from + 64)};
 }
 
 static inline void store_f32(char *to, vf v)
 {
-    _mm512_storeu_ps(to, v);
+    _mm512_storeu_ps(to, v.a);
+    _mm512_storeu_ps(to + 64, v.b);
 }
 
 static inline void store_f32_part(char *to, vf v, size_t n)
 {
-    _mm512_mask_storeu_ps(to, first(n), v);
+    _mm512_mask_storeu_ps(to, (__mmask16)first(n), v.a);
+    _mm512_mask_storeu_ps(to + 64, (__mmask16)(first(n) >> 16), v.b);
 }
 
-static inline vf widen_f16(__m256i v)
+static inline vf widen_f16(__m512i v)
 {
-    return _mm512_cvtph_ps(v);
+    return (vf){_mm512_cvtph_ps(_mm512_castsi512_si256(v)),
+                _mm512_cvtph_ps(_mm512_extracti64x4_epi64(v, 1))};
 }
 
-static inline __m256i narrow_f16(vf v)
+static inline __m512i narrow_f16(vf v)
 {
-    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph(v.a, how));
+    return _mm512_inserti64x4(low, _mm512_cvtps_ph(v.b, how), 1);
 }
 
-static inline vf widen_bf16(__m256i v)
+/* The even elements, then the odd ones: no element changes its lane. */
+static inline vf widen_bf16(__m512i v)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+    const __m512i odd = _mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000));
+    return (vf){_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), _mm512_castsi512_ps(odd)};
 }
 
-static inline __m256i narrow_bf16(vf v)
+/* The result in the upper halves. */
+static inline __m512i round_bf16(__m512 v)
 {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_add_epi32(bits, up), 16));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+}
+
+static inline __m512i narrow_bf16(vf v)
+{
+    const __m512i even = _mm512_srli_epi32(round_bf16(v.a), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, even, round_bf16(v.b));
 }
 
 /* The bits of an e4m3 read as fp16, which has 8 more in its bias: 2^-8 times the value, subnormals
  * too. */
-static inline vf widen_e4m3(__m128i v)
+static inline vf widen_e4m3(__m256i v)
 {
-    const __m256i magnitude = _mm256_set1_epi16(0x3f80);
-    const __m256i sign_twice = _mm256_slli_epi16(_mm256_cvtepi8_epi16(v), 7);
-    const __m256i half = _mm256_andnot_si256(_mm256_set1_epi16(0x4000), sign_twice);
-    const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, magnitude), magnitude);
-    const __m256i quiet = _mm256_mask_mov_epi16(half, nan, _mm256_set1_epi16(0x7e00));
-    return v_mul(_mm512_cvtph_ps(quiet), v_splat(256));
+    const __m512i magnitude = _mm512_set1_epi16(0x3f80);
+    const __m512i sign_twice = _mm512_slli_epi16(_mm512_cvtepi8_epi16(v), 7);
+    const __m512i half = _mm512_andnot_si512(_mm512_set1_epi16(0x4000), sign_twice);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(half, magnitude), magnitude);
+    return v_mul(widen_f16(_mm512_mask_mov_epi16(half, nan, _mm512_set1_epi16(0x7e00))),
+                 v_splat(256));
 }
 
-static inline vf widen_e5m2(__m128i v)
+static inline vf widen_e5m2(__m256i v)
 {
-    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(v), 8));
+    return widen_f16(_mm512_slli_epi16(_mm512_cvtepu8_epi16(v), 8));
 }
 
 /* As tt_narrow_finite, saturating; NaN is settled, so its sign is 0. A subnormal is rounded by
@@ -128,7 +143,7 @@ static inline __m512i narrow_magnitude(__m512i bits, int mantissa_bits, int bias
     const __m512i up = _mm512_add_epi32(odd, _mm512_set1_epi32((1 << (to_f32 - 1)) - 1 - rebias));
     const __m512i normal = _mm512_srli_epi32(_mm512_add_epi32(clamped, up), to_f32);
     const __mmask16 tiny = _mm512_cmplt_epu32_mask(clamped, smallest_normal);
-    const vf rounded = v_add(_mm512_castsi512_ps(clamped), _mm512_castsi512_ps(magic));
+    const __m512 rounded = _mm512_add_ps(_mm512_castsi512_ps(clamped), _mm512_castsi512_ps(magic));
     return _mm512_mask_sub_epi32(normal, tiny, _mm512_castps_si512(rounded), magic);
 }
 
@@ -138,7 +153,7 @@ static inline __m128i join_sign(__m512i bits, __m512i magnitude)
     return _mm512_cvtepi32_epi8(_mm512_or_si512(sign, magnitude));
 }
 
-static inline __m128i narrow_e4m3(vf v)
+static inline __m128i round_e4m3(__m512 v)
 {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i absolute = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -147,7 +162,7 @@ static inline __m128i narrow_e4m3(vf v)
     return join_sign(bits, _mm512_mask_mov_epi32(finite, nan, _mm512_set1_epi32(0x7f)));
 }
 
-static inline __m128i narrow_e5m2(vf v)
+static inline __m128i round_e5m2(__m512 v)
 {
     const __m512i bits = _mm512_castps_si512(v), infinity = _mm512_set1_epi32(TT_F32_INFINITY);
     const __m512i absolute = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -156,6 +171,16 @@ static inline __m128i narrow_e5m2(vf v)
     const __m512i finite = narrow_magnitude(absolute, 2, 15, 57344);
     const __m512i number = _mm512_mask_mov_epi32(finite, infinite, _mm512_set1_epi32(0x7c));
     return join_sign(bits, _mm512_mask_mov_epi32(number, nan, _mm512_set1_epi32(0x7f)));
+}
+
+static inline __m256i narrow_e4m3(vf v)
+{
+    return _mm256_set_m128i(round_e4m3(v.b), round_e4m3(v.a));
+}
+
+static inline __m256i narrow_e5m2(vf v)
+{
+    return _mm256_set_m128i(round_e5m2(v.b), round_e5m2(v.a));
 }
 
 #define DEFINE_ACCESS(type, width, bits)                                                           \
@@ -176,10 +201,10 @@ static inline __m128i narrow_e5m2(vf v)
         _mm##width##_mask_storeu_epi##bits(to, first(n), narrow_##type(v));                        \
     }
 
-DEFINE_ACCESS(f16, 256, 16)
-DEFINE_ACCESS(bf16, 256, 16)
-DEFINE_ACCESS(e4m3, , 8)
-DEFINE_ACCESS(e5m2, , 8)
+DEFINE_ACCESS(f16, 512, 16)
+DEFINE_ACCESS(bf16, 512, 16)
+DEFINE_ACCESS(e4m3, 256, 8)
+DEFINE_ACCESS(e5m2, 256, 8)
 
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"
@@ -192,6 +217,7 @@ static void stream(void *dst, const void *src, size_t nbytes)
     const size_t head = before < nbytes ? before : nbytes;
     if (head != 0) memcpy(to, from, head);
     size_t i = head;
+    /* Without prefetches: the hardware's do as well. */
     for (; i + LINE <= nbytes; i += LINE)
         _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
     if (i < nbytes) memcpy(to + i, from + i, nbytes - i);

@@ -1,15 +1,17 @@
 /* All-to-all, direct and pairwise: each block goes straight from its sender to its receiver.
  *
- * Direct sends everything, then receives everything; pairwise takes turns, so that in turn i every
- * rank sends to the rank i places ahead and receives from the rank i places behind, and no rank is
+ * Direct sends everything, then receives everything. Pairwise takes turns: in turn i every rank
+ * sends to the rank i places ahead and receives from the rank i places behind, so that no rank is
  * ever two ranks' target at once.
  *
- *   turn 1: r0 -> r1 -> r2 -> r3 -> r0        turn 2: r0 <-> r2, r1 <-> r3        turn 3: r0 <- r1
- * <- r2 <- r3 <- r0
+ *   turn 1: r0 -> r1 -> r2 -> r3 -> r0
+ *   turn 2: r0 <-> r2, r1 <-> r3
+ *   turn 3: r0 <- r1 <- r2 <- r3 <- r0
  *
- *               steps     depth   sent   reduced   scratch    (blocks of one rank)
- *   direct      2n-1      1       n-1    0         0
- *   pairwise    2n-1      n-1     n-1    0         0
+ *              steps   depth   sent   reduced   scratch   message
+ *   direct     2n-1    1       n-1    0         0         1
+ *   pairwise   2n-1    n-1     n-1    0         0         1
+ *   (blocks: what one rank has for another)
  *
  * Source: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in
  * MPICH, IJHPCA 2005. */

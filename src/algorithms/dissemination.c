@@ -1,12 +1,12 @@
 /* Dissemination barrier: in round k every rank tells the rank 2^k places ahead that it, and
- * everyone it has heard of, has come. After ceil(log2 n) rounds everyone has heard of everyone; any
- * n will do.
+ * everyone it has heard of, has come. After L = ceil(log2 n) rounds everyone has heard of everyone;
+ * any n will do. Hearing in one round and telling in the next is one step.
  *
- *   round 0: r0 -> r1, r1 -> r2, r2 -> r3, r3 -> r0          heard of: self and the one behind
- *   round 1: r0 -> r2, r1 -> r3, r2 -> r0, r3 -> r1          heard of: all four
+ *   round 0: r0 -> r1, r1 -> r2, r2 -> r3, r3 -> r0     has heard of itself and the one behind
+ *   round 1: r0 -> r2, r1 -> r3, r2 -> r0, r3 -> r1     has heard of all four
  *
- *   With L = ceil(log2 n): steps L+1 (hearing in one round and telling in the next is one step),
- * depth L.
+ *             steps   depth   sent   reduced   scratch   message
+ *   barrier   L+1     L       0      0         0         0         (n = 1: no steps)
  *
  * Source: Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, IJPP 1988. */
 #include "algorithms/forms.h"

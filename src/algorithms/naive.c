@@ -1,10 +1,13 @@
 /* Naive: everyone sends to rank 0, which folds all in one pass and sends the result to everyone.
+ * What one would write first, and the measure for the rest: rank 0 moves and reduces everything
+ * while the others wait.
  *
- *   r1 --\                /--> r1          What one would write first, and the measure for the
- * rest: rank 0 r2 ---+--> r0 (fold) +---> r2          moves and reduces everything, the others
- * wait. r3 --/                \--> r3
+ *   r1 --\                /--> r1
+ *   r2 ---+--> r0 (fold) +---> r2
+ *   r3 --/                \--> r3
  *
- *   steps 2, depth 2, sent n-1, reduced n, scratch 0 (blocks of the whole data)
+ *                steps   depth   sent   reduced   scratch   message
+ *   all_reduce   2       2       n-1    n         0         1         (blocks: the whole data)
  *
  * Order of folding: rank order. */
 #include "algorithms/forms.h"

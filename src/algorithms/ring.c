@@ -6,18 +6,20 @@
  * one, then the other; its middle step completes a block, keeps it and sends it on at once. Partial
  * sums are never stored: they go from link to link.
  *
- *        step 0      step 1      step 2      step 3 (complete)          all-gather: 3 more
- *   r0   [3] -->     [2] -->     [1] -->     [0] --> r1                  [3] -->  [2] -->  [1]
- *   r1   [0] -->     [3] -->     [2] -->     [1] --> r2                  [0] -->  [3] -->  [2]
- *   r2   [1] -->     [0] -->     [3] -->     [2] --> r3                  [1] -->  [0] -->  [3]
- *   r3   [2] -->     [1] -->     [0] -->     [3] --> r0                  [2] -->  [1] -->  [0]
+ *        step 0     step 1     step 2     step 3: complete    all-gather, 3 more steps
+ *   r0   [3] -->    [2] -->    [1] -->    [0] --> r1          [3] -->   [2] -->   [1]
+ *   r1   [0] -->    [3] -->    [2] -->    [1] --> r2          [0] -->   [3] -->   [2]
+ *   r2   [1] -->    [0] -->    [3] -->    [2] --> r3          [1] -->   [0] -->   [3]
+ *   r3   [2] -->    [1] -->    [0] -->    [3] --> r0          [2] -->   [1] -->   [0]
  *
- *                     steps    depth     sent      reduced    scratch
- *   reduce_scatter    n        n-1       n-1       2(n-1)     0          (in blocks of 1/n of the
- * data) all_gather        n        n-1       n-1       0          0 all_reduce        2n-1 2(n-1)
- * 2(n-1)    2(n-1)     0
+ *                    steps   depth    sent     reduced   scratch   message
+ *   reduce_scatter   n       n-1      n-1      2(n-1)    0         1
+ *   all_gather       n       n-1      n-1      0         0         1
+ *   all_reduce       2n-1    2(n-1)   2(n-1)   2(n-1)    0         1
+ *   (blocks: 1/n of the data)
  *
  * Order of folding: block b is x[b] + (x[b-1] + (... + (x[b+2] + x[b+1]))), indices round the ring.
+ *
  * Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
  * JPDC 2009. */
 #include "algorithms/forms.h"

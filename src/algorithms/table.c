@@ -8,15 +8,24 @@ enum { MOST_ALGORITHMS = 16 };
 
 /* A new algorithm is added here and in list.h. Rows end with NULL. */
 static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] = {
-    [TT_ALL_REDUCE] = {&tt_all_reduce_naive, &tt_all_reduce_ring, &tt_all_reduce_meet,
+    [TT_ALL_REDUCE] = {&tt_all_reduce_naive, &tt_all_reduce_ring, &tt_all_reduce_parallel,
+                       &tt_all_reduce_two_shot, &tt_all_reduce_recursive_halving,
+                       &tt_all_reduce_recursive_doubling, &tt_all_reduce_tree, &tt_all_reduce_pat,
+                       &tt_all_reduce_parameter_server, &tt_all_reduce_meet,
                        &tt_all_reduce_meet_two_shot},
-    [TT_BROADCAST] = {&tt_broadcast_direct, &tt_broadcast_meet},
-    [TT_REDUCE] = {&tt_reduce_direct, &tt_reduce_meet},
-    [TT_ALL_GATHER] = {&tt_all_gather_ring, &tt_all_gather_meet},
-    [TT_REDUCE_SCATTER] = {&tt_reduce_scatter_ring, &tt_reduce_scatter_meet},
-    [TT_ALL_TO_ALL] = {&tt_all_to_all_direct, &tt_all_to_all_pairwise, &tt_all_to_all_meet},
-    [TT_SCATTER] = {&tt_scatter_direct, &tt_scatter_meet},
-    [TT_GATHER] = {&tt_gather_direct, &tt_gather_meet},
+    [TT_BROADCAST] = {&tt_broadcast_direct, &tt_broadcast_binomial, &tt_broadcast_chain,
+                      &tt_broadcast_scatter_allgather, &tt_broadcast_meet},
+    [TT_REDUCE] = {&tt_reduce_direct, &tt_reduce_binomial, &tt_reduce_chain,
+                   &tt_reduce_reduce_scatter_gather, &tt_reduce_meet},
+    [TT_ALL_GATHER] = {&tt_all_gather_ring, &tt_all_gather_parallel, &tt_all_gather_recursive,
+                       &tt_all_gather_bruck, &tt_all_gather_pat, &tt_all_gather_meet},
+    [TT_REDUCE_SCATTER] = {&tt_reduce_scatter_ring, &tt_reduce_scatter_parallel,
+                           &tt_reduce_scatter_recursive, &tt_reduce_scatter_bruck,
+                           &tt_reduce_scatter_pat, &tt_reduce_scatter_meet},
+    [TT_ALL_TO_ALL] = {&tt_all_to_all_direct, &tt_all_to_all_pairwise, &tt_all_to_all_bruck,
+                       &tt_all_to_all_meet},
+    [TT_SCATTER] = {&tt_scatter_direct, &tt_scatter_binomial, &tt_scatter_meet},
+    [TT_GATHER] = {&tt_gather_direct, &tt_gather_binomial, &tt_gather_meet},
     [TT_BARRIER] = {&tt_barrier_dissemination, &tt_barrier_meet},
 };
 

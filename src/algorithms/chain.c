@@ -1,0 +1,92 @@
+/* Chain: the data passes from rank to rank in a line from the root (reduce: to the root). One
+ * message takes n-1 links, but every rank sends only once, so large data, which executors cut into
+ * rounds, flows through all links at the same time.
+ *
+ *   broadcast:  r0 --> r1 --> r2 --> r3
+ *   reduce:     r0 <-- r1 <-- r2 <-- r3     (each adds its share as the sum passes)
+ *
+ *               steps   depth   sent   reduced   scratch   message
+ *   broadcast   1       n-1     1      0         0         1         (blocks: the whole data)
+ *   reduce      1       n-1     1      2         0         1         (the same)
+ *
+ * Order of folding: root + (next + (... + last)). */
+#include "algorithms/forms.h"
+#include "algorithms/list.h"
+
+static int one_step(const struct tt_shape *shape, int rank, int channel)
+{
+    (void)shape, (void)rank, (void)channel;
+    return 1;
+}
+
+/* Place in the line, 0 at the root. */
+static int place_of(const struct tt_shape *shape, int rank)
+{
+    return tt_mod((int64_t)rank - shape->root, shape->nranks);
+}
+
+static void broadcast_step(const struct tt_shape *shape, int rank, int channel, int index,
+                           struct tt_step *step)
+{
+    (void)channel, (void)index;
+    const int place = place_of(shape, rank);
+    if (place == 0)
+        step->local = tt_range(TT_INPUT, 0, 1);
+    else
+        step->recv = ahead(shape, rank, -1);
+    step->dst = tt_range(TT_OUTPUT, 0, 1);
+    if (place < shape->nranks - 1) step->send = ahead(shape, rank, 1);
+}
+
+static void reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
+                        struct tt_step *step)
+{
+    (void)channel, (void)index;
+    if (alone(shape, step)) return;
+    const int place = place_of(shape, rank);
+    step->local = tt_range(TT_INPUT, 0, 1);
+    if (place < shape->nranks - 1) {
+        step->op = TT_FOLD;
+        step->recv = ahead(shape, rank, 1);
+    }
+    if (place > 0) {
+        step->send = ahead(shape, rank, -1);
+    } else {
+        step->dst = tt_range(TT_OUTPUT, 0, 1);
+        step->finish = true;
+    }
+}
+
+static struct tt_formula broadcast_formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){.steps = 1, .depth = n - 1, .sent = 1, .message = 1};
+}
+
+static struct tt_formula reduce_formula(const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){.steps = 1, .depth = n - 1, .sent = 1, .reduced = 2, .message = 1};
+}
+
+const struct tt_algorithm tt_broadcast_chain = {
+    .name = "chain",
+    .summary = "a line from root: every rank sends once, rounds flow through",
+    .collective = TT_BROADCAST,
+    .direct_safe = true,
+    .nsteps = one_step,
+    .step = broadcast_step,
+    .formula = broadcast_formula,
+};
+
+const struct tt_algorithm tt_reduce_chain = {
+    .name = "chain",
+    .summary = "a line to root: every rank adds its share and sends once",
+    .collective = TT_REDUCE,
+    .direct_safe = true,
+    .nsteps = one_step,
+    .step = reduce_step,
+    .formula = reduce_formula,
+};

@@ -1,5 +1,5 @@
 /* tuttiDescribe: what is here, in words. */
-#include "tutti.h"
+#include "communicator/communicator.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,9 +11,7 @@
 #include "base/status.h"
 #include "datatype/datatype.h"
 #include "topology/topology.h"
-
-/* The links of `comm`, one line a peer; in communicator.c. */
-void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);
+#include "tutti.h"
 
 struct output {
     void (*emit)(void *arg, const char *line);
@@ -106,6 +104,14 @@ static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t n
     return tt_choose(&shape, &setting, nbytes)->name;
 }
 
+/* One row of the table of choices; nothing stands after the last column. */
+static void append(char *line, size_t size, int column, const char *text)
+{
+    const size_t used = strlen(line), at = column == 0 ? 0 : 16 + 22 * ((size_t)column - 1);
+    const int gap = at > used ? (int)(at - used) : used > 0;
+    snprintf(line + used, size - used, "%*s%s", gap, "", text);
+}
+
 static void describe_choices(const struct output *output, tuttiComm_t comm, int nranks)
 {
     static const struct {
@@ -114,19 +120,16 @@ static void describe_choices(const struct output *output, tuttiComm_t comm, int 
     } sizes[] = {
         {"8 B", 8}, {"4 KiB", 4096}, {"64 KiB", 65536}, {"1 MiB", 1 << 20}, {"16 MiB", 16 << 20}};
     enum { NSIZES = sizeof sizes / sizeof *sizes };
-    char line[256];
-    int used = snprintf(line, sizeof line, "%-15s", "");
-    for (int i = 0; i < NSIZES; i++)
-        used += snprintf(line + used, sizeof line - (size_t)used, " %-18s", sizes[i].name);
+    char line[256] = "";
     say(output, "choices for %d rank%s%s:", nranks, nranks == 1 ? "" : "s",
         comm ? " of this communicator" : " on this host");
+    for (int i = 0; i < NSIZES; i++) append(line, sizeof line, i + 1, sizes[i].name);
     say(output, "%s", line);
     for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
-        used = snprintf(line, sizeof line, "%-15s",
-                        tt_collective_name((enum tt_collective)collective));
+        line[0] = '\0';
+        append(line, sizeof line, 0, tt_collective_name((enum tt_collective)collective));
         for (int i = 0; i < NSIZES; i++)
-            used += snprintf(line + used, sizeof line - (size_t)used, " %-18.18s",
-                             choice(comm, collective, nranks, sizes[i].nbytes));
+            append(line, sizeof line, i + 1, choice(comm, collective, nranks, sizes[i].nbytes));
         say(output, "%s", line);
     }
 }
@@ -179,11 +182,13 @@ tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                             void (*emit)(void *arg, const char *line), void *arg)
 {
     const struct output output = {emit, arg};
-    if (!emit) {
-        (void)tt_fail(TT_ERR_ARGUMENT,
-                      "tuttiDescribe: emit is NULL; expected a function that takes "
-                      "one line");
-        return tuttiInvalidArgument;
+    if (!emit)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT,
+                                 "tuttiDescribe: emit is NULL; expected a function "
+                                 "that takes one line"));
+    if (comm) {
+        const tt_status status = tt_comm_check_handle(comm);
+        if (status != TT_OK) return tt_result(status);
     }
-    return (tuttiResult_t)-describe(what, comm, &output);
+    return tt_result(describe(what, comm, &output));
 }

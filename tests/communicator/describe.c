@@ -1,0 +1,135 @@
+/* tuttiDescribe, and the docs made from it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "schedule/schedule.h"
+#include "shim.h"
+#include "tutti.h"
+
+struct lines {
+    int count;
+    char text[65536];
+};
+
+static void collect(void *arg, const char *line)
+{
+    struct lines *lines = arg;
+    const size_t used = strlen(lines->text);
+    CHECK_MESSAGE(!strchr(line, '\n'), "a line with a newline: %s", line);
+    snprintf(lines->text + used, sizeof lines->text - used, "%s\n", line);
+    lines->count++;
+}
+
+/* Static, so that a test need not hold 64 KiB; cleared first. */
+static const struct lines *described(tuttiDescribe_t what, tuttiComm_t comm)
+{
+    static struct lines lines;
+    lines = (struct lines){0};
+    CHECK_EQ(tuttiDescribe(what, comm, collect, &lines), tuttiSuccess);
+    return &lines;
+}
+
+TEST(describe, an_unknown_thing_is_an_argument_error_that_lists_what_there_is)
+{
+    struct lines lines = {0};
+    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)7, NULL, collect, &lines), tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL), "what = 7"));
+    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)-1, NULL, collect, &lines), tuttiInvalidArgument);
+    CHECK_EQ(lines.count, 0);
+}
+
+TEST(describe, no_function_to_emit_is_an_argument_error)
+{
+    CHECK_EQ(tuttiDescribe(tuttiDescribeCpu, NULL, NULL, NULL), tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL), "emit is NULL"));
+}
+
+TEST(describe, links_need_a_communicator)
+{
+    struct lines lines = {0};
+    CHECK_EQ(tuttiDescribe(tuttiDescribeLinks, NULL, collect, &lines), tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL), "comm is NULL"));
+    CHECK_EQ(lines.count, 0);
+}
+
+TEST(describe, every_setting_is_shown_with_value_and_source)
+{
+    setenv("TUTTI_SLOTS", "16", 1);
+    tt_config_reload();
+    const struct lines *lines = described(tuttiDescribeConfig, NULL);
+    CHECK_EQ(lines->count, 2 * TT_CONFIG_COUNT);
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        CHECK(strstr(lines->text, tt_config_row((enum tt_config_key)key)->name));
+        CHECK(strstr(lines->text, tt_config_row((enum tt_config_key)key)->sentence));
+    }
+    CHECK(strstr(lines->text, "TUTTI_SLOTS=16  (environment)\n"));
+    CHECK(strstr(lines->text, "TUTTI_WAIT=auto  (default)\n"));
+    unsetenv("TUTTI_SLOTS");
+    tt_config_reload();
+}
+
+TEST(describe, the_jobs_key_is_not_shown)
+{
+    setenv("TUTTI_JOB_KEY", "0123456789abcdef", 1);
+    tt_config_reload();
+    const struct lines *lines = described(tuttiDescribeConfig, NULL);
+    CHECK(!strstr(lines->text, "0123456789abcdef"));
+    CHECK(strstr(lines->text, "TUTTI_JOB_KEY=(secret)  (environment)"));
+    unsetenv("TUTTI_JOB_KEY");
+    tt_config_reload();
+}
+
+TEST(describe, the_settings_page_of_the_docs_is_up_to_date)
+{
+    char page[32768];
+    FILE *file = fopen(TUTTI_SOURCE_DIR "/docs/config.md", "r");
+    REQUIRE(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    const struct lines *lines = described(tuttiDescribeConfigMarkdown, NULL);
+    CHECK_EQ(lines->count, 2 + TT_CONFIG_COUNT);
+    CHECK_MESSAGE(
+        strstr(page, lines->text),
+        "docs/config.md: replace its table by what `tutti-info --config-markdown` prints");
+}
+
+TEST(describe, topology_and_cpu_say_something)
+{
+    const struct lines *lines = described(tuttiDescribeTopology, NULL);
+    CHECK(strstr(lines->text, "source: ") && strstr(lines->text, "package 0"));
+    lines = described(tuttiDescribeCpu, NULL);
+    CHECK(strstr(lines->text, "features found: ") && strstr(lines->text, "reductions use: "));
+}
+
+TEST(describe, xml_comes_line_by_line)
+{
+    struct lines *lines = calloc(1, sizeof *lines);
+    REQUIRE(lines);
+    const tuttiResult_t result = tuttiDescribe(tuttiDescribeTopologyXml, NULL, collect, lines);
+    if (result == tuttiSuccess)
+        CHECK(strstr(lines->text, "</topology>\n"));
+    else
+        CHECK(strstr(tuttiGetLastError(NULL), "without it")); /* built without hwloc */
+    free(lines);
+}
+
+TEST(describe, costs_show_a_choice_for_every_collective)
+{
+    const struct lines *lines = described(tuttiDescribeCosts, NULL);
+    for (int c = 0; c < TT_NCOLLECTIVES; c++)
+        CHECK(strstr(lines->text, tt_collective_name((enum tt_collective)c)));
+    CHECK(strstr(lines->text, "choices for 2 ranks on this host:"));
+}
+
+TEST(describe, a_communicators_links_and_choices_are_shown)
+{
+    tuttiComm_t comms[2] = {NULL, NULL};
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    CHECK(described(tuttiDescribeLinks, comms[0])->count >= 1);
+    const struct lines *lines = described(tuttiDescribeCosts, comms[1]);
+    CHECK(strstr(lines->text, "choices for 2 ranks of this communicator:"));
+    CHECK(!strchr(lines->text, '?'));
+    for (int rank = 0; rank < 2; rank++) CHECK_EQ(tuttiCommDestroy(comms[rank]), tuttiSuccess);
+}

@@ -9,7 +9,7 @@
 
 static _Thread_local char last_error[TT_ERROR_TEXT];
 
-tt_status tt_fail(int code, const char *format, ...)
+tt_status tt_fail_at(const char *file, int line, int code, const char *format, ...)
 {
     char text[TT_ERROR_TEXT];
     va_list args;
@@ -17,11 +17,11 @@ tt_status tt_fail(int code, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     tt_set_last_error(text);
-    TT_WARN("%s", text);
+    if (tt_log_level() >= TT_LOG_WARN) tt_log(TT_LOG_WARN, file, line, "%s", text);
     return code;
 }
 
-tt_status tt_fail_errno(int error, const char *format, ...)
+tt_status tt_fail_errno_at(const char *file, int line, int error, const char *format, ...)
 {
     char text[TT_ERROR_TEXT / 2];
     char reason[128];
@@ -34,7 +34,7 @@ tt_status tt_fail_errno(int error, const char *format, ...)
 #else
     const char *words = strerror_r(error, reason, sizeof reason) ? "unknown error" : reason;
 #endif
-    return tt_fail(TT_ERR_SYSTEM, "%s: %s (errno %d)", text, words, error);
+    return tt_fail_at(file, line, TT_ERR_SYSTEM, "%s: %s (errno %d)", text, words, error);
 }
 
 const char *tt_last_error(void)

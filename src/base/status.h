@@ -21,17 +21,22 @@ enum {
 
 enum { TT_ERROR_TEXT = 1024 };
 
-/* Records the message as this thread's last error, logs it once at WARN, returns `code`.
- * Called by the one who detects; callers only pass the code on. */
-tt_status tt_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
+/* Records the message as this thread's last error, logs it once at WARN with the place, returns
+ * `code`. Called by the one who detects; callers only pass the code on. */
+#define tt_fail(code, ...) tt_fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
 /* The same, with ": strerror(error) (errno error)" appended; code TT_ERR_SYSTEM. */
-tt_status tt_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define tt_fail_errno(error, ...) tt_fail_errno_at(__FILE__, __LINE__, (error), __VA_ARGS__)
+
+tt_status tt_fail_at(const char *file, int line, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+tt_status tt_fail_errno_at(const char *file, int line, int error, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* This thread's last error text, "" when there was none. Valid until the thread's next failure. */
 const char *tt_last_error(void);
 
-/* Replaces this thread's last error without logging (to carry a text from another thread or rank). */
+/* Replaces this thread's last error without logging (to carry a text from another thread or rank).
+ */
 void tt_set_last_error(const char *text);
 
 /* Passes a failure (or "in progress") on. Only where no resources are held. */

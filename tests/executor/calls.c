@@ -1,0 +1,151 @@
+#include "executor/calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config)
+{
+    if (!together_open(&ranks->all, nranks, config)) return false;
+    for (int r = 0; r < nranks; r++)
+        if (tt_engine_init(&ranks->engines[r], ranks->all.fabrics[r], 20000, "test")) return false;
+    return true;
+}
+
+void ranks_close(struct ranks *ranks)
+{
+    for (int r = 0; r < ranks->all.nranks; r++) tt_engine_fini(&ranks->engines[r]);
+    together_close(&ranks->all);
+}
+
+/* Element i of rank r's input, small so that sums and products of floats stay exact. */
+static int value_of(const struct trial *trial, int r, size_t i)
+{
+    return (int)((i * 7 + (size_t)r * 13 + trial->seed) % 11) - 3;
+}
+
+/* Four-byte elements: int32 or float. */
+static void put(const struct trial *trial, char *at, double value)
+{
+    const int32_t whole = (int32_t)value;
+    const float real = (float)value;
+    memcpy(at, trial->reduction.type == TT_FLOAT32 ? (const void *)&real : (const void *)&whole, 4);
+}
+
+/* What the definition of the collective says element i of `rank`'s result is. */
+static double expected(const struct trial *trial, int rank, size_t i)
+{
+    const size_t count = trial->count, block = count ? i / count : 0,
+                 within = count ? i % count : 0;
+    float scalar = 1;
+    memcpy(&scalar, trial->reduction.scalar, sizeof scalar);
+    double sum = 0;
+    switch (trial->algorithm->collective) {
+    case TT_BROADCAST:
+        return value_of(trial, trial->root, i);
+    case TT_ALL_GATHER:
+    case TT_GATHER:
+        return value_of(trial, (int)block, within);
+    case TT_SCATTER:
+        return value_of(trial, trial->root, (size_t)rank * count + i);
+    case TT_ALL_TO_ALL:
+        return value_of(trial, (int)block, (size_t)rank * count + within);
+    case TT_REDUCE_SCATTER:
+        i += (size_t)rank * count;
+        break;
+    default:
+        break;
+    }
+    for (int r = 0; r < trial->nranks; r++)
+        sum += value_of(trial, r, i) * (trial->reduction.op == TT_PREMUL_SUM ? (double)scalar : 1);
+    return trial->reduction.op == TT_AVG ? sum / trial->nranks : sum;
+}
+
+struct rank_memory {
+    char *input, *output, *memory[2];
+    size_t ninput, noutput;
+    struct tt_schedule *schedule;
+    struct tt_work work;
+};
+
+static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
+{
+    const struct tt_shape shape = {trial->algorithm->collective, trial->nranks, trial->root};
+    if (tt_schedule_create(trial->algorithm, &shape, r, &mine->schedule)) {
+        CHECK_MESSAGE(false, "no schedule: %s", tt_last_error());
+        return;
+    }
+    int first_in = 0, first_out = 0;
+    const int nblocks = tt_collective_splits(shape.collective) ? 1 : mine->schedule->nblocks;
+    mine->ninput = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, r, &first_in) * trial->count;
+    mine->noutput =
+        (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, r, &first_out) * trial->count;
+    const size_t most = (mine->ninput > mine->noutput ? mine->ninput : mine->noutput) + 1;
+    for (int b = 0; b < 2; b++) mine->memory[b] = malloc(most * 4);
+    mine->input = mine->memory[0];
+    mine->output = mine->memory[1];
+    if (trial->in_place && mine->ninput && mine->noutput) {
+        const size_t shift = mine->ninput == mine->noutput ? 0 : (size_t)r * trial->count * 4;
+        mine->output = mine->memory[0] + (mine->ninput > mine->noutput ? shift : 0);
+        mine->input = mine->memory[0] + (mine->ninput > mine->noutput ? 0 : shift);
+    }
+    memset(mine->output, 0x5a, mine->noutput * 4);
+    for (size_t i = 0; i < mine->ninput; i++)
+        put(trial, mine->input + 4 * i, value_of(trial, r, i));
+    const struct tt_call call = {.schedule = mine->schedule,
+                                 .input = mine->input,
+                                 .output = mine->output,
+                                 .count = trial->count,
+                                 .reduction = trial->reduction};
+    tt_work_collective(&mine->work, &ranks->engines[r], &call);
+}
+
+static void check(const struct trial *trial, int r, const struct rank_memory *mine)
+{
+    for (size_t i = 0; i < mine->noutput; i++) {
+        char want[4];
+        put(trial, want, expected(trial, r, i));
+        if (!memcmp(want, mine->output + 4 * i, 4)) continue;
+        int32_t got;
+        memcpy(&got, mine->output + 4 * i, 4);
+        CHECK_MESSAGE(false,
+                      "%s:%s, %d ranks, root %d, count %zu, in place %d, op %s, seed %u: rank %d "
+                      "element %zu is %#x, expected %g",
+                      tt_collective_name(trial->algorithm->collective), trial->algorithm->name,
+                      trial->nranks, trial->root, trial->count, trial->in_place,
+                      tt_op_name(trial->reduction.op), trial->seed, r, i, (unsigned)got,
+                      expected(trial, r, i));
+        return;
+    }
+}
+
+static void play(struct rank_memory *mine, int nranks, unsigned seed)
+{
+    int left = nranks;
+    for (long turn = 0; left > 0 && turn < 100000000; turn++) {
+        seed = seed * 1103515245u + 12345u;
+        struct tt_work *work = &mine[(seed >> 16) % (unsigned)nranks].work;
+        if (work->done) continue;
+        const int status = tt_work_advance(work);
+        if (status < 0) {
+            CHECK_MESSAGE(false, "a rank failed: %s", tt_last_error());
+            return;
+        }
+        left -= status == TT_OK;
+    }
+    CHECK_MESSAGE(left == 0, "%d ranks never finish", left);
+}
+
+void run_trial(struct ranks *ranks, const struct trial *trial)
+{
+    struct rank_memory mine[TOGETHER_MAX] = {{0}};
+    for (int r = 0; r < trial->nranks; r++) prepare(ranks, trial, r, &mine[r]);
+    if (!tt_test_failed()) play(mine, trial->nranks, trial->seed);
+    for (int r = 0; r < trial->nranks && !tt_test_failed(); r++) check(trial, r, &mine[r]);
+    for (int r = 0; r < trial->nranks; r++) {
+        tt_schedule_destroy(mine[r].schedule);
+        free(mine[r].memory[0]);
+        free(mine[r].memory[1]);
+    }
+}

@@ -1,0 +1,29 @@
+/* Runs one collective on several ranks in one thread, in a random order of turns, and checks every
+ * byte. */
+#ifndef TT_TESTS_EXECUTOR_CALLS_H
+#define TT_TESTS_EXECUTOR_CALLS_H
+
+#include "executor/engine.h"
+#include "transport/together.h"
+
+struct trial {
+    const struct tt_algorithm *algorithm;
+    int nranks, root;
+    size_t count;
+    bool in_place;
+    struct tt_reduction reduction; /* type int32 or float */
+    unsigned seed;
+};
+
+struct ranks {
+    struct together all;
+    struct tt_engine engines[TOGETHER_MAX];
+};
+
+bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);
+void ranks_close(struct ranks *ranks);
+
+/* Fails the running test, naming the trial, when anything differs. */
+void run_trial(struct ranks *ranks, const struct trial *trial);
+
+#endif

@@ -1,0 +1,86 @@
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim.h"
+#include "base/clock.h"
+#include "transport/together.h"
+
+TEST(fabric, first_failure_is_everyones)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    for (int r = 0; r < 3; r++) CHECK_EQ(tt_fabric_check(all.fabrics[r]), TT_OK);
+    CHECK_STR(tt_fabric_failure_text(all.fabrics[2]), "");
+    CHECK_EQ(tt_fabric_fail(all.fabrics[1], TT_ERR_TIMEOUT, "number %d", 1), TT_ERR_TIMEOUT);
+    CHECK_EQ(tt_fabric_fail(all.fabrics[2], TT_ERR_REMOTE, "number %d", 2), TT_ERR_TIMEOUT);
+    for (int r = 0; r < 3; r++) {
+        CHECK_EQ(tt_fabric_check(all.fabrics[r]), TT_ERR_TIMEOUT);
+        CHECK_STR(tt_last_error(), "number 1");
+    }
+    together_close(&all);
+}
+
+TEST(fabric, sees_that_a_rank_left_only_when_it_is_awaited)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    atomic_store(&all.fabrics[1]->record->done, 3);
+    tt_fabric_destroy(all.fabrics[1]);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 3, -1), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 4, -1), TT_ERR_REMOTE);
+    CHECK(strstr(tt_last_error(), "rank 1"));
+    CHECK(strstr(tt_last_error(), "left"));
+    tt_fabric_destroy(all.fabrics[0]);
+}
+
+TEST(fabric, sees_the_death_of_a_process)
+{
+    struct tt_peer_info infos[2];
+    int sockets[2], channel[2];
+    REQUIRE(pipe(channel) == 0);
+    for (int r = 0; r < 2; r++) REQUIRE(tt_peer_info_init(&infos[r], &sockets[r]) == TT_OK);
+    infos[1].process_id++; /* the child is another process */
+    const struct tt_fabric_config config = together_config();
+    const pid_t child = fork();
+    if (child == 0) {
+        infos[1].pid = getpid();
+        if (write(channel[1], &infos[1], sizeof infos[1]) < 0) _exit(1);
+        struct tt_fabric *fabric = NULL;
+        if (tt_fabric_begin(&fabric, infos, 1, 2, sockets[1], &config)) _exit(2);
+        if (tt_fabric_attach(fabric, tt_deadline_ns(5000))) _exit(3);
+        _exit(0); /* without a word */
+    }
+    REQUIRE(read(channel[0], &infos[1], sizeof infos[1]) == sizeof infos[1]);
+    struct tt_fabric *fabric;
+    REQUIRE(tt_fabric_begin(&fabric, infos, 0, 2, sockets[0], &config) == TT_OK);
+    REQUIRE(tt_fabric_attach(fabric, tt_deadline_ns(5000)) == TT_OK);
+    int status = TT_OK;
+    const int64_t deadline = tt_deadline_ns(10000);
+    while (status == TT_OK && !tt_expired(deadline)) status = tt_fabric_check_peers(fabric, 1, -1);
+    CHECK_EQ(status, TT_ERR_REMOTE);
+    CHECK(strstr(tt_last_error(), "rank 1"));
+    CHECK(strstr(tt_last_error(), "died"));
+    int code = -1;
+    waitpid(child, &code, 0);
+    CHECK_EQ(code, 0);
+    tt_fabric_destroy(fabric);
+    close(sockets[1]);
+    close(channel[0]);
+    close(channel[1]);
+}
+
+TEST(fabric, refuses_ranks_of_different_hosts)
+{
+    struct tt_peer_info infos[2];
+    int sockets[2];
+    for (int r = 0; r < 2; r++) REQUIRE(tt_peer_info_init(&infos[r], &sockets[r]) == TT_OK);
+    infos[1].host_id++;
+    const struct tt_fabric_config config = together_config();
+    struct tt_fabric *fabric = NULL;
+    CHECK_EQ(tt_fabric_begin(&fabric, infos, 0, 2, sockets[0], &config), TT_ERR_USAGE);
+    CHECK(strstr(tt_last_error(), "host"));
+    close(sockets[1]);
+}

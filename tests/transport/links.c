@@ -1,0 +1,86 @@
+#include <string.h>
+
+#include "shim.h"
+#include "transport/together.h"
+
+TEST(links, carry_messages_in_order_and_hold_as_many_as_they_have_slots)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
+                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
+    struct tt_message message;
+    CHECK_EQ(rx->ops->peek(rx, &message), TT_IN_PROGRESS);
+    int sent = 0, got = 0;
+    for (int turn = 0; turn < 50; turn++) {
+        const size_t nbytes = (size_t)(turn * 37 % 4097); /* inline, slot, full slot, empty */
+        for (char *slot; (slot = tx->ops->slot(tx, nbytes)); sent++) {
+            memset(slot, sent & 255, nbytes);
+            tx->ops->publish(tx, nbytes, (uint64_t)sent);
+        }
+        CHECK_EQ(sent - got, 4);
+        CHECK(!tx->ops->drained(tx));
+        for (; rx->ops->peek(rx, &message) == TT_OK; got++) {
+            CHECK_EQ(message.signature, got);
+            CHECK_EQ(message.nbytes, nbytes);
+            for (size_t i = 0; i < nbytes; i++)
+                if (((const unsigned char *)message.data)[i] != (got & 255)) {
+                    CHECK_MESSAGE(false, "message %d has a wrong byte %zu", got, i);
+                    break;
+                }
+            rx->ops->release(rx);
+        }
+        CHECK_EQ(sent, got);
+        CHECK(tx->ops->drained(tx));
+    }
+    together_close(&all);
+}
+
+TEST(links, refer_to_memory_of_the_same_process_in_place)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    static char memory[100000];
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[1], 0, 1),
+                   *rx = tt_fabric_rx(all.fabrics[0], 1, 1);
+    CHECK(tx->ops->reaches(tx, memory, sizeof memory));
+    CHECK(tx->ops->publish_direct(tx, memory, sizeof memory, 9));
+    struct tt_message message;
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    CHECK(message.data == memory);
+    CHECK_EQ(message.nbytes, sizeof memory);
+    CHECK(!tx->ops->drained(tx));
+    rx->ops->release(rx);
+    CHECK(tx->ops->drained(tx));
+    together_close(&all);
+}
+
+TEST(links, of_different_channels_and_directions_do_not_mix)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+                struct tt_link *tx = tt_fabric_tx(all.fabrics[from], to, channel);
+                int *slot = tx->ops->slot(tx, sizeof *slot);
+                REQUIRE(slot);
+                *slot = from * 100 + to * 10 + channel;
+                tx->ops->publish(tx, sizeof *slot, 1);
+            }
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+                struct tt_link *rx = tt_fabric_rx(all.fabrics[to], from, channel);
+                struct tt_message message;
+                REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+                int value;
+                memcpy(&value, message.data, sizeof value);
+                CHECK_EQ(value, from * 100 + to * 10 + channel);
+                rx->ops->release(rx);
+            }
+    together_close(&all);
+}

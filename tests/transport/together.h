@@ -1,0 +1,40 @@
+/* A fabric of several ranks in this process, for tests. */
+#ifndef TT_TESTS_TRANSPORT_TOGETHER_H
+#define TT_TESTS_TRANSPORT_TOGETHER_H
+
+#include "transport/fabric.h"
+
+enum { TOGETHER_MAX = 8 };
+struct together {
+    int nranks;
+    struct tt_fabric *fabrics[TOGETHER_MAX];
+};
+
+static inline struct tt_fabric_config together_config(void)
+{
+    return (struct tt_fabric_config){
+        .nslots = 4, .slot_bytes = 4096, .meet_bytes = 1024, .allow_window = true};
+}
+
+static inline bool together_open(struct together *all, int nranks,
+                                 const struct tt_fabric_config *config)
+{
+    struct tt_peer_info infos[TOGETHER_MAX];
+    int sockets[TOGETHER_MAX];
+    all->nranks = nranks;
+    for (int r = 0; r < nranks; r++)
+        if (tt_peer_info_init(&infos[r], &sockets[r])) return false;
+    for (int r = 0; r < nranks; r++)
+        if (tt_fabric_begin(&all->fabrics[r], infos, r, nranks, sockets[r], config)) return false;
+    for (int r = 0; r < nranks; r++)
+        if (tt_fabric_attach(all->fabrics[r], INT64_MAX)) return false;
+    for (int r = 0; r < nranks; r++) tt_fabric_finish(all->fabrics[r]);
+    return true;
+}
+
+static inline void together_close(struct together *all)
+{
+    for (int r = 0; r < all->nranks; r++) tt_fabric_destroy(all->fabrics[r]);
+}
+
+#endif

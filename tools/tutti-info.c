@@ -96,32 +96,38 @@ static void print_version(void)
     printf("tutti-info %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
 }
 
+/* This process among those that a launcher started. */
+struct job {
+    int rank, nranks, local_rank;
+};
+
 /* The first process of a job speaks for the host; links are each rank's own. */
-static tuttiResult_t show_section(int section, bool with_heading)
+static tuttiResult_t show_section(int section, bool with_heading, const struct job *job)
 {
     char indent[] = "  ";
-    int rank = 0, nranks = 1, local_rank = 0;
     if (!with_heading) indent[0] = '\0';
-    (void)tuttiGetLauncher(&rank, &nranks, &local_rank);
-    if (with_heading && rank == 0) printf("\n%s\n", sections[section].heading);
+    if (with_heading && job->rank == 0) printf("\n%s\n", sections[section].heading);
     fflush(stdout);
     if (sections[section].what == tuttiDescribeLinks)
-        return nranks > 1 ? show_job_links(indent) : show_local_links(indent);
-    if (rank > 0) return tuttiSuccess;
+        return job->nranks > 1 ? show_job_links(indent) : show_local_links(indent);
+    if (job->rank > 0) return tuttiSuccess;
     return report(sections[section].option,
                   tuttiDescribe(sections[section].what, NULL, print_line, indent));
 }
 
 static int show(const bool wanted[NSECTIONS])
 {
-    int rank = 0, nranks = 1, local_rank = 0, status = 0;
+    struct job job = {.nranks = 1};
+    int status = 0;
     bool any = false;
+    if (report("launcher", tuttiGetLauncher(&job.rank, &job.nranks, &job.local_rank)) !=
+        tuttiSuccess)
+        return 1;
     for (int i = 0; i < NSECTIONS; i++) any |= wanted[i];
-    (void)tuttiGetLauncher(&rank, &nranks, &local_rank);
-    if (!any && rank == 0) print_version();
+    if (!any && job.rank == 0) print_version();
     for (int i = 0; i < NSECTIONS; i++) {
         const bool shown = any ? wanted[i] : sections[i].heading != NULL;
-        if (shown && show_section(i, !any) != tuttiSuccess) status = 1;
+        if (shown && show_section(i, !any, &job) != tuttiSuccess) status = 1;
     }
     return fflush(stdout) != 0 || ferror(stdout) ? 1 : status;
 }

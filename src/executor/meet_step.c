@@ -85,7 +85,7 @@ static tt_status await_parts(struct tt_work *work, struct tt_work_channel *state
 /* target[..] = fold over the members of their blocks [first, first + number), in the order of the
  * list. */
 static void fold_blocks(const struct tt_work *work, int channel, const struct tt_step *step,
-                        char *target, int first, int number)
+                        char *target, int first, int number, bool finish)
 {
     const void **inputs = work->engine->sources[channel];
     for (int i = 0; i < step->recv.number; i++) {
@@ -93,10 +93,11 @@ static void fold_blocks(const struct tt_work *work, int channel, const struct tt
         inputs[i] = block_in_part(work, channel, part_of(work, member), first);
     }
     tt_reduce(&work->call.reduction, target, inputs, step->recv.number,
-              blocks_count(work, channel, first, number), step->finish ? TT_FINISH : 0);
+              blocks_count(work, channel, first, number), finish ? TT_FINISH : 0);
 }
 
-/* The last to arrive folds everything that was put in, once, for all. */
+/* The last to arrive folds everything that was put in, once, for all: also for who takes it, when
+ * this rank takes nothing. All ranks have put in their part, so the result is complete. */
 static void fold_for_all(const struct tt_work *work, int channel, const struct tt_step *step)
 {
     struct tt_fabric *fabric = work->engine->fabric;
@@ -106,7 +107,7 @@ static void fold_for_all(const struct tt_work *work, int channel, const struct t
     result->first = own->first;
     result->number = own->number;
     fold_blocks(work, channel, step, payload_of(result, part_bytes(own)), (int)own->first,
-                (int)own->number);
+                (int)own->number, true);
 }
 
 static const char *block_source(const struct tt_work *work, int channel, const struct tt_step *step,
@@ -141,7 +142,8 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_step *s
         const int name = step->dst.first + i;
         if (!count) continue;
         if (fold_here) {
-            fold_blocks(work, channel, step, data, name, cursor.whole ? step->dst.number : 1);
+            fold_blocks(work, channel, step, data, name, cursor.whole ? step->dst.number : 1,
+                        step->finish);
             continue;
         }
         const char *source = block_source(work, channel, step, name, folded);
@@ -180,6 +182,9 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *
 {
     struct tt_work_channel *state = &work->channels[channel];
     struct tt_fabric *fabric = work->engine->fabric;
+    if (step->recv.number != fabric->nranks)
+        return tt_fail(TT_ERR_INTERNAL, "a meeting of %d ranks, expected all %d of the host",
+                       step->recv.number, fabric->nranks);
     const bool last_does_the_work = fabric->oversubscribed;
     if (last_does_the_work) {
         TT_TRY(arrive(work, channel, step));

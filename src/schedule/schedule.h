@@ -226,6 +226,8 @@ struct tt_steps {
 struct tt_verify_report {
     char text[512];   /* the first violation: rank, channel, step, what; "" when proved */
     bool direct_safe; /* also holds for links that do not copy at the send, out of place and in place */
+    char direct[256]; /* why not; "" when it does */
+    bool any_count;   /* nothing depended on `count`: proved (or refuted) for every count */
     uint64_t nsteps, nmessages;
 };
 

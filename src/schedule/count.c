@@ -1,0 +1,142 @@
+#include "schedule/network.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* What one rank has done so far, over all channels but for depth. */
+struct tally {
+    uint64_t sent, reduced;
+    uint32_t depth;
+};
+
+struct counting {
+    const struct tt_steps *steps;
+    int nblocks, channel;
+    struct tally *tallies;
+    struct tt_formula *counted;
+};
+
+/* A message is its depth at the sender and its number of blocks, in place of a pointer. */
+static_assert(sizeof(uintptr_t) >= 8, "two 32-bit numbers travel in a pointer");
+
+static void *pack(uint32_t depth, uint32_t number)
+{
+    return (void *)((uintptr_t)depth << 32 | number);
+}
+
+static uint32_t message_depth(const void *message)
+{
+    return (uint32_t)((uintptr_t)message >> 32);
+}
+
+static uint32_t message_number(const void *message)
+{
+    return (uint32_t)(uintptr_t)message;
+}
+
+static void raise(uint64_t *most, uint64_t value)
+{
+    if (value > *most) *most = value;
+}
+
+static tt_status begin(void *arg, int rank, int index, const struct tt_step *step)
+{
+    const struct counting *counting = arg;
+    const struct tt_shape *shape = &counting->steps->shape;
+    const int nscratch = tt_nscratch(counting->steps->algorithm, shape, rank);
+    const char *wrong = tt_step_check(step, shape, counting->nblocks, nscratch, rank);
+    if (!wrong) return TT_OK;
+    return tt_fail(TT_ERR_USAGE, "rank %d channel %d step %d: %s", rank, counting->channel, index,
+                   wrong);
+}
+
+static tt_status count_link(void *arg, int rank, int index, const struct tt_step *step,
+                            void *const *received, void **sent)
+{
+    (void)index;
+    struct counting *counting = arg;
+    struct tally *tally = &counting->tallies[rank];
+    uint32_t number = (uint32_t)step->local.number, sources = step->local.number > 0;
+    for (int i = 0; i < step->recv.number; i++) {
+        if (tt_peer_at(&step->recv, i, counting->steps->shape.nranks) == rank) continue;
+        if (message_depth(received[i]) + 1 > tally->depth)
+            tally->depth = message_depth(received[i]) + 1;
+        number = message_number(received[i]);
+        sources++;
+    }
+    if (step->op == TT_FOLD) tally->reduced += (uint64_t)sources * number;
+    tally->sent += (uint64_t)number * (uint64_t)step->send.number;
+    if (step->send.number > 0) raise(&counting->counted->message, number);
+    *sent = pack(tally->depth, number);
+    return TT_OK;
+}
+
+static tt_status count_meeting(void *arg, const struct tt_network *network,
+                               const struct tt_peers *members)
+{
+    struct counting *counting = arg;
+    const int nranks = counting->steps->shape.nranks;
+    uint32_t depth = 0;
+    for (int i = 0; i < members->number; i++) {
+        const uint32_t theirs = counting->tallies[tt_peer_at(members, i, nranks)].depth;
+        if (theirs > depth) depth = theirs;
+    }
+    for (int i = 0; i < members->number; i++) {
+        const int rank = tt_peer_at(members, i, nranks);
+        const struct tt_step *step = tt_network_step(network, rank, NULL);
+        struct tally *tally = &counting->tallies[rank];
+        tally->depth = depth + 1;
+        tally->sent += (uint64_t)step->local.number;
+        if (step->op == TT_FOLD)
+            tally->reduced += (uint64_t)members->number * (uint64_t)step->dst.number;
+        raise(&counting->counted->message, (uint64_t)step->local.number);
+    }
+    return TT_OK;
+}
+
+static void drop(void *arg, void *message)
+{
+    (void)arg, (void)message;
+}
+
+static tt_status count_channel(struct counting *counting, int channel)
+{
+    static const struct tt_network_ops ops = {
+        .begin = begin, .link = count_link, .meet = count_meeting, .drop = drop};
+    const int nranks = counting->steps->shape.nranks;
+    for (int rank = 0; rank < nranks; rank++) {
+        counting->tallies[rank].depth = 0;
+        raise(&counting->counted->steps, (uint64_t)tt_steps_number(counting->steps, rank, channel));
+    }
+    counting->channel = channel;
+    struct tt_network_report report = {.nsteps = 0};
+    const tt_status status = tt_network_run(counting->steps, channel, &ops, counting, &report);
+    if (status == TT_ERR_USAGE && report.text[0]) return tt_fail(TT_ERR_USAGE, "%s", report.text);
+    for (int rank = 0; rank < nranks; rank++)
+        raise(&counting->counted->depth, counting->tallies[rank].depth);
+    return status;
+}
+
+tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted)
+{
+    const int nranks = steps->shape.nranks;
+    struct tt_formula result = {.steps = 0};
+    struct counting counting = {.steps = steps,
+                                .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
+                                .tallies = calloc((size_t)nranks, sizeof *counting.tallies),
+                                .counted = &result};
+    if (!counting.tallies)
+        return tt_fail(TT_ERR_SYSTEM, "no memory to count the steps of %d ranks", nranks);
+    const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
+    tt_status status = TT_OK;
+    for (int channel = 0; channel < nchannels && !status; channel++)
+        status = count_channel(&counting, channel);
+    for (int rank = 0; rank < nranks; rank++) {
+        raise(&result.sent, counting.tallies[rank].sent);
+        raise(&result.reduced, counting.tallies[rank].reduced);
+        raise(&result.scratch, (uint64_t)tt_nscratch(steps->algorithm, &steps->shape, rank));
+    }
+    free(counting.tallies);
+    if (!status) *counted = result;
+    return status;
+}

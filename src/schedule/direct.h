@@ -1,0 +1,50 @@
+/* Messages sent by reference: what happens before what, and which memory is still to be read.
+ *
+ * A rank's clock says for every rank how many of its steps have surely been done. It travels with
+ * every message, so a write to referenced memory is safe in every execution exactly when the
+ * writer's clock holds the step in which the receiver took the message. How deep links are plays no
+ * part. */
+#ifndef TT_SCHEDULE_DIRECT_H
+#define TT_SCHEDULE_DIRECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* Shared by all who saw the same; copied by who sees more. */
+struct tt_clock {
+    int32_t nowners;
+    uint32_t at[];
+};
+
+/* One step's message by reference, on its way to one or more receivers. Lives as long as the run.
+ */
+struct tt_reference {
+    int32_t step, npeers;
+    struct tt_reading {
+        int32_t peer;
+        uint32_t done; /* the reader's step number plus one; 0: not read yet */
+    } readings[];
+};
+
+/* The references to one cell of memory. */
+struct tt_references {
+    const struct tt_reference *reference;
+    struct tt_references *next;
+};
+
+/* NULL stands for a clock that knows of no one. *clock may change: knows `other` and, of `rank`,
+ * `step`
+ * + 1 steps from now on. False without memory. */
+bool tt_clock_learn(struct tt_clock **clock, const struct tt_clock *other, int nranks, int rank,
+                    int step);
+struct tt_clock *tt_clock_share(struct tt_clock *clock);
+void tt_clock_release(struct tt_clock *clock);
+
+/* A reading that need not have happened, by what the writer's clock knows; NULL when all have. */
+const struct tt_reading *tt_reference_pending(const struct tt_reference *reference,
+                                              const struct tt_clock *clock);
+
+#endif

@@ -1,0 +1,295 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "schedule/symbolic.h"
+
+/* ---- A step over links ---------------------------------------------------------------------- */
+
+static tt_status begin(void *arg, int rank, int index, const struct tt_step *step)
+{
+    struct tt_symbolic *run = arg;
+    const char *wrong =
+        tt_step_check(step, run->shape, run->geometry.nblocks, run->ranks[rank].nscratch, rank);
+    return wrong ? tt_symbolic_refute(run, rank, index, "%s", wrong) : TT_OK;
+}
+
+static void drop(void *arg, void *message)
+{
+    (void)arg;
+    struct tt_parcel *parcel = message;
+    if (!parcel || --parcel->nreceivers > 0) return;
+    tt_clock_release(parcel->clock);
+    free(parcel);
+}
+
+/* From here on the receiver has what the parcel holds, and knows what its sender knew. */
+static tt_status open_parcel(struct tt_symbolic *run, const struct tt_action *action,
+                             const struct tt_parcel *parcel)
+{
+    for (int i = 0; parcel->reference && i < parcel->reference->npeers; i++)
+        if (parcel->reference->readings[i].peer == action->rank)
+            parcel->reference->readings[i].done = (uint32_t)action->index + 1;
+    if (run->clocks && !tt_clock_learn(&run->ranks[action->rank].clock, parcel->clock,
+                                       run->shape->nranks, parcel->sender, parcel->step))
+        return tt_symbolic_no_memory();
+    return TT_OK;
+}
+
+/* A LINK step and its messages; own: the place of this rank in the list, which has none. */
+struct link_action {
+    struct tt_action action;
+    struct tt_parcel *const *received;
+    int own, number;
+};
+
+static tt_status check_parcel(struct tt_symbolic *run, const struct link_action *link,
+                              const struct tt_parcel *parcel)
+{
+    const struct tt_step *step = link->action.step;
+    const struct tt_span *span = step->dst.number > 0 ? &step->dst : &step->local;
+    if (parcel->number != link->number)
+        return tt_symbolic_refute(run, link->action.rank, link->action.index,
+                                  "takes %d blocks from rank %d, which sends %d in its step %d",
+                                  link->number, parcel->sender, parcel->number, parcel->step);
+    for (int i = 0; span->number > 0 && i < parcel->number; i++) {
+        const int name = tt_span_name(span, i, run->geometry.nblocks);
+        if (!tt_symbolic_same_length(run, name, parcel->blocks[i].name))
+            return tt_symbolic_refute(
+                run, link->action.rank, link->action.index,
+                "takes block %d from rank %d as block %d, which has another length",
+                parcel->blocks[i].name, parcel->sender, name);
+    }
+    return TT_OK;
+}
+
+/* Checks and opens what came; sets the number of blocks of the result. */
+static tt_status open_parcels(struct tt_symbolic *run, struct link_action *link)
+{
+    const struct tt_step *step = link->action.step;
+    link->own = -1;
+    link->number = step->local.number > 0 ? step->local.number : step->dst.number;
+    for (int i = 0; i < step->recv.number; i++) {
+        const struct tt_parcel *parcel = link->received[i];
+        if (!parcel) {
+            link->own = i;
+            continue;
+        }
+        if (link->number == 0) link->number = parcel->number;
+        TT_TRY(check_parcel(run, link, parcel));
+        TT_TRY(open_parcel(run, &link->action, parcel));
+    }
+    return TT_OK;
+}
+
+/* Block i of the result: the sources in their order. */
+static tt_status make_block(struct tt_symbolic *run, const struct link_action *link, int i,
+                            struct tt_carried *block)
+{
+    const struct tt_step *step = link->action.step;
+    const int nblocks = run->geometry.nblocks;
+    struct tt_value local = {.number = 0};
+    block->value.number = 0;
+    if (step->local.number > 0) {
+        block->name = tt_span_name(&step->local, i, nblocks);
+        TT_TRY(tt_symbolic_read(run, &link->action, &step->local, i, &local));
+        if (link->own < 0) block->value = local;
+    }
+    for (int k = 0; k < step->recv.number; k++) {
+        const struct tt_parcel *parcel = link->received[k];
+        const struct tt_value *source = parcel ? &parcel->blocks[i].value : &local;
+        if (block->value.number == 0) {
+            block->value = *source;
+            if (step->local.number == 0) block->name = parcel->blocks[i].name;
+            continue;
+        }
+        if (parcel && !tt_symbolic_same_length(run, block->name, parcel->blocks[i].name))
+            return tt_symbolic_refute(run, link->action.rank, link->action.index,
+                                      "reduces block %d with block %d, which has another length",
+                                      block->name, parcel->blocks[i].name);
+        TT_TRY(tt_symbolic_fold(run, &link->action, &block->value, source));
+    }
+    if (step->dst.number == 0) return TT_OK;
+    const int name = tt_span_name(&step->dst, i, nblocks);
+    if (!tt_symbolic_same_length(run, block->name, name))
+        return tt_symbolic_refute(run, link->action.rank, link->action.index,
+                                  "stores block %d as block %d, which has another length",
+                                  block->name, name);
+    block->name = name;
+    return TT_OK;
+}
+
+static tt_status pack_parcel(struct tt_symbolic *run, const struct link_action *link, void **sent)
+{
+    const struct tt_action *action = &link->action;
+    const size_t number = (size_t)link->number;
+    struct tt_parcel *parcel = malloc(sizeof *parcel + number * sizeof parcel->blocks[0]);
+    if (!parcel) return tt_symbolic_no_memory();
+    *parcel = (struct tt_parcel){.nreceivers = action->step->send.number,
+                                 .number = link->number,
+                                 .sender = action->rank,
+                                 .step = action->index,
+                                 .clock = tt_clock_share(run->ranks[action->rank].clock)};
+    for (size_t i = 0; i < number; i++) parcel->blocks[i] = run->result[i];
+    *sent = parcel;
+    return tt_symbolic_refer(run, action, parcel);
+}
+
+static tt_status do_link(struct tt_symbolic *run, struct link_action *link, void **sent)
+{
+    run->action++;
+    TT_TRY(open_parcels(run, link));
+    for (int i = 0; i < link->number; i++) TT_TRY(make_block(run, link, i, &run->result[i]));
+    for (int i = 0; i < link->number; i++)
+        TT_TRY(tt_symbolic_write(run, &link->action, i, &run->result[i].value));
+    return link->action.step->send.number > 0 ? pack_parcel(run, link, sent) : TT_OK;
+}
+
+static tt_status link_step(void *arg, int rank, int index, const struct tt_step *step,
+                           void *const *received, void **sent)
+{
+    struct link_action link = {.action = {.rank = rank, .index = index, .step = step},
+                               .received = (struct tt_parcel *const *)received};
+    const tt_status status = do_link(arg, &link, sent);
+    for (int i = 0; i < step->recv.number; i++) drop(arg, received[i]);
+    return status;
+}
+
+/* ---- The end: what every rank must have ------------------------------------------------------ */
+
+static tt_status check_reduced(struct tt_symbolic *run, int rank, int name,
+                               const struct tt_cell *cell)
+{
+    char text[128];
+    if (cell->value.block != name)
+        return tt_symbolic_refute(run, rank, cell->step, "OUTPUT[%d] ends as block %d", name,
+                                  cell->value.block);
+    const char *wrong =
+        tt_value_incomplete(&cell->value, &run->full, run->shape->nranks, text, sizeof text);
+    if (wrong) return tt_symbolic_refute(run, rank, cell->step, "OUTPUT[%d] %s", name, wrong);
+    if (!cell->value.finished)
+        return tt_symbolic_refute(run, rank, cell->step, "OUTPUT[%d] is never finished", name);
+    return TT_OK;
+}
+
+static tt_status check_copied(struct tt_symbolic *run, int rank, int name,
+                              const struct tt_cell *cell)
+{
+    const struct tt_shape *shape = run->shape;
+    const int source = tt_collective_has_root(shape->collective) && shape->collective != TT_GATHER
+                           ? shape->root
+                           : name;
+    const int block = shape->collective == TT_ALL_TO_ALL ? rank : name;
+    const struct tt_value expected = tt_value_own(shape->nranks, source, block);
+    if (tt_value_equal(&cell->value, &expected)) return TT_OK;
+    char is[64], should[64];
+    tt_value_describe(&cell->value, shape->nranks, is, sizeof is);
+    tt_value_describe(&expected, shape->nranks, should, sizeof should);
+    return tt_symbolic_refute(run, rank, cell->step, "OUTPUT[%d] ends as %s, expected %s", name, is,
+                              should);
+}
+
+static tt_status check_barrier(struct tt_symbolic *run, int rank)
+{
+    const struct tt_clock *clock = run->ranks[rank].clock;
+    for (int other = 0; other < run->shape->nranks; other++)
+        if (other != rank && (!clock || clock->at[other] == 0))
+            return tt_symbolic_refute(run, rank, -1, "may leave before rank %d has come", other);
+    return TT_OK;
+}
+
+static tt_status check_result(struct tt_symbolic *run, int rank)
+{
+    if (run->shape->collective == TT_BARRIER) return check_barrier(run, rank);
+    const struct tt_rank_memory *memory = &run->ranks[rank];
+    const bool reduces = tt_collective_reduces(run->shape->collective);
+    for (int i = 0; i < memory->noutput; i++) {
+        const struct tt_cell *cell = &memory->output[i];
+        const int name = memory->first_output + i;
+        if (cell->value.number == 0)
+            return tt_symbolic_refute(run, rank, -1, "OUTPUT[%d] is never written", name);
+        TT_TRY(reduces ? check_reduced(run, rank, name, cell)
+                       : check_copied(run, rank, name, cell));
+    }
+    return TT_OK;
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------- */
+
+/* What one run is to look at. */
+struct mode {
+    int channel;
+    size_t count;
+    bool in_place, clocks;
+};
+
+static tt_status run_mode(const struct tt_steps *steps, const struct mode *mode,
+                          struct tt_verify_report *report, bool *needs_clocks)
+{
+    static const struct tt_network_ops ops = {
+        .begin = begin, .link = link_step, .meet = tt_symbolic_meet, .drop = drop};
+    struct tt_symbolic run = {
+        .steps = steps,
+        .shape = &steps->shape,
+        .geometry = {.count = mode->count,
+                     .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
+                     .nchannels = tt_nchannels(steps->algorithm, &steps->shape),
+                     .align = 1,
+                     .split = tt_collective_splits(steps->shape.collective)},
+        .channel = mode->channel,
+        .in_place = mode->in_place,
+        .clocks = mode->clocks,
+        .report = report,
+    };
+    struct tt_network_report network = {.nsteps = 0};
+    tt_status status = tt_symbolic_init(&run);
+    if (!status) status = tt_network_run(steps, mode->channel, &ops, &run, &network);
+    if (status == TT_ERR_USAGE && network.text[0])
+        snprintf(report->text, sizeof report->text, "%s", network.text);
+    for (int rank = 0; rank < steps->shape.nranks && !status; rank++)
+        status = check_result(&run, rank);
+    tt_symbolic_fini(&run);
+    *needs_clocks = run.needs_clocks;
+    report->nsteps += network.nsteps;
+    report->nmessages += network.nmessages;
+    return status;
+}
+
+/* Clocks cost memory and time that grow with the ranks: only when something depends on them. */
+static tt_status verify_mode(const struct tt_steps *steps, struct mode mode,
+                             struct tt_verify_report *report)
+{
+    bool needs_clocks;
+    mode.clocks = steps->shape.collective == TT_BARRIER;
+    TT_TRY(run_mode(steps, &mode, report, &needs_clocks));
+    if (!needs_clocks || !report->direct_safe) return TT_OK;
+    struct tt_verify_report again = {.direct_safe = true, .any_count = true};
+    mode.clocks = true;
+    TT_TRY(run_mode(steps, &mode, &again, &needs_clocks));
+    report->direct_safe = again.direct_safe;
+    snprintf(report->direct, sizeof report->direct, "%s", again.direct);
+    return TT_OK;
+}
+
+static bool can_be_in_place(enum tt_collective collective)
+{
+    return collective != TT_ALL_TO_ALL && collective != TT_BARRIER;
+}
+
+tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify_report *report)
+{
+    const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
+    *report = (struct tt_verify_report){.direct_safe = true, .any_count = true};
+    for (int channel = 0; channel < nchannels; channel++) {
+        struct mode mode = {.channel = channel, .count = count};
+        TT_TRY(verify_mode(steps, mode, report));
+        if (!can_be_in_place(steps->shape.collective)) continue;
+        struct tt_verify_report in_place = *report;
+        mode.in_place = true;
+        const tt_status status = verify_mode(steps, mode, &in_place);
+        in_place.nsteps = report->nsteps;
+        in_place.nmessages = report->nmessages;
+        *report = in_place;
+        TT_TRY(status);
+    }
+    return TT_OK;
+}

@@ -32,5 +32,5 @@ X(INT,  log_every,   "log-every",    "20",    1, 1e9,     RUN,      "Steps betwe
 X(TEXT, log,         "log",          "",      0, 0,       RUN,      "File for one line of JSON per step.")
 X(INT,  sample,      "sample",       "400",   0, 1e9,     RUN,      "Bytes of text to sample at the end; 0 means none.")
 X(REAL, temperature, "temperature",  "0.7",   0, 100,     RUN,      "Of the sample: 0 always takes the likeliest byte.")
-X(TEXT, prompt,      "prompt",       "",      0, 0,       RUN,      "Text the sample begins with; empty means a line feed.")
+X(TEXT, prompt,      "prompt",       "",      0, 0,       RUN,      "Text the sample goes on from; empty means the beginning of the held-out part.")
 /* clang-format on */

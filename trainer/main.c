@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "trainer.h"
 #include "watch/clock.h"
@@ -18,19 +19,25 @@ static int failed(const struct tr_mesh *mesh, tr_status status)
 
 static void print_sample(struct tr_trainer *t)
 {
-    const long count = (long)t->config.sample;
-    unsigned char *text = malloc((size_t)count);
+    enum { OPENING = 64 };
+    const struct tr_config *config = &t->config;
+    char opening[OPENING + 1] = "";
+    const size_t held_out = t->text.nbytes - t->text.ntrain;
+    memcpy(opening, t->text.bytes + t->text.ntrain, held_out < OPENING ? held_out : OPENING);
+    const char *prompt = config->prompt[0] ? config->prompt : opening;
+    unsigned char *text = malloc((size_t)config->sample);
     if (!text) return;
-    tr_gpt_sample(&t->gpt, (const float *)(void *)t->weights.base, &t->acts, t->config.prompt, text,
-                  count, t->config.temperature, (uint64_t)t->config.seed);
-    printf("\n--- sample of %ld bytes at temperature %g ---\n%s", count, t->config.temperature,
-           t->config.prompt);
-    tr_log_text(stdout, text, count);
+    tr_gpt_sample(&t->gpt, (const float *)(void *)t->weights.base, &t->acts, prompt, text,
+                  (long)config->sample, config->temperature, (uint64_t)config->seed);
+    printf("\n--- given ---\n");
+    tr_log_text(stdout, (const unsigned char *)prompt, (long)strlen(prompt));
+    printf("\n--- sampled at temperature %g ---\n", config->temperature);
+    tr_log_text(stdout, text, (long)config->sample);
     printf("\n--- end of sample ---\n");
     free(text);
 }
 
-static void print_summary(const struct tr_trainer *t, double validation)
+static void print_summary(struct tr_trainer *t, double validation)
 {
     if (t->mesh->rank != 0) return;
     const double seconds = tr_clock_seconds() - t->started;
@@ -42,7 +49,7 @@ static void print_summary(const struct tr_trainer *t, double validation)
                t->ddp.reduce_seconds, t->ddp.waited_seconds);
     printf("\n");
     if (isfinite(validation)) printf("held-out loss %.4f\n", validation);
-    if (t->config.sample) print_sample((struct tr_trainer *)t);
+    if (t->config.sample) print_sample(t);
     if (t->log.nsteps)
         printf("done: loss %.4f at the first step, %.4f at the last\n", t->log.first_loss,
                t->log.last_loss);

@@ -1,7 +1,9 @@
 #include "memory.h"
 
-#include <dlfcn.h>
 #include <assert.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,8 +47,10 @@ void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size)
     return arena->base ? arena->base + at : NULL;
 }
 
-void tr_threads_set(int nthreads)
+void tr_process_tune(int nthreads)
 {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
     /* oneDNN brings its OpenMP runtime along; asking the loader for it keeps us from linking a
      * second one. */
     void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");

@@ -53,7 +53,7 @@ static tr_status prepare(struct tr_trainer *t)
     }
     t->ops = tr_ops_choose(config->cpu);
     TR_TRY(check_run(t));
-    tr_threads_set((int)config->threads);
+    tr_process_tune((int)config->threads);
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     const struct tr_gpt_size size = {(long)config->layers, (long)config->heads, (long)config->width,

@@ -1,0 +1,178 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors.h"
+#include "shim.h"
+
+static const struct tr_metadata notes[] = {{"step", "12"}, {"quote", "a \"b\" \\ \n"}};
+
+/* A file of two tensors in a folder of its own. */
+struct bench {
+    char folder[32], path[64], temporary[72];
+    float a[6], b[5];
+    struct tr_tensor tensors[2];
+};
+
+static bool setup(struct bench *b)
+{
+    strcpy(b->folder, "/tmp/tutti-ckpt-XXXXXX");
+    if (!mkdtemp(b->folder)) return false;
+    snprintf(b->path, sizeof b->path, "%s/file.safetensors", b->folder);
+    snprintf(b->temporary, sizeof b->temporary, "%s.tmp", b->path);
+    for (int i = 0; i < 6; ++i) b->a[i] = (float)i / 7;
+    for (int i = 0; i < 5; ++i) b->b[i] = -(float)i * 1e20f;
+    b->tensors[0] = (struct tr_tensor){"first.weight", 2, {2, 3}, b->a, 6};
+    b->tensors[1] = (struct tr_tensor){"second.bias", 1, {5}, b->b, 5};
+    return tr_safetensors_write(b->path, b->tensors, 2, notes, 2) == TR_OK;
+}
+
+static void teardown(const struct bench *b)
+{
+    unlink(b->path);
+    unlink(b->temporary);
+    rmdir(b->folder);
+}
+
+/* Opens and reads both tensors. */
+static tr_status read_back(const struct bench *b, float *x, float *y)
+{
+    struct tr_safetensors *file;
+    TR_TRY(tr_safetensors_open(&file, b->path));
+    struct tr_tensor first = b->tensors[0], second = b->tensors[1];
+    first.data = x;
+    second.data = y;
+    tr_status status = tr_safetensors_read(file, &first);
+    if (status == TR_OK) status = tr_safetensors_read(file, &second);
+    tr_safetensors_close(file);
+    return status;
+}
+
+static long read_bytes(const char *path, unsigned char *bytes, long most)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return -1;
+    const long n = (long)fread(bytes, 1, (size_t)most, file);
+    fclose(file);
+    return n;
+}
+
+static void write_bytes(const char *path, const unsigned char *bytes, long n)
+{
+    FILE *file = fopen(path, "wb");
+    fwrite(bytes, 1, (size_t)n, file);
+    fclose(file);
+}
+
+TEST(safetensors, what_is_written_is_read_back)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    float x[6], y[5];
+    CHECK_MESSAGE(read_back(&b, x, y) == TR_OK, "%s", tr_error());
+    CHECK(!memcmp(x, b.a, sizeof x) && !memcmp(y, b.b, sizeof y));
+    CHECK(access(b.temporary, F_OK) != 0);
+    struct tr_safetensors *file;
+    REQUIRE(tr_safetensors_open(&file, b.path) == TR_OK);
+    CHECK_STR(tr_safetensors_metadata(file, "step"), "12");
+    CHECK_STR(tr_safetensors_metadata(file, "quote"), notes[1].value);
+    CHECK(tr_safetensors_metadata(file, "none") == NULL);
+    tr_safetensors_close(file);
+    teardown(&b);
+}
+
+TEST(safetensors, the_header_is_what_the_format_says)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    unsigned char bytes[4096];
+    const long n = read_bytes(b.path, bytes, sizeof bytes);
+    const long length = bytes[0] | bytes[1] << 8;
+    CHECK_EQ(n, 8 + length + 44);
+    CHECK_EQ(bytes[8], '{');
+    CHECK_EQ(length % 8, 0);
+    CHECK(!memcmp(bytes + 8 + length, b.a, sizeof b.a));
+    bytes[8 + length] = 0;
+    CHECK(strstr((char *)bytes + 8, "\"data_offsets\":[24,44]") != NULL);
+    teardown(&b);
+}
+
+TEST(safetensors, a_file_cut_anywhere_is_refused)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    unsigned char bytes[4096];
+    const long n = read_bytes(b.path, bytes, sizeof bytes);
+    for (long cut = 0; cut < n; ++cut) {
+        float x[6], y[5];
+        write_bytes(b.path, bytes, cut);
+        CHECK_MESSAGE(read_back(&b, x, y) < 0, "cut to %ld of %ld bytes was taken", cut, n);
+        CHECK_MESSAGE(strstr(tr_error(), b.path), "cut to %ld: %s", cut, tr_error());
+    }
+    teardown(&b);
+}
+
+TEST(safetensors, a_flipped_bit_in_a_tensor_is_found_and_named)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    unsigned char bytes[4096];
+    const long n = read_bytes(b.path, bytes, sizeof bytes);
+    for (long at = n - 44; at < n; ++at) {
+        float x[6], y[5];
+        bytes[at] ^= 4;
+        write_bytes(b.path, bytes, n);
+        bytes[at] ^= 4;
+        CHECK(read_back(&b, x, y) < 0);
+        CHECK(strstr(tr_error(), at < n - 20 ? "first.weight" : "second.bias") != NULL);
+        CHECK(strstr(tr_error(), "checksum") != NULL);
+    }
+    teardown(&b);
+}
+
+TEST(safetensors, flipped_bits_in_the_header_never_crash)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    unsigned char bytes[4096];
+    const long n = read_bytes(b.path, bytes, sizeof bytes);
+    for (long at = 0; at < n - 44; ++at) {
+        float x[6], y[5];
+        bytes[at] ^= 1;
+        write_bytes(b.path, bytes, n);
+        bytes[at] ^= 1;
+        if (read_back(&b, x, y) == TR_OK) CHECK(!memcmp(x, b.a, sizeof x));
+    }
+    teardown(&b);
+}
+
+TEST(safetensors, another_shape_or_name_is_refused_with_both_sides)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    float x[6];
+    struct tr_safetensors *file;
+    REQUIRE(tr_safetensors_open(&file, b.path) == TR_OK);
+    const struct tr_tensor turned = {"first.weight", 2, {3, 2}, x, 6},
+                           other = {"third", 1, {6}, x, 6};
+    CHECK(tr_safetensors_read(file, &turned) < 0);
+    CHECK(strstr(tr_error(), "[2, 3]") && strstr(tr_error(), "[3, 2]"));
+    CHECK(tr_safetensors_read(file, &other) < 0);
+    CHECK(strstr(tr_error(), "third") != NULL);
+    tr_safetensors_close(file);
+    teardown(&b);
+}
+
+TEST(safetensors, a_folder_that_is_not_there_is_an_error)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK(tr_safetensors_write("/nonexistent/x", b.tensors, 2, notes, 2) < 0);
+    CHECK(strstr(tr_error(), "/nonexistent/x") != NULL);
+    CHECK(tr_safetensors_write("/dev/full", b.tensors, 2, notes, 2) < 0 ||
+          access("/dev/full.tmp", F_OK));
+    struct tr_safetensors *file;
+    CHECK(tr_safetensors_open(&file, "/nonexistent/x") < 0);
+    teardown(&b);
+}

@@ -1,0 +1,151 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/data.h"
+#include "random.h"
+#include "shim.h"
+
+TEST(random, philox_matches_its_authors_known_answers)
+{
+    /* Random123's kat_vectors, philox4x32 with 10 rounds: counter and key all zero, and all ones.
+     */
+    uint32_t out[4];
+    tr_random_words(0, (enum tr_purpose)0, 0, 0, out);
+    const uint32_t zeros[4] = {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u};
+    CHECK(!memcmp(out, zeros, sizeof out));
+    tr_random_words(UINT64_MAX, (enum tr_purpose)0xffffffffu, UINT32_MAX, UINT64_MAX, out);
+    const uint32_t ones[4] = {0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu};
+    CHECK(!memcmp(out, ones, sizeof out));
+}
+
+TEST(random, normal_numbers_have_mean_0_and_variance_1)
+{
+    double sum = 0, squares = 0;
+    enum { N = 100000 };
+    for (uint64_t i = 0; i < N; ++i) {
+        const double x = tr_random_normal(1, TR_RANDOM_WEIGHTS, 2, i);
+        sum += x;
+        squares += x * x;
+    }
+    CHECK(sum / N < 0.01 && sum / N > -0.01);
+    CHECK(squares / N < 1.02 && squares / N > 0.98);
+}
+
+TEST(data, the_order_of_an_epoch_is_a_permutation)
+{
+    static const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 1000, 4096, 4097};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; ++s) {
+        const uint64_t n = sizes[s];
+        for (uint32_t epoch = 0; epoch < 3; ++epoch) {
+            bool *seen = calloc(n, sizeof *seen);
+            for (uint64_t i = 0; i < n; ++i) {
+                const uint64_t at = tr_random_permute(1, epoch, i, n);
+                CHECK_MESSAGE(at < n && !seen[at], "n %llu: %llu", (unsigned long long)n,
+                              (unsigned long long)at);
+                if (at < n) seen[at] = true;
+            }
+            free(seen);
+        }
+    }
+}
+
+TEST(data, the_order_differs_between_epochs_and_seeds)
+{
+    int same_epoch = 0, same_seed = 0;
+    for (uint64_t i = 0; i < 1000; ++i) {
+        same_epoch += tr_random_permute(1, 0, i, 1000) == tr_random_permute(1, 1, i, 1000);
+        same_seed += tr_random_permute(1, 0, i, 1000) == tr_random_permute(2, 0, i, 1000);
+    }
+    CHECK(same_epoch < 20);
+    CHECK(same_seed < 20);
+}
+
+/* A text in which byte i is i mod 251, so a window shows where it came from. */
+static struct tr_text numbered(size_t n, size_t ntrain)
+{
+    struct tr_text text = {.bytes = malloc(n), .nbytes = n, .ntrain = ntrain};
+    for (size_t i = 0; i < n; ++i) text.bytes[i] = (unsigned char)(i % 251);
+    return text;
+}
+
+TEST(data, samples_are_windows_inside_the_training_part)
+{
+    for (size_t ntrain = 9; ntrain < 60; ++ntrain) {
+        struct tr_text text = numbered(64, ntrain);
+        unsigned char tokens[8], targets[8];
+        for (uint64_t sample = 0; sample < 50; ++sample) {
+            tr_sampler_get(&text, 3, sample, 8, tokens, targets);
+            CHECK(targets[7] < ntrain);
+            for (int i = 0; i < 8; ++i) CHECK_EQ(targets[i], tokens[i] + 1);
+        }
+        tr_text_fini(&text);
+    }
+}
+
+TEST(data, an_epoch_takes_every_window_once)
+{
+    struct tr_text text = numbered(200, 200);
+    const uint64_t n = tr_sampler_windows(&text, 8);
+    bool seen[200] = {false};
+    for (uint64_t sample = n; sample < 2 * n; ++sample) {
+        unsigned char tokens[8], targets[8];
+        tr_sampler_get(&text, 1, sample, 8, tokens, targets);
+        for (int i = 0; i < 8; ++i) {
+            CHECK(!seen[tokens[i]]);
+            seen[tokens[i]] = true;
+        }
+    }
+    tr_text_fini(&text);
+}
+
+TEST(data, held_out_windows_lie_behind_the_training_part)
+{
+    struct tr_text text = numbered(100, 80);
+    CHECK_EQ(tr_sampler_held_out(&text, 8), 2);
+    unsigned char tokens[8], targets[8];
+    tr_sampler_get_held_out(&text, 1, 8, tokens, targets);
+    CHECK_EQ(tokens[0], 88);
+    CHECK_EQ(targets[7], 96);
+    tr_text_fini(&text);
+}
+
+TEST(data, what_is_missing_or_too_short_is_named)
+{
+    struct tr_text text;
+    CHECK(tr_text_read(&text, "/nonexistent/file", 5, 8) < 0);
+    CHECK(strstr(tr_error(), "/nonexistent/file") != NULL);
+    tr_text_fini(&text);
+    CHECK(tr_text_read(&text, TUTTI_SOURCE_DIR "/LICENSE", 5, 1000000) < 0);
+    CHECK(strstr(tr_error(), "--context=1000000") != NULL);
+    tr_text_fini(&text);
+    CHECK(tr_text_read(&text, "/dev/null", 5, 8) < 0);
+    CHECK(strstr(tr_error(), "/dev/null") != NULL);
+    tr_text_fini(&text);
+}
+
+TEST(data, a_folder_is_read_in_the_order_of_names_without_binaries)
+{
+    char folder[] = "/tmp/tutti-data-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder) != NULL);
+    static const char *const names[] = {"b.txt", "a.txt", ".hidden", "c.bin"};
+    for (int i = 0; i < 4; ++i) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        FILE *file = fopen(path, "wb");
+        REQUIRE(file != NULL);
+        fwrite(names[i], 1, i == 3 ? 6 : 5, file); /* the last with its zero byte */
+        fclose(file);
+    }
+    struct tr_text text;
+    CHECK(tr_text_read(&text, folder, 0, 4) == TR_OK);
+    CHECK_EQ(text.nbytes, 10);
+    CHECK_EQ(text.nfiles, 2);
+    CHECK(text.nbytes == 10 && !memcmp(text.bytes, "a.txtb.txt", 10));
+    tr_text_fini(&text);
+    for (int i = 0; i < 4; ++i) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}

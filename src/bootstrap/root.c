@@ -16,7 +16,7 @@
 #include "bootstrap/tree.h"
 
 enum {
-    LINGER_MS = 2000, /* after a failure: late ranks still hear why, if the port is nobody else's */
+    LINGER_MS = 2000, /* after a failure, for late ranks to hear why */
     STACK_BYTES = 512 * 1024,
     MAX_NAMED = 16, /* missing ranks in an error */
 };
@@ -225,6 +225,18 @@ static void destroy(struct root *root)
     free(root);
 }
 
+/* Ranks that are here already, or come soon if we still listen, shall hear what went wrong. */
+static void answer_late(struct root *root, const struct tt_acceptor_events *events)
+{
+    struct tt_acceptor *acceptor = root->acceptor;
+    const int64_t until_ns = tt_deadline_ns(LINGER_MS);
+    while (!tt_expired(until_ns) && (acceptor->listener >= 0 || acceptor->nguests)) {
+        const tt_status status = tt_acceptor_serve(acceptor, events, root, until_ns);
+        if (status != TT_OK && acceptor->listener < 0) return;
+        if (status != TT_OK) tt_acceptor_stop_listening(acceptor);
+    }
+}
+
 static void *serve(void *argument)
 {
     static const struct tt_acceptor_events events = {.on_hello = on_hello,
@@ -239,14 +251,12 @@ static void *serve(void *argument)
         if (!root->members) break;
         if (root->ncame < root->nranks) name_missing(root);
     }
-    const bool linger = root->status != TT_OK && !(root->id.flags & TT_ID_AWAIT);
     remove_file(root);
     /* Before the answers: whoever has one may already look for the next root at this address. */
-    if (!linger) tt_acceptor_stop_listening(root->acceptor);
+    if (root->status == TT_OK || root->id.flags & TT_ID_AWAIT)
+        tt_acceptor_stop_listening(root->acceptor);
     answer_all(root);
-    const int64_t until_ns = tt_deadline_ns(LINGER_MS);
-    while (linger && !tt_expired(until_ns))
-        if (tt_acceptor_serve(root->acceptor, &events, root, until_ns) != TT_OK) break;
+    if (root->status != TT_OK) answer_late(root, &events);
     destroy(root);
     return NULL;
 }

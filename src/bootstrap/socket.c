@@ -131,7 +131,8 @@ static tt_status no_such_interface(const struct ifaddrs *list, const char *wante
 tt_status tt_address_of_host(struct tt_address *address)
 {
     struct ifaddrs *list;
-    if (getifaddrs(&list) != 0) return tt_fail_errno(errno, "cannot list the network interfaces");
+    if (getifaddrs(&list) != 0)
+        return tt_socket_fail(errno, "bootstrap: cannot list the network interfaces");
     const char *wanted = tt_config_string(TT_CONFIG_SOCKET_INTERFACE);
     const struct ifaddrs *best = NULL;
     for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next)

@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,16 +169,24 @@ TEST(allgather, other_lengths_on_other_ranks_are_an_error_on_all)
 TEST(allgather, a_rank_that_is_late_is_named_at_the_deadline)
 {
     struct tt_unique_id id;
-    struct tt_bootstrap *idle = NULL;
     REQUIRE(tt_unique_id_create(&id) == TT_OK);
-    struct rank_run run = rank_run_of(&id, 0, 2);
-    run.timeout_ms = 200;
-    (void)idle;
-    struct rank_run runs[2] = {run, rank_run_of(&id, 1, 2)};
-    runs[0].nallgathers = 1;
+    struct rank_run runs[2] = {rank_run_of(&id, 0, 2), rank_run_of(&id, 1, 2)};
+    runs[0].gather_timeout_ms = 100;
     runs[1].nallgathers = 0;
-    runs[1].leave_before = -1;
+    runs[1].stay_for = &runs[0];
     run_ranks(runs, 2);
-    /* It left at once, which is as good as late here. */
-    expect_ranks(&runs[0], 1, TT_ERR_REMOTE, "rank 1 (pid ");
+    expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 0 waited for rank 1 in allgather 0");
+    expect_ranks(&runs[1], 1, TT_OK, NULL);
+}
+
+TEST(allgather, after_a_failure_every_call_fails_alike)
+{
+    struct tt_unique_id id;
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    struct rank_run runs[2] = {rank_run_of(&id, 0, 2), rank_run_of(&id, 1, 2)};
+    runs[0].leave_before = 0;
+    runs[1].try_again = true;
+    run_ranks(runs, 2);
+    expect_ranks(&runs[1], 1, TT_ERR_REMOTE, "rank 0 (pid ");
+    tt_bootstrap_destroy(NULL);
 }

@@ -1,6 +1,7 @@
 #include "ranks.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +27,12 @@ static unsigned char pattern(int rank, size_t at, int turn)
 
 static tt_status gather(struct rank_run *run, struct tt_bootstrap *bootstrap, int turn)
 {
+    const int64_t timeout_ms = run->gather_timeout_ms ? run->gather_timeout_ms : run->timeout_ms;
     unsigned char *mine = malloc(run->nbytes + 1);
     unsigned char *all = calloc((size_t)run->nranks, run->nbytes + 1);
     for (size_t i = 0; i < run->nbytes; i++) mine[i] = pattern(run->rank, i, turn);
     const tt_status status =
-        tt_bootstrap_allgather(bootstrap, mine, all, run->nbytes, tt_deadline_ns(run->timeout_ms));
+        tt_bootstrap_allgather(bootstrap, mine, all, run->nbytes, tt_deadline_ns(timeout_ms));
     for (int rank = 0; status == TT_OK && rank < run->nranks; rank++)
         for (size_t i = 0; i < run->nbytes; i++)
             run->wrong += all[(size_t)rank * run->nbytes + i] != pattern(rank, i, turn);
@@ -39,20 +41,36 @@ static tt_status gather(struct rank_run *run, struct tt_bootstrap *bootstrap, in
     return status;
 }
 
-static void *body(void *argument)
+static tt_status join(struct rank_run *run, struct tt_bootstrap **bootstrap)
 {
-    struct rank_run *run = argument;
+    const int64_t deadline_ns = tt_deadline_ns(run->timeout_ms);
+    if (run->method) {
+        const struct tt_launcher launcher = {.rank = run->process, .nranks = run->nprocesses};
+        TT_TRY(tt_unique_id_from_method(&run->id, run->method, &launcher, deadline_ns));
+    }
+    return tt_bootstrap_create(bootstrap, &run->id, run->rank, run->nranks, deadline_ns);
+}
+
+void run_rank(struct rank_run *run)
+{
     struct tt_bootstrap *bootstrap = NULL;
     const int64_t start = tt_now_ns();
-    run->status = tt_bootstrap_create(&bootstrap, &run->id, run->rank, run->nranks,
-                                      tt_deadline_ns(run->timeout_ms));
+    run->status = join(run, &bootstrap);
     for (int turn = 0; run->status == TT_OK && turn < run->nallgathers; turn++) {
         if (turn == run->leave_before) break;
         run->status = gather(run, bootstrap, turn);
     }
     if (run->status != TT_OK) snprintf(run->text, sizeof run->text, "%s", tt_last_error());
+    if (run->try_again && bootstrap && gather(run, bootstrap, 9) != run->status) run->wrong = -1;
+    while (run->stay_for && !atomic_load(&run->stay_for->ended)) sched_yield();
     tt_bootstrap_destroy(bootstrap);
     run->took_ns = tt_now_ns() - start;
+    atomic_store(&run->ended, true);
+}
+
+static void *body(void *argument)
+{
+    run_rank(argument);
     return NULL;
 }
 

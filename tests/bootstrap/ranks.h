@@ -2,6 +2,8 @@
 #ifndef TT_TESTS_BOOTSTRAP_RANKS_H
 #define TT_TESTS_BOOTSTRAP_RANKS_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,11 +14,18 @@ enum { MAX_TEST_RANKS = 1024, TEXT_BYTES = 1024 };
 struct rank_run {
     struct tt_unique_id id;
     int rank, nranks;
-    int64_t timeout_ms; /* of create and each allgather */
-    int nallgathers;    /* 0: join only */
-    size_t nbytes;      /* of each */
-    int leave_before;   /* leaves without a word before this allgather; -1: stays */
-    tt_status status;   /* the first failure */
+    int64_t timeout_ms;        /* of create and each allgather */
+    int64_t gather_timeout_ms; /* 0: as timeout_ms */
+    int nallgathers;           /* 0: join only */
+    size_t nbytes;             /* of each */
+    int leave_before;          /* leaves without a word before this allgather; -1: stays */
+    bool try_again;            /* after a failure, and wants the same one */
+    struct rank_run *stay_for; /* leaves only when this one has ended */
+    const char *method;        /* not NULL: the id is found by it, as this process of nprocesses */
+    int process, nprocesses;
+    /* results */
+    atomic_bool ended;
+    tt_status status; /* the first failure */
     char text[TEXT_BYTES];
     int64_t took_ns;
     int wrong; /* bytes that were not right */
@@ -24,6 +33,9 @@ struct rank_run {
 
 /* Defaults: 20 s, two allgathers of 24 bytes. */
 struct rank_run rank_run_of(const struct tt_unique_id *id, int rank, int nranks);
+
+/* Runs one in this thread. */
+void run_rank(struct rank_run *run);
 
 /* Runs them all at once, each in a thread, and returns when all have ended. */
 void run_ranks(struct rank_run *runs, int n);

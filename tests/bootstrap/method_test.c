@@ -1,0 +1,291 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/socket.h"
+#include "ranks.h"
+#include "shim.h"
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct tt_address address;
+    int fd;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    if (tt_socket_listen(&fd, &address, false) != TT_OK) return 0;
+    close(fd);
+    return tt_address_port(&address);
+}
+
+/* nprocesses processes with nlocal ranks each, as threads; every process finds the id on its own.
+ */
+static void start(struct rank_run *runs, const char *method, int nprocesses)
+{
+    const struct tt_unique_id none = {0};
+    for (int i = 0; i < nprocesses; i++) {
+        runs[i] = rank_run_of(&none, i, nprocesses);
+        runs[i].method = method;
+        runs[i].process = i;
+        runs[i].nprocesses = nprocesses;
+    }
+    run_ranks(runs, nprocesses);
+}
+
+static void set_env(int port)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", text, 1);
+}
+
+static void clear_env(void)
+{
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    unsetenv("TUTTI_JOB_KEY");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    tt_config_reload();
+}
+
+TEST(method, env_makes_one_communicator_after_the_other)
+{
+    struct rank_run runs[5];
+    set_env(free_port());
+    for (int turn = 0; turn < 10; turn++) {
+        start(runs, "env://", 5);
+        expect_ranks(runs, 5, TT_OK, NULL);
+    }
+    clear_env();
+}
+
+TEST(method, env_with_a_job_key_and_a_torchrun_agent_at_the_port)
+{
+    struct rank_run runs[3];
+    struct tt_address address;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int agent;
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    REQUIRE(tt_socket_listen(&agent, &address, false) == TT_OK);
+    set_env(tt_address_port(&address));
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("TUTTI_JOB_KEY", "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF", 1);
+    tt_config_reload();
+    start(runs, "env://", 3);
+    expect_ranks(runs, 3, TT_OK, NULL);
+    close(agent);
+    clear_env();
+}
+
+TEST(method, a_job_key_that_is_no_key_is_refused)
+{
+    static const char *const keys[] = {
+        "1234", "zz112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF",
+        "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF00"};
+    struct rank_run run;
+    set_env(free_port());
+    for (int i = 0; i < 3; i++) {
+        setenv("TUTTI_JOB_KEY", keys[i], 1);
+        tt_config_reload();
+        start(&run, "tcp://127.0.0.1:9", 1);
+        expect_ranks(&run, 1, TT_ERR_ARGUMENT, "TUTTI_JOB_KEY is not 64 hex digits");
+    }
+    clear_env();
+}
+
+TEST(method, env_of_one_process_needs_no_address)
+{
+    struct rank_run run;
+    start(&run, "env://", 1);
+    expect_ranks(&run, 1, TT_OK, NULL);
+}
+
+TEST(method, env_without_an_address_names_what_is_missing)
+{
+    struct rank_run runs[2];
+    clear_env();
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "env:// needs MASTER_ADDR");
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "env:// needs MASTER_PORT");
+    setenv("MASTER_PORT", "70000", 1);
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "MASTER_PORT: '70000' is not a port");
+    clear_env();
+}
+
+TEST(method, tcp_serves_ipv4_names_and_ipv6)
+{
+    static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
+    struct rank_run runs[3];
+    char method[64];
+    for (int i = 0; i < 3; i++) {
+        if (i == 2 && access("/proc/net/if_inet6", R_OK) != 0) break;
+        snprintf(method, sizeof method, "tcp://%s:%d", hosts[i], free_port());
+        start(runs, method, 3);
+        expect_ranks(runs, 3, TT_OK, NULL);
+    }
+}
+
+TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
+{
+    struct rank_run run;
+    char method[64];
+    const struct tt_unique_id none = {0};
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    run = rank_run_of(&none, 1, 2);
+    run.method = method;
+    run.process = 1;
+    run.nprocesses = 2;
+    run.timeout_ms = 100;
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_ERR_TIMEOUT, "rank 0 was not to be had at 127.0.0.1:");
+    CHECK(run.took_ns >= 100000000 && run.took_ns < 1500000000);
+}
+
+TEST(method, a_port_in_use_is_named_with_the_remedy)
+{
+    struct tt_address address;
+    struct rank_run run;
+    char method[64], text[64];
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int holder;
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    REQUIRE(tt_socket_listen(&holder, &address, false) == TT_OK);
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", tt_address_port(&address));
+    snprintf(text, sizeof text, "port %d is taken; choose another", tt_address_port(&address));
+    start(&run, method, 1);
+    expect_ranks(&run, 1, TT_ERR_SYSTEM, text);
+    close(holder);
+}
+
+TEST(method, what_is_no_method_is_refused)
+{
+    static const struct {
+        const char *method, *text;
+    } cases[] = {{"udp://a:1", "is no init method"},
+                 {"tcp://nowhere", "is not tcp://host:port"},
+                 {"tcp://:5", "is not tcp://host:port"},
+                 {"tcp://a:0", "is not a port"},
+                 {"tcp://a:5x", "is not a port"},
+                 {"file://relative", "is not file:///path"},
+                 {"file:///no/such/folder/id", "cannot write '/no/such/folder/id."}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rank_run run;
+        start(&run, cases[i].method, 1);
+        expect_ranks(&run, 1, i == 6 ? TT_ERR_SYSTEM : TT_ERR_ARGUMENT, cases[i].text);
+    }
+}
+
+TEST(method, a_host_that_is_not_found_is_named)
+{
+    struct rank_run run;
+    start(&run, "tcp://no-such-host.invalid:29500", 1);
+    expect_ranks(&run, 1, TT_ERR_SYSTEM, "the host 'no-such-host.invalid'");
+}
+
+TEST(method, file_is_private_removed_and_used_again)
+{
+    char folder[] = "/tmp/tutti-test-XXXXXX", path[64], method[80];
+    struct rank_run runs[4];
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/id", folder);
+    snprintf(method, sizeof method, "file://%s", path);
+    for (int turn = 0; turn < 5; turn++) {
+        start(runs, method, 4);
+        expect_ranks(runs, 4, TT_OK, NULL);
+        CHECK(access(path, F_OK) != 0);
+    }
+    const struct tt_launcher launcher = {.rank = 0, .nranks = 2};
+    struct tt_unique_id id;
+    struct stat stat_of;
+    CHECK(tt_unique_id_from_method(&id, method, &launcher, tt_deadline_ns(50)) == TT_OK);
+    CHECK(stat(path, &stat_of) == 0 && (stat_of.st_mode & 0777) == 0600);
+    const int64_t deadline_ns = tt_deadline_ns(5000);
+    while (access(path, F_OK) == 0 && !tt_expired(deadline_ns)) usleep(1000);
+    CHECK(access(path, F_OK) != 0); /* nobody came: the root took it away at its deadline */
+    CHECK(rmdir(folder) == 0);
+}
+
+static void leave_file(const char *path, const void *bytes, size_t nbytes, mode_t mode)
+{
+    unlink(path);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    CHECK(write(fd, bytes, nbytes) == (ssize_t)nbytes);
+    CHECK(fchmod(fd, mode) == 0);
+    close(fd);
+}
+
+TEST(method, files_left_over_are_waited_past)
+{
+    char folder[] = "/tmp/tutti-test-XXXXXX", path[64], method[80];
+    struct rank_run runs[3];
+    struct tt_unique_id gone = {.key = {3}};
+    struct tt_address address;
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_port = htons((uint16_t)free_port()),
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/id", folder);
+    snprintf(method, sizeof method, "file://%s", path);
+    tt_address_set(&address, (const struct sockaddr *)&loopback);
+    gone.magic = TT_ID_MAGIC;
+    gone.version = TT_ID_VERSION;
+    gone.address_bytes = address.nbytes;
+    memcpy(gone.address, address.bytes, sizeof gone.address);
+    static const char short_file[] = "abc";
+    for (int i = 0; i < 2; i++) {
+        leave_file(path, i ? (const void *)short_file : &gone, i ? 3 : sizeof gone, 0600);
+        struct rank_run late = rank_run_of(&gone, 1, 2);
+        late.method = method;
+        late.process = 1;
+        late.nprocesses = 2;
+        late.timeout_ms = 60;
+        run_ranks(&late, 1);
+        expect_ranks(&late, 1, TT_ERR_TIMEOUT,
+                     i ? "it holds no unique id" : "it is left over from a job that has gone");
+        start(runs, method, 3);
+        expect_ranks(runs, 3, TT_OK, NULL);
+    }
+    leave_file(path, &gone, sizeof gone, 0666);
+    struct rank_run wary = rank_run_of(&gone, 1, 2);
+    wary.method = method;
+    wary.process = 1;
+    wary.nprocesses = 2;
+    wary.timeout_ms = 30;
+    run_ranks(&wary, 1);
+    expect_ranks(&wary, 1, TT_ERR_TIMEOUT, "another user owns it or may write it");
+    unlink(path);
+    CHECK(rmdir(folder) == 0);
+}
+
+TEST(method, the_interface_asked_for_is_used_or_an_error)
+{
+    struct tt_address address;
+    setenv("TUTTI_SOCKET_INTERFACE", "lo", 1);
+    tt_config_reload();
+    CHECK(tt_address_of_host(&address) == TT_OK && tt_address_is_loopback(&address));
+    struct tt_unique_id id;
+    struct rank_run runs[3];
+    REQUIRE(tt_unique_id_create(&id) == TT_OK);
+    for (int i = 0; i < 3; i++) runs[i] = rank_run_of(&id, i, 3);
+    run_ranks(runs, 3);
+    expect_ranks(runs, 3, TT_OK, NULL);
+    setenv("TUTTI_SOCKET_INTERFACE", "ib7", 1);
+    tt_config_reload();
+    CHECK_EQ(tt_unique_id_create(&id), TT_ERR_ARGUMENT);
+    CHECK(strstr(tt_last_error(), "TUTTI_SOCKET_INTERFACE=ib7") && strstr(tt_last_error(), "lo"));
+    unsetenv("TUTTI_SOCKET_INTERFACE");
+    tt_config_reload();
+}

@@ -3,19 +3,21 @@
 
 #include "algorithms/algorithms.h"
 
-/* The cost model. A call over links takes
+/* The cost model: what the busiest rank does, from the algorithm's formula. A message that does not
+ * fit a slot (or a part that does not fit a meeting) is cut, and the whole schedule run once a
+ * round. A rank waits in every round for the dependences that its own steps can hold; the rest of
+ * the longest chain (`lag`) is waited for once, while rounds follow each other through it.
  *
- *   depth * link + actions * (rounds * action) + max(bytes sent, depth * one message) * byte_sent
- *     + bytes reduced * byte_reduced
+ *   links      (rounds * min(depth, steps) + lag) * link
+ *   meetings    (2 * rounds - 1) * depth * (meeting + nranks * meeting_rank)
+ *               for before the next round all wait until all have taken
+ *   both      + rounds * actions * action          steps, or messages where they are more
+ *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages
+ *             + bytes reduced * byte_reduced
+ *             + bytes of the result * byte_result
  *
- * where a round is what fits the slots at once; actions are a rank's steps, or its messages when
- * they are more; the maximum is what a pipeline of rounds takes to fill and drain. A call over
- * meetings takes
- *
- *   depth * rounds * (meeting + nranks * meeting_rank) + the same terms for steps and bytes
- *
- * With more ranks than cores a dependence waits for the turn of a rank on the core, which grows
- * with the ranks. */
+ * With more ranks than cores a dependence waits for a rank's turn on a core instead: turn_link or
+ * turn_meeting, times nranks. */
 struct cost {
     const char *name;
     double value; /* microseconds, or microseconds a byte */
@@ -31,55 +33,95 @@ enum {
     ACTION,
     BYTE_SENT,
     BYTE_REDUCED,
+    BYTE_RESULT,
     NCOSTS
 };
 
 /* Measured on two cores of an AVX-512 server in a virtual machine. */
 static const struct cost costs[NCOSTS] = {
-    [LINK] = {"link", 0.15, "a flag from core to core, half of the 0.3 us there and back"},
-    [MEETING] = {"meeting", 0.08, "with meeting_rank: an exchange of two ranks, 0.13 to 0.2 us"},
-    [MEETING_RANK] = {"meeting_rank", 0.05, "one more flag to look at"},
-    [TURN_LINK] = {"turn_link", 1.0, "per rank: tree-like exchanges at 4 and 8 ranks on 2 cores"},
-    [TURN_MEETING] = {"turn_meeting", 0.5, "per rank: 1.5 us at 4 and 4.3 us at 8 on 2 cores"},
-    [ACTION] = {"action", 0.04, "a step of the executor, or one message of it"},
-    [BYTE_SENT] = {"byte_sent", 1.0 / 10000, "10 GB/s into a slot and out of it"},
-    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 25000, "25 GB/s, lines dirty in the other core"},
+    [LINK] = {"link", 0.15, "a flag from core to core: half of 0.3 us there and back"},
+    [MEETING] = {"meeting", 0.12, "with meeting_rank, two ranks exchange in 0.13 to 0.2 us"},
+    [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
+    [TURN_LINK] = {"turn_link", 1.0, "per rank; tree-like exchanges, 2 to 4 ranks a core"},
+    [TURN_MEETING] = {"turn_meeting", 0.5, "per rank; 1.5 us at 4 ranks, 4.3 us at 8, on 2 cores"},
+    [ACTION] = {"action", 0.04, "a step of the executor, or one of its messages"},
+    [BYTE_SENT] = {"byte_sent", 1.0 / 14000, "12 to 16 GB/s into lines the other core read last"},
+    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 22000, "20 to 25 GB/s from lines the other core wrote"},
+    [BYTE_RESULT] = {"byte_result", 1.0 / 17000, "one core's copy out of the cache, non-temporal"},
 };
 
-static double rounds_of(double nbytes, size_t most)
+/* Ranks up to which everyone may talk to everyone. */
+enum { MOST_PEERS = 64 };
+
+/* What the formula says of nbytes, and how they are cut. */
+struct load {
+    double steps, depth, actions;
+    double message, sent, reduced, result; /* bytes */
+    double rounds;
+};
+
+/* A rank sends or receives at least so many messages. */
+static double messages_of(const struct tt_formula *formula)
 {
-    return nbytes > (double)most ? ceil(nbytes / (double)most) : 1;
+    const uint64_t parts = formula->sent > formula->reduced ? formula->sent : formula->reduced;
+    return formula->message > 0 ? (double)parts / (double)formula->message : 0;
+}
+
+static struct load load_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                           size_t nbytes, size_t most)
+{
+    const struct tt_formula formula = algorithm->formula(shape);
+    const int nblocks = tt_nblocks(algorithm, shape), nchannels = tt_nchannels(algorithm, shape);
+    const double block = nblocks > 0 ? (double)nbytes / ((double)nblocks * nchannels) : 0;
+    const bool result_is_a_block =
+        shape->collective == TT_REDUCE_SCATTER || shape->collective == TT_SCATTER;
+    struct load load = {
+        .steps = (double)formula.steps,
+        .depth = (double)formula.depth,
+        .actions = (double)formula.steps * nchannels,
+        .message = (double)formula.message * block,
+        .sent = (double)formula.sent * block,
+        .reduced = (double)formula.reduced * block,
+        .result = nblocks == 0        ? 0
+                  : result_is_a_block ? block
+                                      : (double)nbytes,
+        .rounds = 1,
+    };
+    if (load.message > (double)most) load.rounds = ceil(load.message / (double)most);
+    if (!algorithm->one_host) load.actions = fmax(load.actions, messages_of(&formula));
+    return load;
 }
 
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes)
 {
-    const bool meets = algorithm->one_host && shape->nranks > 1;
+    const bool meets = algorithm->one_host && shape->nranks > 1, turns = setting->oversubscribed;
     if (meets && (!setting->one_host || setting->meet_bytes == 0)) return INFINITY;
-    const struct tt_formula formula = algorithm->formula(shape);
-    const int nblocks = tt_nblocks(algorithm, shape);
-    const double block =
-        nblocks > 0 ? (double)nbytes / nblocks / tt_nchannels(algorithm, shape) : 0;
-    const double message = (double)formula.message * block;
-    const double rounds = rounds_of(message, meets ? setting->meet_bytes : setting->slot_bytes);
-    const double depth = (double)formula.depth;
+    const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
+    const struct load load = load_of(algorithm, shape, nbytes, most);
+    const double lag = meets || load.depth < load.steps ? 0 : load.depth - load.steps;
     const double nranks = shape->nranks;
-    double actions = (double)formula.steps, wait, sent = (double)formula.sent * block;
-    if (meets) {
-        wait =
-            depth * rounds *
-            (setting->oversubscribed ? nranks * costs[TURN_MEETING].value
-                                     : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
-    } else {
-        const double parts =
-            (double)(formula.sent > formula.reduced ? formula.sent : formula.reduced);
-        if (formula.message > 0) actions = fmax(actions, parts / (double)formula.message);
-        wait =
-            depth * (setting->oversubscribed ? nranks * costs[TURN_LINK].value : costs[LINK].value);
-        sent = fmax(sent, depth * message / rounds);
-    }
-    return wait + actions * rounds * costs[ACTION].value + sent * costs[BYTE_SENT].value +
-           (double)formula.reduced * block * costs[BYTE_REDUCED].value;
+    double wait;
+    if (meets)
+        wait = (2 * load.rounds - 1) * load.depth *
+               (turns ? nranks * costs[TURN_MEETING].value
+                      : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
+    else
+        wait = (load.rounds * (load.depth - lag) + lag) *
+               (turns ? nranks * costs[TURN_LINK].value : costs[LINK].value);
+    return wait + load.rounds * load.actions * costs[ACTION].value +
+           (load.sent + lag * load.message / load.rounds) * costs[BYTE_SENT].value +
+           load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
+}
+
+/* With many ranks, an algorithm in which a rank talks to all others at once: every link takes
+ * memory, so the choice falls on it only where there is nothing else. */
+static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    if (shape->nranks <= MOST_PEERS || algorithm->one_host) return false;
+    const struct tt_formula formula = algorithm->formula(shape);
+    const double messages = fmax((double)formula.steps, messages_of(&formula));
+    return formula.depth <= 2 && messages >= shape->nranks - 1;
 }
 
 const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
@@ -88,19 +130,20 @@ const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct 
     const struct tt_algorithm *best = NULL, *algorithm;
     double best_cost = INFINITY;
     for (int i = 0; (algorithm = tt_algorithm_at(shape->collective, i)) != NULL; i++) {
+        if (crowded(algorithm, shape)) continue;
         const double cost = tt_cost_us(algorithm, shape, setting, nbytes);
-        if (best && cost >= best_cost) continue;
+        if (cost >= best_cost) continue;
         best = algorithm;
         best_cost = cost;
     }
-    return best;
+    return best ? best : tt_algorithm_at(shape->collective, 0);
 }
 
 void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)
 {
     for (int i = 0; i < NCOSTS; i++) {
         char line[160];
-        snprintf(line, sizeof line, "%-14s %9.6f us  %s", costs[i].name, costs[i].value,
+        snprintf(line, sizeof line, "%-13s %9.6f us  %s", costs[i].name, costs[i].value,
                  costs[i].source);
         emit(arg, line);
     }

@@ -10,6 +10,7 @@ typedef struct {
     __m256 a, b;
 } vf;
 enum { LANES = 16, VECTOR = 32, LINE = 64 };
+enum { TO_NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline vf v_splat(float value)
 {
@@ -95,8 +96,7 @@ static inline vf widen_f16(__m256i v)
 
 static inline __m256i narrow_f16(vf v)
 {
-    const int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    return _mm256_set_m128i(_mm256_cvtps_ph(v.b, how), _mm256_cvtps_ph(v.a, how));
+    return _mm256_set_m128i(_mm256_cvtps_ph(v.b, TO_NEAREST), _mm256_cvtps_ph(v.a, TO_NEAREST));
 }
 
 /* The even elements, then the odd ones: no element changes its lane. */
@@ -214,28 +214,47 @@ static inline void store_bytes(char *to, __m256i v, size_t nbytes)
 }
 
 /* With a constant length the copies become plain loads and stores. */
-#define DEFINE_ACCESS(type, size)                                                                  \
+#define DEFINE_WHOLE(type, size)                                                                   \
     static inline vf load_##type(const char *from)                                                 \
     {                                                                                              \
         return widen_##type(load_bytes(from, LANES * size));                                       \
     }                                                                                              \
-    static inline vf load_##type##_part(const char *from, size_t n)                                \
-    {                                                                                              \
-        return widen_##type(load_bytes(from, n * size));                                           \
-    }                                                                                              \
     static inline void store_##type(char *to, vf v)                                                \
     {                                                                                              \
         store_bytes(to, narrow_##type(v), LANES *size);                                            \
+    }
+#define DEFINE_PART(type, size)                                                                    \
+    static inline vf load_##type##_part(const char *from, size_t n)                                \
+    {                                                                                              \
+        return widen_##type(load_bytes(from, n * size));                                           \
     }                                                                                              \
     static inline void store_##type##_part(char *to, vf v, size_t n)                               \
     {                                                                                              \
         store_bytes(to, narrow_##type(v), n *size);                                                \
     }
 
-DEFINE_ACCESS(f16, 2)
-DEFINE_ACCESS(bf16, 2)
-DEFINE_ACCESS(e4m3, 1)
-DEFINE_ACCESS(e5m2, 1)
+/* Conversions from and to memory need no shuffles. */
+static inline vf load_f16(const char *from)
+{
+    const __m128i *halves = (const __m128i *)(const void *)from;
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(halves)),
+                _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+
+static inline void store_f16(char *to, vf v)
+{
+    __m128i *halves = (__m128i *)(void *)to;
+    _mm_storeu_si128(halves, _mm256_cvtps_ph(v.a, TO_NEAREST));
+    _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(v.b, TO_NEAREST));
+}
+
+DEFINE_PART(f16, 2)
+DEFINE_WHOLE(bf16, 2)
+DEFINE_PART(bf16, 2)
+DEFINE_WHOLE(e4m3, 1)
+DEFINE_PART(e4m3, 1)
+DEFINE_WHOLE(e5m2, 1)
+DEFINE_PART(e5m2, 1)
 
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"

@@ -10,7 +10,7 @@
 typedef struct {
     __m512 a, b;
 } vf;
-enum { LANES = 32, LINE = 64 };
+enum { LANES = 32, LINE = 64, TO_NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
 
 static inline vf v_splat(float value)
 {
@@ -87,9 +87,8 @@ static inline vf widen_f16(__m512i v)
 
 static inline __m512i narrow_f16(vf v)
 {
-    const int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    const __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph(v.a, how));
-    return _mm512_inserti64x4(low, _mm512_cvtps_ph(v.b, how), 1);
+    const __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph(v.a, TO_NEAREST));
+    return _mm512_inserti64x4(low, _mm512_cvtps_ph(v.b, TO_NEAREST), 1);
 }
 
 /* The even elements, then the odd ones: no element changes its lane. */
@@ -183,28 +182,45 @@ static inline __m256i narrow_e5m2(vf v)
     return _mm256_set_m128i(round_e5m2(v.b), round_e5m2(v.a));
 }
 
-#define DEFINE_ACCESS(type, width, bits)                                                           \
+#define DEFINE_WHOLE(type, width, bits)                                                            \
     static inline vf load_##type(const char *from)                                                 \
     {                                                                                              \
         return widen_##type(_mm##width##_loadu_epi##bits(from));                                   \
     }                                                                                              \
-    static inline vf load_##type##_part(const char *from, size_t n)                                \
-    {                                                                                              \
-        return widen_##type(_mm##width##_maskz_loadu_epi##bits(first(n), from));                   \
-    }                                                                                              \
     static inline void store_##type(char *to, vf v)                                                \
     {                                                                                              \
         _mm##width##_storeu_epi##bits(to, narrow_##type(v));                                       \
+    }
+#define DEFINE_PART(type, width, bits)                                                             \
+    static inline vf load_##type##_part(const char *from, size_t n)                                \
+    {                                                                                              \
+        return widen_##type(_mm##width##_maskz_loadu_epi##bits(first(n), from));                   \
     }                                                                                              \
     static inline void store_##type##_part(char *to, vf v, size_t n)                               \
     {                                                                                              \
         _mm##width##_mask_storeu_epi##bits(to, first(n), narrow_##type(v));                        \
     }
 
-DEFINE_ACCESS(f16, 512, 16)
-DEFINE_ACCESS(bf16, 512, 16)
-DEFINE_ACCESS(e4m3, 256, 8)
-DEFINE_ACCESS(e5m2, 256, 8)
+/* Conversions from and to memory need no shuffles. */
+static inline vf load_f16(const char *from)
+{
+    return (vf){_mm512_cvtph_ps(_mm256_loadu_epi16(from)),
+                _mm512_cvtph_ps(_mm256_loadu_epi16(from + 32))};
+}
+
+static inline void store_f16(char *to, vf v)
+{
+    _mm256_storeu_epi16(to, _mm512_cvtps_ph(v.a, TO_NEAREST));
+    _mm256_storeu_epi16(to + 32, _mm512_cvtps_ph(v.b, TO_NEAREST));
+}
+
+DEFINE_PART(f16, 512, 16)
+DEFINE_WHOLE(bf16, 512, 16)
+DEFINE_PART(bf16, 512, 16)
+DEFINE_WHOLE(e4m3, 256, 8)
+DEFINE_PART(e4m3, 256, 8)
+DEFINE_WHOLE(e5m2, 256, 8)
+DEFINE_PART(e5m2, 256, 8)
 
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"

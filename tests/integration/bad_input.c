@@ -1,0 +1,254 @@
+/* Arguments that can never be right: InvalidArgument, a message that names the value, and nothing
+ * changed. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+/* Checks a call's result, and that the error mentions `word` (NULL: any text). */
+#define REFUSED(call, expected, word)                                                              \
+    do {                                                                                           \
+        const tuttiResult_t refused = (call);                                                      \
+        const char *text = tuttiGetLastError(NULL);                                                \
+        CHECK_MESSAGE(refused == (expected), "%s gave %s, expected %s: %s", #call,                 \
+                      tuttiGetErrorString(refused), tuttiGetErrorString(expected), text);          \
+        CHECK_MESSAGE(text[0] && (!(word) || strstr(text, (word) ? (word) : "")),                  \
+                      "%s: the error names not \"%s\": %s", #call, (word) ? (word) : "", text);    \
+    } while (0)
+#define WRONG_ARGUMENT(call, word) REFUSED(call, tuttiInvalidArgument, word)
+
+enum { COUNT = 64 };
+static float in[4 * COUNT], out[4 * COUNT];
+
+/* One communicator of one rank: what is refused is refused before anybody else is involved. */
+static tuttiComm_t alone(void)
+{
+    tuttiComm_t comm = NULL;
+    if (tuttiCommInitAll(&comm, 1, NULL) != tuttiSuccess)
+        tt_test_fail(__FILE__, __LINE__, "%s", tuttiGetLastError(NULL));
+    return comm;
+}
+
+/* The communicator still does its work. */
+static void check_alive(tuttiComm_t comm)
+{
+    int value = 5;
+    CHECK_EQ(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiSuccess);
+    CHECK_EQ(value, 5);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(bad_input, null_where_a_result_goes)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    const tuttiUniqueId id = {{0}};
+    float ms;
+    tuttiRedOp_t op;
+    void *memory;
+    tuttiEvent_t event;
+    tuttiPlan_t plan;
+    int rank;
+    WRONG_ARGUMENT(tuttiGetVersion(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiGetUniqueId(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommInitRank(NULL, 1, id, 0), "NULL");
+    WRONG_ARGUMENT(tuttiCommInitAll(NULL, 1, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommInitEnv(NULL, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommInitEnvMulti(NULL, 1, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommGetAsyncError(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCount(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommUserRank(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommDevice(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiMemAlloc(NULL, 16), "NULL");
+    WRONG_ARGUMENT(tuttiCommRegister(comm, in, sizeof in, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommRegister(comm, NULL, 16, &memory), "NULL");
+    WRONG_ARGUMENT(tuttiStreamCreate(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventCreate(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiStreamLaunch(NULL, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventRecord(NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventQuery(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventSynchronize(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiEventElapsedTime(&ms, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(
+        tuttiRedOpCreatePreMulSum(NULL, in, tuttiFloat32, tuttiScalarHostImmediate, comm), "NULL");
+    WRONG_ARGUMENT(
+        tuttiRedOpCreatePreMulSum(&op, NULL, tuttiFloat32, tuttiScalarHostImmediate, comm), "NULL");
+    WRONG_ARGUMENT(tuttiCommGetAlgorithm(comm, tuttiCollAllReduce, 8, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiPlanCreate(NULL, tuttiCollAllReduce, "ring", 4, 0), "NULL");
+    WRONG_ARGUMENT(tuttiPlanVerify(NULL, 4), "NULL");
+    WRONG_ARGUMENT(tuttiDescribe(tuttiDescribeConfig, NULL, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCounters(comm, NULL), "NULL");
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    WRONG_ARGUMENT(tuttiEventElapsedTime(NULL, event, event), "NULL");
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    REQUIRE(tuttiPlanCreate(&plan, tuttiCollAllReduce, "ring", 4, 0) == tuttiSuccess);
+    WRONG_ARGUMENT(tuttiPlanCost(plan, 1, 4, 0, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiPlanPrint(plan, 0, NULL, NULL), "NULL");
+    CHECK_EQ(tuttiPlanDestroy(plan), tuttiSuccess);
+    CHECK_EQ(tuttiGetLauncher(&rank, NULL, NULL) == tuttiSuccess ||
+                 tuttiGetLastError(NULL)[0] != '\0',
+             true);
+    check_alive(comm);
+}
+
+TEST(bad_input, null_communicators_are_refused_and_freed_alike)
+{
+    int number;
+    tuttiResult_t state;
+    CHECK_EQ(tuttiCommDestroy(NULL), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(NULL), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(NULL), tuttiSuccess);
+    CHECK_EQ(tuttiMemFree(NULL), tuttiSuccess);
+    CHECK_EQ(tuttiPlanDestroy(NULL), tuttiSuccess);
+    WRONG_ARGUMENT(tuttiCommFinalize(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommAbort(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCount(NULL, &number), "NULL");
+    WRONG_ARGUMENT(tuttiCommUserRank(NULL, &number), "NULL");
+    WRONG_ARGUMENT(tuttiCommDevice(NULL, &number), "NULL");
+    WRONG_ARGUMENT(tuttiCommGetAsyncError(NULL, &state), "NULL");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, 1, tuttiFloat32, tuttiSum, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiBarrier(NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiSend(in, 1, tuttiFloat32, 0, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommSetAlgorithm(NULL, tuttiCollAllReduce, "ring"), "NULL");
+    WRONG_ARGUMENT(tuttiDescribe(tuttiDescribeLinks, NULL, NULL, NULL), "NULL");
+}
+
+TEST(bad_input, ranks_and_sizes_out_of_range)
+{
+    tuttiComm_t comm = NULL;
+    tuttiUniqueId id = {{0}};
+    WRONG_ARGUMENT(tuttiCommInitRank(&comm, 0, id, 0), "0");
+    WRONG_ARGUMENT(tuttiCommInitRank(&comm, -4, id, 0), "-4");
+    WRONG_ARGUMENT(tuttiCommInitRank(&comm, 2, id, 2), "2");
+    WRONG_ARGUMENT(tuttiCommInitRank(&comm, 2, id, -1), "-1");
+    WRONG_ARGUMENT(tuttiCommInitAll(&comm, 0, NULL), "0");
+    WRONG_ARGUMENT(tuttiCommInitEnvMulti(&comm, -3, NULL, NULL), "-3");
+    /* An id that nobody made. */
+    const tuttiResult_t result = tuttiCommInitRank(&comm, 2, id, 1);
+    CHECK_MESSAGE(result == tuttiInvalidArgument, "a zero id gave %s: %s",
+                  tuttiGetErrorString(result), tuttiGetLastError(NULL));
+    memset(&id, 0xff, sizeof id);
+    CHECK(tuttiCommInitRank(&comm, 2, id, 1) == tuttiInvalidArgument);
+    CHECK(comm == NULL);
+}
+
+TEST(bad_input, configs_and_init_methods_that_are_none)
+{
+    tuttiComm_t comm = NULL;
+    tuttiUniqueId id;
+    REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.magic = 77;
+    WRONG_ARGUMENT(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), NULL);
+    config = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = -5;
+    WRONG_ARGUMENT(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), "-5");
+    config = (tuttiConfig_t)TUTTI_CONFIG_INITIALIZER;
+    config.algorithm = "fastest";
+    WRONG_ARGUMENT(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), "fastest");
+    /* The id is still good. */
+    CHECK_EQ(tuttiCommInitRank(&comm, 1, id, 0), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    WRONG_ARGUMENT(tuttiCommInitEnv(&comm, "carrier-pigeon://nest", NULL), "carrier-pigeon");
+    WRONG_ARGUMENT(tuttiCommInitEnv(&comm, "tcp://127.0.0.1", NULL), "tcp://127.0.0.1");
+    WRONG_ARGUMENT(tuttiCommInitEnv(&comm, "tcp://127.0.0.1:99999", NULL), "99999");
+}
+
+TEST(bad_input, buffers_types_operations_and_roots)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    const tuttiDataType_t no_type = (tuttiDataType_t)77;
+    const tuttiRedOp_t no_op = (tuttiRedOp_t)9,
+                       no_handle = (tuttiRedOp_t)(tuttiFirstDynamicRedOp + 3);
+    WRONG_ARGUMENT(tuttiAllReduce(NULL, out, COUNT, tuttiFloat32, tuttiSum, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiAllReduce(in, NULL, COUNT, tuttiFloat32, tuttiSum, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, no_type, tuttiSum, comm, NULL), "77");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, (tuttiDataType_t)-1, tuttiSum, comm, NULL), "-1");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, tuttiFloat32, no_op, comm, NULL), "9");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, tuttiFloat32, no_handle, comm, NULL), "259");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, tuttiFloat32, tuttiBitXor, comm, NULL), NULL);
+    WRONG_ARGUMENT(tuttiAllReduce(in, in + 1, COUNT, tuttiFloat32, tuttiSum, comm, NULL),
+                   "overlap");
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, SIZE_MAX / 2, tuttiFloat32, tuttiSum, comm, NULL), NULL);
+    WRONG_ARGUMENT(tuttiReduce(in, out, COUNT, tuttiFloat32, tuttiSum, 1, comm, NULL), "1");
+    WRONG_ARGUMENT(tuttiReduce(in, NULL, COUNT, tuttiFloat32, tuttiSum, 0, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiBroadcast(in, out, COUNT, tuttiFloat32, -1, comm, NULL), "-1");
+    WRONG_ARGUMENT(tuttiBroadcast(NULL, out, COUNT, tuttiFloat32, 0, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiBroadcast(in, in + 3, COUNT, tuttiFloat32, 0, comm, NULL), "overlap");
+    WRONG_ARGUMENT(tuttiReduceScatter(in, NULL, COUNT, tuttiFloat32, tuttiSum, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiReduceScatter(in, in + 2, COUNT, tuttiFloat32, tuttiSum, comm, NULL),
+                   "overlap");
+    WRONG_ARGUMENT(tuttiAllGather(NULL, out, COUNT, tuttiFloat32, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiAllGather(in + 2, in, COUNT, tuttiFloat32, comm, NULL), "overlap");
+    WRONG_ARGUMENT(tuttiAlltoAll(in, in, COUNT, tuttiFloat32, comm, NULL), "overlap");
+    WRONG_ARGUMENT(tuttiScatter(in, NULL, COUNT, tuttiFloat32, 0, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiScatter(in, out, COUNT, tuttiFloat32, 5, comm, NULL), "5");
+    WRONG_ARGUMENT(tuttiGather(in, NULL, COUNT, tuttiFloat32, 0, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiGather(in, out, SIZE_MAX / 4, tuttiFloat64, 0, comm, NULL), NULL);
+    WRONG_ARGUMENT(tuttiSend(in, COUNT, tuttiFloat32, 3, comm, NULL), "3");
+    WRONG_ARGUMENT(tuttiRecv(out, COUNT, tuttiFloat32, -2, comm, NULL), "-2");
+    WRONG_ARGUMENT(tuttiRecv(NULL, COUNT, tuttiFloat32, 0, comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiRedOpDestroy(no_handle, comm), "259");
+    WRONG_ARGUMENT(tuttiRedOpDestroy(tuttiSum, comm), NULL);
+    /* A count of 0 needs no buffers. */
+    CHECK_EQ(tuttiAllReduce(NULL, NULL, 0, tuttiFloat32, tuttiSum, comm, NULL), tuttiSuccess);
+    check_alive(comm);
+}
+
+TEST(bad_input, names_that_do_not_exist)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    const char *name;
+    tuttiPlan_t plan = NULL;
+    WRONG_ARGUMENT(tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, "fastest"),
+                   "ring"); /* lists what there is */
+    WRONG_ARGUMENT(tuttiCommSetAlgorithm(comm, (tuttiCollective_t)99, "ring"), "99");
+    WRONG_ARGUMENT(tuttiCommGetAlgorithm(comm, (tuttiCollective_t)-1, 8, &name), "-1");
+    WRONG_ARGUMENT(tuttiPlanCreate(&plan, tuttiCollAllReduce, "fastest", 4, 0), "fastest");
+    WRONG_ARGUMENT(tuttiPlanCreate(&plan, tuttiCollAllReduce, "ring", 0, 0), "0");
+    WRONG_ARGUMENT(tuttiPlanCreate(&plan, tuttiCollBroadcast, "binomial", 4, 4), "4");
+    WRONG_ARGUMENT(tuttiDescribe((tuttiDescribe_t)55, comm, NULL, NULL), NULL);
+    CHECK(plan == NULL);
+    CHECK(tuttiCollectiveName((tuttiCollective_t)99) == NULL);
+    CHECK(tuttiAlgorithmName(tuttiCollAllReduce, 1000) == NULL);
+    CHECK(tuttiAlgorithmName(tuttiCollAllReduce, -1) == NULL);
+    CHECK(tuttiGetErrorString((tuttiResult_t)1234) != NULL);
+    check_alive(comm);
+}
+
+TEST(bad_input, memory_that_is_not_ours)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    void *memory = NULL, *handle;
+    int other;
+    WRONG_ARGUMENT(tuttiMemFree(&other), NULL);
+    CHECK(tuttiMemAlloc(&memory, SIZE_MAX - 100) != tuttiSuccess);
+    CHECK(memory == NULL);
+    REQUIRE(tuttiMemAlloc(&memory, 100) == tuttiSuccess);
+    CHECK_EQ((uintptr_t)memory % 4096, 0);
+    WRONG_ARGUMENT(tuttiMemFree((char *)memory + 8), NULL);
+    CHECK_EQ(tuttiMemFree(memory), tuttiSuccess);
+    WRONG_ARGUMENT(tuttiMemFree(memory), NULL);
+    WRONG_ARGUMENT(tuttiCommDeregister(comm, &other), NULL);
+    REQUIRE(tuttiCommRegister(comm, in, sizeof in, &handle) == tuttiSuccess);
+    CHECK_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
+    check_alive(comm);
+}
+
+TEST(bad_input, groups_that_do_not_match)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    REFUSED(tuttiGroupEnd(), tuttiInvalidUsage, NULL);
+    /* A wrong call inside a group is reported at once, and by the end. */
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, (tuttiDataType_t)77, tuttiSum, comm, NULL), "77");
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    check_alive(comm);
+}

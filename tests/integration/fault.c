@@ -1,0 +1,101 @@
+/* kill -9 of one rank: the others end soon, say who died, and nothing is left behind. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NRANKS = 4, NRUNS = SANITIZED ? 4 : 20, LIMIT_MS = SANITIZED ? 10000 : 2000 };
+
+static int entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return 0;
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+/* Unix sockets of ours, named or abstract. */
+static int unix_sockets(void)
+{
+    int n = 0;
+    char line[512];
+    FILE *file = fopen("/proc/net/unix", "re");
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file)) n += strstr(line, "tutti") != NULL;
+    fclose(file);
+    return n;
+}
+
+static void check_survivor(const struct job *job, int rank, int dead, int64_t killed_ms)
+{
+    const struct job_rank *survivor = &job->ranks[rank];
+    char name[16], pid[24];
+    snprintf(name, sizeof name, "rank %d", dead);
+    snprintf(pid, sizeof pid, "%d", (int)job->ranks[dead].pid);
+    CHECK_MESSAGE(WIFEXITED(survivor->status) && WEXITSTATUS(survivor->status) == 3,
+                  "rank %d: status 0x%x after rank %d was killed; it said:\n%s", rank,
+                  (unsigned)survivor->status, dead, survivor->text);
+    CHECK_MESSAGE(survivor->ended_ms - killed_ms <= LIMIT_MS,
+                  "rank %d ended %lld ms after rank %d was killed", rank,
+                  (long long)(survivor->ended_ms - killed_ms), dead);
+    const char *error = strstr(survivor->text, "ERROR ");
+    CHECK_MESSAGE(error && strstr(error, name) && strstr(error, pid),
+                  "rank %d's error does not name %s (pid %s):\n%s", rank, name, pid,
+                  survivor->text);
+}
+
+static void one_run(uint64_t *state)
+{
+    static struct job job;
+    const int dead = random_below(state, NRANKS);
+    const struct timespec delay = {.tv_nsec = random_below(state, 20000000)};
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", "TUTTI_INIT_TIMEOUT_MS=60000", NULL};
+    REQUIRE(job_start(&job, NRANKS, (const char *const[]){"loop", NULL}, extra, NULL));
+    CHECK_MESSAGE(job_ready(&job, 60000), "not every rank came to loop");
+    nanosleep(&delay, NULL); /* so that death comes anywhere in the loop */
+    const int64_t killed_ms = now_ms();
+    REQUIRE(kill(job.ranks[dead].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end after rank %d was killed", dead);
+    for (int r = 0; r < NRANKS; r++)
+        if (r != dead) check_survivor(&job, r, dead, killed_ms);
+}
+
+TEST(fault, a_killed_rank_ends_the_others_soon_with_its_name)
+{
+    uint64_t state = test_seed();
+    char directory[] = "/tmp/tutti-fault-XXXXXX";
+    REQUIRE(mkdtemp(directory));
+    setenv("TMPDIR", directory, 1);
+    const int shared = entries("/dev/shm"), fds = count_fds(), sockets = unix_sockets();
+    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state);
+    CHECK_EQ(entries("/dev/shm"), shared);
+    CHECK_EQ(entries(directory), 2); /* "." and ".." */
+    CHECK_EQ(count_fds(), fds);
+    CHECK_EQ(unix_sockets(), sockets);
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+    unsetenv("TMPDIR");
+    rmdir(directory);
+}
+
+TEST(fault, a_rank_killed_during_init_ends_the_others_within_the_deadline)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_INIT_TIMEOUT_MS=1500", NULL};
+    REQUIRE(job_start(&job, NRANKS, (const char *const[]){"loop", NULL}, extra, NULL));
+    REQUIRE(kill(job.ranks[2].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+    for (int r = 0; r < NRANKS; r++)
+        CHECK_MESSAGE(
+            r == 2 || (WIFEXITED(job.ranks[r].status) && strstr(job.ranks[r].text, "ERROR ")),
+            "rank %d: status 0x%x\n%s", r, (unsigned)job.ranks[r].status, job.ranks[r].text);
+}

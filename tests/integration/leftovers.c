@@ -1,0 +1,111 @@
+/* What a communicator, a stream, an event and window memory took is given back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NCYCLES = SANITIZED ? 10 : 50, NRANKS = 3 };
+
+/* A field of /proc/self/status, e.g. VmRSS in KiB or Threads. */
+static long status_field(const char *name)
+{
+    char line[256];
+    long value = -1;
+    FILE *file = fopen("/proc/self/status", "re");
+    if (!file) return -1;
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name))) value = strtol(line + strlen(name) + 1, NULL, 10);
+    fclose(file);
+    return value;
+}
+
+static int count_maps(void)
+{
+    int n = 0, c;
+    FILE *file = fopen("/proc/self/maps", "re");
+    if (!file) return -1;
+    while ((c = getc(file)) != EOF) n += c == '\n';
+    fclose(file);
+    return n;
+}
+
+static void use_everything(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    enum { COUNT = 50000 };
+    tuttiStream_t stream;
+    tuttiEvent_t event;
+    tuttiComm_t half = NULL;
+    void *window, *handle;
+    REQUIRE(tuttiMemAlloc(&window, COUNT * sizeof(int)) == tuttiSuccess);
+    memset(window, 0, COUNT * sizeof(int));
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    int *ordinary = calloc(COUNT, sizeof *ordinary);
+    CHECK_EQ(tuttiCommRegister(comm, ordinary, COUNT * sizeof *ordinary, &handle), tuttiSuccess);
+    CHECK_EQ(tuttiCommSplit(comm, rank % 2, rank, &half, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(window, window, COUNT, tuttiInt32, tuttiSum, comm, stream),
+             tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(event, stream), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(ordinary, ordinary, COUNT, tuttiInt32, tuttiSum, half, stream),
+             tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(half), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(comm, NULL), tuttiSuccess); /* nobody reads the window any more */
+    CHECK_EQ(tuttiMemFree(window), tuttiSuccess);
+    free(ordinary);
+}
+
+/* The thread that served the unique id ends by itself, a moment after the last rank came. */
+static void wait_for_threads(long nthreads)
+{
+    const int64_t deadline = now_ms() + 5000;
+    while (status_field("Threads:") > nthreads && now_ms() < deadline) usleep(1000);
+}
+
+TEST(leftovers, fifty_cycles_leave_no_descriptor_thread_mapping_or_memory)
+{
+    for (int i = 0; i < 3; i++)
+        as_threads(NRANKS, NULL, use_everything, NULL); /* what is kept for good is there now */
+    wait_for_threads(1);
+    const int fds = count_fds(), maps = count_maps();
+    const long rss = status_field("VmRSS:"), threads = status_field("Threads:");
+    for (int i = 0; i < NCYCLES && !tt_test_failed(); i++)
+        as_threads(NRANKS, NULL, use_everything, NULL);
+    wait_for_threads(threads);
+    CHECK_EQ(status_field("Threads:"), threads);
+    CHECK_EQ(count_fds(), fds);
+    CHECK_MESSAGE(count_maps() <= maps + 8 || SANITIZED, "%d mappings before, %d after", maps,
+                  count_maps());
+    CHECK_MESSAGE(status_field("VmRSS:") - rss < 4096 || SANITIZED,
+                  "%ld KiB before, %ld KiB after %d cycles", rss, status_field("VmRSS:"), NCYCLES);
+}
+
+static void measure(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    tuttiCounters_t counters;
+    enum { COUNT = 1 << 18 };
+    float *data = calloc(COUNT, sizeof *data);
+    REQUIRE(data);
+    CHECK_EQ(tuttiCommCounters(comm, &counters), tuttiSuccess);
+    CHECK_MESSAGE(counters.memoryBytes < 1u << 20, "rank %d holds %llu bytes before use", rank,
+                  (unsigned long long)counters.memoryBytes);
+    CHECK_EQ(tuttiAllReduce(data, data, COUNT, tuttiFloat32, tuttiSum, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiCommCounters(comm, &counters), tuttiSuccess);
+    CHECK_MESSAGE(counters.memoryBytes < 2u * (4u << 20), "rank %d holds %llu bytes in use", rank,
+                  (unsigned long long)counters.memoryBytes);
+    CHECK_EQ(counters.collectives, 1);
+    free(data);
+}
+
+TEST(leftovers, a_communicator_takes_little_memory)
+{
+    as_threads(NRANKS, NULL, measure, NULL);
+}

@@ -1,0 +1,140 @@
+/* Scarce descriptors, no locked memory, little address space, and system calls that a sandbox
+ * forbids: it works by another way or ends with a clear error, soon, on every rank. */
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NRANKS = 4, WORKED = 0, FAILED = 3, WAIT_MS = SANITIZED ? 60000 : 20000 };
+
+static void limit(int resource, rlim_t value)
+{
+    const struct rlimit limit = {value, value};
+    if (setrlimit((__rlimit_resource_t)resource, &limit)) _exit(126);
+}
+
+static rlim_t nofile;
+static void few_descriptors(void)
+{
+    limit(RLIMIT_NOFILE, nofile);
+}
+static void no_locked_memory(void)
+{
+    limit(RLIMIT_MEMLOCK, 0);
+}
+static void small_address_space(void)
+{
+    limit(RLIMIT_AS, 96u << 20);
+}
+static void no_threads(void)
+{
+    limit(RLIMIT_STACK, 8u << 20);
+    limit(RLIMIT_CORE, 0);
+}
+
+static int forbidden;
+static void forbid_call(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)forbidden, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        _exit(126);
+}
+
+/* Runs one hello job; every rank either works or says why not. Returns how many worked. */
+static int hello(const char *what, void (*prepare)(void), const char *const *extra)
+{
+    static struct job job;
+    static const char *const plain[] = {"TUTTI_INIT_TIMEOUT_MS=4000", "TUTTI_TIMEOUT_MS=4000",
+                                        NULL};
+    int nworked = 0;
+    if (!job_start(&job, NRANKS, (const char *const[]){"hello", NULL}, extra ? extra : plain,
+                   prepare)) {
+        CHECK_MESSAGE(false, "%s: the job did not start", what);
+        return 0;
+    }
+    CHECK_MESSAGE(job_wait(&job, WAIT_MS), "%s: some rank hung", what);
+    for (int r = 0; r < NRANKS; r++) {
+        const struct job_rank *rank = &job.ranks[r];
+        const int code = WIFEXITED(rank->status) ? WEXITSTATUS(rank->status) : -1;
+        const bool explained = code == FAILED && strstr(rank->text, "ERROR ");
+        nworked += code == WORKED;
+        CHECK_MESSAGE(code == WORKED || explained, "%s: rank %d, status 0x%x, said:\n%s", what, r,
+                      (unsigned)rank->status, rank->text);
+        if (code == FAILED && strstr(rank->text, "imit")) continue;
+        CHECK_MESSAGE(code == WORKED || strlen(strstr(rank->text, "ERROR ")) > 40,
+                      "%s: rank %d says too little:\n%s", what, r, rank->text);
+    }
+    return nworked;
+}
+
+TEST(limits, few_descriptors_work_or_say_so)
+{
+    if (SANITIZED) SKIP("the sanitizer needs descriptors of its own");
+    for (nofile = 6; nofile <= 24 && !tt_test_failed(); nofile += 2) {
+        char what[40];
+        snprintf(what, sizeof what, "%d descriptors", (int)nofile);
+        const int nworked = hello(what, few_descriptors, NULL);
+        printf("%s: %d of %d ranks worked\n", what, nworked, NRANKS);
+        CHECK_MESSAGE(nworked == 0 || nworked == NRANKS, "%s: only %d ranks worked", what, nworked);
+    }
+}
+
+TEST(limits, no_locked_memory_is_no_obstacle)
+{
+    CHECK_EQ(hello("RLIMIT_MEMLOCK 0", no_locked_memory, NULL), NRANKS);
+}
+
+TEST(limits, a_small_address_space_works_or_says_so)
+{
+    if (SANITIZED) SKIP("the sanitizer's shadow takes address space");
+    printf("96 MiB of addresses: %d of %d ranks worked\n",
+           hello("RLIMIT_AS", small_address_space, NULL), NRANKS);
+}
+
+TEST(limits, an_ordinary_job_works)
+{
+    CHECK_EQ(hello("no limits", no_threads, NULL), NRANKS);
+}
+
+TEST(limits, without_process_vm_readv_another_way_is_taken)
+{
+    static const char *const forced[] = {"TUTTI_TRANSPORT=cma", "TUTTI_INIT_TIMEOUT_MS=8000",
+                                         "TUTTI_TIMEOUT_MS=8000", NULL};
+    forbidden = SYS_process_vm_readv;
+    CHECK_EQ(hello("process_vm_readv forbidden", forbid_call, NULL), NRANKS);
+    hello("process_vm_readv forbidden and demanded", forbid_call, forced);
+}
+
+TEST(limits, forbidden_calls_end_in_a_clear_error_or_another_way)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } calls[] = {{SYS_memfd_create, "memfd_create"},
+                 {SYS_pidfd_open, "pidfd_open"},
+                 {SYS_sched_getaffinity, "sched_getaffinity"}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        forbidden = calls[i].number;
+        printf("%s forbidden: %d of %d ranks worked\n", calls[i].name,
+               hello(calls[i].name, forbid_call, NULL), NRANKS);
+    }
+}

@@ -1,0 +1,153 @@
+/* Ranks that disagree, and a rank that does not come: everyone gets an error that says what and
+ * who. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NRANKS = 3, ODD = 1, COUNT = 1000, MORE = 100000 };
+
+/* What the odd rank calls instead of an all-reduce of COUNT floats by sum, and which words must be
+ * in the errors. */
+struct disagreement {
+    const char *what;
+    tuttiCollective_t kind; /* of all ranks but the odd one */
+    tuttiResult_t (*odd)(const float *in, float *out, tuttiComm_t comm);
+    const char *both[2];
+};
+
+static tuttiResult_t odd_kind(const float *in, float *out, tuttiComm_t comm)
+{
+    return tuttiBroadcast(in, out, COUNT, tuttiFloat32, 0, comm, NULL);
+}
+static tuttiResult_t odd_type(const float *in, float *out, tuttiComm_t comm)
+{
+    return tuttiAllReduce(in, out, COUNT, tuttiInt32, tuttiSum, comm, NULL);
+}
+static tuttiResult_t odd_op(const float *in, float *out, tuttiComm_t comm)
+{
+    return tuttiAllReduce(in, out, COUNT, tuttiFloat32, tuttiMax, comm, NULL);
+}
+static tuttiResult_t odd_count(const float *in, float *out, tuttiComm_t comm)
+{
+    return tuttiAllReduce(in, out, MORE, tuttiFloat32, tuttiSum, comm, NULL);
+}
+static tuttiResult_t odd_root(const float *in, float *out, tuttiComm_t comm)
+{
+    return tuttiBroadcast(in, out, COUNT, tuttiFloat32, 2, comm, NULL);
+}
+
+static const struct disagreement disagreements[] = {
+    {"kind", tuttiCollAllReduce, odd_kind, {"all_reduce", "broadcast"}},
+    {"type", tuttiCollAllReduce, odd_type, {"float", "int32"}},
+    {"operation", tuttiCollAllReduce, odd_op, {"sum", "max"}},
+    {"count", tuttiCollAllReduce, odd_count, {"1000", "100000"}},
+    {"root", tuttiCollBroadcast, odd_root, {"root 0", "root 2"}},
+};
+
+static void disagree(int rank, tuttiComm_t comm, void *arg)
+{
+    const struct disagreement *d = arg;
+    float *in = calloc(MORE, sizeof *in), *out = calloc(MORE, sizeof *out);
+    if (!in || !out) abort();
+    tuttiResult_t result;
+    if (rank == ODD)
+        result = d->odd(in, out, comm);
+    else if (d->kind == tuttiCollBroadcast)
+        result = tuttiBroadcast(in, out, COUNT, tuttiFloat32, 0, comm, NULL);
+    else
+        result = tuttiAllReduce(in, out, COUNT, tuttiFloat32, tuttiSum, comm, NULL);
+    /* A rank that took part before the difference showed may learn of it at its next call. */
+    for (int again = 0; result == tuttiSuccess && again < 3; again++)
+        result = tuttiBarrier(comm, NULL);
+    const char *text = tuttiGetLastError(comm);
+    CHECK_MESSAGE(result == tuttiInvalidUsage, "%s: rank %d got %s: %s", d->what, rank,
+                  tuttiGetErrorString(result), text);
+    CHECK_MESSAGE(strstr(text, d->both[0]) && strstr(text, d->both[1]),
+                  "%s: rank %d's error shows not both %s and %s: %s", d->what, rank, d->both[0],
+                  d->both[1], text);
+    tuttiResult_t state = tuttiSuccess;
+    CHECK_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+    CHECK_EQ(state, tuttiInvalidUsage);
+    free(in);
+    free(out);
+}
+
+TEST(mismatch, ranks_that_disagree_all_see_both_sides)
+{
+    const tuttiConfig_t config = {
+        sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 10000, 20000, NULL, NULL};
+    for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
+        struct disagreement d = disagreements[i];
+        as_threads(NRANKS, &config, disagree, &d);
+    }
+}
+
+struct absence {
+    pthread_barrier_t over;
+};
+
+static void stay_away(int rank, tuttiComm_t comm, void *arg)
+{
+    struct absence *absence = arg;
+    if (rank != 2) {
+        int data = rank;
+        const int64_t start = now_ms();
+        const tuttiResult_t result =
+            tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, NULL);
+        const char *text = tuttiGetLastError(comm);
+        CHECK_MESSAGE(result == tuttiTimeout, "rank %d got %s: %s", rank,
+                      tuttiGetErrorString(result), text);
+        CHECK_MESSAGE(strstr(text, "rank 2") && strstr(text, "all_reduce"),
+                      "the error names not rank 2 and all_reduce: %s", text);
+        CHECK_MESSAGE(now_ms() - start < (SANITIZED ? 10000 : 3000), "took %lld ms",
+                      (long long)(now_ms() - start));
+        int more = 0;
+        CHECK_EQ(tuttiAllReduce(&more, &more, 1, tuttiInt32, tuttiSum, comm, NULL), tuttiTimeout);
+    }
+    pthread_barrier_wait(&absence->over);
+}
+
+TEST(mismatch, a_missing_rank_is_named_at_the_deadline)
+{
+    const tuttiConfig_t config = {
+        sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 300, 20000, NULL, NULL};
+    struct absence absence;
+    pthread_barrier_init(&absence.over, NULL, NRANKS);
+    as_threads(NRANKS, &config, stay_away, &absence);
+    pthread_barrier_destroy(&absence.over);
+}
+
+static void *join_late(void *arg)
+{
+    const tuttiConfig_t config = {
+        sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 1000, 700, NULL, NULL};
+    const struct {
+        tuttiUniqueId id;
+        int rank;
+    } *who = arg;
+    tuttiComm_t comm = NULL;
+    const tuttiResult_t result = tuttiCommInitRankConfig(&comm, 3, who->id, who->rank, &config);
+    CHECK_MESSAGE(result == tuttiTimeout, "rank %d got %s: %s", who->rank,
+                  tuttiGetErrorString(result), tuttiGetLastError(NULL));
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "1"), "the absent rank 1 is not named: %s",
+                  tuttiGetLastError(NULL));
+    CHECK(comm == NULL);
+    return NULL;
+}
+
+TEST(mismatch, init_names_the_ranks_that_did_not_come)
+{
+    struct {
+        tuttiUniqueId id;
+        int rank;
+    } who[2] = {{.rank = 0}, {.rank = 2}};
+    pthread_t threads[2];
+    REQUIRE(tuttiGetUniqueId(&who[0].id) == tuttiSuccess);
+    who[1].id = who[0].id;
+    for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&threads[i], NULL, join_late, &who[i]) == 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}

@@ -1,0 +1,265 @@
+#include "random_calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "reference.h"
+
+enum { NCOMMS = 3, MAX_BATCH = 4, MAX_PENDING = 32, MAX_SAID = 5 };
+
+/* A call with this rank's buffers, from its issue until it is checked. */
+struct pending {
+    struct call call;
+    int rank; /* in the call's communicator */
+    tuttiComm_t comm;
+    char *memory;
+    size_t memory_bytes;
+    bool window;          /* memory is tuttiMemAlloc's */
+    char *input, *output; /* within memory; may overlap when in place */
+    bool in_place;
+    tuttiRedOp_t dynamic; /* to destroy; 0: none */
+};
+
+struct run {
+    tuttiComm_t comms[NCOMMS];
+    int ranks[NCOMMS], nranks[NCOMMS];
+    tuttiStream_t streams[NCOMMS];
+    uint64_t common, own; /* random states: drawn alike, drawn by this rank */
+    struct pending pending[MAX_PENDING];
+    int npending, nwrong;
+};
+
+static void complain(struct run *run, const struct pending *p, const char *what, long long where)
+{
+    if (run->nwrong++ < MAX_SAID)
+        fprintf(stderr, "rank %d: %s%s: %s (%lld): %s\n", p->rank, call_text(&p->call),
+                p->in_place ? ", in place" : "", what, where, tuttiGetLastError(p->comm));
+}
+
+static void draw_call(struct run *run, struct call *call, int *which)
+{
+    uint64_t *state = &run->common;
+    static const int operations[] = {tuttiSum,        tuttiProd,      tuttiMax,
+                                     tuttiMin,        tuttiAvg,       tuttiFirstDynamicRedOp,
+                                     tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
+                                     tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
+    *call = (struct call){.kind = random_below(state, NKINDS),
+                          .type = (tuttiDataType_t)random_below(state, tuttiNumTypes)};
+    const int size_class = random_below(state, 50);
+    call->count = (size_t)random_below(state, size_class < 3    ? 1
+                                              : size_class < 25 ? 65
+                                              : size_class < 48 ? 5000
+                                                                : 120000);
+    const bool integer = call->type < tuttiFloat16 || call->type >= tuttiInt16;
+    call->op = (tuttiRedOp_t)operations[random_below(state, integer ? 12 : 6)];
+    *which = random_below(state, NCOMMS);
+    call->salt = next_random(state);
+    call->root = (int)(next_random(state) % 1000000); /* made smaller by the communicator's size */
+    if (call->kind == tuttiCollBarrier) call->count = 0;
+}
+
+/* Where the input lies from the start of memory, when in place; the output's offset in *output. */
+static size_t place(const struct call *call, int rank, bool in_place, size_t *output)
+{
+    const size_t size = call_type_size(call->type), block = call->count * size;
+    *output = call_input_count(call, rank) * size + 64;
+    if (!in_place) return 0;
+    *output = 0;
+    switch (call->kind) {
+    case tuttiCollReduceScatter:
+        *output = (size_t)rank * block;
+        return 0;
+    case tuttiCollScatter:
+        *output = rank == call->root ? (size_t)rank * block : 0;
+        return 0;
+    case tuttiCollAllGather:
+        return (size_t)rank * block;
+    case tuttiCollGather:
+        return rank == call->root ? (size_t)rank * block : 0;
+    default:
+        return 0;
+    }
+}
+
+static bool prepare(struct run *run, struct pending *p)
+{
+    const struct call *call = &p->call;
+    const size_t size = call_type_size(call->type);
+    const bool can =
+        call->kind != tuttiCollAllToAll && call->kind != EXCHANGE && call->kind != tuttiCollBarrier;
+    size_t output;
+    p->in_place = can && random_below(&run->own, 2);
+    const size_t skew = (size_t)random_below(&run->own, 4) * size;
+    const size_t input = place(call, p->rank, p->in_place, &output);
+    p->memory_bytes =
+        (call_input_count(call, p->rank) + call_output_count(call, p->rank)) * size + 256;
+    p->window = random_below(&run->own, 4) == 0;
+    void *memory = NULL;
+    if (p->window ? tuttiMemAlloc(&memory, p->memory_bytes) != tuttiSuccess
+                  : !(memory = malloc(p->memory_bytes)))
+        return false;
+    p->memory = memory;
+    p->input = p->memory + skew + input;
+    p->output = p->memory + skew + output;
+    memset(p->memory, 0xa5, p->memory_bytes);
+    call_input(call, p->rank, p->input);
+    p->dynamic = 0;
+    if (!call_reduces(call) || call->op != tuttiFirstDynamicRedOp) return true;
+    char scalar[8];
+    call_scalar(call, scalar);
+    return tuttiRedOpCreatePreMulSum(&p->dynamic, scalar, call->type, tuttiScalarHostImmediate,
+                                     p->comm) == tuttiSuccess;
+}
+
+static tuttiResult_t issue(const struct pending *p, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    const tuttiRedOp_t op = p->dynamic ? p->dynamic : c->op;
+    const bool is_root = p->rank == c->root;
+    void *const in = p->input, *const out = p->output;
+    switch (c->kind) {
+    case tuttiCollAllReduce:
+        return tuttiAllReduce(in, out, c->count, c->type, op, p->comm, stream);
+    case tuttiCollReduce:
+        return tuttiReduce(in, is_root ? out : NULL, c->count, c->type, op, c->root, p->comm,
+                           stream);
+    case tuttiCollBroadcast:
+        return tuttiBroadcast(is_root ? in : NULL, out, c->count, c->type, c->root, p->comm,
+                              stream);
+    case tuttiCollAllGather:
+        return tuttiAllGather(in, out, c->count, c->type, p->comm, stream);
+    case tuttiCollReduceScatter:
+        return tuttiReduceScatter(in, out, c->count, c->type, op, p->comm, stream);
+    case tuttiCollAllToAll:
+        return tuttiAlltoAll(in, out, c->count, c->type, p->comm, stream);
+    case tuttiCollScatter:
+        return tuttiScatter(is_root ? in : NULL, out, c->count, c->type, c->root, p->comm, stream);
+    case tuttiCollGather:
+        return tuttiGather(in, is_root ? out : NULL, c->count, c->type, c->root, p->comm, stream);
+    case tuttiCollBarrier:
+        return tuttiBarrier(p->comm, stream);
+    default:
+        break;
+    }
+    const tuttiResult_t start = tuttiGroupStart();
+    const tuttiResult_t sent =
+        tuttiSend(in, c->count, c->type, (p->rank + c->root) % c->nranks, p->comm, stream);
+    const tuttiResult_t received =
+        tuttiRecv(out, c->count, c->type, (p->rank - c->root % c->nranks + c->nranks) % c->nranks,
+                  p->comm, stream);
+    const tuttiResult_t end = tuttiGroupEnd();
+    return start ? start : sent ? sent : received ? received : end;
+}
+
+/* The result, and that nothing else in memory changed. */
+static void check(struct run *run, struct pending *p)
+{
+    const size_t size = call_type_size(p->call.type);
+    char *expected = malloc(p->memory_bytes);
+    if (!expected) abort();
+    memset(expected, 0xa5, p->memory_bytes);
+    call_input(&p->call, p->rank, expected + (p->input - p->memory));
+    call_expected(&p->call, p->rank, expected + (p->output - p->memory));
+    /* A rank that is not the root keeps its input, wherever it lies; an in-place root's is
+     * overwritten by the result. */
+    size_t i = 0;
+    while (i < p->memory_bytes && expected[i] == p->memory[i]) i++;
+    if (i < p->memory_bytes)
+        complain(run, p, "first wrong element",
+                 ((long long)i - (p->output - p->memory)) / (long long)size);
+    free(expected);
+    if (p->dynamic && tuttiRedOpDestroy(p->dynamic, p->comm) != tuttiSuccess)
+        complain(run, p, "op destroy", 0);
+    if (!p->window)
+        free(p->memory);
+    else if (tuttiMemFree(p->memory) != tuttiSuccess)
+        complain(run, p, "free", 0);
+}
+
+static void settle(struct run *run)
+{
+    for (int c = 0; c < NCOMMS; c++) {
+        const tuttiResult_t result = tuttiStreamSynchronize(run->streams[c]);
+        if (result != tuttiSuccess && run->nwrong++ < MAX_SAID)
+            fprintf(stderr, "synchronize: %s: %s\n", tuttiGetErrorString(result),
+                    tuttiGetLastError(NULL));
+    }
+    for (int i = 0; i < run->npending; i++) check(run, &run->pending[i]);
+    run->npending = 0;
+}
+
+/* One batch: 1 to MAX_BATCH calls, in a group or one by one. */
+static int batch(struct run *run)
+{
+    const int n = 1 + random_below(&run->common, MAX_BATCH);
+    const bool grouped = random_below(&run->common, 2), streams = random_below(&run->common, 2);
+    if (!streams || run->npending + n > MAX_PENDING || random_below(&run->common, 3) == 0)
+        settle(run);
+    const int first = run->npending;
+    int which[MAX_BATCH];
+    for (int i = 0; i < n; i++) {
+        struct pending p = {.rank = 0};
+        int c;
+        draw_call(run, &p.call, &c);
+        if (!run->comms[c]) continue; /* not a member */
+        p.comm = run->comms[c];
+        p.rank = run->ranks[c];
+        p.call.nranks = run->nranks[c];
+        p.call.root %= p.call.nranks;
+        if (!prepare(run, &p)) complain(run, &p, "no memory or no operation", 0);
+        which[run->npending - first] = c;
+        run->pending[run->npending++] = p;
+    }
+    if (grouped && tuttiGroupStart() != tuttiSuccess) run->nwrong++;
+    for (int i = first; i < run->npending; i++) {
+        const tuttiResult_t result =
+            issue(&run->pending[i], streams ? run->streams[which[i - first]] : NULL);
+        if (result != tuttiSuccess)
+            complain(run, &run->pending[i], tuttiGetErrorString(result), result);
+    }
+    if (grouped) {
+        const tuttiResult_t result = tuttiGroupEnd();
+        if (result != tuttiSuccess && run->nwrong++ < MAX_SAID)
+            fprintf(stderr, "group end: %s: %s\n", tuttiGetErrorString(result),
+                    tuttiGetLastError(NULL));
+    }
+    if (!streams) settle(run);
+    return n;
+}
+
+int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls)
+{
+    struct run *run = calloc(1, sizeof *run);
+    if (!run) abort();
+    run->comms[0] = comm;
+    int rank, nranks;
+    if (tuttiCommUserRank(comm, &rank) || tuttiCommCount(comm, &nranks)) abort();
+    run->common = seed;
+    run->own = seed ^ (((uint64_t)rank + 1) << 32);
+    for (int c = 1; c < NCOMMS; c++) {
+        const uint64_t colors = next_random(&run->common), keys = next_random(&run->common);
+        const int color = (int)(colors >> (2 * rank) & 3),
+                  key = (int)(keys >> (8 * rank % 56) & 255);
+        if (tuttiCommSplit(comm, color == 3 ? TUTTI_SPLIT_NOCOLOR : color & 1, key, &run->comms[c],
+                           NULL))
+            run->nwrong++;
+    }
+    for (int c = 0; c < NCOMMS; c++) {
+        if (tuttiStreamCreate(&run->streams[c])) abort();
+        if (!run->comms[c]) continue;
+        if (tuttiCommUserRank(run->comms[c], &run->ranks[c]) ||
+            tuttiCommCount(run->comms[c], &run->nranks[c]))
+            abort();
+    }
+    for (int done = 0; done < ncalls && !run->nwrong;) done += batch(run);
+    settle(run);
+    for (int c = 0; c < NCOMMS; c++) {
+        if (c && tuttiCommDestroy(run->comms[c])) run->nwrong++;
+        if (tuttiStreamDestroy(run->streams[c])) run->nwrong++;
+    }
+    const int nwrong = run->nwrong;
+    free(run);
+    return nwrong;
+}

@@ -1,0 +1,90 @@
+/* One rank of the integration tests that need processes: rank_program loop | random SEED NCALLS |
+ * hello Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR ...");
+ * 4: wrong results. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "random_calls.h"
+#include "tutti.h"
+
+enum { RIGHT = 0, FAILED = 3, WRONG = 4 };
+
+static int failed(tuttiComm_t comm, tuttiResult_t result)
+{
+    fprintf(stderr, "ERROR %s: %s\n", tuttiGetErrorString(result), tuttiGetLastError(comm));
+    if (comm && tuttiCommDestroy(comm) != tuttiSuccess)
+        fprintf(stderr, "ERROR destroy: %s\n", tuttiGetLastError(NULL));
+    return FAILED;
+}
+
+/* Collectives of all sizes until one fails. */
+static int loop(tuttiComm_t comm)
+{
+    enum { COUNT = 1 << 18 };
+    float *buffer = calloc(COUNT, sizeof *buffer);
+    if (!buffer) return WRONG;
+    tuttiResult_t result = tuttiSuccess;
+    for (int i = 0; result == tuttiSuccess; i++) {
+        const size_t count = i % 7 == 0 ? COUNT : i % 3 == 0 ? 5000 : 2;
+        switch (i % 4) {
+        case 0:
+            result = tuttiAllReduce(buffer, buffer, count, tuttiFloat32, tuttiMax, comm, NULL);
+            break;
+        case 1:
+            result = tuttiBroadcast(buffer, buffer, count, tuttiFloat32, 0, comm, NULL);
+            break;
+        case 2:
+            result = tuttiBarrier(comm, NULL);
+            break;
+        default:
+            result = tuttiReduce(buffer, buffer, count, tuttiFloat32, tuttiSum, 1, comm, NULL);
+            break;
+        }
+        if (i == 20) {
+            puts("looping");
+            fflush(stdout);
+        }
+    }
+    free(buffer);
+    return failed(comm, result);
+}
+
+/* One all-reduce of each way that data can take. */
+static int hello(tuttiComm_t comm)
+{
+    enum { COUNT = 300000 };
+    int nranks, rank;
+    void *window = NULL;
+    int *data = malloc(COUNT * sizeof *data);
+    if (!data || tuttiCommCount(comm, &nranks) || tuttiCommUserRank(comm, &rank)) return WRONG;
+    tuttiResult_t result = tuttiMemAlloc(&window, COUNT * sizeof *data);
+    if (result != tuttiSuccess) fprintf(stderr, "no window memory: %s\n", tuttiGetLastError(NULL));
+    for (int pass = 0; pass < (window ? 2 : 1); pass++) {
+        int *const buffer = pass ? window : data;
+        for (int i = 0; i < COUNT; i++) buffer[i] = rank + i % 10;
+        result = tuttiAllReduce(buffer, buffer, COUNT, tuttiInt32, tuttiSum, comm, NULL);
+        if (result != tuttiSuccess) return failed(comm, result);
+        for (int i = 0; i < COUNT; i++)
+            if (buffer[i] != nranks * (nranks - 1) / 2 + i % 10 * nranks) return WRONG;
+    }
+    if (tuttiMemFree(window) != tuttiSuccess) return WRONG;
+    free(data);
+    result = tuttiCommDestroy(comm);
+    return result == tuttiSuccess ? RIGHT : failed(NULL, result);
+}
+
+int main(int argc, char **argv)
+{
+    tuttiComm_t comm = NULL;
+    const tuttiResult_t result = tuttiCommInitEnv(&comm, NULL, NULL);
+    if (result != tuttiSuccess) return failed(NULL, result);
+    if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
+    if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
+    if (argc == 4 && !strcmp(argv[1], "random")) {
+        const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
+        return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
+    }
+    fprintf(stderr, "usage: rank_program loop | random SEED NCALLS | hello\n");
+    return 2;
+}

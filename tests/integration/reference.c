@@ -1,0 +1,261 @@
+#include "reference.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers are so small that every partial result is exact in every type, whatever the order of
+ * folding; only an average rounds, once. */
+
+static const struct {
+    int size, exponent_bits, mantissa_bits; /* 0 bits: an integer */
+    bool is_signed;
+} types[tuttiNumTypes] = {
+    [tuttiInt8] = {1, 0, 0, true},       [tuttiUint8] = {1, 0, 0, false},
+    [tuttiInt32] = {4, 0, 0, true},      [tuttiUint32] = {4, 0, 0, false},
+    [tuttiInt64] = {8, 0, 0, true},      [tuttiUint64] = {8, 0, 0, false},
+    [tuttiFloat16] = {2, 5, 10, true},   [tuttiFloat32] = {4, 8, 23, true},
+    [tuttiFloat64] = {8, 11, 52, true},  [tuttiBfloat16] = {2, 8, 7, true},
+    [tuttiFloat8e4m3] = {1, 4, 3, true}, [tuttiFloat8e5m2] = {1, 5, 2, true},
+    [tuttiInt16] = {2, 0, 0, true},      [tuttiUint16] = {2, 0, 0, false},
+};
+
+size_t call_type_size(tuttiDataType_t type)
+{
+    return (size_t)types[type].size;
+}
+
+bool call_reduces(const struct call *call)
+{
+    return call->kind == tuttiCollAllReduce || call->kind == tuttiCollReduce ||
+           call->kind == tuttiCollReduceScatter;
+}
+
+static uint64_t hash(uint64_t salt, int rank, size_t index)
+{
+    uint64_t z = salt + (uint64_t)rank * 0x9e3779b97f4a7c15u + index * 0xd1342543de82ef95u;
+    z = (z ^ (z >> 32)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 29)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 32);
+}
+
+static bool on_bits(tuttiRedOp_t op)
+{
+    return op >= tuttiBitAnd && op <= tuttiLogicalXor;
+}
+
+static double factor(const struct call *call)
+{
+    return types[call->type].mantissa_bits ? 0.5 : 2;
+}
+
+/* Element `index` of what `rank` puts into a reduction with an arithmetic operation. */
+static int number(const struct call *call, int rank, size_t index)
+{
+    const int h = (int)(hash(call->salt, rank, index) >> 40);
+    const bool is_signed = types[call->type].is_signed;
+    if (call->op == tuttiProd) return is_signed ? (const int[]){1, 2, -1, -2}[h % 4] : 1 + h % 2;
+    if (call->op == tuttiMin || call->op == tuttiMax) return is_signed ? h % 15 - 7 : h % 16;
+    if (call->type == tuttiFloat8e5m2) return h % 3 - 1;
+    return is_signed ? h % 7 - 3 : h % 4;
+}
+
+static uint64_t bits(const struct call *call, int rank, size_t index)
+{
+    const uint64_t h = hash(call->salt, rank, index);
+    return call->op >= tuttiLogicalAnd && h % 2 ? 0 : h;
+}
+
+/* A value with a zero or a normal exponent in the type's format; rounds to nearest even. */
+static uint64_t encode(double value, int exponent_bits, int mantissa_bits)
+{
+    if (value == 0) return 0;
+    int exponent;
+    const double fraction = frexp(fabs(value), &exponent);
+    uint64_t mantissa = (uint64_t)nearbyint(ldexp(fraction, mantissa_bits + 1));
+    const uint64_t one = (uint64_t)1 << mantissa_bits;
+    if (mantissa == 2 * one) mantissa = one, exponent++;
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const uint64_t sign = value < 0 ? (uint64_t)1 << (exponent_bits + mantissa_bits) : 0;
+    return sign | (uint64_t)(exponent - 1 + bias) << mantissa_bits | (mantissa - one);
+}
+
+static void put(const struct call *call, double value, void *element)
+{
+    const int mantissa_bits = types[call->type].mantissa_bits;
+    const uint64_t image = mantissa_bits
+                               ? encode(value, types[call->type].exponent_bits, mantissa_bits)
+                               : (uint64_t)(int64_t)value;
+    memcpy(element, &image, (size_t)types[call->type].size); /* little endian */
+}
+
+void call_scalar(const struct call *call, void *element)
+{
+    put(call, factor(call), element);
+}
+
+size_t call_input_count(const struct call *call, int rank)
+{
+    switch (call->kind) {
+    case tuttiCollReduceScatter:
+    case tuttiCollAllToAll:
+        return call->count * (size_t)call->nranks;
+    case tuttiCollScatter:
+        return rank == call->root ? call->count * (size_t)call->nranks : 0;
+    case tuttiCollBroadcast:
+        return rank == call->root ? call->count : 0;
+    case tuttiCollBarrier:
+        return 0;
+    default:
+        return call->count;
+    }
+}
+
+size_t call_output_count(const struct call *call, int rank)
+{
+    switch (call->kind) {
+    case tuttiCollAllGather:
+    case tuttiCollAllToAll:
+        return call->count * (size_t)call->nranks;
+    case tuttiCollGather:
+        return rank == call->root ? call->count * (size_t)call->nranks : 0;
+    case tuttiCollReduce:
+        return rank == call->root ? call->count : 0;
+    case tuttiCollBarrier:
+        return 0;
+    default:
+        return call->count;
+    }
+}
+
+/* Elements first .. first + n - 1 of rank's input. */
+static void input_part(const struct call *call, int rank, size_t first, size_t n, char *buffer)
+{
+    const size_t size = call_type_size(call->type);
+    for (size_t i = 0; i < n; i++) {
+        if (call_reduces(call) && !on_bits(call->op)) {
+            put(call, number(call, rank, first + i), buffer + i * size);
+        } else {
+            const uint64_t image = bits(call, rank, first + i);
+            memcpy(buffer + i * size, &image, size);
+        }
+    }
+}
+
+void call_input(const struct call *call, int rank, void *buffer)
+{
+    input_part(call, rank, 0, call_input_count(call, rank), buffer);
+}
+
+static uint64_t fold_bits(const struct call *call, size_t index)
+{
+    const uint64_t mask = ~(uint64_t)0 >> (64 - 8 * types[call->type].size);
+    uint64_t result = bits(call, 0, index) & mask;
+    if (call->op >= tuttiLogicalAnd) result = result != 0;
+    for (int r = 1; r < call->nranks; r++) {
+        const uint64_t value = bits(call, r, index) & mask;
+        switch (call->op) {
+        case tuttiBitAnd:
+            result &= value;
+            break;
+        case tuttiBitOr:
+            result |= value;
+            break;
+        case tuttiBitXor:
+            result ^= value;
+            break;
+        case tuttiLogicalAnd:
+            result = result && value;
+            break;
+        case tuttiLogicalOr:
+            result = result || value;
+            break;
+        default:
+            result = (result != 0) != (value != 0);
+            break;
+        }
+    }
+    return result;
+}
+
+static double fold_numbers(const struct call *call, size_t index)
+{
+    const double scale = call->op == tuttiFirstDynamicRedOp ? factor(call) : 1;
+    double result = number(call, 0, index) * scale;
+    for (int r = 1; r < call->nranks; r++) {
+        const double value = number(call, r, index) * scale;
+        switch (call->op) {
+        case tuttiProd:
+            result *= value;
+            break;
+        case tuttiMax:
+            result = value > result ? value : result;
+            break;
+        case tuttiMin:
+            result = value < result ? value : result;
+            break;
+        default:
+            result += value;
+            break;
+        }
+    }
+    if (call->op == tuttiAvg) result /= call->nranks;
+    return types[call->type].mantissa_bits ? result : trunc(result);
+}
+
+static void reduced_part(const struct call *call, size_t first, size_t n, char *buffer)
+{
+    const size_t size = call_type_size(call->type);
+    for (size_t i = 0; i < n; i++) {
+        if (on_bits(call->op)) {
+            const uint64_t image = fold_bits(call, first + i);
+            memcpy(buffer + i * size, &image, size);
+        } else {
+            put(call, fold_numbers(call, first + i), buffer + i * size);
+        }
+    }
+}
+
+void call_expected(const struct call *call, int rank, void *buffer)
+{
+    const size_t n = call->count, block = n * call_type_size(call->type);
+    const int source = ((rank - call->root) % call->nranks + call->nranks) % call->nranks;
+    if (!call_output_count(call, rank)) return;
+    switch (call->kind) {
+    case tuttiCollAllReduce:
+    case tuttiCollReduce:
+        reduced_part(call, 0, n, buffer);
+        break;
+    case tuttiCollReduceScatter:
+        reduced_part(call, (size_t)rank * n, n, buffer);
+        break;
+    case tuttiCollBroadcast:
+        input_part(call, call->root, 0, n, buffer);
+        break;
+    case tuttiCollScatter:
+        input_part(call, call->root, (size_t)rank * n, n, buffer);
+        break;
+    case EXCHANGE:
+        input_part(call, source, 0, n, buffer);
+        break;
+    case tuttiCollAllToAll:
+        for (int s = 0; s < call->nranks; s++)
+            input_part(call, s, (size_t)rank * n, n, (char *)buffer + (size_t)s * block);
+        break;
+    default: /* all-gather, gather */
+        for (int s = 0; s < call->nranks; s++)
+            input_part(call, s, 0, n, (char *)buffer + (size_t)s * block);
+        break;
+    }
+}
+
+const char *call_text(const struct call *call)
+{
+    static _Thread_local char text[160];
+    const char *name = tuttiCollectiveName((tuttiCollective_t)call->kind);
+    snprintf(text, sizeof text, "%s of %zu x type %d, op %d, root %d, %d ranks",
+             call->kind == EXCHANGE || !name ? "exchange" : name, call->count, (int)call->type,
+             (int)call->op, call->root, call->nranks);
+    return text;
+}

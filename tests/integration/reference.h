@@ -1,0 +1,40 @@
+/* A serial reference for the collectives: what each rank puts in, and what must come out. */
+#ifndef TT_TESTS_INTEGRATION_REFERENCE_H
+#define TT_TESTS_INTEGRATION_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti.h"
+
+/* The collectives' numbers are tuttiCollective_t's; an exchange is a send to one rank and a receive
+ * from another. */
+enum { EXCHANGE = tuttiNumCollectives, NKINDS };
+
+/* One call, as every rank of its communicator sees it. Plain data. */
+struct call {
+    int kind;
+    size_t count;
+    tuttiDataType_t type;
+    tuttiRedOp_t op; /* tuttiFirstDynamicRedOp stands for a pre-multiplied sum */
+    int root;        /* for an exchange: how far on the receiver is */
+    uint64_t salt;   /* makes the data */
+    int nranks;
+};
+
+size_t call_type_size(tuttiDataType_t type);
+bool call_reduces(const struct call *call);
+/* The pre-multiplied sum's factor, as one element. */
+void call_scalar(const struct call *call, void *element);
+/* Elements in a rank's buffers; 0 where the buffer means nothing. */
+size_t call_input_count(const struct call *call, int rank);
+size_t call_output_count(const struct call *call, int rank);
+/* Fills rank's whole input. */
+void call_input(const struct call *call, int rank, void *buffer);
+/* Fills what rank's output must be. */
+void call_expected(const struct call *call, int rank, void *buffer);
+/* "all_reduce of 17 x type 7, op 0, root 0, 5 ranks". Static storage per thread. */
+const char *call_text(const struct call *call);
+
+#endif

@@ -1,0 +1,254 @@
+/* Streams and events: order, waits across streams, overlap, queries, times, errors. */
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NRANKS = 2, PATIENCE_S = 30 };
+
+/* Waits for at most PATIENCE_S; false when nobody posted. */
+static bool take(sem_t *semaphore)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    int result;
+    while ((result = sem_timedwait(semaphore, &until)) && errno == EINTR) continue;
+    return result == 0;
+}
+
+/* A gate in a stream: says that it was reached, then waits to be opened. */
+struct gate {
+    sem_t reached, open;
+};
+
+static void gate_init(struct gate *gate)
+{
+    sem_init(&gate->reached, 0, 0);
+    sem_init(&gate->open, 0, 0);
+}
+
+static void pass_gate(void *argument)
+{
+    struct gate *gate = argument;
+    sem_post(&gate->reached);
+    CHECK(take(&gate->open));
+}
+
+static void post(void *argument)
+{
+    sem_post(argument);
+}
+
+/* Work that remembers its turn. */
+static _Atomic int clock_hand;
+static void note_turn(void *argument)
+{
+    *(int *)argument = atomic_fetch_add(&clock_hand, 1);
+}
+
+TEST(streams, work_runs_in_the_order_of_issue)
+{
+    enum { N = 200 };
+    tuttiStream_t stream;
+    int turns[N];
+    atomic_store(&clock_hand, 0);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    for (int i = 0; i < N; i++)
+        CHECK_EQ(tuttiStreamLaunch(stream, note_turn, &turns[i]), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    for (int i = 0; i < N; i++) CHECK_EQ(turns[i], i);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+TEST(streams, a_stream_waits_for_an_event_of_another)
+{
+    tuttiStream_t first, second;
+    tuttiEvent_t event;
+    struct gate gate;
+    int early = -1, late = -1;
+    gate_init(&gate);
+    atomic_store(&clock_hand, 0);
+    REQUIRE(tuttiStreamCreate(&first) == tuttiSuccess &&
+            tuttiStreamCreate(&second) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    CHECK_EQ(tuttiEventQuery(event), tuttiSuccess); /* never recorded: has happened, as in CUDA */
+    CHECK_EQ(tuttiStreamLaunch(first, pass_gate, &gate), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(first, note_turn, &early), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(event, first), tuttiSuccess);
+    CHECK_EQ(tuttiStreamWaitEvent(second, event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(second, note_turn, &late), tuttiSuccess);
+    CHECK(take(&gate.reached));
+    CHECK_EQ(tuttiStreamQuery(first), tuttiInProgress);
+    CHECK_EQ(tuttiStreamQuery(second), tuttiInProgress);
+    CHECK_EQ(tuttiEventQuery(event), tuttiInProgress);
+    CHECK_EQ(atomic_load(&clock_hand), 0);
+    sem_post(&gate.open);
+    CHECK_EQ(tuttiStreamSynchronize(second), tuttiSuccess);
+    CHECK_EQ(early, 0);
+    CHECK_EQ(late, 1);
+    CHECK_EQ(tuttiEventSynchronize(event), tuttiSuccess);
+    CHECK_EQ(tuttiEventQuery(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamQuery(first), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(second), tuttiSuccess);
+}
+
+TEST(streams, an_event_may_be_recorded_anew_and_destroyed_before_it_happens)
+{
+    tuttiStream_t first, second;
+    tuttiEvent_t event;
+    struct gate gate;
+    int turn = -1;
+    gate_init(&gate);
+    atomic_store(&clock_hand, 7);
+    REQUIRE(tuttiStreamCreate(&first) == tuttiSuccess &&
+            tuttiStreamCreate(&second) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(event, NULL), tuttiSuccess); /* happens at once */
+    CHECK_EQ(tuttiEventQuery(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(first, pass_gate, &gate), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(event, first), tuttiSuccess);
+    CHECK_EQ(tuttiStreamWaitEvent(second, event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(second, note_turn, &turn), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
+    CHECK_EQ(turn, -1);
+    sem_post(&gate.open);
+    CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(second), tuttiSuccess); /* completes what was issued */
+    CHECK_EQ(turn, 7);
+}
+
+static void hold_20_ms(void *argument)
+{
+    (void)argument;
+    const struct timespec time = {.tv_nsec = 20000000};
+    nanosleep(&time, NULL); /* the length of the work that is measured */
+}
+
+TEST(streams, elapsed_time_is_that_of_the_work_between)
+{
+    tuttiStream_t stream;
+    tuttiEvent_t start, end, never;
+    float ms = -1;
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&start) == tuttiSuccess && tuttiEventCreate(&end) == tuttiSuccess);
+    REQUIRE(tuttiEventCreate(&never) == tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(start, stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(stream, hold_20_ms, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(end, stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventSynchronize(end), tuttiSuccess);
+    CHECK_EQ(tuttiEventElapsedTime(&ms, start, end), tuttiSuccess);
+    CHECK_MESSAGE(ms >= 19 && ms < 2000, "20 ms of work measured as %g ms", (double)ms);
+    CHECK(tuttiEventElapsedTime(&ms, start, never) != tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(start), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(end), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(never), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+/* The caller is stuck until work behind the collective has run: only a stream that moves by itself
+ * gets there. */
+static void overlap(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    enum { COUNT = 200000 };
+    tuttiStream_t stream;
+    sem_t done;
+    sem_init(&done, 0, 0);
+    int *data = malloc(COUNT * sizeof *data);
+    REQUIRE(data && tuttiStreamCreate(&stream) == tuttiSuccess);
+    for (int i = 0; i < COUNT; i++) data[i] = rank + 1;
+    CHECK_EQ(tuttiAllReduce(data, data, COUNT, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(stream, post, &done), tuttiSuccess);
+    CHECK(take(&done));
+    CHECK_EQ(data[0], 3);
+    CHECK_EQ(data[COUNT - 1], 3);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    free(data);
+}
+
+TEST(streams, a_collective_on_a_stream_needs_no_help_of_the_caller)
+{
+    as_threads(NRANKS, NULL, overlap, NULL);
+}
+
+/* The collective starts after the work before it on its stream, and not before. */
+static void after_work(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    tuttiStream_t stream;
+    struct gate gate;
+    int data = 0;
+    gate_init(&gate);
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(stream, pass_gate, &gate), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, comm, stream), tuttiSuccess);
+    CHECK(take(&gate.reached));
+    data = 10 + rank; /* the gate is shut: the collective has not read it */
+    sem_post(&gate.open);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess);
+    CHECK_EQ(data, 21);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+TEST(streams, a_collective_waits_for_the_work_before_it)
+{
+    as_threads(NRANKS, NULL, after_work, NULL);
+}
+
+/* One thread drives both ranks, each on a stream. */
+TEST(streams, one_thread_drives_two_ranks_on_two_streams)
+{
+    enum { COUNT = 70000 };
+    static float data[2][COUNT];
+    tuttiComm_t comms[2];
+    tuttiStream_t streams[2];
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    for (int r = 0; r < 2; r++) {
+        REQUIRE(tuttiStreamCreate(&streams[r]) == tuttiSuccess);
+        for (int i = 0; i < COUNT; i++) data[r][i] = (float)(r + i % 5);
+    }
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(
+            tuttiAllReduce(data[r], data[r], COUNT, tuttiFloat32, tuttiSum, comms[r], streams[r]),
+            tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiStreamSynchronize(streams[r]), tuttiSuccess);
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < COUNT; i++) REQUIRE(data[r][i] == (float)(1 + 2 * (i % 5)));
+    for (int r = 0; r < 2; r++) {
+        CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+        CHECK_EQ(tuttiStreamDestroy(streams[r]), tuttiSuccess);
+    }
+}
+
+static void fail_on_stream(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    tuttiStream_t stream;
+    int in[4] = {0}, out[4] = {0};
+    REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(in, out, 4, tuttiInt32, rank ? tuttiMax : tuttiSum, comm, stream),
+             tuttiSuccess);
+    /* A barrier, because a rank may have been through before the other came. */
+    const tuttiResult_t later = tuttiBarrier(comm, stream);
+    CHECK(later == tuttiSuccess || later == tuttiInvalidUsage);
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiInvalidUsage);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(comm), "max"), "rank %d: %s", rank,
+                  tuttiGetLastError(comm));
+    CHECK_EQ(tuttiStreamSynchronize(stream), tuttiSuccess); /* the error was reported */
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+}
+
+TEST(streams, the_error_of_a_collective_comes_out_at_synchronize)
+{
+    const tuttiConfig_t config = {
+        sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 20000, 20000, NULL, NULL};
+    as_threads(NRANKS, &config, fail_on_stream, NULL);
+}

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 tt_status tt_symbolic_no_memory(void)
 {
@@ -40,6 +41,25 @@ static void *pool_get(struct tt_symbolic *run, size_t nbytes)
     return memory;
 }
 
+/* Says so before the machine is out of memory, not after. */
+static tt_status check_memory(const struct tt_symbolic *run)
+{
+    double nbytes = 0;
+    for (int rank = 0; rank < run->shape->nranks; rank++) {
+        int first;
+        nbytes +=
+            (double)tt_buffer_blocks(run->shape, run->geometry.nblocks, TT_OUTPUT, rank, &first) +
+            tt_nscratch(run->steps->algorithm, run->shape, rank);
+    }
+    nbytes *= sizeof(struct tt_cell);
+    const double available = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (nbytes <= available / 2) return TT_OK;
+    return tt_fail(TT_ERR_SYSTEM,
+                   "verifying %d ranks takes %.1f GB of memory, more than half of this machine's: "
+                   "verify fewer",
+                   run->shape->nranks, nbytes / 1e9);
+}
+
 static bool make_memory(struct tt_symbolic *run, int rank)
 {
     struct tt_rank_memory *memory = &run->ranks[rank];
@@ -54,6 +74,7 @@ static bool make_memory(struct tt_symbolic *run, int rank)
 tt_status tt_symbolic_init(struct tt_symbolic *run)
 {
     const int nranks = run->shape->nranks;
+    TT_TRY(check_memory(run));
     run->full = tt_value_full(nranks);
     run->ranks = tt_arena_get(&run->arena, (size_t)nranks * sizeof *run->ranks);
     run->result =

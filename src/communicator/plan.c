@@ -1,0 +1,192 @@
+/* Plans: an algorithm for a number of ranks, to print, count and verify without any communicator.
+ */
+#include <stdlib.h>
+
+#include "algorithms/algorithms.h"
+#include "communicator/communicator.h"
+
+/* Owned by the user's handle. Steps are made when asked for, so its size is the same for any number
+ * of ranks. */
+struct tuttiPlan {
+    uint64_t magic;
+    struct tt_steps steps;
+    bool proved; /* for every count */
+};
+
+enum { MOST_RANKS = 1 << 20 };
+static const uint64_t plan_magic = 0x7475747469706c6eu;
+
+static bool is_collective(tuttiCollective_t collective)
+{
+    return (unsigned)collective < TT_NCOLLECTIVES;
+}
+
+const char *tuttiCollectiveName(tuttiCollective_t collective)
+{
+    return is_collective(collective) ? tt_collective_name((enum tt_collective)collective) : NULL;
+}
+
+const char *tuttiAlgorithmName(tuttiCollective_t collective, int index)
+{
+    if (!is_collective(collective)) return NULL;
+    const struct tt_algorithm *algorithm = tt_algorithm_at((enum tt_collective)collective, index);
+    return algorithm ? algorithm->name : NULL;
+}
+
+/* ---- Create, destroy ------------------------------------------------------------------------ */
+
+static tt_status check_plan(const struct tuttiPlan *plan, const char *function)
+{
+    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "%s: plan is NULL", function);
+    if (plan->magic != plan_magic)
+        return tt_fail(TT_ERR_ARGUMENT, "%s: not a plan, or one destroyed already", function);
+    return TT_OK;
+}
+
+static tt_status find_algorithm(tuttiCollective_t collective, const char *name,
+                                const struct tt_algorithm **algorithm)
+{
+    if (!is_collective(collective))
+        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: collective %d does not exist (0 to %d)",
+                       (int)collective, TT_NCOLLECTIVES - 1);
+    if (!name) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: algorithm is NULL");
+    *algorithm = tt_algorithm_find((enum tt_collective)collective, name);
+    if (*algorithm) return TT_OK;
+    char names[512];
+    tt_algorithm_names((enum tt_collective)collective, names, sizeof names);
+    return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm \"%s\"; there are: %s",
+                   tuttiCollectiveName(collective), name, names);
+}
+
+static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, const char *name,
+                             int nranks, int root)
+{
+    const struct tt_algorithm *algorithm = NULL;
+    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: plan is NULL");
+    TT_TRY(find_algorithm(collective, name, &algorithm));
+    if (nranks < 1 || nranks > MOST_RANKS)
+        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: %d ranks; 1 to %d are possible", nranks,
+                       MOST_RANKS);
+    const bool has_root = tt_collective_has_root(algorithm->collective);
+    if (has_root && (root < 0 || root >= nranks))
+        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: root %d is not one of %d ranks (0 to %d)",
+                       root, nranks, nranks - 1);
+    struct tuttiPlan *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
+    made->magic = plan_magic;
+    made->steps.algorithm = algorithm;
+    made->steps.shape = (struct tt_shape){
+        .collective = algorithm->collective, .nranks = nranks, .root = has_root ? root : 0};
+    *plan = made;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
+                              const char *algorithm, int nranks, int root)
+{
+    return tt_result(create_plan(plan, collective, algorithm, nranks, root));
+}
+
+tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
+{
+    if (!plan) return tuttiSuccess;
+    const tt_status status = check_plan(plan, "tuttiPlanDestroy");
+    if (status) return tt_result(status);
+    plan->magic = 0;
+    free(plan);
+    return tuttiSuccess;
+}
+
+/* ---- Cost ----------------------------------------------------------------------------------- */
+
+/* a * b, or UINT64_MAX when that is too much. */
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/* Bytes of the largest part that a channel has of a block. */
+static uint64_t part_bytes(const struct tt_steps *steps, size_t count, size_t element_bytes)
+{
+    const struct tt_geometry geometry = {.count = count,
+                                         .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
+                                         .nchannels = tt_nchannels(steps->algorithm, &steps->shape),
+                                         .align = 1,
+                                         .split = tt_collective_splits(steps->shape.collective)};
+    if (geometry.nblocks == 0) return 0;
+    return times(tt_geometry_largest_part(&geometry), element_bytes);
+}
+
+static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes, int exact,
+                           tuttiPlanCost_t *cost)
+{
+    TT_TRY(check_plan(plan, "tuttiPlanCost"));
+    if (!cost) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCost: cost is NULL");
+    if (exact != 0 && exact != 1)
+        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCost: exact is %d, expected 0 or 1", exact);
+    const struct tt_steps *steps = &plan->steps;
+    struct tt_formula formula;
+    if (exact)
+        TT_TRY(tt_count(steps, &formula));
+    else
+        formula = steps->algorithm->formula(&steps->shape);
+    const uint64_t part = part_bytes(steps, count, element_bytes);
+    const uint64_t nchannels = (uint64_t)tt_nchannels(steps->algorithm, &steps->shape);
+    const tuttiPlanCost_t result = {.steps = formula.steps,
+                                    .depth = formula.depth,
+                                    .bytesSent = times(formula.sent, part),
+                                    .bytesReduced = times(formula.reduced, part),
+                                    .scratchBytes = times(times(formula.scratch, nchannels), part),
+                                    .planBytes = sizeof *plan};
+    if (part == UINT64_MAX || result.bytesSent == UINT64_MAX || result.bytesReduced == UINT64_MAX ||
+        result.scratchBytes == UINT64_MAX)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "tuttiPlanCost: %zu elements of %zu bytes are more than can be counted",
+                       count, element_bytes);
+    *cost = result;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes, int exact,
+                            tuttiPlanCost_t *cost)
+{
+    return tt_result(cost_plan(plan, count, elementBytes, exact, cost));
+}
+
+/* ---- Verify, print -------------------------------------------------------------------------- */
+
+static tt_status verify_plan(tuttiPlan_t plan, size_t count)
+{
+    TT_TRY(check_plan(plan, "tuttiPlanVerify"));
+    if (plan->proved) return TT_OK;
+    struct tt_verify_report report;
+    const tt_status status = tt_verify(&plan->steps, count, &report);
+    const struct tt_shape *shape = &plan->steps.shape;
+    if (status == TT_ERR_USAGE)
+        return tt_fail(TT_ERR_USAGE, "%s:%s is wrong for %d ranks, root %d, count %zu: %s",
+                       tt_collective_name(shape->collective), plan->steps.algorithm->name,
+                       shape->nranks, shape->root, count, report.text);
+    plan->proved = !status && report.any_count;
+    return status;
+}
+
+tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count)
+{
+    return tt_result(verify_plan(plan, count));
+}
+
+tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank, void (*emit)(void *arg, const char *line),
+                             void *arg)
+{
+    const tt_status status = check_plan(plan, "tuttiPlanPrint");
+    if (status) return tt_result(status);
+    if (!emit) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiPlanPrint: emit is NULL"));
+    const int nranks = plan->steps.shape.nranks;
+    if (rank < 0 || rank >= nranks)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT,
+                                 "tuttiPlanPrint: rank %d is not one of %d ranks (0 to %d)", rank,
+                                 nranks, nranks - 1));
+    tt_print(&plan->steps, rank, emit, arg);
+    return tuttiSuccess;
+}

@@ -1,4 +1,5 @@
-/* What is where: cores, caches, NUMA nodes of a host, from hwloc or its XML; plain data. */
+/* What is where: cores, caches, NUMA nodes of a host, from the kernel or hwloc's XML; plain data.
+ */
 #ifndef TT_TOPOLOGY_TOPOLOGY_H
 #define TT_TOPOLOGY_TOPOLOGY_H
 
@@ -9,47 +10,61 @@
 
 /* One processing unit this process may run on. */
 struct tt_pu {
-    int os_index;           /* the kernel's CPU number */
+    int os_index;            /* the kernel's CPU number */
     int core, package, numa; /* logical indices; two PUs of one core share `core` */
-    int l2, l3;             /* index of the cache instance above it, -1: none */
+    int l2, l3;              /* index of the cache instance above it, -1: none */
 };
 
 /* Owned by its creator, freed by tt_topology_destroy. Immutable after load. */
 struct tt_topology {
     int npus, ncores, npackages, nnumas;
-    struct tt_pu *pus;           /* [npus], in logical order: neighbours share most */
+    struct tt_pu *pus;                   /* [npus], in logical order: neighbours share most */
     size_t l1_bytes, l2_bytes, l3_bytes; /* of one instance; 0 unknown */
     size_t memory_bytes;
     char cpu_model[128];
-    char source[256];            /* "this machine" or the XML file's path */
+    char source[256]; /* "this machine" or the XML file's path */
 };
 
-/* From this machine, restricted to the CPUs allowed to this process, or from an hwloc XML file when xml_path is not NULL/"".
- * What the kernel does not tell is taken as one core a CPU, one package, one NUMA node. TT_ERR_ARGUMENT names a file that is
- * missing or no hwloc XML; TT_ERR_SYSTEM: a file without hwloc at build time. */
+/* From this machine, restricted to the CPUs allowed to this process, or from an hwloc XML file when
+ * xml_path is not NULL/"". What the kernel does not tell is taken as one core a CPU, one package,
+ * one NUMA node. TT_ERR_ARGUMENT names a file that is missing or no hwloc XML; TT_ERR_SYSTEM: a
+ * file without hwloc at build time. */
 TT_NODISCARD tt_status tt_topology_create(const char *xml_path, struct tt_topology **topology);
 void tt_topology_destroy(struct tt_topology *topology);
 
-/* The topology in force, of TUTTI_TOPOLOGY_FILE or this machine: made at the first call, shared, never freed. Thread-safe. */
+/* The topology in force, of TUTTI_TOPOLOGY_FILE or this machine: made at the first call, shared,
+ * never freed. Thread-safe. */
 TT_NODISCARD tt_status tt_topology_local(const struct tt_topology **topology);
 
 /* How close two PUs are: what is the smallest thing they share. */
-enum tt_distance { TT_SAME_PU, TT_SAME_CORE, TT_SAME_L2, TT_SAME_L3, TT_SAME_NUMA, TT_SAME_PACKAGE, TT_SAME_HOST };
+enum tt_distance {
+    TT_SAME_PU,
+    TT_SAME_CORE,
+    TT_SAME_L2,
+    TT_SAME_L3,
+    TT_SAME_NUMA,
+    TT_SAME_PACKAGE,
+    TT_SAME_HOST
+};
 enum tt_distance tt_topology_distance(const struct tt_topology *topology, int pu_a, int pu_b);
 const char *tt_distance_name(enum tt_distance distance);
 
-/* Which PUs (indices into pus, one per local rank) to bind nlocal ranks to: spread over cores, neighbours in rank close in
- * the machine; wraps around when there are more ranks than PUs. pus_of_rank[nlocal]. */
+/* Which PUs (indices into pus, one per local rank) to bind nlocal ranks to: spread over cores,
+ * evenly, neighbours in rank close in the machine; wraps around when there are more ranks than PUs.
+ * pus_of_rank[nlocal]. */
 void tt_topology_place(const struct tt_topology *topology, int nlocal, int *pus_of_rank);
 
-/* XML text of this topology (hwloc's format), malloc'ed, freed by the caller with free(). TT_ERR_SYSTEM without hwloc. */
+/* XML text of this topology (hwloc's format), malloc'ed, freed by the caller with free().
+ * TT_ERR_SYSTEM without hwloc. */
 TT_NODISCARD tt_status tt_topology_xml(const char *xml_path, char **xml);
 
 /* The topology in words, line by line. */
-void tt_topology_describe(const struct tt_topology *topology, void (*emit)(void *arg, const char *line), void *arg);
+void tt_topology_describe(const struct tt_topology *topology,
+                          void (*emit)(void *arg, const char *line), void *arg);
 
-/* Identity of this host: hash of boot id and network namespace, or of TUTTI_HOST_ID. Equal exactly for processes that can share
- * memory and reach each other's abstract sockets. */
+/* Identity of this host: hash of boot id, network and process namespace, or of TUTTI_HOST_ID. Equal
+ * exactly for processes that can share memory, reach each other's abstract sockets and name each
+ * other by pid. */
 uint64_t tt_host_id(void);
 
 #endif

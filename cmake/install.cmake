@@ -1,4 +1,5 @@
-# What `cmake --install` puts where: programs, libraries, header, man pages, pkg-config and CMake packages.
+# What `cmake --install` puts where: tools, libraries, header, man pages, pkg-config and CMake packages.
+# The perf tests and the trainer install themselves.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -6,18 +7,8 @@ install(TARGETS tutti EXPORT tutti-targets LIBRARY DESTINATION ${CMAKE_INSTALL_L
 install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/tutti.h TYPE INCLUDE)
 
-foreach(folder tools perf-tests trainer)
-    if(folder STREQUAL "trainer" AND NOT TUTTI_TRAINER)
-        continue()
-    endif()
-    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
-    foreach(target ${targets})
-        get_target_property(kind ${target} TYPE)
-        if(kind STREQUAL "EXECUTABLE")
-            install(TARGETS ${target} RUNTIME)
-        endif()
-    endforeach()
-endforeach()
+get_property(tools DIRECTORY tools PROPERTY BUILDSYSTEM_TARGETS)
+install(TARGETS ${tools} RUNTIME)
 
 file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/man/*.1)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

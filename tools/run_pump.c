@@ -84,7 +84,8 @@ void run_pump_move(struct pump *pump, int rank, bool last)
         const bool empty = n < 0 && errno == EAGAIN, over = n == 0 || (n < 0 && !empty);
         const char *newline = memrchr(pump->buffer, '\n', pump->nbytes);
         size_t ready = newline ? (size_t)(newline + 1 - pump->buffer) : 0;
-        if (pump->nbytes == BUFFER_BYTES || over || (empty && last)) ready = pump->nbytes;
+        const bool full = pump->nbytes == BUFFER_BYTES;
+        if ((full && !newline) || over || (empty && last)) ready = pump->nbytes;
         if (!put_lines(pump, rank, ready)) {
             end(pump); /* the rank gets SIGPIPE, as without us */
             return;

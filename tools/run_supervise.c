@@ -129,8 +129,8 @@ static void do_what_is_due(struct run *run)
     if (!run->nalive) return;
     name_alive(run, names, sizeof names);
     if (now >= run->timeout_ns) {
-        run_say("timeout after %g s: still running: rank %s", (double)run->options.timeout_ms / 1000,
-                names);
+        run_say("timeout after %g s: still running: rank %s",
+                (double)run->options.timeout_ms / 1000, names);
         run->timeout_ns = INT64_MAX;
         if (!run->exit_code) run->exit_code = EXIT_TIMEOUT;
         run->failing = true;

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Signals to tutti-run reach the ranks; when it is killed, they end too.
+. "$(dirname "$0")/run_common.sh"
+
+cat >"$work/rank" <<'X'
+#!/bin/sh
+for s in INT TERM HUP USR1 USR2; do trap "echo $s >>'$1/got'; $2" $s; done
+echo $$ >>"$1/pids"
+while :; do sleep 0.02; done
+X
+chmod +x "$work/rank"
+
+# begin ACTION: starts three ranks that do ACTION on a signal; waits until they are there.
+begin() {
+    rm -f "$work/pids" "$work/got"
+    # A shell without job control would have its background job ignore SIGINT.
+    env --default-signal=INT,QUIT "$RUN" -n 3 "$work/rank" "$work" "$1" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 3
+}
+
+for signal in USR1 USR2; do
+    begin :
+    kill -$signal $run
+    await lines "$work/got" 3
+    expect "$signal reaches all" "$signal $signal $signal " "$(tr '\n' ' ' <"$work/got")"
+    kill -0 $run || expect "$signal" "still running" ended
+    kill -KILL $run
+    wait $run 2>/dev/null
+done
+
+for signal in INT TERM HUP; do
+    begin 'exit 0'
+    kill -$signal $run
+    wait $run
+    expect "$signal handled: code" 0 $?
+    expect "$signal reaches all" "$signal $signal $signal " "$(tr '\n' ' ' <"$work/got")"
+done
+
+# Not handled: the ranks die of it, and so it is no accident of theirs.
+env --default-signal=INT,QUIT "$RUN" -n 2 sh -c "echo \$\$ >>$work/two; exec sleep 100" 2>"$work/err" &
+run=$!
+await lines "$work/two" 2
+kill -INT $run
+wait $run
+expect interrupted 130 $?
+contains interrupted "ended by SIGINT" "$work/err"
+
+begin :
+kill -TERM $run
+await lines "$work/got" 3
+kill -TERM $run
+wait $run
+expect "asked twice" 137 $?
+contains "asked twice" "asked twice: killing the ranks" "$work/err"
+
+# Stop and continue.
+begin :
+state() { cut -d' ' -f3 "/proc/$1/stat"; }
+stopped() { [ "$(state "$1")" = T ]; }
+running() { ! stopped "$1"; }
+kill -TSTP $run
+await stopped $run
+while read -r pid; do await stopped "$pid"; done <"$work/pids"
+kill -CONT $run
+while read -r pid; do await running "$pid"; done <"$work/pids"
+
+# Killed outright, it takes the ranks along.
+kill -KILL $run
+wait $run 2>/dev/null
+while read -r pid; do await gone "$pid"; done <"$work/pids"
+finish

@@ -38,6 +38,12 @@ static int find_collective(struct word word)
     return TT_NCOLLECTIVES;
 }
 
+/* How much of a word an error shows. */
+static int shown(struct word word)
+{
+    return word.length > MOST_WORD ? MOST_WORD : word.length;
+}
+
 static tt_status fail_no_collective(struct word word)
 {
     char names[256];
@@ -45,7 +51,7 @@ static tt_status fail_no_collective(struct word word)
     for (int i = 0; i < TT_NCOLLECTIVES && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
                                  tt_collective_name((enum tt_collective)i));
-    return tt_fail(TT_ERR_ARGUMENT, "there is no collective \"%.*s\"; there are %s", word.length,
+    return tt_fail(TT_ERR_ARGUMENT, "there is no collective \"%.*s\"; there are %s", shown(word),
                    word.text, names);
 }
 
@@ -56,7 +62,7 @@ static tt_status fail_no_algorithm(int collective, struct word word)
     if (collective < TT_NCOLLECTIVES) {
         tt_algorithm_names((enum tt_collective)collective, names, sizeof names);
         return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm \"%.*s\"; it has %s",
-                       tt_collective_name((enum tt_collective)collective), word.length, word.text,
+                       tt_collective_name((enum tt_collective)collective), shown(word), word.text,
                        names);
     }
     char all[TT_ERROR_TEXT - 128];
@@ -68,7 +74,7 @@ static tt_status fail_no_algorithm(int collective, struct word word)
                                  tt_collective_name((enum tt_collective)i), names);
     }
     return tt_fail(TT_ERR_ARGUMENT, "no collective has an algorithm \"%.*s\"; there are %s",
-                   word.length, word.text, all);
+                   shown(word), word.text, all);
 }
 
 /* "ring" */

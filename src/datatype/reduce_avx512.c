@@ -79,10 +79,17 @@ static inline void store_f32_part(char *to, vf v, size_t n)
     _mm512_mask_storeu_ps(to + 64, (__mmask16)(first(n) >> 16), v.b);
 }
 
+/* Hidden from Clang, which would move comparisons before the conversion, where there are none. */
+static inline __m512 widen_half(__m256i v)
+{
+    __m512 wide = _mm512_cvtph_ps(v);
+    __asm__("" : "+v"(wide));
+    return wide;
+}
+
 static inline vf widen_f16(__m512i v)
 {
-    return (vf){_mm512_cvtph_ps(_mm512_castsi512_si256(v)),
-                _mm512_cvtph_ps(_mm512_extracti64x4_epi64(v, 1))};
+    return (vf){widen_half(_mm512_castsi512_si256(v)), widen_half(_mm512_extracti64x4_epi64(v, 1))};
 }
 
 static inline __m512i narrow_f16(vf v)
@@ -204,8 +211,7 @@ static inline __m256i narrow_e5m2(vf v)
 /* Conversions from and to memory need no shuffles. */
 static inline vf load_f16(const char *from)
 {
-    return (vf){_mm512_cvtph_ps(_mm256_loadu_epi16(from)),
-                _mm512_cvtph_ps(_mm256_loadu_epi16(from + 32))};
+    return (vf){widen_half(_mm256_loadu_epi16(from)), widen_half(_mm256_loadu_epi16(from + 32))};
 }
 
 static inline void store_f16(char *to, vf v)

@@ -125,10 +125,11 @@ static tt_status issue(const struct request *request)
                        request->comm->nranks - 1);
     TT_TRY(resolve_op(request, &pending.call.reduction));
     if (request->collective != TT_BARRIER) TT_TRY(check_buffers(request, element, &total));
-    const struct tt_cached *cached;
+    struct tt_cached *cached;
     TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &cached));
     pending.call.schedule = cached->schedule;
     pending.call.algorithm = cached->algorithm;
+    pending.call.memo = &cached->bound;
     pending.call.input = request->input;
     pending.call.output = request->output;
     pending.call.count = request->count;

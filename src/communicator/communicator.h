@@ -16,7 +16,8 @@ enum { TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
 /* A schedule made once and kept. Owned by the communicator's cache. */
 struct tt_cached {
     struct tt_schedule *schedule;
-    uint32_t algorithm; /* index in its collective's table */
+    uint32_t algorithm;      /* index in its collective's table */
+    struct tt_binding bound; /* of the last count */
     struct tt_cached *next;
 };
 
@@ -89,7 +90,7 @@ void tt_comm_free(tuttiComm_t comm);
 
 /* The schedule for a call, from the cache or made now. nbytes: of all blocks together. */
 TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root,
-                                      size_t nbytes, const struct tt_cached **cached);
+                                      size_t nbytes, struct tt_cached **cached);
 
 /* One call as the user made it, arguments checked. */
 struct tt_pending {

@@ -33,7 +33,7 @@ static tt_status find_or_make(tuttiComm_t comm, const struct tt_algorithm *algor
             *found = c;
             return TT_OK;
         }
-    struct tt_cached *cached = malloc(sizeof *cached);
+    struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a schedule");
     const tt_status status = tt_schedule_create(algorithm, shape, comm->rank, &cached->schedule);
     if (status) {
@@ -48,7 +48,7 @@ static tt_status find_or_make(tuttiComm_t comm, const struct tt_algorithm *algor
 }
 
 tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root, size_t nbytes,
-                         const struct tt_cached **out)
+                         struct tt_cached **out)
 {
     const int bucket = bucket_of(nbytes);
     struct tt_cached **place = &comm->chosen[collective][bucket];

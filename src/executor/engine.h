@@ -28,7 +28,7 @@ struct tt_engine {
     /* atomic: turns; a call runs when all earlier ones of its kind (and peer) are done */
     _Atomic uint64_t collectives_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
-    _Atomic int outstanding; /* calls issued and not done */
+    _Atomic int outstanding;                   /* calls issued and not done */
     _Atomic bool busy; /* somebody advances an operation of this communicator (R7/A7) */
 
     /* owner: who holds busy */
@@ -48,6 +48,19 @@ size_t tt_engine_bytes(const struct tt_engine *engine);
 /* Whether everything issued is done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
+/* How a schedule's blocks become elements for one count. Plain data; the same for every call with
+ * that count. */
+struct tt_binding {
+    size_t count, element; /* what it is for; element 0: nothing yet */
+    struct tt_geometry geometry;
+    size_t total; /* elements of all blocks together */
+    size_t piece; /* elements of a block's part per round */
+    size_t nrounds;
+    size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
+    bool merged;       /* whole blocks in one round: contiguous names are contiguous memory */
+    bool nontemporal;  /* results go past the caches */
+};
+
 /* What a collective call asks for. Plain data. */
 struct tt_call {
     const struct tt_schedule *schedule; /* borrowed until the operation is done */
@@ -56,6 +69,8 @@ struct tt_call {
     size_t count;                  /* as the collective defines it */
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     uint32_t algorithm;            /* index in the collective's table */
+    struct tt_binding
+        *memo; /* kept from call to call so that equal counts are bound once; or NULL */
 };
 
 enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
@@ -83,15 +98,10 @@ struct tt_work {
 
     /* collective */
     struct tt_call call;
-    struct tt_geometry geometry;
-    size_t element; /* bytes */
-    size_t piece;   /* elements of a block's part per round */
-    size_t nrounds;
+    struct tt_binding bound;
     uintptr_t
-        origin[2];    /* address that element 0 of the global naming would have in INPUT, OUTPUT */
-    bool direct[2];   /* INPUT, OUTPUT may be sent by reference */
-    bool nontemporal; /* results go past the caches */
-    bool merged;      /* whole blocks in one round: contiguous names are contiguous memory */
+        origin[2];  /* address that element 0 of the global naming would have in INPUT, OUTPUT */
+    bool direct[2]; /* INPUT, OUTPUT may be sent by reference */
     struct tt_work_channel channels[TT_COLLECTIVE_CHANNELS];
 
     /* point to point */
@@ -112,7 +122,8 @@ void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, si
  * work->status). */
 TT_NODISCARD tt_status tt_work_advance(struct tt_work *work);
 
-/* For long waits: looks at the deadline, the dead and disagreeing peers, and ends the work if there is no hope. */
+/* For long waits: looks at the deadline, the dead and disagreeing peers, and ends the work if there
+ * is no hope. */
 void tt_work_examine(struct tt_work *work);
 
 /* Runs operations together until all are done; the first error is returned after the rest has

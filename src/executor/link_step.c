@@ -147,9 +147,9 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
                           char *dst, size_t count)
 {
     char **slots = work->engine->slots[pass->channel];
-    const size_t nbytes = count * work->element;
+    const size_t nbytes = count * work->bound.element;
     const unsigned finish = pass->step->finish ? TT_FINISH : 0;
-    const bool stream = work->nontemporal && dst && pass->step->dst.buffer == TT_OUTPUT;
+    const bool stream = work->bound.nontemporal && dst && pass->step->dst.buffer == TT_OUTPUT;
     /* With slots to fill and a result that should not stay in the cache, the slot is made first. */
     char *target = dst && !(stream && pass->nslots) ? dst
                    : pass->nslots                   ? slots[0] + pass->offset
@@ -194,7 +194,7 @@ static tt_status do_step(const struct tt_work *work, int channel, const struct t
                         .nsources = step->recv.number + (step->local.number && !own_listed)};
     if (step->local.number) pass.local_flags = tt_source_flags(work, &step->local);
     if (!step->local.number && !step->dst.number)
-        return do_piece(work, &pass, NULL, NULL, nbytes / work->element);
+        return do_piece(work, &pass, NULL, NULL, nbytes / work->bound.element);
     const bool whole = (!step->local.number || tt_span_is_whole(work, &step->local)) &&
                        (!step->dst.number || tt_span_is_whole(work, &step->dst));
     struct tt_cursor locals, dsts;
@@ -215,9 +215,9 @@ static size_t message_bytes(const struct tt_work *work, int channel, const struc
 {
     const struct tt_span *span = step->dst.number ? &step->dst : &step->local;
     *known = span->number > 0;
-    return *known
-               ? tt_span_count(work, span, channel, work->channels[channel].round) * work->element
-               : 0;
+    return *known ? tt_span_count(work, span, channel, work->channels[channel].round) *
+                        work->bound.element
+                  : 0;
 }
 
 /* A step that only forwards takes the length of what comes. */

@@ -39,14 +39,14 @@ static const char *block_in_part(const struct tt_work *work, int channel, struct
     const int first = (int)flag->first, number = (int)flag->number;
     if (name < first || name >= first + number) return NULL;
     return payload_of(flag, part_bytes(flag)) +
-           blocks_count(work, channel, first, name - first) * work->element;
+           blocks_count(work, channel, first, name - first) * work->bound.element;
 }
 
 static void put_in(struct tt_work *work, int channel, const struct tt_step *step)
 {
     const size_t round = work->channels[channel].round;
     struct tt_flag *flag = part_of(work, work->engine->fabric->rank);
-    const size_t nbytes = tt_span_count(work, &step->local, channel, round) * work->element;
+    const size_t nbytes = tt_span_count(work, &step->local, channel, round) * work->bound.element;
     char *to = payload_of(flag, nbytes);
     struct tt_cursor cursor;
     char *data;
@@ -55,7 +55,7 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
                    tt_span_is_whole(work, &step->local));
     while (tt_cursor_next(&cursor, &data, &count)) {
         tt_transfer(work, to, data, count, tt_source_flags(work, &step->local));
-        to += count * work->element;
+        to += count * work->bound.element;
     }
     flag->signature = work->signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | TT_MESSAGE_SLOT;
@@ -149,7 +149,7 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_step *s
         const char *source = block_source(work, channel, step, name, folded);
         if (!source)
             return tt_fail(TT_ERR_INTERNAL, "block %d was put into the meeting by nobody", name);
-        memcpy(data, source, count * work->element);
+        memcpy(data, source, count * work->bound.element);
     }
     return TT_OK;
 }

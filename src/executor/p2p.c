@@ -55,7 +55,7 @@ static tt_status take_bite(struct tt_work *work, struct tt_link *link,
     const size_t nbytes = left < BITE_BYTES ? left : BITE_BYTES;
     if (message->data)
         tt_copy(work->data + work->offset, (const char *)message->data + *taken, nbytes,
-                work->nontemporal);
+                work->bound.nontemporal);
     else
         TT_TRY(link->ops->fetch(link, work->data + work->offset, *taken, nbytes));
     *taken += nbytes;

@@ -2,9 +2,10 @@
 
 bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span)
 {
-    if (!work->merged || span->buffer == TT_SCRATCH) return false;
+    if (!work->bound.merged || span->buffer == TT_SCRATCH) return false;
     const bool contiguous = span->run >= span->number || span->stride == span->run;
-    return contiguous && span->first >= 0 && span->first + span->number <= work->geometry.nblocks;
+    return contiguous && span->first >= 0 &&
+           span->first + span->number <= work->bound.geometry.nblocks;
 }
 
 void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
@@ -22,23 +23,29 @@ void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
 static size_t round_part(const struct tt_work *work, int block, int channel, size_t round,
                          size_t *begin)
 {
-    const size_t length = tt_geometry_part(&work->geometry, block, channel, begin);
-    const size_t skip = round * work->piece;
+    const size_t length = tt_geometry_part(&work->bound.geometry, block, channel, begin);
+    const size_t skip = round * work->bound.piece;
     if (skip >= length) return 0;
     *begin += skip;
-    return length - skip < work->piece ? length - skip : work->piece;
+    return length - skip < work->bound.piece ? length - skip : work->bound.piece;
 }
 
 static bool next_whole(struct tt_cursor *cursor, char **data, size_t *count)
 {
     const struct tt_work *work = cursor->work;
     const struct tt_span *span = cursor->span;
-    size_t begin, last;
-    tt_geometry_block(&work->geometry, span->first, &begin);
-    const size_t tail = tt_geometry_block(&work->geometry, span->first + span->number - 1, &last);
-    *data = (char *)(work->origin[span->buffer] + begin * work->element);
-    *count = last + tail - begin;
     cursor->i = cursor->n;
+    if (span->first == 0 && span->number == work->bound.geometry.nblocks) {
+        *data = (char *)work->origin[span->buffer];
+        *count = work->bound.total;
+        return true;
+    }
+    size_t begin, last;
+    tt_geometry_block(&work->bound.geometry, span->first, &begin);
+    const size_t tail =
+        tt_geometry_block(&work->bound.geometry, span->first + span->number - 1, &last);
+    *data = (char *)(work->origin[span->buffer] + begin * work->bound.element);
+    *count = last + tail - begin;
     return true;
 }
 
@@ -48,16 +55,16 @@ bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count)
     if (cursor->whole) return next_whole(cursor, data, count);
     const struct tt_work *work = cursor->work;
     const struct tt_span *span = cursor->span;
-    const int name = tt_span_name(span, cursor->i, work->geometry.nblocks);
+    const int name = tt_span_name(span, cursor->i, work->bound.geometry.nblocks);
     size_t begin;
     *count = round_part(work, name, cursor->channel, cursor->round, &begin);
     if (span->buffer == TT_SCRATCH) {
         const int slot = span->at == TT_BY_NAME ? name : span->at + cursor->i;
         const size_t index =
-            (size_t)slot * (size_t)work->geometry.nchannels + (size_t)cursor->channel;
-        *data = work->engine->scratch + index * work->piece * work->element;
+            (size_t)slot * (size_t)work->bound.geometry.nchannels + (size_t)cursor->channel;
+        *data = work->engine->scratch + index * work->bound.piece * work->bound.element;
     } else {
-        *data = (char *)(work->origin[span->buffer] + begin * work->element);
+        *data = (char *)(work->origin[span->buffer] + begin * work->bound.element);
     }
     cursor->i++;
     return true;

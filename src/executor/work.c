@@ -28,71 +28,70 @@ static uint64_t signature_of(const struct tt_call *call, uint64_t turn)
     return mix(mix(kinds) ^ mix(call->count + 0x9e3779b97f4a7c15ull) ^ turn) & ~(1ull << 63);
 }
 
-static size_t elements_per_slot(const struct tt_work *work, size_t nbytes, int nblocks)
+static size_t elements_per_slot(const struct tt_binding *bound, size_t nbytes, int nblocks)
 {
-    const size_t fit = nbytes / work->element / (size_t)(nblocks > 0 ? nblocks : 1);
-    if (fit >= work->geometry.align) return fit / work->geometry.align * work->geometry.align;
-    return fit;
+    const size_t fit = nbytes / bound->element / (size_t)(nblocks > 0 ? nblocks : 1);
+    const size_t align = bound->geometry.align;
+    return fit >= align ? fit / align * align : fit;
 }
 
 /* Cuts the parts of the blocks into rounds so that each message fits a slot, each contribution a
  * meeting place. */
-static void cut_into_rounds(struct tt_work *work)
+static void cut_into_rounds(struct tt_binding *bound, const struct tt_schedule *schedule,
+                            const struct tt_segment_header *header)
 {
-    const struct tt_schedule *schedule = work->call.schedule;
-    const struct tt_segment_header *header = work->engine->fabric->segment->header;
-    const size_t largest = tt_geometry_largest_part(&work->geometry);
-    size_t piece = elements_per_slot(work, header->slot_bytes, schedule->message);
+    const size_t largest = tt_geometry_largest_part(&bound->geometry);
+    size_t piece = elements_per_slot(bound, header->slot_bytes, schedule->message);
     if (schedule->meets) {
-        const size_t meet = elements_per_slot(work, header->meet_bytes, schedule->nblocks);
+        const size_t meet = elements_per_slot(bound, header->meet_bytes, schedule->nblocks);
         if (meet < piece) piece = meet;
     }
-    if (piece > largest) piece = largest;
-    work->piece = piece;
-    work->nrounds = piece ? (largest + piece - 1) / piece : 1;
-    work->merged = work->nrounds == 1 && schedule->nchannels == 1;
+    bound->piece = piece < largest ? piece : largest;
+    bound->nrounds = bound->piece ? (largest + bound->piece - 1) / bound->piece : 1;
+    bound->merged = bound->nrounds == 1 && schedule->nchannels == 1;
 }
 
-static void place_buffers(struct tt_work *work)
+static void bind(struct tt_binding *bound, const struct tt_schedule *schedule, size_t count,
+                 size_t element, const struct tt_segment_header *header)
 {
-    const struct tt_call *call = &work->call;
-    const struct tt_schedule *schedule = call->schedule;
-    const uintptr_t memory[2] = {(uintptr_t)call->input, (uintptr_t)call->output};
-    const bool scaled =
-        call->reduction.op == TT_PREMUL_SUM && tt_collective_reduces(schedule->shape.collective);
+    *bound = (struct tt_binding){.count = count, .element = element, .nrounds = 1};
+    bound->geometry =
+        (struct tt_geometry){.count = count,
+                             .nblocks = schedule->nblocks,
+                             .nchannels = schedule->nchannels,
+                             .align = TT_LINE / element,
+                             .split = tt_collective_splits(schedule->shape.collective)};
+    if (!schedule->nblocks) return;
+    bound->total = count * (bound->geometry.split ? 1 : (size_t)schedule->nblocks);
+    bound->nontemporal = bound->total * element >= NONTEMPORAL_MIN_BYTES;
+    cut_into_rounds(bound, schedule, header);
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
         int first = 0;
         size_t begin = 0;
         if (tt_buffer_blocks(&schedule->shape, schedule->nblocks, (enum tt_buffer)b, schedule->rank,
                              &first) > 0)
-            tt_geometry_block(&work->geometry, first, &begin);
-        work->origin[b] = memory[b] - begin * work->element;
-        work->direct[b] = schedule->algorithm->direct_safe && !(b == TT_INPUT && scaled);
+            tt_geometry_block(&bound->geometry, first, &begin);
+        bound->skipped[b] = begin * element;
     }
 }
 
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
 {
     const struct tt_schedule *schedule = call->schedule;
+    const size_t element = tt_type_size(call->reduction.type);
     *work = (struct tt_work){.engine = engine, .kind = TT_WORK_COLLECTIVE, .call = *call};
     work->turn = ++engine->collectives_issued;
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
     work->signature = signature_of(call, work->turn);
-    work->element = tt_type_size(call->reduction.type);
-    work->geometry =
-        (struct tt_geometry){.count = call->count,
-                             .nblocks = schedule->nblocks,
-                             .nchannels = schedule->nchannels,
-                             .align = TT_LINE / work->element,
-                             .split = tt_collective_splits(schedule->shape.collective)};
-    if (schedule->nblocks) {
-        cut_into_rounds(work);
-        place_buffers(work);
-        const size_t blocks = work->geometry.split ? 1 : (size_t)schedule->nblocks;
-        work->nontemporal = call->count * work->element * blocks >= NONTEMPORAL_MIN_BYTES;
-    } else {
-        work->nrounds = 1;
-    }
+    struct tt_binding *memo = call->memo ? call->memo : &work->bound;
+    if (memo->element != element || memo->count != call->count)
+        bind(memo, schedule, call->count, element, engine->fabric->segment->header);
+    work->bound = *memo;
+    const bool scaled = call->reduction.op == TT_PREMUL_SUM;
+    work->origin[TT_INPUT] = (uintptr_t)call->input - memo->skipped[TT_INPUT];
+    work->origin[TT_OUTPUT] = (uintptr_t)call->output - memo->skipped[TT_OUTPUT];
+    work->direct[TT_INPUT] = schedule->algorithm->direct_safe && !scaled;
+    work->direct[TT_OUTPUT] = schedule->algorithm->direct_safe;
     const bool nothing = call->count == 0 && schedule->nblocks > 0;
     for (int c = 0; c < schedule->nchannels; c++) work->channels[c].done = nothing;
 }
@@ -105,7 +104,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
                              .peer = peer,
                              .data = data,
                              .nbytes = nbytes,
-                             .nontemporal = nbytes >= NONTEMPORAL_MIN_BYTES};
+                             .bound.nontemporal = nbytes >= NONTEMPORAL_MIN_BYTES};
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
     work->turn = kind == TT_WORK_SEND ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
 }
@@ -131,7 +130,7 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
     if (scale || finish)
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)
-        tt_copy(target, source, count * work->element, flags & TT_NONTEMPORAL);
+        tt_copy(target, source, count * work->bound.element, flags & TT_NONTEMPORAL);
 }
 
 unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span)
@@ -159,8 +158,8 @@ static tt_status ensure_scratch(struct tt_work *work)
 {
     const struct tt_schedule *schedule = work->call.schedule;
     struct tt_engine *engine = work->engine;
-    const size_t need =
-        (size_t)schedule->nscratch * (size_t)schedule->nchannels * work->piece * work->element;
+    const size_t need = (size_t)schedule->nscratch * (size_t)schedule->nchannels *
+                        work->bound.piece * work->bound.element;
     if (need <= engine->scratch_bytes) return TT_OK;
     free(engine->scratch);
     engine->scratch_bytes = 0;
@@ -179,7 +178,7 @@ static void next_step(struct tt_work *work, int channel)
     work->progress++;
     if (++state->step < work->call.schedule->nsteps[channel]) return;
     state->step = 0;
-    state->done = ++state->round >= work->nrounds;
+    state->done = ++state->round >= work->bound.nrounds;
 }
 
 static tt_status advance_channel(struct tt_work *work, int channel)
@@ -265,7 +264,8 @@ tt_status tt_work_advance(struct tt_work *work)
 void tt_work_examine(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
-    if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return; /* A7 */
+    if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+        return; /* A7 */
     const tt_status status = tt_work_hope(work);
     if (status) complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */

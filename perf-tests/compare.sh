@@ -66,13 +66,14 @@ with_impi() {
 
 compile() {
     local library=$1 source=perf-tests/peers
-    local flags=(-std=c17 -D_GNU_SOURCE -O2 -I$source $source/bench.c -o "$work/$library")
-    local ours=($source/tutti.c -Iinclude -L"$build/lib" -ltutti -Wl,-rpath,"$(realpath "$build")/lib")
+    local flags=(-std=c17 -D_GNU_SOURCE -O2 "-I$source" "$source/bench.c" -o "$work/$library")
+    local ours=("$source/tutti.c" -Iinclude "-L$build/lib" -ltutti)
+    ours+=("-Wl,-rpath,$(realpath "$build")/lib")
     case $library in
     tutti) cc "${flags[@]}" "${ours[@]}" ;;
     tutti-mem) cc "${flags[@]}" -DSHARED_MEMORY "${ours[@]}" ;;
-    impi) with_impi "$peers/impi/bin/mpicc" "${flags[@]}" $source/mpi.c ;;
-    *) "$peers/$library/bin/mpicc" "${flags[@]}" $source/mpi.c ;;
+    impi) with_impi "$peers/impi/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
+    *) "$peers/$library/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
     esac
 }
 

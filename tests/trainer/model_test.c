@@ -166,3 +166,18 @@ TEST(model, sampling_repeats_itself_and_takes_the_likeliest_when_cold)
     CHECK(!memcmp(one, two, 20));
     teardown(&b);
 }
+
+TEST(model, activations_take_the_memory_that_the_documentation_says)
+{
+    struct tr_gpt gpt;
+    const struct tr_gpt_size size = {3, 4, 32, 16};
+    REQUIRE(tr_gpt_init(&gpt, size, tr_ops_choose("")) == TR_OK);
+    struct tr_arena count = {0};
+    struct tr_acts acts;
+    tr_gpt_take_acts(&gpt, &count, 5, &acts);
+    const size_t rows = 5 * 16, layers = 3, width = 32, heads = 4;
+    const size_t floats = rows * (layers * (16 * width + heads + 4) + 8 * width + 258) + 128 * 16;
+    const size_t table = (layers * sizeof(struct tr_block_acts) + 63) / 64 * 64;
+    CHECK_EQ(count.used, floats * sizeof(float) + table);
+    tr_gpt_fini(&gpt);
+}

@@ -259,6 +259,7 @@ void tt_comm_drain(tuttiComm_t comm)
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
+    tt_comm_deregister_all(comm);
     while (comm->cache) {
         struct tt_cached *next = comm->cache->next;
         tt_schedule_destroy(comm->cache->schedule);

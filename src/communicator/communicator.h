@@ -45,6 +45,7 @@ struct tuttiComm {
     struct tt_cached
         *chosen[TT_NCOLLECTIVES][TT_NBUCKETS]; /* by log2 of the bytes, for the last root asked */
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
+    struct tt_registration *registrations;
     bool finalized;
 };
 
@@ -118,6 +119,9 @@ TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int
 bool tt_in_group(void);
 /* Remembers a failed call, so that the group's end fails too. Returns the status. */
 tt_status tt_group_note(tt_status status);
+
+/* Gives back all memory that is still registered. */
+void tt_comm_deregister_all(tuttiComm_t comm);
 
 /* Waits until nothing is outstanding. */
 void tt_comm_drain(tuttiComm_t comm);

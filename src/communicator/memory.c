@@ -16,41 +16,66 @@ tuttiResult_t tuttiMemFree(void *memory)
     return tt_result(tt_window_free(memory));
 }
 
-/* What tuttiCommRegister hands out. Owned by the user until deregistered. */
-struct registration {
-    uint64_t magic;
-    tuttiComm_t comm;
-    void *memory;
-    size_t nbytes;
+/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
+ */
+struct tt_registration {
+    void *adopted; /* pages that became a window; NULL: none */
+    struct tt_registration *next;
 };
-static const uint64_t registration_magic = 0x7475747469726567ull;
+
+static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
+{
+    TT_TRY(tt_comm_check(comm));
+    if (!memory || !nbytes || !handle)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0", memory,
+                       nbytes, (void *)handle);
+    struct tt_registration *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a registration");
+    const tt_status status = tt_window_adopt(memory, nbytes, &made->adopted);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->next = comm->registrations;
+    comm->registrations = made;
+    *handle = made;
+    return TT_OK;
+}
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
-    tt_status status = tt_comm_check(comm);
-    if (status) return tt_result(status);
-    if (!memory || !nbytes || !handle)
-        return tt_result(tt_fail(
-            TT_ERR_ARGUMENT, "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
-            memory, nbytes, (void *)handle));
-    struct registration *made = malloc(sizeof *made);
-    if (!made) return tt_result(tt_fail(TT_ERR_SYSTEM, "out of memory for a registration"));
-    *made = (struct registration){registration_magic, comm, memory, nbytes};
-    *handle = made;
-    return tuttiSuccess;
+    return tt_result(register_memory(comm, memory, nbytes, handle));
+}
+
+static void free_registration(struct tt_registration *made)
+{
+    tt_window_release(made->adopted);
+    free(made);
 }
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
 {
     const tt_status status = tt_comm_check_handle(comm);
     if (status) return tt_result(status);
-    struct registration *made = handle;
-    if (!made || made->magic != registration_magic || made->comm != comm)
+    struct tt_registration **link = &comm->registrations;
+    while (*link && *link != handle) link = &(*link)->next;
+    struct tt_registration *made = *link;
+    if (!made)
         return tt_result(tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
                                  handle, comm->name));
-    made->magic = 0;
-    free(made);
+    *link = made->next;
+    free_registration(made);
     return tuttiSuccess;
+}
+
+void tt_comm_deregister_all(tuttiComm_t comm)
+{
+    while (comm->registrations) {
+        struct tt_registration *next = comm->registrations->next;
+        free_registration(comm->registrations);
+        comm->registrations = next;
+    }
 }
 
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,

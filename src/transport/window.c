@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,62 +28,173 @@ static size_t page_round(size_t nbytes)
     return (nbytes + page - 1) / page * page;
 }
 
-tt_status tt_window_create(void **memory, size_t nbytes)
+/* A window of nbytes (whole pages) without a place yet; owned by the caller until enrolled. */
+static tt_status make_window(size_t nbytes, struct tt_window **out)
 {
-    if (nbytes > SIZE_MAX / 4)
-        return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);
     struct tt_window *window = calloc(1, sizeof *window);
     if (!window) return tt_fail(TT_ERR_SYSTEM, "out of memory for a window");
-    window->nbytes = page_round(nbytes ? nbytes : 1);
+    window->nbytes = nbytes;
     window->fd = memfd_create("tutti-window", MFD_CLOEXEC);
-    tt_status status;
-    if (window->fd < 0) {
-        status = tt_fail_errno(errno, "cannot create a window of %zu bytes (memfd_create)", nbytes);
-        goto free_window;
+    if (window->fd >= 0 && ftruncate(window->fd, (off_t)nbytes) == 0) {
+        *out = window;
+        return TT_OK;
     }
-    if (ftruncate(window->fd, (off_t)window->nbytes)) {
-        status = tt_fail_errno(errno, "cannot size a window to %zu bytes", nbytes);
-        goto close_fd;
-    }
-    window->base = mmap(NULL, window->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
-    if (window->base == MAP_FAILED) {
-        status = tt_fail_errno(errno, "cannot map a window of %zu bytes", nbytes);
-        goto close_fd;
-    }
-    madvise(window->base, window->nbytes,
-            MADV_HUGEPAGE); /* advice only: refused without huge shmem pages */
+    const int error = errno;
+    if (window->fd >= 0) close(window->fd);
+    free(window);
+    return tt_fail_errno(error, "cannot create a window of %zu bytes (memfd)", nbytes);
+}
+
+static void drop_window(struct tt_window *window)
+{
+    if (ftruncate(window->fd, 0))
+        TT_WARN("a freed window keeps its memory until its peers let go: %m");
+    close(window->fd);
+    free(window);
+}
+
+static void enrol(struct tt_window *window)
+{
     pthread_rwlock_wrlock(&lock);
     window->id = (uint64_t)getpid() << 32 | ++counter;
     window->next = windows;
     windows = window;
     pthread_rwlock_unlock(&lock);
+}
+
+tt_status tt_window_create(void **memory, size_t nbytes)
+{
+    if (nbytes > SIZE_MAX / 4)
+        return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);
+    struct tt_window *window;
+    TT_TRY(make_window(page_round(nbytes ? nbytes : 1), &window));
+    window->base = mmap(NULL, window->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
+    if (window->base == MAP_FAILED) {
+        const int error = errno;
+        drop_window(window);
+        return tt_fail_errno(error, "cannot map a window of %zu bytes", nbytes);
+    }
+    madvise(window->base, window->nbytes, MADV_HUGEPAGE); /* advice only */
+    enrol(window);
     *memory = window->base;
     return TT_OK;
+}
 
-close_fd:
+/* Whether [begin, end) is private, anonymous, writable memory and not the main thread's stack. */
+static bool is_plain_memory(uintptr_t begin, uintptr_t end)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps) return false;
+    char line[512];
+    uintptr_t covered = begin;
+    while (covered < end && fgets(line, sizeof line, maps)) {
+        unsigned long first, last, inode;
+        char rights[8], path[256] = "";
+        if (sscanf(line, "%lx-%lx %7s %*x %*s %lu %255s", &first, &last, rights, &inode, path) < 4)
+            break;
+        if (last <= covered) continue;
+        if (first > covered || strcmp(rights, "rw-p") || inode || !strcmp(path, "[stack]")) break;
+        covered = last;
+    }
+    fclose(maps);
+    return covered >= end;
+}
+
+/* The same pages registered before: one more user. */
+static bool adopt_again(const char *base, size_t nbytes)
+{
+    pthread_rwlock_wrlock(&lock);
+    struct tt_window *window = windows;
+    while (window && !(window->users && window->base == base && window->nbytes == nbytes))
+        window = window->next;
+    if (window) window->users++;
+    pthread_rwlock_unlock(&lock);
+    return window != NULL;
+}
+
+static bool copy_out(int fd, const char *from, size_t nbytes)
+{
+    for (size_t done = 0; done < nbytes;) {
+        const ssize_t wrote = pwrite(fd, from + done, nbytes - done, (off_t)done);
+        if (wrote <= 0) return false;
+        done += (size_t)wrote;
+    }
+    return true;
+}
+
+tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)memory + nbytes) / page * page;
+    *adopted = NULL;
+    if (end <= begin) return TT_OK;
+    char *base = (char *)begin;
+    if (adopt_again(base, end - begin)) {
+        *adopted = base;
+        return TT_OK;
+    }
+    if (!is_plain_memory(begin, end)) return TT_OK;
+    struct tt_window *window;
+    TT_TRY(make_window(end - begin, &window));
+    if (!copy_out(window->fd, base, window->nbytes) ||
+        mmap(base, window->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, window->fd, 0) ==
+            MAP_FAILED) {
+        const int error = errno;
+        drop_window(window);
+        return tt_fail_errno(error, "cannot move %zu registered bytes to shared memory",
+                             (size_t)(end - begin));
+    }
+    window->base = base;
+    window->users = 1;
+    enrol(window);
+    *adopted = base;
+    return TT_OK;
+}
+
+/* Takes the window out of the list when this was its last user. */
+static struct tt_window *withdraw(void *base, bool registered)
+{
+    pthread_rwlock_wrlock(&lock);
+    struct tt_window **link = &windows;
+    while (*link && !((*link)->base == base && ((*link)->users > 0) == registered))
+        link = &(*link)->next;
+    struct tt_window *window = *link;
+    if (window && registered && --window->users > 0) window = NULL;
+    if (window) *link = window->next;
+    pthread_rwlock_unlock(&lock);
+    return window;
+}
+
+void tt_window_release(void *adopted)
+{
+    struct tt_window *window = adopted ? withdraw(adopted, true) : NULL;
+    if (!window) return;
+    const size_t nbytes = window->nbytes;
+    void *fresh = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh != MAP_FAILED) {
+        memcpy(fresh, adopted, nbytes);
+        if (mremap(fresh, nbytes, nbytes, MREMAP_MAYMOVE | MREMAP_FIXED, adopted) != MAP_FAILED) {
+            drop_window(window);
+            return;
+        }
+        munmap(fresh, nbytes);
+    }
+    TT_WARN("%zu deregistered bytes stay shared memory (%m); they go when they are unmapped",
+            nbytes);
     close(window->fd);
-free_window:
     free(window);
-    return status;
 }
 
 tt_status tt_window_free(void *memory)
 {
     if (!memory) return TT_OK;
-    pthread_rwlock_wrlock(&lock);
-    struct tt_window **link = &windows;
-    while (*link && (*link)->base != memory) link = &(*link)->next;
-    struct tt_window *window = *link;
-    if (window) *link = window->next;
-    pthread_rwlock_unlock(&lock);
+    struct tt_window *window = withdraw(memory, false);
     if (!window)
         return tt_fail(TT_ERR_ARGUMENT, "%p was not given by tuttiMemAlloc, or was freed already",
                        memory);
     munmap(window->base, window->nbytes);
-    if (ftruncate(window->fd, 0))
-        TT_WARN("a freed window keeps its memory until its peers let go: %m");
-    close(window->fd);
-    free(window);
+    drop_window(window);
     return TT_OK;
 }
 

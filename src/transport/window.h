@@ -15,12 +15,20 @@ struct tt_window {
     size_t nbytes;
     uint64_t id; /* unique on this host while it lives: pid and a counter */
     int fd;
+    int users; /* registrations; 0: from tuttiMemAlloc */
     struct tt_window *next;
 };
 
 TT_NODISCARD tt_status tt_window_create(void **memory, size_t nbytes);
 /* Gives the memory back to the system at once, also where other ranks still have it mapped. */
 TT_NODISCARD tt_status tt_window_free(void *memory);
+/* Makes the pages that lie wholly inside [memory, memory + nbytes) a window, in place: their
+ * contents move to shared memory behind the same addresses. Nobody may touch them during the call;
+ * a fork shares them from then on. Memory that is not private, anonymous and writable (or is the
+ * main thread's stack), or is too short, stays as it is: *adopted = NULL. */
+TT_NODISCARD tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted);
+/* Undoes one adoption: with the last one the pages are private again. */
+void tt_window_release(void *adopted);
 /* The window that holds [memory, memory + nbytes), copied to *window; false when there is none. Any
  * thread. */
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,6 +45,46 @@ TEST(window, of_absurd_size_is_an_error_that_says_so)
     void *memory;
     CHECK_EQ(tt_window_create(&memory, (size_t)-1), TT_ERR_ARGUMENT);
     CHECK(strstr(tt_last_error(), "18446744073709551615"));
+}
+
+TEST(window, adopts_ordinary_memory_in_place_and_gives_it_back)
+{
+    const size_t nbytes = 1 << 20;
+    char *memory = malloc(nbytes);
+    struct tt_window window;
+    void *adopted, *again;
+    for (size_t i = 0; i < nbytes; i++) memory[i] = (char)(i * 7);
+    REQUIRE(tt_window_adopt(memory, nbytes, &adopted) == TT_OK);
+    REQUIRE(adopted);
+    CHECK(tt_window_find(adopted, 4096, &window));
+    CHECK(!tt_window_find(memory, nbytes, &window)); /* malloc's memory does not start at a page */
+    CHECK_EQ(tt_window_adopt(memory, nbytes, &again), TT_OK);
+    CHECK(again == adopted);
+    int wrong = 0;
+    for (size_t i = 0; i < nbytes; i++) wrong += memory[i] != (char)(i * 7);
+    CHECK_EQ(wrong, 0);
+    tt_window_release(again);
+    CHECK(tt_window_find(adopted, 4096, &window));
+    memory[5000] = 99;
+    tt_window_release(adopted);
+    CHECK(!tt_window_find(adopted, 4096, &window));
+    CHECK_EQ(memory[5000], 99);
+    memory[5000] = (char)(5000 * 7);
+    for (size_t i = 0; i < nbytes; i++) wrong += memory[i] != (char)(i * 7);
+    CHECK_EQ(wrong, 0);
+    free(memory);
+}
+
+TEST(window, leaves_alone_what_is_not_ordinary_memory)
+{
+    char on_stack[20000];
+    void *adopted;
+    CHECK_EQ(tt_window_adopt(on_stack, sizeof on_stack, &adopted), TT_OK);
+    CHECK(adopted == NULL);
+    CHECK_EQ(tt_window_adopt(on_stack, 100, &adopted), TT_OK);
+    CHECK(adopted == NULL);
+    CHECK_EQ(tt_window_adopt((void *)(uintptr_t) "text", 1 << 16, &adopted), TT_OK);
+    CHECK(adopted == NULL);
 }
 
 static uint64_t word = 0x1234567890abcdefull;

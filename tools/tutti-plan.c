@@ -1,0 +1,538 @@
+/* tutti-plan: the schedules of any collective, algorithm and number of ranks: printed, proved,
+ * counted. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tutti.h"
+
+static const char usage[] =
+    "usage: tutti-plan list\n"
+    "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N [--root R] [--rank K]\n"
+    "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST [--root R|all] "
+    "[--counts LIST]\n"
+    "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST --bytes SIZE [--root R] "
+    "[--exact]\n"
+    "Looks at schedules: what every rank does in a collective. Needs no other process.\n"
+    "\n"
+    "  list            every COLLECTIVE:ALGORITHM, one a line\n"
+    "  print           the steps of every rank, or of one\n"
+    "  verify          proves result, single counting, matching, ranges, deadlock, races, in "
+    "place\n"
+    "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
+    "\n"
+    "  --ranks LIST    numbers and ranges: 8, 1-33, 2,4,8\n"
+    "  --root R        the root (0); verify tries all by default\n"
+    "  --rank K        print only this rank\n"
+    "  --all           every algorithm there is\n"
+    "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
+    "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
+    "  --exact         also count the steps of every rank, and compare with the formulas\n"
+    "  --version       print the version and exit\n"
+    "  --help          print this and exit\n"
+    "\n"
+    "Exit status: 0 done, 1 a schedule is wrong or a count differs, 2 wrong usage.\n";
+
+enum { DONE = 0, WRONG = 1, BAD_USAGE = 2, MOST_ITEMS = 64, ALL_ROOTS = -1 };
+
+struct range {
+    int from, to;
+};
+
+/* A number of elements, or one that goes with the number of ranks, N. */
+struct count {
+    bool has_n;
+    long long offset;
+};
+
+static struct {
+    const char *command;
+    char *const *names;
+    int nnames;
+    struct range ranks[MOST_ITEMS];
+    int nranges;
+    struct count counts[MOST_ITEMS];
+    int ncounts;
+    int root, rank;
+    size_t nbytes;
+    bool all, exact, has_bytes, has_rank, has_root;
+} options;
+
+/* An algorithm of a collective. */
+struct subject {
+    tuttiCollective_t collective;
+    const char *algorithm;
+};
+
+/* ---- Arguments ------------------------------------------------------------------------------ */
+
+static int complain(const char *problem, const char *value)
+{
+    fprintf(stderr, "tutti-plan: %s%s%s%s\nTry 'tutti-plan --help'.\n", problem, value ? " '" : "",
+            value ? value : "", value ? "'" : "");
+    return BAD_USAGE;
+}
+
+static bool parse_int(const char **text, int *number)
+{
+    char *end;
+    errno = 0;
+    const long value = strtol(*text, &end, 10);
+    if (end == *text || errno || value < 0 || value > INT_MAX) return false;
+    *text = end;
+    *number = (int)value;
+    return true;
+}
+
+static bool parse_whole_int(const char *text, int *number)
+{
+    return parse_int(&text, number) && *text == '\0';
+}
+
+static bool parse_ranks(const char *text)
+{
+    options.nranges = 0;
+    do {
+        if (options.nranges == MOST_ITEMS) return false;
+        struct range *range = &options.ranks[options.nranges++];
+        if (!parse_int(&text, &range->from)) return false;
+        range->to = range->from;
+        if (*text == '-') {
+            text++;
+            if (!parse_int(&text, &range->to)) return false;
+        }
+        if (range->from < 1 || range->to < range->from) return false;
+    } while (*text++ == ',');
+    return text[-1] == '\0';
+}
+
+/* "1000", "N", "N-1", "N+2". */
+static bool parse_count(const char **text, struct count *count)
+{
+    *count = (struct count){.has_n = **text == 'N'};
+    int number = 0;
+    if (!count->has_n) {
+        if (!parse_int(text, &number)) return false;
+        count->offset = number;
+        return true;
+    }
+    const char sign = *++*text;
+    if (sign != '+' && sign != '-') return true;
+    ++*text;
+    if (!parse_int(text, &number)) return false;
+    count->offset = sign == '-' ? -number : number;
+    return true;
+}
+
+static bool parse_counts(const char *text)
+{
+    options.ncounts = 0;
+    do {
+        if (options.ncounts == MOST_ITEMS) return false;
+        if (!parse_count(&text, &options.counts[options.ncounts++])) return false;
+    } while (*text++ == ',');
+    return text[-1] == '\0';
+}
+
+static bool parse_bytes(const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *text == '-' || errno) return false;
+    unsigned shift = 0;
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+    }
+    if (*end != '\0' || value > SIZE_MAX >> shift) return false;
+    options.nbytes = (size_t)value << shift;
+    options.has_bytes = true;
+    return true;
+}
+
+static bool parse_root(const char *text)
+{
+    options.has_root = true;
+    options.root = ALL_ROOTS;
+    return strcmp(text, "all") == 0 || parse_whole_int(text, &options.root);
+}
+
+static bool parse_option(int option, const char *text)
+{
+    switch (option) {
+    case 'n':
+        return parse_ranks(text);
+    case 'r':
+        return parse_root(text);
+    case 'k':
+        options.has_rank = true;
+        return parse_whole_int(text, &options.rank);
+    case 'c':
+        return parse_counts(text);
+    case 'b':
+        return parse_bytes(text);
+    case 'a':
+        options.all = true;
+        return true;
+    default:
+        options.exact = true;
+        return true;
+    }
+}
+
+static int parse_options(int argc, char *argv[])
+{
+    static const struct option table[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"root", required_argument, NULL, 'r'},
+        {"rank", required_argument, NULL, 'k'},  {"counts", required_argument, NULL, 'c'},
+        {"bytes", required_argument, NULL, 'b'}, {"all", no_argument, NULL, 'a'},
+        {"exact", no_argument, NULL, 'e'},       {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    int option, which = 0;
+    while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
+        if (option == '?') return complain("what is said above is wrong", NULL);
+        if (option == 'h') {
+            fputs(usage, stdout);
+            exit(DONE);
+        }
+        if (option == 'v') {
+            printf("tutti-plan %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+            exit(DONE);
+        }
+        if (!parse_option(option, optarg)) {
+            char problem[64];
+            snprintf(problem, sizeof problem, "--%s does not understand", table[which].name);
+            return complain(problem, optarg);
+        }
+    }
+    if (optind == argc) return complain("no command: list, print, verify or count", NULL);
+    options.command = argv[optind];
+    options.names = argv + optind + 1;
+    options.nnames = argc - optind - 1;
+    return DONE;
+}
+
+/* ---- Subjects ------------------------------------------------------------------------------- */
+
+static int next_ranks(int nranks)
+{
+    int next = 0;
+    for (int i = 0; i < options.nranges; i++) {
+        const struct range *range = &options.ranks[i];
+        const int candidate = nranks < range->from ? range->from : nranks + 1;
+        if (candidate <= range->to && (next == 0 || candidate < next)) next = candidate;
+    }
+    return next;
+}
+
+static int visit(int (*visitor)(const struct subject *), int collective, const char *algorithm)
+{
+    int result = DONE;
+    bool found = false;
+    const char *name;
+    for (int i = 0; (name = tuttiAlgorithmName((tuttiCollective_t)collective, i)) != NULL; i++) {
+        if (algorithm && strcmp(name, algorithm) != 0) continue;
+        const struct subject subject = {.collective = (tuttiCollective_t)collective,
+                                        .algorithm = name};
+        const int outcome = visitor(&subject);
+        if (outcome > result) result = outcome;
+        found = true;
+    }
+    return found ? result
+                 : complain("there is no such algorithm (see tutti-plan list):", algorithm);
+}
+
+/* "all_reduce", "all_reduce:ring". */
+static int visit_named(int (*visitor)(const struct subject *), const char *name)
+{
+    const char *colon = strchr(name, ':');
+    const size_t length = colon ? (size_t)(colon - name) : strlen(name);
+    for (int i = 0; i < tuttiNumCollectives; i++) {
+        const char *collective = tuttiCollectiveName((tuttiCollective_t)i);
+        if (strlen(collective) == length && strncmp(collective, name, length) == 0)
+            return visit(visitor, i, colon ? colon + 1 : NULL);
+    }
+    return complain("there is no such collective (see tutti-plan list):", name);
+}
+
+static int visit_all(int (*visitor)(const struct subject *))
+{
+    int result = DONE;
+    for (int i = 0; i < tuttiNumCollectives && options.all && result != BAD_USAGE; i++) {
+        const int outcome = visit(visitor, i, NULL);
+        if (outcome > result) result = outcome;
+    }
+    for (int i = 0; i < options.nnames && result != BAD_USAGE; i++) {
+        const int outcome = visit_named(visitor, options.names[i]);
+        if (outcome > result) result = outcome;
+    }
+    return result;
+}
+
+static bool has_root(tuttiCollective_t collective)
+{
+    return collective == tuttiCollBroadcast || collective == tuttiCollReduce ||
+           collective == tuttiCollScatter || collective == tuttiCollGather;
+}
+
+static void subject_name(const struct subject *subject, char *text, size_t size)
+{
+    snprintf(text, size, "%s:%s", tuttiCollectiveName(subject->collective), subject->algorithm);
+}
+
+/* The library has refused. */
+static int fail(tuttiResult_t result)
+{
+    fflush(stdout);
+    fprintf(stderr, "tutti-plan: %s\n", tuttiGetLastError(NULL));
+    return result == tuttiInvalidArgument ? BAD_USAGE : WRONG;
+}
+
+/* ---- list, print ---------------------------------------------------------------------------- */
+
+static int list_one(const struct subject *subject)
+{
+    char name[64];
+    subject_name(subject, name, sizeof name);
+    puts(name);
+    return DONE;
+}
+
+static void print_line(void *arg, const char *line)
+{
+    (void)arg;
+    printf("  %s\n", line);
+}
+
+static int print_ranks(tuttiPlan_t plan, int nranks)
+{
+    const int first = options.has_rank ? options.rank : 0;
+    const int last = options.has_rank ? options.rank : nranks - 1;
+    for (int rank = first; rank <= last; rank++) {
+        if (!options.has_rank) printf("rank %d\n", rank);
+        const tuttiResult_t result = tuttiPlanPrint(plan, rank, print_line, NULL);
+        if (result != tuttiSuccess) return fail(result);
+    }
+    return DONE;
+}
+
+static int print_one(const struct subject *subject)
+{
+    const int nranks = options.ranks[0].from;
+    tuttiPlan_t plan;
+    const tuttiResult_t created =
+        tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, options.root);
+    if (created != tuttiSuccess) return fail(created);
+    const int result = print_ranks(plan, nranks);
+    tuttiPlanDestroy(plan);
+    return result;
+}
+
+/* ---- verify --------------------------------------------------------------------------------- */
+
+static struct {
+    int algorithms;
+    long cases, refuted;
+} totals;
+
+/* What verifying one algorithm has found. */
+struct verdict {
+    long cases, refuted;
+    char first[2048]; /* refutation */
+};
+
+/* A refutation is a verdict, not an error. */
+static tuttiResult_t verify_count(tuttiPlan_t plan, long long count, struct verdict *verdict)
+{
+    if (count < 0) return tuttiSuccess;
+    const tuttiResult_t result = tuttiPlanVerify(plan, (size_t)count);
+    if (result != tuttiSuccess && result != tuttiInvalidUsage) return result;
+    verdict->cases++;
+    if (result == tuttiSuccess) return tuttiSuccess;
+    if (verdict->refuted++ == 0)
+        snprintf(verdict->first, sizeof verdict->first, "%s", tuttiGetLastError(NULL));
+    return tuttiSuccess;
+}
+
+static tuttiResult_t verify_root(const struct subject *subject, int nranks, int root,
+                                 struct verdict *verdict)
+{
+    tuttiPlan_t plan;
+    const tuttiResult_t created =
+        tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, root);
+    if (created != tuttiSuccess) return created;
+    tuttiResult_t result = tuttiSuccess;
+    for (int i = 0; i < options.ncounts && result == tuttiSuccess; i++)
+        result = verify_count(
+            plan, options.counts[i].offset + (options.counts[i].has_n ? nranks : 0), verdict);
+    tuttiPlanDestroy(plan);
+    return result;
+}
+
+/* Every root that is asked for. */
+static tuttiResult_t verify_ranks(const struct subject *subject, int nranks,
+                                  struct verdict *verdict)
+{
+    const bool all = options.root == ALL_ROOTS && has_root(subject->collective);
+    const int first = all || !has_root(subject->collective) ? 0 : options.root;
+    const int last = all ? nranks - 1 : first;
+    tuttiResult_t result = tuttiSuccess;
+    for (int root = first; root <= last && result == tuttiSuccess; root++)
+        result = verify_root(subject, nranks, root, verdict);
+    return result;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int verify_one(const struct subject *subject)
+{
+    struct verdict verdict = {.cases = 0};
+    const double start = seconds();
+    char name[64];
+    subject_name(subject, name, sizeof name);
+    for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks)) {
+        const tuttiResult_t result = verify_ranks(subject, nranks, &verdict);
+        if (result != tuttiSuccess) return fail(result);
+    }
+    printf("%-32s %-8s %6ld cases %7.2f s\n", name, verdict.refuted ? "REFUTED" : "proved",
+           verdict.cases, seconds() - start);
+    if (verdict.refuted)
+        printf("  %ld of %ld cases are wrong; the first: %s\n", verdict.refuted, verdict.cases,
+               verdict.first);
+    fflush(stdout);
+    totals.algorithms++;
+    totals.cases += verdict.cases;
+    totals.refuted += verdict.refuted;
+    return verdict.refuted ? WRONG : DONE;
+}
+
+static int verify_all(void)
+{
+    const double start = seconds();
+    const int result = visit_all(verify_one);
+    if (totals.algorithms > 0)
+        printf("%d algorithms, %ld cases: %ld proved, %ld refuted, %.1f s\n", totals.algorithms,
+               totals.cases, totals.cases - totals.refuted, totals.refuted, seconds() - start);
+    return result;
+}
+
+/* ---- count ---------------------------------------------------------------------------------- */
+
+static void bytes_text(uint64_t nbytes, char *text, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)nbytes;
+    int unit = 0;
+    for (; value >= 9999.5 && unit < 6; unit++) value /= 1024;
+    snprintf(text, size, unit == 0 || value >= 999.5 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+static void print_cost(const char *name, int nranks, const char *from, const tuttiPlanCost_t *cost)
+{
+    char sent[32], reduced[32], scratch[32], plan[32];
+    bytes_text(cost->bytesSent, sent, sizeof sent);
+    bytes_text(cost->bytesReduced, reduced, sizeof reduced);
+    bytes_text(cost->scratchBytes, scratch, sizeof scratch);
+    bytes_text(cost->planBytes, plan, sizeof plan);
+    printf("%-32s %7d %-8s %8" PRIu64 " %8" PRIu64 " %11s %11s %11s %8s\n", name, nranks, from,
+           cost->steps, cost->depth, sent, reduced, scratch, plan);
+}
+
+static int count_plan(const char *name, int nranks, tuttiPlan_t plan)
+{
+    tuttiPlanCost_t formula, counted;
+    tuttiResult_t result = tuttiPlanCost(plan, options.nbytes, 1, 0, &formula);
+    if (result != tuttiSuccess) return fail(result);
+    print_cost(name, nranks, "formula", &formula);
+    if (!options.exact) return DONE;
+    result = tuttiPlanCost(plan, options.nbytes, 1, 1, &counted);
+    if (result != tuttiSuccess) return fail(result);
+    const bool same = memcmp(&formula, &counted, sizeof formula) == 0;
+    print_cost(name, nranks, same ? "counted" : "DIFFERS", &counted);
+    return same ? DONE : WRONG;
+}
+
+static int count_one(const struct subject *subject)
+{
+    char name[64];
+    int worst = DONE;
+    subject_name(subject, name, sizeof name);
+    for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks)) {
+        tuttiPlan_t plan;
+        const tuttiResult_t created =
+            tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, options.root);
+        if (created != tuttiSuccess) return fail(created);
+        const int result = count_plan(name, nranks, plan);
+        if (result > worst) worst = result;
+        tuttiPlanDestroy(plan);
+    }
+    return worst;
+}
+
+static int count_all(void)
+{
+    printf("%-32s %7s %-8s %8s %8s %11s %11s %11s %8s\n", "", "ranks", "from", "steps", "depth",
+           "sent", "reduced", "scratch", "plan");
+    return visit_all(count_one);
+}
+
+/* ---- Commands ------------------------------------------------------------------------------- */
+
+static int need_ranks_and_names(void)
+{
+    if (options.nranges == 0) return complain("--ranks is missing", NULL);
+    if (options.nnames == 0 && !options.all)
+        return complain("which algorithm? COLLECTIVE[:ALGORITHM], or --all", NULL);
+    return DONE;
+}
+
+static int run_print(void)
+{
+    if (need_ranks_and_names() != DONE) return BAD_USAGE;
+    if (options.nnames != 1 || options.all || !strchr(options.names[0], ':'))
+        return complain("print takes one COLLECTIVE:ALGORITHM", NULL);
+    if (options.nranges != 1 || options.ranks[0].from != options.ranks[0].to)
+        return complain("print takes one number of ranks", NULL);
+    if (options.root == ALL_ROOTS) return complain("print takes one root", NULL);
+    return visit_all(print_one);
+}
+
+static int run_command(void)
+{
+    if (strcmp(options.command, "list") == 0) {
+        options.all = true;
+        return visit_all(list_one);
+    }
+    if (strcmp(options.command, "print") == 0) return run_print();
+    if (strcmp(options.command, "verify") == 0) {
+        if (!options.has_root) options.root = ALL_ROOTS;
+        return need_ranks_and_names() == DONE ? verify_all() : BAD_USAGE;
+    }
+    if (strcmp(options.command, "count") == 0) {
+        if (need_ranks_and_names() != DONE) return BAD_USAGE;
+        if (!options.has_bytes) return complain("--bytes is missing", NULL);
+        if (options.root == ALL_ROOTS) return complain("count takes one root", NULL);
+        return count_all();
+    }
+    return complain("there is no such command:", options.command);
+}
+
+int main(int argc, char *argv[])
+{
+    parse_counts("0,1,N-1,N,N+1,1000");
+    const int wrong = parse_options(argc, argv);
+    return wrong ? wrong : run_command();
+}

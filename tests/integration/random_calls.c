@@ -29,6 +29,7 @@ struct run {
     uint64_t common, own; /* random states: drawn alike, drawn by this rank */
     struct pending pending[MAX_PENDING];
     int npending, nwrong;
+    bool failed; /* a call failed: the rest cannot go on */
 };
 
 static void complain(struct run *run, const struct pending *p, const char *what, long long where)
@@ -178,14 +179,18 @@ static void check(struct run *run, struct pending *p)
         complain(run, p, "free", 0);
 }
 
+static void need(struct run *run, tuttiResult_t result, const char *what)
+{
+    if (result == tuttiSuccess) return;
+    run->failed = true;
+    if (run->nwrong++ < MAX_SAID)
+        fprintf(stderr, "%s: %s: %s\n", what, tuttiGetErrorString(result), tuttiGetLastError(NULL));
+}
+
 static void settle(struct run *run)
 {
-    for (int c = 0; c < NCOMMS; c++) {
-        const tuttiResult_t result = tuttiStreamSynchronize(run->streams[c]);
-        if (result != tuttiSuccess && run->nwrong++ < MAX_SAID)
-            fprintf(stderr, "synchronize: %s: %s\n", tuttiGetErrorString(result),
-                    tuttiGetLastError(NULL));
-    }
+    for (int c = 0; c < NCOMMS; c++)
+        need(run, tuttiStreamSynchronize(run->streams[c]), "synchronize");
     for (int i = 0; i < run->npending; i++) check(run, &run->pending[i]);
     run->npending = 0;
 }
@@ -212,19 +217,15 @@ static int batch(struct run *run)
         which[run->npending - first] = c;
         run->pending[run->npending++] = p;
     }
-    if (grouped && tuttiGroupStart() != tuttiSuccess) run->nwrong++;
+    if (grouped) need(run, tuttiGroupStart(), "group start");
     for (int i = first; i < run->npending; i++) {
         const tuttiResult_t result =
             issue(&run->pending[i], streams ? run->streams[which[i - first]] : NULL);
-        if (result != tuttiSuccess)
-            complain(run, &run->pending[i], tuttiGetErrorString(result), result);
+        if (result == tuttiSuccess) continue;
+        run->failed = true;
+        complain(run, &run->pending[i], tuttiGetErrorString(result), result);
     }
-    if (grouped) {
-        const tuttiResult_t result = tuttiGroupEnd();
-        if (result != tuttiSuccess && run->nwrong++ < MAX_SAID)
-            fprintf(stderr, "group end: %s: %s\n", tuttiGetErrorString(result),
-                    tuttiGetLastError(NULL));
-    }
+    if (grouped) need(run, tuttiGroupEnd(), "group end");
     if (!streams) settle(run);
     return n;
 }
@@ -253,7 +254,7 @@ int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls)
             tuttiCommCount(run->comms[c], &run->nranks[c]))
             abort();
     }
-    for (int done = 0; done < ncalls && !run->nwrong;) done += batch(run);
+    for (int done = 0; done < ncalls && !run->failed;) done += batch(run);
     settle(run);
     for (int c = 0; c < NCOMMS; c++) {
         if (c && tuttiCommDestroy(run->comms[c])) run->nwrong++;

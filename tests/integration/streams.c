@@ -94,6 +94,7 @@ TEST(streams, a_stream_waits_for_an_event_of_another)
     CHECK_EQ(late, 1);
     CHECK_EQ(tuttiEventSynchronize(event), tuttiSuccess);
     CHECK_EQ(tuttiEventQuery(event), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(first), tuttiSuccess);
     CHECK_EQ(tuttiStreamQuery(first), tuttiSuccess);
     CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(first), tuttiSuccess);

@@ -1,7 +1,8 @@
 /* Bootstrap: how ranks find each other, and the exchange of small messages before there are links.
  *
- * A rank shows up at the root's address, learns where its parent in a tree of fan-out 8 listens, and from then on talks
- * to its parent and children only. Every connection first proves that it knows the unique id's key, both ways. */
+ * A rank shows up at the root's address, learns where its parent in a tree of fan-out 8 listens,
+ * and from then on talks to its parent and children only. Every connection first proves that it
+ * knows the unique id's key, both ways. */
 #ifndef TT_BOOTSTRAP_BOOTSTRAP_H
 #define TT_BOOTSTRAP_BOOTSTRAP_H
 
@@ -13,52 +14,60 @@
 /* The wire form of a unique id; fits tuttiUniqueId (128 bytes). */
 struct tt_unique_id {
     uint32_t magic, version;
-    uint8_t key[32];    /* secret of this communicator's bootstrap (libsodium) */
+    uint8_t key[32];     /* secret of this communicator's bootstrap (libsodium) */
     uint8_t address[28]; /* struct sockaddr_in or sockaddr_in6 of the root's listener */
     uint32_t address_bytes;
-    uint32_t flags;    /* TT_ID_... */
-    uint32_t sequence; /* how often this process has used the same env:// or tcp:// address before */
+    uint32_t flags; /* TT_ID_... */
+    uint32_t
+        sequence; /* how often this process has used the same env:// or tcp:// address before */
     uint8_t reserved[48];
 };
 
 enum {
-    TT_ID_AWAIT = 1, /* the root may not listen yet (env://, tcp://): try again until the deadline */
-    TT_ID_LOCAL = 2  /* all ranks are on this host: listen on the loopback interface only */
+    TT_ID_AWAIT =
+        1,          /* the root may not listen yet (env://, tcp://): try again until the deadline */
+    TT_ID_LOCAL = 2 /* all ranks are on this host: listen on the loopback interface only */
 };
 
-/* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one thread at a time. */
+/* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one
+ * thread at a time. */
 struct tt_bootstrap;
 
-/* Makes an id and a listening root, served by a thread of this process until all ranks have come or the init deadline
- * passes; the thread frees itself. TT_ERR_SYSTEM names what the OS refused. */
+/* Makes an id and a listening root, served by a thread of this process until all ranks have come or
+ * the init deadline passes; the thread frees itself. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
-/* Joins; returns when all nranks have come and the tree stands. deadline_ns: absolute (base/clock.h). TT_ERR_TIMEOUT lists the
- * ranks that did not come (first 16); TT_ERR_USAGE when two ranks give the same number or different nranks. */
-TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_unique_id *id, int rank,
-                                           int nranks, int64_t deadline_ns);
+/* Joins; returns when all nranks have come and the tree stands. deadline_ns: absolute
+ * (base/clock.h). TT_ERR_TIMEOUT lists the ranks that did not come (first 16); TT_ERR_USAGE when
+ * two ranks give the same number or different nranks. */
+TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
+                                           const struct tt_unique_id *id, int rank, int nranks,
+                                           int64_t deadline_ns);
 
-/* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same everywhere. Up the tree and down
- * again. A rank that disappears is TT_ERR_REMOTE naming the tree neighbour. */
-TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine, void *all,
-                                              size_t nbytes, int64_t deadline_ns);
+/* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same
+ * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE naming the tree
+ * neighbour. */
+TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine,
+                                              void *all, size_t nbytes, int64_t deadline_ns);
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap);
 
-/* The launcher's view: which process of how many (base/config's tt_environment: RANK, WORLD_SIZE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE). Without any: 0 of 1. RANK and WORLD_SIZE alone mean one host. TT_ERR_ARGUMENT names a variable that is
- * no number, out of range or missing. */
+/* The launcher's view: which process of how many (base/config's tt_environment: RANK, WORLD_SIZE,
+ * LOCAL_RANK, LOCAL_WORLD_SIZE). Without any: 0 of 1. RANK and WORLD_SIZE alone mean one host.
+ * TT_ERR_ARGUMENT names a variable that is no number, out of range or missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
     const char *found; /* "torchrun variables", "none"; static */
 };
 TT_NODISCARD tt_status tt_launcher_detect(struct tt_launcher *launcher);
 
-/* The unique id for a method: "env://" (MASTER_ADDR:MASTER_PORT), "tcp://host:port", "file:///path". Process rank 0 makes what
- * the others find: it listens at that address, or writes the id (mode 0600, written aside and renamed). Others compute the id
- * or wait for the file until the deadline. The key of env and tcp is TUTTI_JOB_KEY or, when unset, derived from the
- * address (then only a guard against accidents: said once in the log at INFO). A leftover file of an earlier job whose root is
- * gone is recognised and waited past. */
+/* The unique id for a method: "env://" (MASTER_ADDR:MASTER_PORT), "tcp://host:port",
+ * "file:///path". Process rank 0 makes what the others find: it listens at that address, or writes
+ * the id (mode 0600, written aside and renamed). Others compute the id or wait for the file until
+ * the deadline. The key of env and tcp is TUTTI_JOB_KEY or, when unset, derived from the address
+ * (then only a guard against accidents: said once in the log at INFO). A leftover file of an
+ * earlier job whose root is gone is recognised and waited past. */
 TT_NODISCARD tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
-                                                const struct tt_launcher *launcher, int64_t deadline_ns);
+                                                const struct tt_launcher *launcher,
+                                                int64_t deadline_ns);
 
 #endif

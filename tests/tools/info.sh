@@ -1,0 +1,54 @@
+#!/bin/sh
+# tutti-info: sections, options and mistakes. $INFO and $RUN are the programs.
+. "$(dirname "$0")/run_common.sh"
+
+# info CODE TEXT arguments...
+info() {
+    code=$1 text=$2
+    shift 2
+    "$INFO" "$@" >"$work/out" 2>&1
+    expect "code of tutti-info $*" "$code" $?
+    contains "tutti-info $*" "$text" "$work/out"
+}
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+info 0 "usage: tutti-info" --help
+info 0 "tutti-info " --version
+info 2 "--nonesuch" --nonesuch
+info 2 "'extra' is no option" extra
+info 0 "features found" --cpu
+info 0 "TUTTI_TIMEOUT_MS=600000  (default)" --config
+info 0 '| `TUTTI_LOG` | LEVEL | `WARN` |' --config-markdown
+info 0 "choices for 2 ranks" --costs
+info 0 "to rank 1" --links
+info 0 "source: this machine" --topology
+info 1 "/nonexistent.xml" --topology-file /nonexistent.xml --topology
+
+# Without options: all sections in order, no XML.
+"$INFO" >"$work/out" 2>"$work/err" || expect "code of tutti-info" 0 $?
+expect "sections" "CPU Topology Links Costs and choices Config" \
+    "$(grep -E '^(CPU|Topology|Links|Costs and choices|Config)$' "$work/out" | paste -sd' ')"
+lacks "tutti-info" "<topology" "$work/out"
+expect "stderr of tutti-info" "" "$(cat "$work/err")"
+
+# What --xml writes is the same machine when read again.
+if "$INFO" --xml >"$work/here.xml" 2>/dev/null; then
+    "$INFO" --topology | grep -v '^source\|memory' >"$work/direct"
+    "$INFO" --topology-file "$work/here.xml" --topology | grep -v '^source\|memory' >"$work/again"
+    expect "topology through XML" "$(cat "$work/direct")" "$(cat "$work/again")"
+else
+    echo "not checked: built without hwloc, no XML"
+fi
+
+# Under a launcher every rank shows its links, once and in order; the rest comes once.
+"$RUN" -n 3 "$INFO" --links --cpu >"$work/out" || expect "code under tutti-run" 0 $?
+expect "ranks" "rank 0 of 3: rank 1 of 3: rank 2 of 3:" \
+    "$(grep -oE '^rank [0-9] of 3:' "$work/out" | paste -sd' ')"
+expect "features" 1 "$(grep -c 'features found' "$work/out")"
+
+# A write that fails is an error.
+if [ -c /dev/full ]; then
+    "$INFO" --config >/dev/full 2>/dev/null
+    expect "code when the disk is full" 1 $?
+fi
+finish

@@ -1,6 +1,7 @@
 /* A LINK step: wait for the messages and the slots it needs, then do it in one pass. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "executor/internal.h"
 
 /* A reference costs the sender a wait at the end; below this a copy is cheaper. */
@@ -26,6 +27,18 @@ static tt_status bounce_of(struct tt_engine *engine, int peer, char **bounce)
     return TT_OK;
 }
 
+static tt_status peek_briefly(const struct tt_work *work, struct tt_link *link,
+                              struct tt_message *message)
+{
+    const int looks = work->engine->fabric->oversubscribed ? 1 : TT_BRIEF_LOOKS;
+    tt_status status = TT_IN_PROGRESS;
+    for (int i = 0; i < looks && status == TT_IN_PROGRESS; i++) {
+        if (i) tt_cpu_relax();
+        status = link->ops->peek(link, message);
+    }
+    return status;
+}
+
 /* Waits for the messages, one peer after the other; sources[i] is where the i-th lies. */
 static tt_status gather_messages(struct tt_work *work, int channel, const struct tt_step *step,
                                  size_t nbytes)
@@ -38,7 +51,7 @@ static tt_status gather_messages(struct tt_work *work, int channel, const struct
         if (is_own(work, peer)) continue;
         struct tt_link *link = tt_fabric_rx(fabric, peer, channel);
         struct tt_message message;
-        TT_TRY(link->ops->peek(link, &message));
+        TT_TRY(peek_briefly(work, link, &message));
         if (message.signature != work->signature || message.nbytes != nbytes)
             return tt_work_mismatch(work, peer);
         if (!message.data && nbytes) {

@@ -7,6 +7,7 @@
  * left m + 1, which everyone entered after having left m. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "executor/internal.h"
 
 static char *payload_of(struct tt_flag *flag, size_t nbytes)
@@ -66,6 +67,18 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
     work->engine->fabric->nbytes_copied += nbytes;
 }
 
+static bool is_in(const struct tt_work *work, const struct tt_flag *flag)
+{
+    const int looks = work->engine->fabric->oversubscribed ? 1 : TT_BRIEF_LOOKS;
+    for (int i = 0; i < looks; i++) {
+        if (atomic_load_explicit(&flag->seq, memory_order_acquire) ==
+            work->engine->meetings + 1) /* A3 */
+            return true;
+        tt_cpu_relax();
+    }
+    return false;
+}
+
 /* Waits until every member's part is in; checks that it is a part of this call. */
 static tt_status await_parts(struct tt_work *work, struct tt_work_channel *state,
                              const struct tt_step *step)
@@ -73,9 +86,7 @@ static tt_status await_parts(struct tt_work *work, struct tt_work_channel *state
     for (; state->ready < step->recv.number; state->ready++) {
         const int member = tt_peer_at(&step->recv, state->ready, work->engine->fabric->nranks);
         const struct tt_flag *flag = part_of(work, member);
-        if (atomic_load_explicit(&flag->seq, memory_order_acquire) !=
-            work->engine->meetings + 1) /* A3 */
-            return TT_IN_PROGRESS;
+        if (!is_in(work, flag)) return TT_IN_PROGRESS;
         if (flag->signature != work->signature) return tt_work_mismatch(work, member);
         work->progress++;
     }

@@ -1,7 +1,7 @@
+#include "algorithms/algorithms.h"
+
 #include <math.h>
 #include <stdio.h>
-
-#include "algorithms/algorithms.h"
 
 /* The cost model: what the busiest rank does, from the algorithm's formula. A message that does not
  * fit a slot (or a part that does not fit a meeting) is cut, and the whole schedule run once a

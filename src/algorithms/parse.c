@@ -1,7 +1,7 @@
+#include "algorithms/algorithms.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "algorithms/algorithms.h"
 
 enum { MOST_WORD = 63 };
 

@@ -1,7 +1,8 @@
+#include "algorithms/algorithms.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "algorithms/algorithms.h"
 #include "algorithms/list.h"
 
 enum { MOST_ALGORITHMS = 16 };

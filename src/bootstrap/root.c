@@ -12,13 +12,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/tree.h"
 
 enum {
     LINGER_MS = 2000, /* after a failure, for late ranks to hear why */
     STACK_BYTES = 512 * 1024,
-    MAX_NAMED = 16, /* missing ranks in an error */
+    MAX_NAMED = 16,      /* missing ranks in an error */
+    PATIENCE_MS = 10000, /* then the log says who is missing */
 };
 
 struct member {
@@ -35,7 +37,7 @@ struct root {
     char *path;             /* NULL: no file */
     struct member *members; /* nranks of them; NULL until the first has come */
     int nranks, ncame;
-    int64_t start_ns, deadline_ns;
+    int64_t start_ns, deadline_ns, notice_ns;
     tt_status status; /* what everyone will be answered */
     char text[TT_WIRE_TEXT];
 };
@@ -109,6 +111,7 @@ static tt_status begin(struct root *root, const struct tt_hello *hello)
         return fail_all(root, TT_ERR_SYSTEM, "the root has no memory for %d ranks", hello->nranks);
     root->nranks = hello->nranks;
     root->start_ns = tt_now_ns();
+    root->notice_ns = tt_deadline_ns(PATIENCE_MS);
     root->deadline_ns = INT64_MAX; /* from now on the ranks' own deadlines count */
     return TT_OK;
 }
@@ -183,7 +186,8 @@ static tt_status on_watched(void *context, int tag)
                     hello->rank, hello->pid, hello->host);
 }
 
-static void name_missing(struct root *root)
+/* "ranks 2, 5 of 8" */
+static void name_missing(const struct root *root, char *text, size_t size)
 {
     char names[256];
     size_t used = 0;
@@ -196,10 +200,24 @@ static void name_missing(struct root *root)
     }
     if (nmissing > MAX_NAMED)
         snprintf(names + used, sizeof names - used, " and %d more", nmissing - MAX_NAMED);
-    (void)fail_all(root, TT_ERR_TIMEOUT,
-                   "rank%s %s of %d did not come within %lld ms (TUTTI_INIT_TIMEOUT_MS)",
-                   nmissing > 1 ? "s" : "", names, root->nranks,
-                   (long long)((tt_now_ns() - root->start_ns) / 1000000));
+    snprintf(text, size, "rank%s %s of %d", nmissing > 1 ? "s" : "", names, root->nranks);
+}
+
+/* Says who is missing: in the log when it takes long, to everyone at the deadline. */
+static void look_at_clock(struct root *root)
+{
+    char missing[320];
+    if (!root->members || root->ncame == root->nranks) return;
+    const long long waited_ms = (tt_now_ns() - root->start_ns) / 1000000;
+    if (tt_expired(root->notice_ns)) {
+        name_missing(root, missing, sizeof missing);
+        TT_WARN("bootstrap: still waiting for %s after %lld s", missing, waited_ms / 1000);
+        root->notice_ns = INT64_MAX;
+    }
+    if (!tt_expired(root->deadline_ns)) return;
+    name_missing(root, missing, sizeof missing);
+    (void)fail_all(root, TT_ERR_TIMEOUT, "%s did not come within %lld ms (TUTTI_INIT_TIMEOUT_MS)",
+                   missing, waited_ms);
 }
 
 /* ---- The thread ----------------------------------------------------------------------------- */
@@ -243,13 +261,15 @@ static void *serve(void *argument)
                                                      .on_watched = on_watched};
     struct root *root = argument;
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
-        const tt_status status =
-            tt_acceptor_serve(root->acceptor, &events, root, root->deadline_ns);
-        if (status != TT_OK && root->status == TT_OK)
+        const int64_t next_ns =
+            root->notice_ns < root->deadline_ns ? root->notice_ns : root->deadline_ns;
+        const tt_status status = tt_acceptor_serve(root->acceptor, &events, root, next_ns);
+        if (root->status != TT_OK) break;
+        if (status != TT_OK)
             (void)fail_all(root, status, "%s", tt_last_error());
-        if (status != TT_OK || !tt_expired(root->deadline_ns)) continue;
-        if (!root->members) break;
-        if (root->ncame < root->nranks) name_missing(root);
+        else
+            look_at_clock(root);
+        if (!root->members && tt_expired(root->deadline_ns)) break; /* nobody came */
     }
     remove_file(root);
     /* Before the answers: whoever has one may already look for the next root at this address. */
@@ -289,7 +309,7 @@ tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char 
         return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
     }
     *root =
-        (struct root){.id = *id, .path = copy, .deadline_ns = deadline_ns, .start_ns = tt_now_ns()};
+        (struct root){.id = *id, .path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
     const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
     if (status != TT_OK) {
         close(listener);

@@ -10,13 +10,16 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/log.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/root.h"
 
 enum {
     ROOT_GRACE_MS = 2000, /* the root keeps the deadline and knows who is missing: let it say so */
     TREE_MS = 30000,      /* to connect to neighbours that are known to be there */
-    MAX_PAUSE_MS = 20,
+    FIRST_PAUSE_US = 500,
+    LAST_PAUSE_US = 20000,
+    PATIENCE_MS = 10000, /* then the log says what we wait for */
 };
 
 /* What one rank needs while it joins. */
@@ -40,9 +43,9 @@ static int64_t later(int64_t deadline_ns, int64_t ms)
     return deadline_ns > INT64_MAX - ms * 1000000 ? INT64_MAX : deadline_ns + ms * 1000000;
 }
 
-static void pause_ms(int64_t ms)
+static void pause_us(int64_t us)
 {
-    const struct timespec time = {.tv_nsec = (long)ms * 1000000};
+    const struct timespec time = {.tv_nsec = (long)us * 1000};
     nanosleep(&time, NULL);
 }
 
@@ -73,10 +76,11 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
     const bool awaited = joining->id->flags & TT_ID_AWAIT;
     tt_address_format(&joining->root, text);
     if (attempt == TT_ATTEMPT_LATE || (attempt == TT_ATTEMPT_EARLY && awaited))
-        return tt_fail(TT_ERR_TIMEOUT,
-                       "rank %d: rank 0 was not to be had at %s before the init deadline "
-                       "(TUTTI_INIT_TIMEOUT_MS): %s",
-                       rank, text, why);
+        return tt_fail(
+            TT_ERR_TIMEOUT,
+            "rank %d found no root at %s, where rank 0 listens, before the init deadline "
+            "(TUTTI_INIT_TIMEOUT_MS): %s",
+            rank, text, why);
     if (attempt == TT_ATTEMPT_EARLY)
         return tt_fail(TT_ERR_REMOTE,
                        "rank %d: %s; the root of this unique id has gone: all its ranks have come, "
@@ -89,14 +93,20 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
 static tt_status reach_root(const struct joining *joining, int *fd, struct tt_greeting *greeting)
 {
     char why[TT_WIRE_TEXT];
-    for (int64_t pause = 1;; pause = earlier(2 * pause, MAX_PAUSE_MS)) {
+    const int64_t notice_ns = tt_deadline_ns(PATIENCE_MS);
+    bool noticed = false;
+    for (int64_t pause = FIRST_PAUSE_US;; pause = earlier(pause + pause / 4, LAST_PAUSE_US)) {
         const enum tt_attempt attempt = tt_handshake_open(
             fd, greeting, &joining->root, joining->id->sequence, joining->deadline_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
         const bool again = attempt == TT_ATTEMPT_EARLY && joining->id->flags & TT_ID_AWAIT;
         if (!again || tt_expired(joining->deadline_ns))
             return fail_to_reach_root(joining, attempt, why);
-        pause_ms(pause);
+        if (!noticed && tt_expired(notice_ns)) {
+            TT_WARN("bootstrap: rank %d still waits for rank 0: %s", joining->bootstrap->rank, why);
+            noticed = true;
+        }
+        pause_us(pause);
     }
 }
 

@@ -149,7 +149,7 @@ TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
     run.nprocesses = 2;
     run.timeout_ms = 100;
     run_ranks(&run, 1);
-    expect_ranks(&run, 1, TT_ERR_TIMEOUT, "rank 0 was not to be had at 127.0.0.1:");
+    expect_ranks(&run, 1, TT_ERR_TIMEOUT, "rank 1 found no root at 127.0.0.1:");
     CHECK(run.took_ns >= 100000000 && run.took_ns < 1500000000);
 }
 

@@ -47,7 +47,7 @@ static void drop(void *arg, void *message)
 static uint64_t result_of(struct run *run, int rank, const struct tt_step *step,
                           void *const *received, int i)
 {
-    uint64_t sources[MOST + 1];
+    uint64_t sources[MOST + 1] = {0};
     int n = 0;
     bool listed = false;
     for (int k = 0; k < step->recv.number; k++)

@@ -536,7 +536,11 @@ enum perf_parse perf_options_parse(struct perf_options *options,
             fprintf(out, "tutti-perf %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
             return PERF_PARSE_DONE;
         case '?':
-            complain(&complaint, "'%s' is no option (or not a clear one)", argv[optind - 1]);
+            if (optopt > 0 && optopt < 256) {
+                complain(&complaint, "-%c is no option", optopt);
+            } else {
+                complain(&complaint, "'%s' is no option, or not a clear one", argv[optind - 1]);
+            }
             return PERF_PARSE_USAGE;
         case ':':
             complain(&complaint, "'%s' lacks its value", argv[optind - 1]);

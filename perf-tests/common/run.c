@@ -222,14 +222,15 @@ static tuttiResult_t join(struct perf_run *run)
     return tuttiSuccess;
 }
 
-/* Enough for the largest size, and for small ones to move on through. */
+/* Enough for the largest size, which may only be warmed up, and for small ones to move on through.
+ */
 static size_t buffer_bytes(const struct perf_run *run)
 {
     const struct perf_options *options = run->options;
     size_t calls = (size_t)options->iterations * (size_t)options->aggregate;
     if (calls < (size_t)options->warmup) calls = (size_t)options->warmup;
     if (calls < (size_t)options->check) calls = (size_t)options->check;
-    size_t most = 64;
+    size_t most = (options->max_bytes + 63) / 64 * 64 + 64;
     size_t size = options->min_bytes;
     do {
         size_t stride = (size + 63) / 64 * 64;

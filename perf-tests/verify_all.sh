@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Runs every perf test for many numbers of ranks, as processes, as threads and in one thread, and counts
+# the runs whose results are wrong. Ends with "N runs, R rows, M wrong"; exits 1 when M is not 0.
+set -uo pipefail
+
+usage() {
+    cat <<TEXT
+usage: verify_all.sh [--quick] [--bin DIR] [--verbose]
+
+  --bin DIR   where the programs are (build/bin)
+  --quick     fewer ranks and sizes: about a minute on two cores instead of about six
+  --verbose   name every run
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=$root/build/bin quick=0 verbose=0
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bin) bin=${2:?--bin wants a folder} && shift ;;
+    --quick) quick=1 ;;
+    --verbose) verbose=1 ;;
+    -h | --help) usage && exit 0 ;;
+    *) echo "verify_all.sh: '$1' is no option" >&2 && usage >&2 && exit 2 ;;
+    esac
+    shift
+done
+[ -x "$bin/tutti-run" ] && [ -x "$bin/all_reduce_perf" ] || {
+    echo "verify_all.sh: '$bin' has no tutti-run and no perf tests: build them, or give --bin" >&2
+    exit 2
+}
+
+programs=(all_reduce all_gather broadcast reduce_scatter reduce alltoall scatter gather sendrecv
+    hypercube barrier)
+reducing=(all_reduce reduce_scatter reduce)
+once=(-n 1 -w 0 --rotate 256K --align 1)
+nruns=0 nrows=0 nwrong=0
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+
+# run MODE RANKS PROGRAM ARGS...: one run; MODE is processes, threads, ranks (one thread) or mixed.
+run() {
+    local mode=$1 ranks=$2 program=$3 command status=0
+    shift 3
+    case $mode in
+    processes) command=("$bin/tutti-run" -n "$ranks" "$bin/${program}_perf") ;;
+    threads) command=("$bin/${program}_perf" -t "$ranks") ;;
+    ranks) command=("$bin/${program}_perf" -g "$ranks") ;;
+    mixed) command=("$bin/tutti-run" -n 2 "$bin/${program}_perf" -t 2 -g $((ranks / 4))) ;;
+    esac
+    command+=("$@")
+    timeout --kill-after=5 120 "${command[@]}" >"$output" 2>&1 </dev/null || status=$?
+    nruns=$((nruns + 1))
+    nrows=$((nrows + $(grep -c '^ ' "$output")))
+    [ $verbose -eq 0 ] || echo "${command[*]##*/}"
+    if [ $status -eq 0 ] && grep -q 'Out of bounds values : 0 OK' "$output"; then return; fi
+    nwrong=$((nwrong + 1))
+    echo "WRONG (exit code $status): ${command[*]}"
+    awk '/^ / && (($9 != "N/A" && $9 > 0) || ($13 != "N/A" && $13 > 0))' "$output" | head -n 3
+    grep -v '^[# ]' "$output" | tail -n 3
+}
+
+# Sizes from one element on, every root; then odd ones that take several rounds.
+sizes() {
+    local ranks=$1 modes=$2 program mode
+    for program in "${programs[@]}"; do
+        for mode in $modes; do
+            run "$mode" "$ranks" "$program" "${once[@]}" -b 4 -e "$3" -f 4 -r -1
+            [ $quick -eq 1 ] || run "$mode" "$ranks" "$program" "${once[@]}" -b 1048580 -e 4M -i 2097160
+        done
+    done
+}
+
+# Every type with every operation; sizes that leave a remainder for vectors and for blocks.
+types() {
+    local ranks=$1 modes=$2 program mode
+    for program in "${programs[@]}"; do
+        [ "$program" != barrier ] || continue
+        for mode in $modes; do
+            run "$mode" "$ranks" "$program" "${once[@]}" -b 8 -e 5000 -i 1664 -d all -o all
+        done
+    done
+}
+
+# The ways of calling: streams, groups, waiting, misalignment, memory, transports, joining.
+ways() {
+    local ranks=$1 modes=$2 program mode way
+    local small=(-n 3 -w 1 --rotate 256K --align 1 -b 4 -e 300K -f 20 -d int32)
+    for program in "${programs[@]}"; do
+        for mode in $modes; do
+            for way in "--stream own" "--stream own -m 3 -I 1" "-m 3" "-z 1" "-z 3 -a 3" "-u 1 -d int8" \
+                "-R 1" "-R 2" "-p 1" "--transport shm" "--transport window" "--transport cma"; do
+                # shellcheck disable=SC2086
+                run "$mode" "$ranks" "$program" "${small[@]}" $way
+            done
+        done
+    done
+}
+
+# Every algorithm by its name.
+algorithms() {
+    local ranks=$1 program algorithm
+    for program in "${programs[@]}"; do
+        for algorithm in $("$bin/${program}_perf" --help | sed -n 's/^Algorithms://p'); do
+            run processes "$ranks" "$program" "${once[@]}" -b 4 -e 256K -f 16 --algorithm "$algorithm"
+        done
+    done
+}
+
+if [ $quick -eq 1 ]; then
+    for ranks in 1 2 3 5 8; do sizes $ranks "processes threads ranks" 16K; done
+    types 1 processes
+    types 3 "processes ranks"
+    ways 3 processes
+else
+    for ranks in 1 2 3 4 5 7 8; do
+        sizes $ranks "processes threads ranks" 64K
+        types $ranks "processes threads ranks"
+    done
+    for ranks in 4 8; do sizes $ranks mixed 64K; done
+    ways 3 "processes threads ranks"
+    for ranks in 2 3 4 8; do algorithms $ranks; done
+fi
+echo "$nruns runs, $nrows rows, $nwrong wrong"
+[ $nwrong -eq 0 ]

@@ -15,10 +15,10 @@ enum { TR_TEXT_BYTES = 1024 };
 /* Where a value came from; a later source wins over an earlier one. */
 enum tr_source { TR_FROM_DEFAULT, TR_FROM_CHECKPOINT, TR_FROM_FILE, TR_FROM_COMMAND_LINE };
 
-#define TR_FIELD_INT int64_t
-#define TR_FIELD_REAL double
-#define TR_FIELD_TEXT TR_FIELD_TEXT_
-typedef char TR_FIELD_TEXT_[TR_TEXT_BYTES];
+/* What a field of each type is in C. */
+typedef int64_t TR_FIELD_INT;
+typedef double TR_FIELD_REAL;
+typedef char TR_FIELD_TEXT[TR_TEXT_BYTES];
 
 enum tr_option_id {
 #define X(type, field, ...) TR_OPTION_##field,

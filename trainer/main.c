@@ -27,8 +27,8 @@ static void print_sample(struct tr_trainer *t)
     const char *prompt = config->prompt[0] ? config->prompt : opening;
     unsigned char *text = malloc((size_t)config->sample);
     if (!text) return;
-    tr_gpt_sample(&t->gpt, (const float *)(void *)t->weights.base, &t->acts, prompt, text,
-                  (long)config->sample, config->temperature, (uint64_t)config->seed);
+    tr_gpt_sample(&t->gpt, t->weights.base, &t->acts, prompt, text, (long)config->sample,
+                  config->temperature, (uint64_t)config->seed);
     printf("\n--- given ---\n");
     tr_log_text(stdout, (const unsigned char *)prompt, (long)strlen(prompt));
     printf("\n--- sampled at temperature %g ---\n", config->temperature);

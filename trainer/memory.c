@@ -44,7 +44,7 @@ void *tr_arena_take(struct tr_arena *arena, size_t count, size_t size)
     const size_t at = arena->used;
     arena->used += (count * size + LINE - 1) / LINE * LINE;
     assert(!arena->base || arena->used <= arena->nbytes);
-    return arena->base ? arena->base + at : NULL;
+    return arena->base ? (char *)arena->base + at : NULL;
 }
 
 void tr_process_tune(int nthreads)

@@ -11,7 +11,7 @@
 /* Owned by whoever called tr_arena_create; tr_arena_fini frees. */
 struct tr_arena {
     const char *tag; /* weights, gradients, ...: shown in the table */
-    char *base;      /* NULL while counting */
+    void *base;      /* NULL while counting */
     size_t nbytes;   /* of the allocation */
     size_t used;     /* handed out so far */
     bool shared;     /* from tuttiMemAlloc: other ranks of the host can read it in place */

@@ -20,11 +20,10 @@ static double run_micro_batch(struct tr_trainer *t, uint64_t first, long count,
     for (long i = 0; i < count; ++i)
         tr_sampler_get(&t->text, (uint64_t)t->config.seed, first + (uint64_t)i, context,
                        t->tokens + i * context, t->targets + i * context);
-    const float *weights = (const float *)(void *)t->weights.base;
+    const float *weights = t->weights.base;
     tr_gpt_forward(&t->gpt, weights, &t->acts, t->tokens, count, context);
     const double loss = t->ops->loss(t->acts.logits, t->targets, count * context, TR_VOCABULARY);
-    tr_gpt_backward(&t->gpt, weights, (float *)(void *)t->gradients.base, &t->acts, t->tokens,
-                    count, context, hook);
+    tr_gpt_backward(&t->gpt, weights, t->gradients.base, &t->acts, t->tokens, count, context, hook);
     return loss;
 }
 
@@ -58,8 +57,8 @@ tr_status tr_step_run(struct tr_trainer *t, struct tr_step *step)
 
     /* Gradients are sums over the tokens of all ranks: divided once, here. */
     const struct tr_params *params = &t->gpt.params;
-    float *weights = (float *)(void *)t->weights.base;
-    const float *gradients = (const float *)(void *)t->gradients.base;
+    float *weights = t->weights.base;
+    const float *gradients = t->gradients.base;
     const double scale = 1 / statistics[TOKENS];
     step->loss = statistics[LOSS] * scale;
     step->norm = tr_clip_norm(t->ops, params, gradients, scale);
@@ -118,8 +117,7 @@ tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
         for (long i = 0; i < now; ++i)
             tr_sampler_get_held_out(&t->text, (uint64_t)(first + done + i), context,
                                     t->tokens + i * context, t->targets + i * context);
-        tr_gpt_forward(&t->gpt, (const float *)(void *)t->weights.base, &t->acts, t->tokens, now,
-                       context);
+        tr_gpt_forward(&t->gpt, t->weights.base, &t->acts, t->tokens, now, context);
         sums[0] += t->ops->loss(t->acts.logits, t->targets, now * context, TR_VOCABULARY);
     }
     TR_TRY(tr_mesh_check(

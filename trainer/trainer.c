@@ -70,7 +70,7 @@ static tr_status prepare(struct tr_trainer *t)
 static struct tr_state state_of(struct tr_trainer *t)
 {
     return (struct tr_state){.params = &t->gpt.params,
-                             .weights = (float *)(void *)t->weights.base,
+                             .weights = t->weights.base,
                              .m = t->m,
                              .v = t->v,
                              .step = t->step,
@@ -131,12 +131,10 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     TR_TRY(tr_mesh_agree(mesh, prepare(t)));
     TR_TRY(tr_mesh_same(mesh, checksum_of_options(&t->config), "their options"));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
-    tr_params_initialize(&t->gpt.params, (float *)(void *)t->weights.base,
-                         (uint64_t)t->config.seed);
+    tr_params_initialize(&t->gpt.params, t->weights.base, (uint64_t)t->config.seed);
     if (t->config.resume[0]) TR_TRY(load(t));
-    const tr_status status =
-        tr_ddp_init(&t->ddp, mesh, &t->gpt.params, (float *)(void *)t->gradients.base,
-                    (size_t)t->config.bucket_kib * 1024);
+    const tr_status status = tr_ddp_init(&t->ddp, mesh, &t->gpt.params, t->gradients.base,
+                                         (size_t)t->config.bucket_kib * 1024);
     return tr_mesh_agree(mesh, status);
 }
 

@@ -107,3 +107,41 @@ TEST(layout, the_gradient_of_a_replicated_weight_is_partial_where_the_batch_is_c
         CHECK(
             tr_layout_is(&gradient, (enum tr_axis)axis, axis == TR_DP ? TR_PARTIAL : TR_REPLICATE));
 }
+
+TEST(ddp, buckets_cover_every_gradient_once_from_the_last_to_the_first)
+{
+    struct tr_gpt gpt;
+    REQUIRE(tr_gpt_init(&gpt, (struct tr_gpt_size){3, 2, 16, 8}, tr_ops_choose("")) == TR_OK);
+    struct tr_mesh mesh = {.nranks = 2};
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh.size[axis] = axis == TR_DP ? 2 : 1;
+    for (size_t bytes = 1; bytes < 1 << 20; bytes *= 4) {
+        struct tr_ddp ddp;
+        REQUIRE(tr_ddp_init(&ddp, &mesh, &gpt.params, NULL, bytes) == TR_OK);
+        size_t end = gpt.params.total;
+        int nparams = 0;
+        for (int b = 0; b < ddp.nbuckets; ++b) {
+            const struct tr_bucket *bucket = &ddp.buckets[b];
+            CHECK_EQ(bucket->offset + bucket->count, end);
+            CHECK(bucket->count * 4 >= bytes || b == ddp.nbuckets - 1);
+            end = bucket->offset;
+            nparams += bucket->nparams;
+        }
+        CHECK_EQ(end, 0);
+        CHECK_EQ(nparams, gpt.params.n);
+        tr_ddp_fini(&ddp);
+    }
+    tr_gpt_fini(&gpt);
+}
+
+TEST(ddp, one_rank_has_no_buckets)
+{
+    struct tr_gpt gpt;
+    REQUIRE(tr_gpt_init(&gpt, (struct tr_gpt_size){1, 2, 16, 8}, tr_ops_choose("")) == TR_OK);
+    struct tr_mesh mesh = {.nranks = 1};
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh.size[axis] = 1;
+    struct tr_ddp ddp;
+    REQUIRE(tr_ddp_init(&ddp, &mesh, &gpt.params, NULL, 4096) == TR_OK);
+    CHECK_EQ(ddp.nbuckets, 0);
+    tr_ddp_fini(&ddp);
+    tr_gpt_fini(&gpt);
+}

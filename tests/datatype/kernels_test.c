@@ -1,4 +1,5 @@
-/* Every instruction set against the scalar reference, bit for bit. */
+/* Every instruction set, with and without non-temporal stores, against the scalar reference
+ * without, bit for bit. */
 #include "datatype/kernels.h"
 
 #include <stdio.h>
@@ -89,7 +90,8 @@ static void draw(struct trial *trial, enum tt_type type, enum tt_op op, size_t c
 }
 
 /* Runs the trial on fresh copies of the inputs; the result and a guard around it go to `out`. */
-static void perform(const struct trial *trial, const struct tt_kernels *kernels, char *out)
+static void perform(const struct trial *trial, const struct tt_kernels *kernels, unsigned flags,
+                    char *out)
 {
     const size_t nbytes = trial->count * tt_type_size(trial->reduction.type);
     const void *src[MAX_SRC];
@@ -101,14 +103,14 @@ static void perform(const struct trial *trial, const struct tt_kernels *kernels,
         memcpy(at, inputs[s], nbytes);
         src[s] = at;
     }
-    tt_reduce_with(kernels, &trial->reduction, dst, src, trial->nsrc, trial->count, trial->flags);
+    tt_reduce_with(kernels, &trial->reduction, dst, src, trial->nsrc, trial->count, flags);
 }
 
 static bool same(const struct trial *trial, const struct tt_kernels *kernels)
 {
     const size_t size = tt_type_size(trial->reduction.type), nbytes = trial->count * size;
-    perform(trial, &tt_kernels_scalar, expected);
-    perform(trial, kernels, got);
+    perform(trial, &tt_kernels_scalar, trial->flags & ~(unsigned)TT_NONTEMPORAL, expected);
+    perform(trial, kernels, trial->flags, got);
     for (size_t i = 0; i < nbytes + 160; i++) {
         const bool inside = i - trial->dst_shift < nbytes;
         if (!inside && expected[i] != GUARD) {

@@ -12,7 +12,7 @@
 #include "reference.h"
 #include "shim.h"
 
-enum { COUNT = 64, NSRC = 6 };
+enum { COUNT = 600, NSRC = 6 }; /* more than a block of many sources */
 
 static const struct small_float *small_of(enum tt_type type)
 {

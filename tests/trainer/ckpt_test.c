@@ -170,8 +170,6 @@ TEST(safetensors, a_folder_that_is_not_there_is_an_error)
     REQUIRE(setup(&b));
     CHECK(tr_safetensors_write("/nonexistent/x", b.tensors, 2, notes, 2) < 0);
     CHECK(strstr(tr_error(), "/nonexistent/x") != NULL);
-    CHECK(tr_safetensors_write("/dev/full", b.tensors, 2, notes, 2) < 0 ||
-          access("/dev/full.tmp", F_OK));
     struct tr_safetensors *file;
     CHECK(tr_safetensors_open(&file, "/nonexistent/x") < 0);
     teardown(&b);

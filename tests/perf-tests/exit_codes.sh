@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What the programs exit with, and that only rank 0 speaks.
+set -uo pipefail
+bin=$1 failed=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# expect CODE TEXT COMMAND...: the exit code, and the text in what it writes.
+expect() {
+    local code=$1 text=$2 status=0 output
+    shift 2
+    output=$("$@" 2>&1) || status=$?
+    if [ "$status" -ne "$code" ] || ! grep -qF -- "$text" <<<"$output"; then
+        echo "expected code $code with '$text', got $status with:"
+        echo "  $*"
+        head -n 20 <<<"$output" | sed 's/^/  | /'
+        failed=1
+    fi
+}
+
+small=(-b 64 -e 64 -n 2)
+expect 0 "Out of bounds values : 0 OK" "$bin/all_reduce_perf" "${small[@]}" -t 2
+expect 0 "# Collective test concluded: barrier_perf" "$bin/tutti-run" -n 2 "$bin/barrier_perf" -n 2
+expect 0 "usage: all_reduce_perf" "$bin/all_reduce_perf" --help
+expect 0 "tutti-perf " "$bin/all_reduce_perf" --version
+expect 1 "FAILED" "$bin/all_reduce_perf" "${small[@]}" -t 2 --min-bw 1000000
+expect 0 "OK" "$bin/all_reduce_perf" "${small[@]}" -t 2 --min-bw 0
+expect 2 "-g: '0' is not a whole number from 1" "$bin/all_reduce_perf" -g 0
+expect 2 "-r: there is no rank 2 among 2" "$bin/broadcast_perf" "${small[@]}" -t 2 -r 2
+expect 2 "use one of" "$bin/all_reduce_perf" --algorithm nonsense
+expect 2 "has none" "$bin/sendrecv_perf" --algorithm ring
+expect 2 "-J: cannot write '$folder/none/x.json'" "$bin/all_reduce_perf" "${small[@]}" -J "$folder/none/x.json"
+expect 0 "x.json" "$bin/all_reduce_perf" "${small[@]}" -J "$folder/x.json"
+expect 0 "x.json.0" "$bin/all_reduce_perf" "${small[@]}" -J "$folder/x.json"
+if command -v python3 >/dev/null; then
+    expect 0 '"average_bus_bandwidth"' python3 -m json.tool "$folder/x.json"
+fi
+
+heads=$("$bin/tutti-run" -n 3 "$bin/all_gather_perf" "${small[@]}" | grep -c 'Collective test starting')
+if [ "$heads" -ne 1 ]; then
+    echo "expected one head of three processes, got $heads"
+    failed=1
+fi
+exit $failed

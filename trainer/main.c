@@ -45,7 +45,7 @@ static void print_summary(struct tr_trainer *t, double validation)
     printf("\n%lld steps in %.1f s, %.0f tokens/s", (long long)t->log.nsteps, seconds,
            tokens / seconds);
     if (t->ddp.nbuckets && t->log.nsteps)
-        printf("; gradients were reduced for %.2f s, of which %.2f s were waited for",
+        printf("; reductions were under way for %.2f s, %.2f s of it after the backward pass",
                t->ddp.reduce_seconds, t->ddp.waited_seconds);
     printf("\n");
     if (isfinite(validation)) printf("held-out loss %.4f\n", validation);

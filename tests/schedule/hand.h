@@ -1,0 +1,59 @@
+/* Schedules written by hand, for tests. */
+#ifndef TT_TESTS_SCHEDULE_HAND_H
+#define TT_TESTS_SCHEDULE_HAND_H
+
+#include "schedule/schedule.h"
+
+/* One step; the steps of a rank and channel run in the order of their lines. */
+struct line {
+    int rank, channel;
+    struct tt_step step;
+};
+
+/* A schedule family of all ranks. nblocks counts only where the collective lets the algorithm
+ * choose. */
+struct hand {
+    struct tt_shape shape;
+    int nblocks, nchannels, nscratch; /* 0: 1, 1, 0 */
+    const struct line *lines;
+    int nlines;
+};
+
+#define IN(block)                                                                                  \
+    {                                                                                              \
+        TT_INPUT, block, 1, 1, 0, TT_BY_NAME                                                       \
+    }
+#define OUT(block)                                                                                 \
+    {                                                                                              \
+        TT_OUTPUT, block, 1, 1, 0, TT_BY_NAME                                                      \
+    }
+#define SPAN(buffer, first, number)                                                                \
+    {                                                                                              \
+        buffer, first, number, number, 0, TT_BY_NAME                                               \
+    }
+#define SLOT(block, slot)                                                                          \
+    {                                                                                              \
+        TT_SCRATCH, block, 1, 1, 0, slot                                                           \
+    }
+#define PEER(rank)                                                                                 \
+    {                                                                                              \
+        rank, 1, 0                                                                                 \
+    }
+#define PEERS(first, number)                                                                       \
+    {                                                                                              \
+        first, number, 1                                                                           \
+    }
+#define LINES(array) .lines = array, .nlines = (int)(sizeof(array) / sizeof(array)[0])
+
+/* The steps of `hand`, for tt_verify and its like. Uses static storage: one at a time. */
+struct tt_steps hand_steps(const struct hand *hand);
+
+/* Proves for `count`; on refutation fails the test. */
+void expect_proved(const struct hand *hand, size_t count, const char *file, int line);
+/* Must be refuted with a text that contains `text`. */
+void expect_refuted(const struct hand *hand, size_t count, const char *text, const char *file,
+                    int line);
+#define EXPECT_PROVED(hand, count) expect_proved(&(hand), count, __FILE__, __LINE__)
+#define EXPECT_REFUTED(hand, count, text) expect_refuted(&(hand), count, text, __FILE__, __LINE__)
+
+#endif

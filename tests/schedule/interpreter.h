@@ -1,0 +1,18 @@
+/* Runs schedules on real numbers: an oracle for verify that shares nothing with it but the steps.
+ *
+ * Every rank and channel goes on by the smallest of moves (take one message, send one message), in
+ * an order drawn at random, over links of one to three messages. Elements are random 64-bit
+ * numbers; a reduction is their sum; to finish is an invertible map, so that nothing wrong can come
+ * out right but by a chance of 2^-64. */
+#ifndef TT_TESTS_SCHEDULE_INTERPRETER_H
+#define TT_TESTS_SCHEDULE_INTERPRETER_H
+
+#include "schedule/schedule.h"
+
+enum { MOST_RANKS = 8, MOST_CHANNELS = 4 };
+
+/* NULL when every rank ends with the right result; else what went wrong (static storage). All steps
+ * must be well-formed (tt_step_check). */
+const char *interpret(const struct tt_steps *steps, size_t count, bool in_place, uint64_t seed);
+
+#endif

@@ -1,0 +1,349 @@
+/* Small right schedules: verify must prove them, count and print must say what they are. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hand.h"
+#include "schedule/schedule.h"
+#include "shim.h"
+
+/* clang-format off */
+/* All-reduce round a ring of three, in blocks 0, 1, 2. */
+static const struct line ring_lines[] = {
+    {0, 0, {.local = IN(2), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(2), .op = TT_FOLD, .local = IN(1), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(2), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(2), .dst = OUT(2), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(2), .dst = OUT(1)}},
+    {1, 0, {.local = IN(0), .send = PEER(2)}},
+    {1, 0, {.recv = PEER(0), .op = TT_FOLD, .local = IN(2), .send = PEER(2)}},
+    {1, 0, {.recv = PEER(0), .op = TT_FOLD, .local = IN(1), .finish = true, .dst = OUT(1), .send = PEER(2)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0), .send = PEER(2)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(2)}},
+    {2, 0, {.local = IN(1), .send = PEER(0)}},
+    {2, 0, {.recv = PEER(1), .op = TT_FOLD, .local = IN(0), .send = PEER(0)}},
+    {2, 0, {.recv = PEER(1), .op = TT_FOLD, .local = IN(2), .finish = true, .dst = OUT(2), .send = PEER(0)}},
+    {2, 0, {.recv = PEER(1), .dst = OUT(1), .send = PEER(0)}},
+    {2, 0, {.recv = PEER(1), .dst = OUT(0)}},
+};
+/* clang-format on */
+static const struct hand ring = {.shape = {TT_ALL_REDUCE, 3, 0}, .nblocks = 3, LINES(ring_lines)};
+
+TEST(proved, a_ring_of_three_by_hand)
+{
+    EXPECT_PROVED(ring, 1000);
+    EXPECT_PROVED(ring, 0);
+    EXPECT_PROVED(ring, 1);
+}
+
+TEST(proved, the_ring_of_three_is_safe_for_direct_links_and_for_every_count)
+{
+    const struct tt_steps steps = hand_steps(&ring);
+    struct tt_verify_report report;
+    REQUIRE(tt_verify(&steps, 10, &report) == TT_OK);
+    CHECK(report.direct_safe);
+    CHECK(report.any_count);
+    CHECK_EQ(report.nsteps, 15);
+    CHECK_EQ(report.nmessages, 12);
+    CHECK_STR(report.text, "");
+    CHECK_STR(report.direct, "");
+}
+
+TEST(count, the_ring_of_three)
+{
+    const struct tt_steps steps = hand_steps(&ring);
+    struct tt_formula counted;
+    REQUIRE(tt_count(&steps, &counted) == TT_OK);
+    CHECK_EQ(counted.steps, 5);
+    CHECK_EQ(counted.depth, 4);
+    CHECK_EQ(counted.sent, 4);
+    CHECK_EQ(counted.reduced, 4);
+    CHECK_EQ(counted.scratch, 0);
+    CHECK_EQ(counted.message, 1);
+}
+
+/* Rank 1 folds in rank order: its own contribution takes the second place of the list. */
+static const struct line in_order_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {1, 0, {.recv = PEERS(0, 3), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+    {2, 0, {.local = IN(0), .send = PEER(1)}},
+};
+
+TEST(proved, a_reduction_that_lists_its_own_rank)
+{
+    const struct hand hand = {.shape = {TT_REDUCE, 3, 1}, LINES(in_order_lines)};
+    EXPECT_PROVED(hand, 5);
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_formula counted;
+    REQUIRE(tt_count(&steps, &counted) == TT_OK);
+    CHECK_EQ(counted.reduced, 3);
+    CHECK_EQ(counted.depth, 1);
+}
+
+/* Two ranks, two channels with different directions of the same exchange. */
+static const struct line two_channels_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {0, 0, {.local = IN(0), .dst = OUT(0)}},
+    {0, 1, {.local = IN(0), .dst = OUT(0), .send = PEER(1)}},
+    {0, 1, {.recv = PEER(1), .dst = OUT(1)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+    {1, 0, {.local = IN(1), .dst = OUT(1), .send = PEER(0)}},
+    {1, 1, {.local = IN(1), .dst = OUT(1), .send = PEER(0)}},
+    {1, 1, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+TEST(proved, two_channels_that_work_in_different_order)
+{
+    const struct hand hand = {
+        .shape = {TT_ALL_GATHER, 2, 0}, .nchannels = 2, LINES(two_channels_lines)};
+    EXPECT_PROVED(hand, 5);
+}
+
+/* Rank 1 takes through scratch, under another name in another slot. */
+static const struct line scratch_lines[] = {
+    {0, 0, {.local = SPAN(TT_INPUT, 0, 2), .send = PEER(1)}},
+    {0, 0, {.local = IN(0), .dst = OUT(0)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {1, 0, {.recv = PEER(0), .dst = {TT_SCRATCH, 0, 2, 2, 0, 1}}},
+    {1, 0, {.local = {TT_SCRATCH, 0, 1, 1, 0, 2}, .dst = OUT(0)}},
+    {1, 0, {.local = IN(1), .dst = OUT(1)}},
+    {1, 0, {.local = IN(0), .send = PEER(0)}},
+};
+
+TEST(proved, an_all_to_all_through_scratch_slots)
+{
+    const struct hand hand = {.shape = {TT_ALL_TO_ALL, 2, 0}, .nscratch = 3, LINES(scratch_lines)};
+    EXPECT_PROVED(hand, 4);
+}
+
+/* clang-format off */
+static const struct line meeting_lines[] = {
+    {0, 0, {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = SPAN(TT_INPUT, 0, 2), .finish = true, .dst = OUT(0)}},
+    {0, 0, {.kind = TT_STEP_MEET, .recv = PEERS(0, 2), .local = OUT(0), .dst = SPAN(TT_OUTPUT, 0, 2)}},
+    {1, 0, {.kind = TT_STEP_MEET, .op = TT_FOLD, .recv = PEERS(0, 2), .local = SPAN(TT_INPUT, 0, 2), .finish = true, .dst = OUT(1)}},
+    {1, 0, {.kind = TT_STEP_MEET, .recv = PEERS(0, 2), .local = OUT(1), .dst = SPAN(TT_OUTPUT, 0, 2)}},
+};
+
+/* clang-format on */
+
+TEST(proved, an_all_reduce_in_two_meetings)
+{
+    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, .nblocks = 2, LINES(meeting_lines)};
+    EXPECT_PROVED(hand, 5);
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_formula counted;
+    REQUIRE(tt_count(&steps, &counted) == TT_OK);
+    CHECK_EQ(counted.depth, 2);
+    CHECK_EQ(counted.sent, 3);
+    CHECK_EQ(counted.reduced, 2);
+    CHECK_EQ(counted.message, 2);
+}
+
+/* Equal lengths make block 0 and block 1 exchangeable for even counts only. */
+static const struct line renamed_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {0, 0, {.local = IN(1), .send = PEER(1)}},
+    {0, 0, {.local = SPAN(TT_INPUT, 0, 2), .dst = SPAN(TT_OUTPUT, 0, 2)}},
+    {1, 0, {.recv = PEER(0), .dst = SLOT(1, 0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(1)}},
+    {1, 0, {.local = SLOT(1, 0), .dst = OUT(0)}},
+};
+
+TEST(proved, other_names_of_the_same_length_only_for_counts_that_make_them_so)
+{
+    const struct hand hand = {
+        .shape = {TT_BROADCAST, 2, 0}, .nblocks = 2, .nscratch = 1, LINES(renamed_lines)};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    REQUIRE(tt_verify(&steps, 128, &report) == TT_OK);
+    CHECK(!report.any_count);
+    EXPECT_REFUTED(hand, 5,
+                   "rank 1 channel 0 step 0: takes block 0 from rank 0 as block 1, which has "
+                   "another length");
+}
+
+/* ---- Direct links --------------------------------------------------------------------------- */
+
+/* Each sends its input and then overwrites it with the sum, in place: nothing says that the other
+ * has read. */
+static const struct line exchange_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+    {1, 0, {.local = IN(0), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+};
+
+TEST(direct, an_exchange_in_place_is_right_but_not_safe)
+{
+    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, LINES(exchange_lines)};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    REQUIRE(tt_verify(&steps, 5, &report) == TT_OK);
+    CHECK(!report.direct_safe);
+    CHECK_MESSAGE(strstr(report.direct, "overwrites OUTPUT[0], which rank ") &&
+                      strstr(report.direct, "(in place)"),
+                  "%s", report.direct);
+}
+
+/* The same, but each first sends back what it has read, from scratch, and waits for the same from
+ * the other. */
+static const struct line thanks_lines[] = {
+    {0, 0, {.local = IN(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = SLOT(0, 0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = SLOT(0, 1)}},
+    {0, 0, {.local = IN(0), .dst = SLOT(0, 1), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+    {1, 0, {.local = IN(0), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = SLOT(0, 0), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = SLOT(0, 1)}},
+    {1, 0, {.local = IN(0), .dst = SLOT(0, 1), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+};
+
+TEST(direct, a_message_back_makes_it_safe)
+{
+    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, .nscratch = 2, LINES(thanks_lines)};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    REQUIRE(tt_verify(&steps, 5, &report) == TT_OK);
+    CHECK_MESSAGE(report.direct_safe, "%s", report.direct);
+}
+
+/* Rank 0 sends OUTPUT[0], hears from rank 1, and overwrites it, also out of place. */
+static const struct line overwrite_lines[] = {
+    {0, 0, {.local = IN(0), .dst = OUT(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {0, 0, {.local = OUT(1), .dst = OUT(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+    {1, 0, {.local = IN(1), .dst = OUT(1), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = SLOT(0, 0)}},
+    {1, 0, {.local = OUT(0), .send = PEER(0)}},
+};
+
+TEST(direct, an_answer_counts_only_when_it_is_sent_after_the_reading)
+{
+    struct line lines[sizeof overwrite_lines / sizeof *overwrite_lines];
+    memcpy(lines, overwrite_lines, sizeof lines);
+    const struct hand hand = {.shape = {TT_ALL_GATHER, 2, 0}, .nscratch = 1, LINES(lines)};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    tt_status status = tt_verify(&steps, 5, &report);
+    CHECK_MESSAGE(status == TT_OK, "%s", report.text);
+    CHECK_MESSAGE(report.direct_safe, "%s", report.direct);
+    lines[4] = overwrite_lines[5];
+    lines[5] = overwrite_lines[4];
+    status = tt_verify(&steps, 5, &report);
+    CHECK_MESSAGE(status == TT_OK, "%s", report.text);
+    CHECK(!report.direct_safe);
+    CHECK_MESSAGE(strstr(report.direct,
+                         "rank 0 channel 0 step 2 overwrites OUTPUT[0], which rank 1 "
+                         "may not have read yet (sent in step 0)"),
+                  "%s", report.direct);
+}
+
+/* ---- Printing ------------------------------------------------------------------------------- */
+
+static void collect(void *arg, const char *line)
+{
+    char *text = arg;
+    const size_t used = strlen(text);
+    snprintf(text + used, 2048 - used, "%s\n", line);
+}
+
+TEST(print, the_ring_of_three_in_columns)
+{
+    const struct tt_steps steps = hand_steps(&ring);
+    char text[2048] = "";
+    tt_print(&steps, 0, collect, text);
+    CHECK_STR(text, "0: INPUT[2]               send 1\n"
+                    "1: recv 2 reduce INPUT[1] send 1\n"
+                    "2: recv 2 reduce INPUT[0] finish -> OUTPUT[0] send 1\n"
+                    "3: recv 2                 -> OUTPUT[2] send 1\n"
+                    "4: recv 2                 -> OUTPUT[1]\n");
+}
+
+static void check_print(const struct tt_step *step, const char *expected)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 16};
+    char text[256];
+    tt_step_print(step, &shape, 8, text, sizeof text);
+    CHECK_STR(text, expected);
+}
+
+TEST(print, spans_and_peers_of_every_form)
+{
+    check_print(&(struct tt_step){.local = SPAN(TT_INPUT, 2, 2), .send = PEER(1)},
+                "INPUT[2..3] send 1");
+    check_print(&(struct tt_step){.local = SPAN(TT_OUTPUT, 6, 4), .send = PEERS(0, 16)},
+                "OUTPUT[6..1] send 0..15");
+    check_print(&(struct tt_step){.local = {TT_OUTPUT, 1, 3, 1, 2, TT_BY_NAME}, .send = {14, 3, 1}},
+                "OUTPUT[1,3,5] send 14,15,0");
+    check_print(&(struct tt_step){.recv = PEER(3), .dst = {TT_SCRATCH, 1, 4, 2, 4, 0}},
+                "recv 3 -> SCRATCH[1..2,5..6]@0");
+    check_print(&(struct tt_step){.kind = TT_STEP_MEET,
+                                  .op = TT_FOLD,
+                                  .recv = PEERS(0, 4),
+                                  .local = IN(0),
+                                  .dst = OUT(0)},
+                "meet 0..3 reduce INPUT[0] -> OUTPUT[0]");
+    check_print(&(struct tt_step){.recv = PEER(1), .send = PEER(2)}, "recv 1 send 2");
+    check_print(&(struct tt_step){.send = PEER(2)}, "send 2");
+    check_print(&(struct tt_step){.send = {0, 16, -1}}, "send 0,15,14,..,1");
+}
+
+TEST(print, a_short_buffer_cuts_the_text)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 16};
+    const struct tt_step step = {.local = IN(2), .send = PEER(1)};
+    char text[8];
+    tt_step_print(&step, &shape, 8, text, sizeof text);
+    CHECK_STR(text, "INPUT[2");
+}
+
+/* ---- Materialised --------------------------------------------------------------------------- */
+
+TEST(create, the_array_holds_what_the_functions_say)
+{
+    const struct tt_steps steps = hand_steps(&ring);
+    struct tt_schedule *schedule;
+    REQUIRE(tt_schedule_create(steps.algorithm, &steps.shape, 1, &schedule) == TT_OK);
+    CHECK_EQ(schedule->nchannels, 1);
+    CHECK_EQ(schedule->nsteps[0], 5);
+    CHECK_EQ(schedule->nblocks, 3);
+    CHECK_EQ(schedule->max_recv, 1);
+    CHECK(!schedule->meets);
+    for (int i = 0; i < 5; i++)
+        CHECK(memcmp(&schedule->steps[0][i], &ring_lines[5 + i].step, sizeof(struct tt_step)) == 0);
+    tt_schedule_destroy(schedule);
+    tt_schedule_destroy(NULL);
+}
+
+TEST(create, shapes_out_of_range_are_refused)
+{
+    const struct tt_steps steps = hand_steps(&ring);
+    struct tt_schedule *schedule = NULL;
+    const struct tt_shape none = {TT_ALL_REDUCE, 0, 0}, other = {TT_REDUCE, 3, 0},
+                          root = {TT_ALL_REDUCE, 3, 3};
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &none, 0, &schedule), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &other, 0, &schedule), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &root, 0, &schedule), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &steps.shape, 3, &schedule), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &steps.shape, -1, &schedule), TT_ERR_ARGUMENT);
+    CHECK(schedule == NULL);
+}
+
+TEST(create, the_first_wrong_step_is_reported)
+{
+    struct line lines[sizeof ring_lines / sizeof *ring_lines];
+    memcpy(lines, ring_lines, sizeof lines);
+    lines[1].step.send.first = 3;
+    lines[2].step.send.first = -1;
+    const struct hand hand = {.shape = {TT_ALL_REDUCE, 3, 0}, .nblocks = 3, LINES(lines)};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_schedule *schedule = NULL;
+    CHECK_EQ(tt_schedule_create(steps.algorithm, &steps.shape, 0, &schedule), TT_ERR_INTERNAL);
+    CHECK_STR(tt_last_error(), "all_reduce:by hand over 3 ranks, rank 0 channel 0 step 1: "
+                               "the first peer is not a rank");
+    CHECK(schedule == NULL);
+}

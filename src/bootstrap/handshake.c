@@ -131,7 +131,8 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
     close(s);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));
-        return error == ETIMEDOUT ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
+        if (error != ETIMEDOUT) return TT_ATTEMPT_EARLY;
+        return tt_expired(deadline_ns) ? TT_ATTEMPT_LATE : TT_ATTEMPT_BAD;
     }
     if (complaint) {
         snprintf(why, TT_WIRE_TEXT, "what listens at %s is not our root: %s", where, complaint);

@@ -240,11 +240,25 @@ static int await(int fd, short events, int64_t deadline_ns)
     }
 }
 
+/* While nobody listens at a port from which the kernel also picks, a connection to it may be given
+ * that very port as its own and meet itself. */
+static bool meets_itself(int fd, const struct tt_address *peer)
+{
+    struct tt_address own = {0};
+    socklen_t nbytes = sizeof own.bytes;
+    if (getsockname(fd, (struct sockaddr *)own.bytes, &nbytes) != 0) return false;
+    own.nbytes = nbytes;
+    char a[TT_ADDRESS_TEXT], b[TT_ADDRESS_TEXT];
+    return !strcmp(tt_address_format(&own, a), tt_address_format(peer, b));
+}
+
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns)
 {
     const int s = socket(tt_address_family(address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s < 0) return errno;
     int error = 0;
+    /* Else the port that the kernel picks could not be listened at while this connection lasts. */
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (connect(s, (const struct sockaddr *)address->bytes, address->nbytes) != 0) error = errno;
     if (error == EINPROGRESS || error == EINTR) {
         socklen_t nbytes = sizeof error;
@@ -254,6 +268,7 @@ int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadlin
         else if (getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0)
             error = errno;
     }
+    if (!error && meets_itself(s, address)) error = ECONNREFUSED;
     if (error) {
         close(s);
         return error;

@@ -100,13 +100,13 @@ static tt_status reach_root(const struct joining *joining, int *fd, struct tt_gr
             fd, greeting, &joining->root, joining->id->sequence, joining->deadline_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
         const bool again = attempt == TT_ATTEMPT_EARLY && joining->id->flags & TT_ID_AWAIT;
-        if (!again || tt_expired(joining->deadline_ns))
-            return fail_to_reach_root(joining, attempt, why);
+        if (!again) return fail_to_reach_root(joining, attempt, why);
         if (!noticed && tt_expired(notice_ns)) {
             TT_WARN("bootstrap: rank %d still waits for rank 0: %s", joining->bootstrap->rank, why);
             noticed = true;
         }
         pause_us(pause);
+        if (tt_expired(joining->deadline_ns)) return fail_to_reach_root(joining, attempt, why);
     }
 }
 

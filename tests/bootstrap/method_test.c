@@ -153,6 +153,27 @@ TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
     CHECK(run.took_ns >= 100000000 && run.took_ns < 1500000000);
 }
 
+TEST(method, a_process_ahead_of_rank_0_is_told_so)
+{
+    char method[64];
+    struct tt_unique_id unused;
+    struct rank_run runs[2];
+    const struct tt_launcher ahead = {.rank = 1, .nranks = 2};
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    REQUIRE(tt_unique_id_from_method(&unused, method, &ahead, tt_deadline_ns(1000)) == TT_OK);
+    for (int i = 0; i < 2; i++) {
+        runs[i] = rank_run_of(&unused, i, 2);
+        runs[i].method = method;
+        runs[i].process = i;
+        runs[i].nprocesses = 2;
+        runs[i].timeout_ms = i ? 60 : 150;
+    }
+    run_ranks(runs, 2);
+    expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 1 of 2 did not come within ");
+    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT,
+                 "rank 0 makes communicator 1 from this address, this process its communicator 2");
+}
+
 TEST(method, a_port_in_use_is_named_with_the_remedy)
 {
     struct tt_address address;

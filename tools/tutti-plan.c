@@ -198,7 +198,10 @@ static int parse_options(int argc, char *argv[])
         {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
-        if (option == '?') return complain("what is said above is wrong", NULL);
+        if (option == '?') {
+            fputs("Try 'tutti-plan --help'.\n", stderr);
+            return BAD_USAGE;
+        }
         if (option == 'h') {
             fputs(usage, stdout);
             exit(DONE);

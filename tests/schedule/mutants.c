@@ -266,7 +266,7 @@ static void judge(struct mutant *mutant)
 
 static void mutate_algorithm(const struct tt_algorithm *algorithm, int nranks, uint64_t seed)
 {
-    enum { TRIES = 4 };
+    enum { TRIES = 12 };
     for (int i = 0; i < TRIES * NMUTATIONS; i++) {
         struct mutant mutant = {.original = {.algorithm = algorithm},
                                 .mutation = (enum mutation)(i % NMUTATIONS),

@@ -1,0 +1,134 @@
+/* The public face of schedules, and the tool that uses it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "shim.h"
+#include "tutti.h"
+
+TEST(plan, names_end_with_null)
+{
+    CHECK_STR(tuttiCollectiveName(tuttiCollAllReduce), "all_reduce");
+    CHECK_STR(tuttiCollectiveName(tuttiCollBarrier), "barrier");
+    CHECK(tuttiCollectiveName(tuttiNumCollectives) == NULL);
+    CHECK(tuttiAlgorithmName(tuttiCollAllReduce, 0) != NULL);
+    CHECK(tuttiAlgorithmName(tuttiCollAllReduce, 1000) == NULL);
+    CHECK(tuttiAlgorithmName(tuttiCollAllReduce, -1) == NULL);
+    CHECK(tuttiAlgorithmName((tuttiCollective_t)77, 0) == NULL);
+}
+
+TEST(plan, the_cost_of_a_ring_of_131072_needs_no_memory_that_grows)
+{
+    tuttiPlan_t small, large;
+    tuttiPlanCost_t a, b;
+    REQUIRE(tuttiPlanCreate(&small, tuttiCollAllReduce, "ring", 4, 0) == tuttiSuccess);
+    REQUIRE(tuttiPlanCreate(&large, tuttiCollAllReduce, "ring", 131072, 0) == tuttiSuccess);
+    REQUIRE(tuttiPlanCost(small, 1 << 20, 4, 0, &a) == tuttiSuccess);
+    REQUIRE(tuttiPlanCost(large, 1 << 20, 4, 0, &b) == tuttiSuccess);
+    CHECK_EQ(a.steps, 7);
+    CHECK_EQ(a.depth, 6);
+    CHECK_EQ(a.bytesSent, 6 << 20);
+    CHECK_EQ(b.steps, 2 * 131072 - 1);
+    CHECK_EQ(b.bytesSent, 2 * 131071 * 8 * 4); /* blocks of 8 elements */
+    CHECK_EQ(a.planBytes, b.planBytes);
+    CHECK(tuttiPlanDestroy(small) == tuttiSuccess);
+    CHECK(tuttiPlanDestroy(large) == tuttiSuccess);
+}
+
+TEST(plan, counted_and_formula_agree)
+{
+    tuttiPlan_t plan;
+    tuttiPlanCost_t formula, counted;
+    REQUIRE(tuttiPlanCreate(&plan, tuttiCollAllGather, "bruck", 7, 0) == tuttiSuccess);
+    REQUIRE(tuttiPlanCost(plan, 1000, 4, 0, &formula) == tuttiSuccess);
+    REQUIRE(tuttiPlanCost(plan, 1000, 4, 1, &counted) == tuttiSuccess);
+    CHECK(memcmp(&formula, &counted, sizeof formula) == 0);
+    CHECK(tuttiPlanVerify(plan, 1000) == tuttiSuccess);
+    CHECK(tuttiPlanVerify(plan, 0) == tuttiSuccess);
+    tuttiPlanDestroy(plan);
+}
+
+TEST(plan, bad_arguments_are_named)
+{
+    tuttiPlan_t plan = NULL;
+    tuttiPlanCost_t cost;
+    CHECK(tuttiPlanCreate(NULL, tuttiCollReduce, "direct", 3, 0) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCreate(&plan, (tuttiCollective_t)9, "ring", 3, 0) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCreate(&plan, tuttiCollReduce, NULL, 3, 0) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCreate(&plan, tuttiCollReduce, "rind", 3, 0) == tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL), "reduce has no algorithm \"rind\"; there are: direct"));
+    CHECK(tuttiPlanCreate(&plan, tuttiCollReduce, "direct", 0, 0) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCreate(&plan, tuttiCollReduce, "direct", 3, 3) == tuttiInvalidArgument);
+    CHECK(strstr(tuttiGetLastError(NULL), "root 3 is not one of 3 ranks"));
+    CHECK(plan == NULL);
+    CHECK(tuttiPlanVerify(NULL, 1) == tuttiInvalidArgument);
+    CHECK(tuttiPlanDestroy(NULL) == tuttiSuccess);
+    REQUIRE(tuttiPlanCreate(&plan, tuttiCollAllReduce, "ring", 3, 99) == tuttiSuccess);
+    CHECK(tuttiPlanCost(plan, 1, 4, 2, &cost) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCost(plan, SIZE_MAX, 8, 0, &cost) == tuttiInvalidArgument);
+    CHECK(tuttiPlanCost(plan, 1, 4, 0, NULL) == tuttiInvalidArgument);
+    CHECK(tuttiPlanPrint(plan, 3, NULL, NULL) == tuttiInvalidArgument);
+    tuttiPlanDestroy(plan);
+}
+
+/* ---- tutti-plan ----------------------------------------------------------------------------- */
+
+/* Runs the tool; its exit status, with both outputs in `text`. */
+static int run_tool(const char *arguments, char *text, size_t size)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "TUTTI_LOG=none '%s/bin/tutti-plan' %s 2>&1",
+             TUTTI_BINARY_DIR, arguments);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return -1;
+    const size_t used = fread(text, 1, size - 1, pipe);
+    text[used] = '\0';
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void check_tool(const char *arguments, int status, const char *contains)
+{
+    static char text[65536];
+    const int got = run_tool(arguments, text, sizeof text);
+    CHECK_MESSAGE(got == status, "tutti-plan %s: status %d, expected %d: %s", arguments, got,
+                  status, text);
+    CHECK_MESSAGE(strstr(text, contains), "tutti-plan %s: \"%s\" does not contain \"%s\"",
+                  arguments, text, contains);
+}
+
+TEST(tutti_plan, commands_do_what_they_say)
+{
+    check_tool("list", 0, "all_reduce:ring\n");
+    check_tool("print all_reduce:ring --ranks 3 --rank 0", 0, "recv 2 reduce INPUT[");
+    check_tool("print broadcast:direct --ranks 3 --root 1", 0,
+               "rank 2\n  0: recv 1 -> OUTPUT[0]\n");
+    check_tool("verify all_reduce:ring --ranks 1-5,8 --counts 0,N+1", 0,
+               "12 cases: 12 proved, 0 refuted");
+    check_tool("verify broadcast:direct --ranks 3", 0, "18 cases: 18 proved");
+    check_tool("verify broadcast:direct --ranks 3 --root 2", 0, "6 cases: 6 proved");
+    check_tool("count all_gather --ranks 5 --bytes 1K --exact", 0, "counted");
+    check_tool("count all_reduce:ring --ranks 131072 --bytes 1G", 0, "262143   262142");
+    check_tool("--help", 0, "usage: tutti-plan");
+    check_tool("--version", 0, "tutti-plan ");
+}
+
+TEST(tutti_plan, wrong_usage_is_named_and_ends_with_2)
+{
+    check_tool("", 2, "no command");
+    check_tool("draw", 2, "there is no such command: 'draw'");
+    check_tool("verify --all", 2, "--ranks is missing");
+    check_tool("verify --ranks 3", 2, "which algorithm?");
+    check_tool("verify all_reduce:rind --ranks 3", 2, "no such algorithm");
+    check_tool("verify sum --ranks 3", 2, "no such collective");
+    check_tool("verify --all --ranks 3-1", 2, "--ranks does not understand '3-1'");
+    check_tool("verify --all --ranks 0", 2, "--ranks does not understand '0'");
+    check_tool("verify --all --ranks 2 --counts M", 2, "--counts does not understand 'M'");
+    check_tool("verify broadcast:direct --ranks 3 --root 5", 2, "root 5 is not one of 3 ranks");
+    check_tool("print all_reduce --ranks 3", 2, "print takes one COLLECTIVE:ALGORITHM");
+    check_tool("print all_reduce:ring --ranks 3 --rank 3", 2, "rank 3 is not one of 3 ranks");
+    check_tool("count all_reduce --ranks 3", 2, "--bytes is missing");
+    check_tool("count all_reduce --ranks 3 --bytes 5X", 2, "--bytes does not understand '5X'");
+    check_tool("verify --al --ranks 3 --frob", 2, "--help");
+}

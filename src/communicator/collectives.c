@@ -93,47 +93,83 @@ static tt_status check_overlap(const struct request *request, struct extent in, 
                                              : "only the in-place form of tutti.h is allowed");
 }
 
-/* Bytes of this rank's sendbuff and recvbuff; 0 where a buffer is not significant. */
-static tt_status check_buffers(const struct request *request, size_t element, size_t *total)
+/* The sizes of this rank's buffers; 0 where a buffer is not significant. total: of all blocks. */
+static tt_status measure(const struct request *request, struct tt_memo *memo, size_t *total)
 {
     const int n = request->comm->nranks, rank = request->comm->rank;
-    if (request->count > SIZE_MAX / 2 / element / (size_t)n)
+    if (request->count > SIZE_MAX / 2 / memo->element / (size_t)n)
         return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes on %d ranks overflows",
-                       request->count, element, n);
-    const size_t block = request->count * element;
+                       request->count, memo->element, n);
+    const size_t block = request->count * memo->element;
     const struct tt_shape shape = {request->collective, n, request->root};
-    const int nblocks = tt_collective_splits(request->collective) ? 1 : n;
+    const int nblocks = request->collective == TT_BARRIER           ? 0
+                        : tt_collective_splits(request->collective) ? 1
+                                                                    : n;
     int first;
-    const size_t in = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block;
-    const size_t out = (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block;
-    TT_TRY(check_buffer("sendbuff", request->input, in, element));
-    TT_TRY(check_buffer("recvbuff", request->output, out, element));
+    memo->in =
+        nblocks ? (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block : 0;
+    memo->out =
+        nblocks ? (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block : 0;
     *total = (size_t)nblocks * block;
-    return check_overlap(request, (struct extent){(uintptr_t)request->input, in},
-                         (struct extent){(uintptr_t)request->output, out});
+    return TT_OK;
+}
+
+/* Checks everything but the pointers, chooses the schedule, and remembers it. */
+static tt_status prepare(const struct request *request, struct tt_memo *memo)
+{
+    struct tt_memo fresh = {.count = request->count,
+                            .type = (int)request->type,
+                            .op = (int)request->op,
+                            .root = request->root};
+    size_t total = 0;
+    memo->cached = NULL;
+    TT_TRY(check_type(request->type, &fresh.element));
+    if (request->root < 0 || request->root >= request->comm->nranks)
+        return tt_fail(TT_ERR_ARGUMENT, "root %d is not in 0..%d", request->root,
+                       request->comm->nranks - 1);
+    TT_TRY(resolve_op(request, &fresh.reduction));
+    TT_TRY(measure(request, &fresh, &total));
+    TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &fresh.cached));
+    *memo = fresh;
+    return TT_OK;
+}
+
+/* A pre-multiplied sum is looked up each time: it may have been destroyed, its scalar may have
+ * changed. */
+static bool is_remembered(const struct tt_memo *memo, const struct request *request)
+{
+    return memo->cached && memo->count == request->count && memo->type == (int)request->type &&
+           memo->op == (int)request->op && memo->root == request->root &&
+           memo->op < (int)tuttiFirstDynamicRedOp;
+}
+
+static void fill_call(struct tt_call *out, const struct request *request,
+                      const struct tt_memo *memo)
+{
+    out->schedule = memo->cached->schedule;
+    out->input = request->input;
+    out->output = request->output;
+    out->count = request->count;
+    out->reduction = memo->reduction;
+    out->algorithm = memo->cached->algorithm;
+    out->memo = &memo->cached->bound;
 }
 
 static tt_status issue(const struct request *request)
 {
-    size_t element, total = 0;
+    TT_TRY(tt_comm_check(request->comm));
+    struct tt_memo *memo = &request->comm->memos[request->collective];
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
-    TT_TRY(tt_comm_check(request->comm));
-    TT_TRY(check_type(request->type, &element));
-    if (request->root < 0 || request->root >= request->comm->nranks)
-        return tt_fail(TT_ERR_ARGUMENT, "root %d is not in 0..%d", request->root,
-                       request->comm->nranks - 1);
-    TT_TRY(resolve_op(request, &pending.call.reduction));
-    if (request->collective != TT_BARRIER) TT_TRY(check_buffers(request, element, &total));
-    struct tt_cached *cached;
-    TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &cached));
-    pending.call.schedule = cached->schedule;
-    pending.call.algorithm = cached->algorithm;
-    pending.call.memo = &cached->bound;
-    pending.call.input = request->input;
-    pending.call.output = request->output;
-    pending.call.count = request->count;
-    return tt_issue(&pending);
+    const bool remembered = is_remembered(memo, request);
+    if (!remembered) TT_TRY(prepare(request, memo));
+    TT_TRY(check_buffer("sendbuff", request->input, memo->in, memo->element));
+    TT_TRY(check_buffer("recvbuff", request->output, memo->out, memo->element));
+    TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
+                         (struct extent){(uintptr_t)request->output, memo->out}));
+    fill_call(&pending.call, request, memo);
+    if (!remembered) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
+    return tt_issue_express(&pending, &memo->express);
 }
 
 static tuttiResult_t call(const struct request *request)

@@ -9,6 +9,7 @@
 #include "algorithms/algorithms.h"
 #include "bootstrap/bootstrap.h"
 #include "executor/engine.h"
+#include "executor/express.h"
 #include "tutti.h"
 
 enum { TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
@@ -29,6 +30,18 @@ struct tt_dynamic_op {
     char scalar[8];
 };
 
+/* The last call of a collective, checked: the next one like it needs only its pointers looked at.
+ */
+struct tt_memo {
+    struct tt_cached *cached; /* NULL: nothing remembered */
+    size_t count;
+    int type, op, root;
+    size_t in, out; /* bytes of this rank's buffers */
+    size_t element;
+    struct tt_reduction reduction;
+    struct tt_express express;
+};
+
 /* Owned by the user's handle. */
 struct tuttiComm {
     uint64_t magic;
@@ -44,6 +57,7 @@ struct tuttiComm {
     struct tt_cached *cache;
     struct tt_cached
         *chosen[TT_NCOLLECTIVES][TT_NBUCKETS]; /* by log2 of the bytes, for the last root asked */
+    struct tt_memo memos[TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
     bool finalized;
@@ -105,6 +119,9 @@ struct tt_pending {
 };
 /* Runs it, queues it in its stream, or keeps it for the end of the group. */
 TT_NODISCARD tt_status tt_issue(const struct tt_pending *pending);
+/* The same for a collective that may go express. */
+TT_NODISCARD tt_status tt_issue_express(const struct tt_pending *pending,
+                                        const struct tt_express *express);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {

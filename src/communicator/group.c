@@ -135,6 +135,14 @@ tt_status tt_issue(const struct tt_pending *pending)
     return tt_run(&work, 1, false);
 }
 
+tt_status tt_issue_express(const struct tt_pending *pending, const struct tt_express *express)
+{
+    struct tt_engine *engine = &pending->comm->engine;
+    if (express->possible && !pending->stream && !tt_in_group() && tt_engine_idle(engine))
+        return tt_express_run(express, engine, &pending->call);
+    return tt_issue(pending);
+}
+
 tt_status tt_issue_init(const struct tt_pending_init *init)
 {
     if (!tt_in_group()) return tt_init_together(init, 1);

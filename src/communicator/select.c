@@ -84,6 +84,7 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     }
     comm->forced[kind] = algorithm;
     for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
+    comm->memos[kind].cached = NULL;
     return tuttiSuccess;
 }
 

@@ -69,8 +69,7 @@ struct tt_call {
     size_t count;                  /* as the collective defines it */
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     uint32_t algorithm;            /* index in the collective's table */
-    struct tt_binding
-        *memo; /* kept from call to call so that equal counts are bound once; or NULL */
+    struct tt_binding *memo;       /* kept by the caller: equal counts are bound once; or NULL */
 };
 
 enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };

@@ -14,17 +14,17 @@ struct entered {
     uint64_t algorithm;
 };
 
-void tt_work_enter(const struct tt_work *work)
+void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
 {
-    const struct tt_shape *shape = &work->call.schedule->shape;
-    struct tt_entry *entry = &work->engine->fabric->record->entries[work->turn % TT_NENTRIES];
+    const struct tt_shape *shape = &call->schedule->shape;
+    struct tt_entry *entry = &engine->fabric->record->entries[turn % TT_NENTRIES];
     atomic_store_explicit(&entry->collective, shape->collective, memory_order_relaxed);
-    atomic_store_explicit(&entry->type, work->call.reduction.type, memory_order_relaxed);
-    atomic_store_explicit(&entry->op, work->call.reduction.op, memory_order_relaxed);
+    atomic_store_explicit(&entry->type, call->reduction.type, memory_order_relaxed);
+    atomic_store_explicit(&entry->op, call->reduction.op, memory_order_relaxed);
     atomic_store_explicit(&entry->root, shape->root, memory_order_relaxed);
-    atomic_store_explicit(&entry->count, work->call.count, memory_order_relaxed);
-    atomic_store_explicit(&entry->algorithm, work->call.algorithm, memory_order_relaxed);
-    atomic_store_explicit(&entry->seq, work->turn, memory_order_release); /* R1 */
+    atomic_store_explicit(&entry->count, call->count, memory_order_relaxed);
+    atomic_store_explicit(&entry->algorithm, call->algorithm, memory_order_relaxed);
+    atomic_store_explicit(&entry->seq, turn, memory_order_release); /* R1 */
 }
 
 /* The latest call that the rank has entered; seq 0: none. */

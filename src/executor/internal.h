@@ -25,6 +25,12 @@ void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
 /* The next piece; false at the end. An empty span has none. */
 bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count);
 bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span);
+/* The usual span of small calls: everything, in one piece. */
+static inline bool tt_span_is_all(const struct tt_work *work, const struct tt_span *span)
+{
+    return work->bound.merged && span->buffer != TT_SCRATCH && span->first == 0 &&
+           span->number == work->bound.geometry.nblocks && span->run >= span->number;
+}
 /* Elements of a span in a round. */
 size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int channel,
                      size_t round);
@@ -32,6 +38,17 @@ size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int
 /* One step of one channel: TT_OK when complete. */
 TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *step);
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *step);
+
+/* What the signature says of the call, without its turn; and with it. */
+uint64_t tt_call_signature(const struct tt_call *call);
+uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
+/* Sets up a collective whose turn is given; counts it as outstanding. */
+void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
+                   uint64_t turn);
+/* Writes a collective into this rank's record. */
+void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn);
+/* Marks the work as done and gives the turn to the next. */
+void tt_work_complete(struct tt_work *work, tt_status status);
 
 /* Point to point. */
 TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);
@@ -50,7 +67,5 @@ TT_NODISCARD tt_status tt_work_hope(struct tt_work *work);
 TT_NODISCARD tt_status tt_work_mismatch(struct tt_work *work, int peer);
 /* "all_reduce number 12 (count 5, float, sum)". */
 void tt_work_describe(const struct tt_work *work, char *text, size_t size);
-/* Writes what this rank enters into its record. */
-void tt_work_enter(const struct tt_work *work);
 
 #endif

@@ -73,6 +73,8 @@ bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count)
 size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int channel,
                      size_t round)
 {
+    if (!span->number) return 0;
+    if (tt_span_is_all(work, span)) return work->bound.total;
     struct tt_cursor cursor;
     char *data;
     size_t count, total = 0;

@@ -19,13 +19,18 @@ static uint64_t mix(uint64_t value)
 }
 
 /* The same on every rank exactly when the calls agree (up to a hash). */
-static uint64_t signature_of(const struct tt_call *call, uint64_t turn)
+uint64_t tt_call_signature(const struct tt_call *call)
 {
     const struct tt_shape *shape = &call->schedule->shape;
     const uint64_t kinds = (uint64_t)shape->collective | (uint64_t)call->reduction.type << 8 |
                            (uint64_t)call->reduction.op << 16 | (uint64_t)call->algorithm << 24 |
                            (uint64_t)(uint32_t)shape->root << 32;
-    return mix(mix(kinds) ^ mix(call->count + 0x9e3779b97f4a7c15ull) ^ turn) & ~(1ull << 63);
+    return mix(kinds) ^ mix(call->count + 0x9e3779b97f4a7c15ull);
+}
+
+uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
+{
+    return mix(call_signature ^ turn) & ~(1ull << 63);
 }
 
 static size_t elements_per_slot(const struct tt_binding *bound, size_t nbytes, int nblocks)
@@ -75,14 +80,15 @@ static void bind(struct tt_binding *bound, const struct tt_schedule *schedule, s
     }
 }
 
-void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
+void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
+                   uint64_t turn)
 {
     const struct tt_schedule *schedule = call->schedule;
     const size_t element = tt_type_size(call->reduction.type);
     *work = (struct tt_work){.engine = engine, .kind = TT_WORK_COLLECTIVE, .call = *call};
-    work->turn = ++engine->collectives_issued;
+    work->turn = turn;
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
-    work->signature = signature_of(call, work->turn);
+    work->signature = tt_turn_signature(tt_call_signature(call), turn);
     struct tt_binding *memo = call->memo ? call->memo : &work->bound;
     if (memo->element != element || memo->count != call->count)
         bind(memo, schedule, call->count, element, engine->fabric->segment->header);
@@ -94,6 +100,11 @@ void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const st
     work->direct[TT_OUTPUT] = schedule->algorithm->direct_safe;
     const bool nothing = call->count == 0 && schedule->nblocks > 0;
     for (int c = 0; c < schedule->nchannels; c++) work->channels[c].done = nothing;
+}
+
+void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
+{
+    tt_work_begin(work, engine, call, ++engine->collectives_issued);
 }
 
 static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_work_kind kind,
@@ -224,7 +235,7 @@ static tt_status start(struct tt_work *work)
 {
     work->started = true;
     if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
-    tt_work_enter(work);
+    tt_record_entry(work->engine, &work->call, work->turn);
     return ensure_scratch(work);
 }
 
@@ -234,7 +245,7 @@ static tt_status advance_in_turn(struct tt_work *work)
     return work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work);
 }
 
-static void complete(struct tt_work *work, tt_status status)
+void tt_work_complete(struct tt_work *work, tt_status status)
 {
     work->done = true;
     work->status = status;
@@ -256,7 +267,7 @@ tt_status tt_work_advance(struct tt_work *work)
         return TT_IN_PROGRESS; /* A7 */
     tt_status status = advance_in_turn(work);
     if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
-    if (status != TT_IN_PROGRESS) complete(work, status);
+    if (status != TT_IN_PROGRESS) tt_work_complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
     return status;
 }
@@ -267,6 +278,6 @@ void tt_work_examine(struct tt_work *work)
     if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return; /* A7 */
     const tt_status status = tt_work_hope(work);
-    if (status) complete(work, status);
+    if (status) tt_work_complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
 }

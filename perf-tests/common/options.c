@@ -1,13 +1,11 @@
 #include "common/options.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/values.h"
 
 #define MAX_RANKS 4096
 
@@ -18,66 +16,103 @@ const struct perf_ignored perf_ignored_options[PERF_NIGNORED] = {
     {'V', "-V ignored: there are no device kernels on host memory"},
 };
 
-enum long_option {
-    ALGORITHM = 256,
+/* ---- The options -------------------------------------------------------------------------------
+ */
+
+enum kind {
+    INT,
+    SIZE,
+    FLAG,
+    NOT_FLAG,
+    WORD,
+    EITHER,
+    TYPE,
+    OP,
+    SEED,
+    BANDWIDTH,
+    TEXT,
+    ALGORITHM,
+    IGNORED,
+    HELP,
+    VERSION
+};
+
+/* Letters of options that have none. */
+enum {
+    LONG_ONLY = 256,
+    RANKS,
+    ALGORITHM_NAME,
     TRANSPORT,
     MEMORY,
     STREAM,
     ROTATE,
     ALIGN,
-    SEED,
+    SEED_NUMBER,
     MIN_BW,
-    VERSION
+    VERSION_TEXT
 };
 
-static const struct option long_options[] = {
-    {"nthreads", required_argument, NULL, 't'},
-    {"ngpus", required_argument, NULL, 'g'},
-    {"ranks", required_argument, NULL, 'g'},
-    {"minbytes", required_argument, NULL, 'b'},
-    {"maxbytes", required_argument, NULL, 'e'},
-    {"stepbytes", required_argument, NULL, 'i'},
-    {"stepfactor", required_argument, NULL, 'f'},
-    {"iters", required_argument, NULL, 'n'},
-    {"agg_iters", required_argument, NULL, 'm'},
-    {"warmup_iters", required_argument, NULL, 'w'},
-    {"run_cycles", required_argument, NULL, 'N'},
-    {"parallel_init", required_argument, NULL, 'p'},
-    {"check", required_argument, NULL, 'c'},
-    {"op", required_argument, NULL, 'o'},
-    {"datatype", required_argument, NULL, 'd'},
-    {"root", required_argument, NULL, 'r'},
-    {"blocking", required_argument, NULL, 'z'},
-    {"stream_null", required_argument, NULL, 'y'},
-    {"timeout", required_argument, NULL, 'T'},
-    {"cudagraph", required_argument, NULL, 'G'},
-    {"report_cputime", required_argument, NULL, 'C'},
-    {"report_timestamps", required_argument, NULL, 'S'},
-    {"output_file", required_argument, NULL, 'J'},
-    {"average", required_argument, NULL, 'a'},
-    {"local_register", required_argument, NULL, 'R'},
-    {"cta_policy", required_argument, NULL, 'x'},
-    {"device_implementation", required_argument, NULL, 'D'},
-    {"device_cta_count", required_argument, NULL, 'V'},
-    {"memory_report", required_argument, NULL, 'M'},
-    {"unalign", required_argument, NULL, 'u'},
-    {"per_iter_timing", required_argument, NULL, 'I'},
-    {"per_iter_skip", required_argument, NULL, 'K'},
-    {"algorithm", required_argument, NULL, ALGORITHM},
-    {"transport", required_argument, NULL, TRANSPORT},
-    {"memory", required_argument, NULL, MEMORY},
-    {"stream", required_argument, NULL, STREAM},
-    {"rotate", required_argument, NULL, ROTATE},
-    {"align", required_argument, NULL, ALIGN},
-    {"seed", required_argument, NULL, SEED},
-    {"min-bw", required_argument, NULL, MIN_BW},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, VERSION},
-    {NULL, 0, NULL, 0},
+#define FIELD(name) offsetof(struct perf_options, name)
+
+/* An option: its names, what it takes, and where that goes. */
+struct row {
+    int letter;
+    const char *name;
+    enum kind kind;
+    size_t field;
+    int low; /* INT: the range */
+    int high;
+    const char *words; /* WORD, EITHER: what is allowed, one space between */
 };
 
-static const char short_options[] =
-    ":t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:C:S:J:a:R:x:D:V:M:u:I:K:h";
+/* clang-format off */
+static const struct row rows[] = {
+    {'t', "nthreads", INT, FIELD(threads), 1, MAX_RANKS, NULL},
+    {'g', "ngpus", INT, FIELD(ranks_per_thread), 1, MAX_RANKS, NULL},
+    {RANKS, "ranks", INT, FIELD(ranks_per_thread), 1, MAX_RANKS, NULL},
+    {'b', "minbytes", SIZE, FIELD(min_bytes), 0, 0, NULL},
+    {'e', "maxbytes", SIZE, FIELD(max_bytes), 0, 0, NULL},
+    {'i', "stepbytes", SIZE, FIELD(step_bytes), 0, 0, NULL},
+    {'f', "stepfactor", INT, FIELD(step_factor), 0, INT_MAX, NULL},
+    {'n', "iters", INT, FIELD(iterations), 1, INT_MAX / 2, NULL},
+    {'m', "agg_iters", INT, FIELD(aggregate), 1, 1 << 20, NULL},
+    {'w', "warmup_iters", INT, FIELD(warmup), 0, INT_MAX, NULL},
+    {'N', "run_cycles", INT, FIELD(cycles), 0, INT_MAX, NULL},
+    {'p', "parallel_init", FLAG, FIELD(parallel_init), 0, 0, NULL},
+    {'c', "check", INT, FIELD(check), 0, INT_MAX, NULL},
+    {'o', "op", OP, FIELD(op), 0, 0, NULL},
+    {'d', "datatype", TYPE, FIELD(type), 0, 0, NULL},
+    {'r', "root", INT, FIELD(root), -1, INT_MAX, NULL},
+    {'z', "blocking", INT, FIELD(blocking), 0, 3, NULL},
+    {'y', "stream_null", NOT_FLAG, FIELD(own_streams), 0, 0, NULL},
+    {'T', "timeout", INT, FIELD(timeout_s), 0, INT_MAX / 1000, NULL},
+    {'G', "cudagraph", IGNORED, 0, 0, INT_MAX, NULL},
+    {'C', "report_cputime", FLAG, FIELD(cpu_time), 0, 0, NULL},
+    {'S', "report_timestamps", FLAG, FIELD(timestamps), 0, 0, NULL},
+    {'J', "output_file", TEXT, FIELD(json_path), 0, 0, NULL},
+    {'a', "average", INT, FIELD(average), 0, 3, NULL},
+    {'R', "local_register", INT, FIELD(registration), 0, 2, NULL},
+    {'x', "cta_policy", IGNORED, 0, 0, INT_MAX, NULL},
+    {'D', "device_implementation", IGNORED, 0, 0, INT_MAX, NULL},
+    {'V', "device_cta_count", IGNORED, 0, 0, INT_MAX, NULL},
+    {'M', "memory_report", FLAG, FIELD(memory_report), 0, 0, NULL},
+    {'u', "unalign", INT, FIELD(unalign), 0, 1 << 20, NULL},
+    {'I', "per_iter_timing", FLAG, FIELD(per_iteration), 0, 0, NULL},
+    {'K', "per_iter_skip", INT, FIELD(skip), 0, INT_MAX, NULL},
+    {ALGORITHM_NAME, "algorithm", ALGORITHM, FIELD(algorithm), 0, 0, NULL},
+    {TRANSPORT, "transport", WORD, FIELD(transport), 0, 0, "shm window cma"},
+    {MEMORY, "memory", EITHER, FIELD(tutti_memory), 0, 0, "malloc tutti"},
+    {STREAM, "stream", EITHER, FIELD(own_streams), 0, 0, "null own"},
+    {ROTATE, "rotate", SIZE, FIELD(rotate_bytes), 0, 0, NULL},
+    {ALIGN, "align", INT, FIELD(align_bytes), 1, 1 << 20, NULL},
+    {SEED_NUMBER, "seed", SEED, FIELD(seed), 0, 0, NULL},
+    {MIN_BW, "min-bw", BANDWIDTH, FIELD(min_bandwidth), 0, 0, NULL},
+    {'h', "help", HELP, 0, 0, 0, NULL},
+    {VERSION_TEXT, "version", VERSION, 0, 0, 0, NULL},
+};
+/* clang-format on */
+
+#define NROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const char help_text[] =
     "  -t, --nthreads N           threads a process (1)\n"
@@ -125,170 +160,6 @@ static const char help_text[] =
     "      --version\n"
     "Exit status: 0 all right, 1 wrong results or an error, 2 a bad command line.\n";
 
-/* ---- Values ---------------------------------------------------------------------------------- */
-
-/* Where a parser writes its complaint. */
-struct complaint {
-    char *text;
-    size_t nbytes;
-};
-
-static bool complain(struct complaint *complaint, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static bool complain(struct complaint *complaint, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(complaint->text, complaint->nbytes, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
-bool perf_parse_size(const char *text, size_t *nbytes)
-{
-    if (!isdigit((unsigned char)text[0])) return false;
-    char *end;
-    double value = strtod(text, &end);
-    double unit = 1;
-    if (*end != '\0') {
-        switch (toupper((unsigned char)*end)) {
-        case 'K':
-            unit = 1024.0;
-            break;
-        case 'M':
-            unit = 1024.0 * 1024;
-            break;
-        case 'G':
-            unit = 1024.0 * 1024 * 1024;
-            break;
-        default:
-            return false;
-        }
-        if (end[1] != '\0') return false;
-    }
-    value *= unit;
-    if (!(value < 9.0e18)) return false;
-    *nbytes = (size_t)value;
-    return true;
-}
-
-static bool take_size(struct complaint *complaint, const char *name, const char *text, size_t *size)
-{
-    if (perf_parse_size(text, size)) return true;
-    return complain(complaint, "%s: '%s' is no size: give bytes, or a number with K, M or G", name,
-                    text);
-}
-
-static bool take_int(struct complaint *complaint, const char *name, int low, int high, int *value)
-{
-    char *end;
-    errno = 0;
-    long parsed = strtol(optarg, &end, 10);
-    if (errno != 0 || end == optarg || *end != '\0' || parsed < low || parsed > high) {
-        if (high == INT_MAX) {
-            return complain(complaint, "%s: '%s' is not a whole number from %d up", name, optarg,
-                            low);
-        }
-        return complain(complaint, "%s: '%s' is not a whole number from %d to %d", name, optarg,
-                        low, high);
-    }
-    *value = (int)parsed;
-    return true;
-}
-
-static bool take_bool(struct complaint *complaint, const char *name, bool *value)
-{
-    int number;
-    if (!take_int(complaint, name, 0, 1, &number)) return false;
-    *value = number != 0;
-    return true;
-}
-
-/* One of two words: *second tells which. */
-static bool take_word(struct complaint *complaint, const char *name, const char *word0,
-                      const char *word1, bool *second)
-{
-    if (strcmp(optarg, word0) != 0 && strcmp(optarg, word1) != 0) {
-        return complain(complaint, "%s: '%s' is unknown; use %s or %s", name, optarg, word0, word1);
-    }
-    *second = strcmp(optarg, word1) == 0;
-    return true;
-}
-
-static bool take_type(struct complaint *complaint, int *type)
-{
-    *type = perf_type_find(optarg);
-    if (*type >= PERF_ALL) return true;
-    return complain(complaint,
-                    "-d: '%s' is no type; use int8 uint8 int16 uint16 int32 uint32 int64 uint64 "
-                    "half float double bfloat16 f8e4m3 f8e5m2 or all",
-                    optarg);
-}
-
-static bool take_op(struct complaint *complaint, int *op)
-{
-    *op = perf_op_find(optarg);
-    if (*op >= PERF_ALL) return true;
-    return complain(complaint,
-                    "-o: '%s' is no operation; use sum prod max min avg mulsum band bor bxor land "
-                    "lor lxor or all",
-                    optarg);
-}
-
-static bool take_transport(struct complaint *complaint, const char **transport)
-{
-    static const char *const names[] = {"shm", "window", "cma"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(optarg, names[i]) == 0) {
-            *transport = names[i];
-            return true;
-        }
-    }
-    return complain(complaint, "--transport: '%s' is unknown; use shm, window or cma", optarg);
-}
-
-static bool take_bandwidth(struct complaint *complaint, double *bandwidth)
-{
-    char *end;
-    *bandwidth = strtod(optarg, &end);
-    if (end != optarg && *end == '\0' && *bandwidth >= 0 && isfinite(*bandwidth)) return true;
-    return complain(complaint, "--min-bw: '%s' is no bandwidth in GB/s", optarg);
-}
-
-static bool take_seed(struct complaint *complaint, uint64_t *seed)
-{
-    char *end;
-    errno = 0;
-    *seed = strtoull(optarg, &end, 0);
-    if (errno == 0 && end != optarg && *end == '\0' && optarg[0] != '-') return true;
-    return complain(complaint, "--seed: '%s' is not a whole number from 0 up", optarg);
-}
-
-static bool take_algorithm(struct complaint *complaint, const struct perf_collective *collective,
-                           const char **algorithm)
-{
-    if (collective->collective == PERF_NO_COLLECTIVE) {
-        return complain(complaint, "--algorithm: %s is made of sends and receives and has none",
-                        collective->name);
-    }
-    tuttiCollective_t number = (tuttiCollective_t)collective->collective;
-    char names[512] = "";
-    for (int i = 0; tuttiAlgorithmName(number, i) != NULL; i++) {
-        const char *name = tuttiAlgorithmName(number, i);
-        if (strcmp(name, optarg) == 0) {
-            *algorithm = optarg;
-            return true;
-        }
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, " %s", name);
-    }
-    return complain(complaint, "--algorithm: %s has no '%s'; use one of%s", collective->name,
-                    optarg, names);
-}
-
-/* ---- Options --------------------------------------------------------------------------------- */
-
 static void set_defaults(struct perf_options *options)
 {
     *options = (struct perf_options){
@@ -313,184 +184,103 @@ static void set_defaults(struct perf_options *options)
     };
 }
 
-static bool ignore(struct complaint *complaint, struct perf_options *options, int letter)
+/* ---- Taking them -------------------------------------------------------------------------------
+ */
+
+static bool take_algorithm(const struct perf_value *value, const struct perf_collective *collective,
+                           const char **algorithm)
 {
-    int value;
-    char name[3] = {'-', (char)letter, '\0'};
-    for (unsigned i = 0; i < PERF_NIGNORED; i++) {
-        if (perf_ignored_options[i].letter == letter) options->ignored |= 1u << i;
+    if (collective->collective == PERF_NO_COLLECTIVE) {
+        return perf_value_refuse(value, "%s is made of sends and receives and has none",
+                                 collective->name);
     }
-    return take_int(complaint, name, 0, INT_MAX, &value);
+    tuttiCollective_t number = (tuttiCollective_t)collective->collective;
+    char names[512] = "";
+    for (int i = 0; tuttiAlgorithmName(number, i) != NULL; i++) {
+        const char *name = tuttiAlgorithmName(number, i);
+        if (strcmp(name, value->text) == 0) {
+            *algorithm = value->text;
+            return true;
+        }
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, " %s", name);
+    }
+    return perf_value_refuse(value, "%s has no '%s'; use one of%s", collective->name, value->text,
+                             names);
 }
 
-/* The sizes, and how the data lies. */
-static bool take_size_option(struct complaint *complaint, struct perf_options *options, int letter)
+static bool take(const struct perf_value *value, const struct row *row,
+                 const struct perf_collective *collective, struct perf_options *options)
 {
-    int number;
-    switch (letter) {
-    case 'b':
-        return take_size(complaint, "-b", optarg, &options->min_bytes);
-    case 'e':
-        return take_size(complaint, "-e", optarg, &options->max_bytes);
-    case 'i':
-        return take_size(complaint, "-i", optarg, &options->step_bytes);
-    case 'f':
-        if (!take_int(complaint, "-f", 0, INT_MAX, &number)) return false;
-        options->step_factor = (size_t)number;
+    void *field = (char *)options + row->field;
+    bool flag;
+    int ignored;
+    switch (row->kind) {
+    case INT:
+        return perf_value_int(value, row->low, row->high, field);
+    case SIZE:
+        return perf_value_size(value, field);
+    case FLAG:
+        return perf_value_flag(value, field);
+    case NOT_FLAG:
+        if (!perf_value_flag(value, &flag)) return false;
+        *(bool *)field = !flag;
         return true;
-    case ROTATE:
-        return take_size(complaint, "--rotate", optarg, &options->rotate_bytes);
-    case ALIGN:
-        if (!take_int(complaint, "--align", 1, 1 << 20, &number)) return false;
-        options->align_bytes = (size_t)number;
-        return true;
-    default:
-        return take_int(complaint, "-u", 0, 1 << 20, &options->unalign);
-    }
-}
-
-/* What is run, and how often. */
-static bool take_run_option(struct complaint *complaint, struct perf_options *options, int letter)
-{
-    int number;
-    switch (letter) {
-    case 't':
-        return take_int(complaint, "-t", 1, MAX_RANKS, &options->threads);
-    case 'g':
-        return take_int(complaint, "-g", 1, MAX_RANKS, &options->ranks_per_thread);
-    case 'n':
-        return take_int(complaint, "-n", 1, INT_MAX / 2, &options->iterations);
-    case 'm':
-        return take_int(complaint, "-m", 1, 1 << 20, &options->aggregate);
-    case 'w':
-        return take_int(complaint, "-w", 0, INT_MAX, &options->warmup);
-    case 'N':
-        return take_int(complaint, "-N", 0, INT_MAX, &options->cycles);
-    case 'c':
-        return take_int(complaint, "-c", 0, INT_MAX, &options->check);
-    case 'o':
-        return take_op(complaint, &options->op);
-    case 'd':
-        return take_type(complaint, &options->type);
-    case 'r':
-        return take_int(complaint, "-r", -1, INT_MAX, &options->root);
-    case 'z':
-        if (!take_int(complaint, "-z", 0, 3, &number)) return false;
-        options->blocking = (enum perf_blocking)number;
-        return true;
-    case 'T':
-        return take_int(complaint, "-T", 0, INT_MAX / 1000, &options->timeout_s);
-    case 'p':
-        return take_bool(complaint, "-p", &options->parallel_init);
+    case WORD:
+        return perf_value_word(value, row->words, field);
+    case EITHER:
+        return perf_value_either(value, row->words, field);
+    case TYPE:
+        return perf_value_type(value, field);
+    case OP:
+        return perf_value_op(value, field);
     case SEED:
-        return take_seed(complaint, &options->seed);
-    default:
-        return take_bool(complaint, "-I", &options->per_iteration);
-    }
-}
-
-/* How it is measured and reported. */
-static bool take_report_option(struct complaint *complaint, struct perf_options *options,
-                               int letter)
-{
-    int number;
-    bool null_stream;
-    switch (letter) {
-    case 'y':
-        if (!take_bool(complaint, "-y", &null_stream)) return false;
-        options->own_streams = !null_stream;
-        return true;
-    case STREAM:
-        return take_word(complaint, "--stream", "null", "own", &options->own_streams);
-    case 'C':
-        return take_bool(complaint, "-C", &options->cpu_time);
-    case 'S':
-        return take_bool(complaint, "-S", &options->timestamps);
-    case 'J':
-        options->json_path = optarg;
-        return true;
-    case 'a':
-        if (!take_int(complaint, "-a", 0, 3, &number)) return false;
-        options->average = (enum perf_average)number;
-        return true;
-    case 'R':
-        return take_int(complaint, "-R", 0, 2, &options->registration);
-    case 'M':
-        return take_bool(complaint, "-M", &options->memory_report);
-    case 'K':
-        return take_int(complaint, "-K", 0, INT_MAX, &options->skip);
-    case TRANSPORT:
-        return take_transport(complaint, &options->transport);
-    case MEMORY:
-        return take_word(complaint, "--memory", "malloc", "tutti", &options->tutti_memory);
-    default:
-        return take_bandwidth(complaint, &options->min_bandwidth);
-    }
-}
-
-static bool take_option(struct complaint *complaint, struct perf_options *options,
-                        const struct perf_collective *collective, int letter)
-{
-    switch (letter) {
-    case 'b':
-    case 'e':
-    case 'i':
-    case 'f':
-    case 'u':
-    case ROTATE:
-    case ALIGN:
-        return take_size_option(complaint, options, letter);
-    case 't':
-    case 'g':
-    case 'n':
-    case 'm':
-    case 'w':
-    case 'N':
-    case 'c':
-    case 'o':
-    case 'd':
-    case 'r':
-    case 'z':
-    case 'T':
-    case 'p':
-    case 'I':
-    case SEED:
-        return take_run_option(complaint, options, letter);
-    case 'G':
-    case 'x':
-    case 'D':
-    case 'V':
-        return ignore(complaint, options, letter);
+        return perf_value_seed(value, field);
+    case BANDWIDTH:
+        return perf_value_bandwidth(value, field);
     case ALGORITHM:
-        return take_algorithm(complaint, collective, &options->algorithm);
+        return take_algorithm(value, collective, field);
+    case IGNORED:
+        for (unsigned i = 0; i < PERF_NIGNORED; i++) {
+            if (perf_ignored_options[i].letter == row->letter) options->ignored |= 1u << i;
+        }
+        return perf_value_int(value, row->low, row->high, &ignored);
     default:
-        return take_report_option(complaint, options, letter);
+        *(const char **)field = value->text;
+        return true;
     }
 }
 
-static bool agree(struct complaint *complaint, struct perf_options *options,
+/* What no option can tell alone. */
+static bool agree(char *error, size_t nbytes, struct perf_options *options,
                   const struct perf_collective *collective)
 {
+    struct perf_value about = {.error = error, .error_bytes = nbytes};
     if (options->min_bytes > options->max_bytes) {
-        return complain(complaint,
-                        "-b: the smallest size, %zu bytes, is above the largest, %zu: set -e too",
-                        options->min_bytes, options->max_bytes);
+        about.name = "-b";
+        return perf_value_refuse(
+            &about, "the smallest size, %zu bytes, is above the largest, %zu: set -e too",
+            options->min_bytes, options->max_bytes);
     }
     if (options->step_factor <= 1 && options->step_bytes == 0) {
-        return complain(complaint, "-i: a step of 0 never reaches the largest size");
+        about.name = "-i";
+        return perf_value_refuse(&about, "a step of 0 never reaches the largest size");
     }
     if (options->skip > 0 && !options->per_iteration) {
-        return complain(complaint,
-                        "-K: only the per-iteration columns skip iterations: set -I 1 too");
+        about.name = "-K";
+        return perf_value_refuse(&about,
+                                 "only the per-iteration columns skip iterations: set -I 1 too");
     }
     if (options->skip >= options->iterations) {
-        return complain(complaint, "-K: skipping %d of %d iterations leaves none", options->skip,
-                        options->iterations);
+        about.name = "-K";
+        return perf_value_refuse(&about, "skipping %d of %d iterations leaves none", options->skip,
+                                 options->iterations);
     }
     if (collective->reduces && options->op >= 0 && options->type >= 0 &&
         !perf_op_supports(&perf_ops[options->op], &perf_types[options->type])) {
-        return complain(complaint, "-o: %s takes integers only, not %s: set -d",
-                        perf_ops[options->op].name, perf_types[options->type].name);
+        about.name = "-o";
+        return perf_value_refuse(&about, "%s takes integers only, not %s: set -d",
+                                 perf_ops[options->op].name, perf_types[options->type].name);
     }
     if (options->registration == 2) options->tutti_memory = true;
     return true;
@@ -513,50 +303,91 @@ static enum perf_parse print_help(const struct perf_collective *collective, FILE
     return PERF_PARSE_DONE;
 }
 
+/* ---- Parsing -----------------------------------------------------------------------------------
+ */
+
+/* getopt's two tables, made from rows. */
+struct tables {
+    char letters[3 + 2 * NROWS];
+    struct option names[NROWS + 1];
+};
+
+static void make_tables(struct tables *tables)
+{
+    char *at = tables->letters;
+    *at++ = ':'; /* getopt tells a missing value from an unknown option, and prints neither */
+    for (size_t i = 0; i < NROWS; i++) {
+        bool takes_value = rows[i].kind != HELP && rows[i].kind != VERSION;
+        tables->names[i] = (struct option){rows[i].name, takes_value, NULL, rows[i].letter};
+        if (rows[i].letter >= LONG_ONLY) continue;
+        *at++ = (char)rows[i].letter;
+        if (takes_value) *at++ = ':';
+    }
+    *at = '\0';
+    tables->names[NROWS] = (struct option){NULL, 0, NULL, 0};
+}
+
+static const struct row *row_of(int letter)
+{
+    for (size_t i = 0; i < NROWS; i++) {
+        if (rows[i].letter == letter) return &rows[i];
+    }
+    return NULL;
+}
+
+static enum perf_parse refuse_word(char *error, size_t nbytes, int letter, char **argv)
+{
+    const char *word = argv[optind - 1];
+    if (letter == ':') {
+        snprintf(error, nbytes, "'%s' lacks its value", word);
+    } else if (optopt > 0 && optopt < LONG_ONLY) {
+        snprintf(error, nbytes, "-%c is no option", optopt);
+    } else {
+        snprintf(error, nbytes, "'%s' is no option, or not a clear one", word);
+    }
+    return PERF_PARSE_USAGE;
+}
+
 enum perf_parse perf_options_parse(struct perf_options *options,
                                    const struct perf_collective *collective, int argc, char **argv,
                                    FILE *out, char *error, size_t error_bytes)
 {
-    struct complaint complaint = {error, error_bytes};
+    struct tables tables;
+    int letter;
+    make_tables(&tables);
     set_defaults(options);
     optind = 0; /* getopt starts afresh: tests parse more than once */
-    opterr = 0;
-    for (;;) {
-        int letter = getopt_long(argc, argv, short_options, long_options, NULL);
-        switch (letter) {
-        case -1:
-            if (optind < argc) {
-                complain(&complaint, "'%s' is no option", argv[optind]);
-                return PERF_PARSE_USAGE;
-            }
-            return agree(&complaint, options, collective) ? PERF_PARSE_RUN : PERF_PARSE_USAGE;
-        case 'h':
-            return print_help(collective, out);
-        case VERSION:
+    while ((letter = getopt_long(argc, argv, tables.letters, tables.names, NULL)) != -1) {
+        const struct row *row = row_of(letter);
+        if (row == NULL) return refuse_word(error, error_bytes, letter, argv);
+        if (row->kind == HELP) return print_help(collective, out);
+        if (row->kind == VERSION) {
             fprintf(out, "tutti-perf %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
             return PERF_PARSE_DONE;
-        case '?':
-            if (optopt > 0 && optopt < 256) {
-                complain(&complaint, "-%c is no option", optopt);
-            } else {
-                complain(&complaint, "'%s' is no option, or not a clear one", argv[optind - 1]);
-            }
-            return PERF_PARSE_USAGE;
-        case ':':
-            complain(&complaint, "'%s' lacks its value", argv[optind - 1]);
-            return PERF_PARSE_USAGE;
-        default:
-            if (!take_option(&complaint, options, collective, letter)) return PERF_PARSE_USAGE;
         }
+        char name[64];
+        if (letter < LONG_ONLY) {
+            snprintf(name, sizeof(name), "-%c", letter);
+        } else {
+            snprintf(name, sizeof(name), "--%s", row->name);
+        }
+        struct perf_value value = {name, optarg, error, error_bytes};
+        if (!take(&value, row, collective, options)) return PERF_PARSE_USAGE;
     }
+    if (optind < argc) {
+        snprintf(error, error_bytes, "'%s' is no option", argv[optind]);
+        return PERF_PARSE_USAGE;
+    }
+    return agree(error, error_bytes, options, collective) ? PERF_PARSE_RUN : PERF_PARSE_USAGE;
 }
 
 bool perf_options_next_size(const struct perf_options *options, size_t *size)
 {
     size_t next;
     if (options->step_factor > 1) {
-        if (*size > SIZE_MAX / options->step_factor) return false;
-        next = *size == 0 ? 1 : *size * options->step_factor;
+        size_t factor = (size_t)options->step_factor;
+        if (*size > SIZE_MAX / factor) return false;
+        next = *size == 0 ? 1 : *size * factor;
     } else {
         if (*size > SIZE_MAX - options->step_bytes) return false;
         next = *size + options->step_bytes;

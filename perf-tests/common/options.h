@@ -25,17 +25,17 @@ struct perf_options {
     size_t min_bytes;
     size_t max_bytes;
     size_t step_bytes;
-    size_t step_factor; /* above 1: used instead of step_bytes */
+    int step_factor; /* above 1: used instead of step_bytes */
     int iterations;
     int aggregate;
     int warmup;
-    int cycles; /* 0: for ever */
-    int check;  /* checks a row; 0: none */
-    int type;   /* index into perf_types, or PERF_ALL */
-    int op;     /* index into perf_ops, or PERF_ALL */
-    int root;   /* or PERF_ALL */
-    enum perf_blocking blocking;
-    enum perf_average average;
+    int cycles;       /* 0: for ever */
+    int check;        /* checks a row; 0: none */
+    int type;         /* index into perf_types, or PERF_ALL */
+    int op;           /* index into perf_ops, or PERF_ALL */
+    int root;         /* or PERF_ALL */
+    int blocking;     /* enum perf_blocking */
+    int average;      /* enum perf_average */
     int registration; /* 0: none, 1: tuttiCommRegister, 2: that, on memory from tuttiMemAlloc */
     int timeout_s;    /* 0: as the config table says */
     int unalign;      /* elements by which buffers are off their alignment */
@@ -48,7 +48,7 @@ struct perf_options {
     bool per_iteration;
     bool tutti_memory; /* buffers from tuttiMemAlloc */
     size_t rotate_bytes;
-    size_t align_bytes;
+    int align_bytes;
     uint64_t seed;
     double min_bandwidth; /* GB/s; negative: not checked */
     const char *json_path;
@@ -79,8 +79,5 @@ enum perf_parse perf_options_parse(struct perf_options *options,
 
 /* The size after *size; false past the last. */
 bool perf_options_next_size(const struct perf_options *options, size_t *size);
-
-/* "4", "64K", "1.5M", "2G" (binary) as bytes; false when it is no size. */
-bool perf_parse_size(const char *text, size_t *nbytes);
 
 #endif

@@ -80,7 +80,7 @@ static void write_config(struct perf_report *report, const struct perf_device *d
     perf_json_integer(json, "minimum_bytes", (long long)options->min_bytes);
     perf_json_integer(json, "maximum_bytes", (long long)options->max_bytes);
     if (options->step_factor > 1) {
-        perf_json_integer(json, "step_factor", (long long)options->step_factor);
+        perf_json_integer(json, "step_factor", options->step_factor);
     } else {
         perf_json_integer(json, "step_bytes", (long long)options->step_bytes);
     }
@@ -132,7 +132,7 @@ static void print_options(const struct perf_report *report)
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
         "agg iters: %d validation: %d graph: 0 unalign: %d\n",
         options->threads, options->ranks_per_thread, options->min_bytes, options->max_bytes,
-        factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
+        factor ? (size_t)options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
         options->warmup, options->iterations, options->aggregate, options->check, options->unalign);
     if (options->blocking != PERF_BLOCKING_NONE) {
         fprintf(out, "# Blocking Enabled: %s\n", blocking[options->blocking]);

@@ -14,7 +14,7 @@ static struct perf_layout layout_of(const struct perf_run *run, const struct per
                                     size_t size)
 {
     size_t type_bytes = type == NULL ? 1 : type->bytes;
-    return perf_layout_of(run->collective, size, type_bytes, run->options->align_bytes,
+    return perf_layout_of(run->collective, size, type_bytes, (size_t)run->options->align_bytes,
                           run->nranks);
 }
 
@@ -242,32 +242,26 @@ static size_t buffer_bytes(const struct perf_run *run)
     return most;
 }
 
-static bool run_workers(struct perf_run *run, struct perf_worker *workers)
+static void run_workers(struct perf_run *run, struct perf_worker *workers)
 {
-    bool started = true;
     int nthreads = run->options->threads;
     for (int i = 0; i < nthreads; i++) {
         workers[i].run = run;
         workers[i].thread = i;
     }
-    int last = 1;
-    for (; last < nthreads && started; last++) {
-        int error = pthread_create(&workers[last].id, NULL, run_worker, &workers[last]);
+    for (int i = 1; i < nthreads; i++) {
+        int error = pthread_create(&workers[i].id, NULL, run_worker, &workers[i]);
         if (error == 0) continue;
-        fprintf(stderr, "%s_perf: cannot start thread %d of %d: %s\n", run->collective->name, last,
+        fprintf(stderr, "%s_perf: cannot start thread %d of %d: %s\n", run->collective->name, i,
                 nthreads, strerror(error));
-        started = false;
-        break;
+        exit(EXIT_WRONG); /* without all its ranks a run would only wait for a deadline */
     }
-    /* without all its threads a run would only wait for a deadline */
-    if (!started) exit(EXIT_WRONG);
     run_worker(&workers[0]);
-    for (int i = 1; i < last; i++) pthread_join(workers[i].id, NULL);
-    return started;
+    for (int i = 1; i < nthreads; i++) pthread_join(workers[i].id, NULL);
 }
 
 /* Runs everything; returns the exit code. */
-static enum exit_code run_all(struct perf_run *run)
+static int run_all(struct perf_run *run)
 {
     run->resident_at_start = perf_resident_bytes();
     if (join(run) != tuttiSuccess) {
@@ -282,7 +276,7 @@ static enum exit_code run_all(struct perf_run *run)
     run->buffer_bytes = buffer_bytes(run);
     run_workers(run, workers);
 
-    enum exit_code code = EXIT_RIGHT;
+    int code = EXIT_RIGHT;
     const char *error = NULL;
     for (int i = nthreads - 1; i >= 0; i--) {
         const struct perf_worker *worker = &workers[i];
@@ -302,7 +296,7 @@ static enum exit_code run_all(struct perf_run *run)
     return code;
 }
 
-static enum exit_code complain(const struct perf_run *run, const char *error)
+static int complain(const struct perf_run *run, const char *error)
 {
     if (run->process != 0) return EXIT_USAGE; /* rank 0 says it for all */
     fprintf(stderr, "%s_perf: %s\n", run->collective->name, error);
@@ -311,7 +305,7 @@ static enum exit_code complain(const struct perf_run *run, const char *error)
 
 /* The parts that need to know the ranks; the report is opened here so that a bad path costs no run.
  */
-static enum exit_code start(struct perf_run *run, int argc, char **argv)
+static int start(struct perf_run *run, int argc, char **argv)
 {
     char error[1024];
     struct perf_report report;

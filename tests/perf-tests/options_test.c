@@ -1,4 +1,5 @@
 #include "common/options.h"
+#include "common/values.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,9 +109,9 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"-o xor", "-o: 'xor' is no operation; use sum prod"},
         {"-d fp32", "-d: 'fp32' is no type; use int8"},
         {"-o band", "-o: band takes integers only, not float: set -d"},
-        {"--transport tcp", "--transport: 'tcp' is unknown; use shm, window or cma"},
-        {"--memory gpu", "--memory: 'gpu' is unknown; use malloc or tutti"},
-        {"--stream 1", "--stream: '1' is unknown; use null or own"},
+        {"--transport tcp", "--transport: 'tcp' is unknown; use one of shm window cma"},
+        {"--memory gpu", "--memory: 'gpu' is unknown; use one of malloc tutti"},
+        {"--stream 1", "--stream: '1' is unknown; use one of null own"},
         {"--min-bw fast", "--min-bw: 'fast' is no bandwidth in GB/s"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0 up"},
         {"--algorithm best", "--algorithm: all_reduce has no 'best'; use one of "},

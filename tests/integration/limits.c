@@ -17,7 +17,7 @@
 #include "ranks.h"
 #include "shim.h"
 
-enum { NRANKS = 4, WORKED = 0, FAILED = 3, WAIT_MS = SANITIZED ? 60000 : 20000 };
+enum { NRANKS = 4, WORKED = 0, FAILED = 3, WAIT_MS = 30000 };
 
 static void limit(int resource, rlim_t value)
 {
@@ -63,7 +63,7 @@ static void forbid_call(void)
 static int hello(const char *what, void (*prepare)(void), const char *const *extra)
 {
     static struct job job;
-    static const char *const plain[] = {"TUTTI_INIT_TIMEOUT_MS=4000", "TUTTI_TIMEOUT_MS=4000",
+    static const char *const plain[] = {"TUTTI_INIT_TIMEOUT_MS=2500", "TUTTI_TIMEOUT_MS=2500",
                                         NULL};
     int nworked = 0;
     if (!job_start(&job, NRANKS, (const char *const[]){"hello", NULL}, extra ? extra : plain,
@@ -75,13 +75,11 @@ static int hello(const char *what, void (*prepare)(void), const char *const *ext
     for (int r = 0; r < NRANKS; r++) {
         const struct job_rank *rank = &job.ranks[r];
         const int code = WIFEXITED(rank->status) ? WEXITSTATUS(rank->status) : -1;
-        const bool explained = code == FAILED && strstr(rank->text, "ERROR ");
+        const char *error = strstr(rank->text, "ERROR ");
+        const bool explained = code == FAILED && error && strlen(error) > 60;
         nworked += code == WORKED;
         CHECK_MESSAGE(code == WORKED || explained, "%s: rank %d, status 0x%x, said:\n%s", what, r,
                       (unsigned)rank->status, rank->text);
-        if (code == FAILED && strstr(rank->text, "imit")) continue;
-        CHECK_MESSAGE(code == WORKED || strlen(strstr(rank->text, "ERROR ")) > 40,
-                      "%s: rank %d says too little:\n%s", what, r, rank->text);
     }
     return nworked;
 }
@@ -132,7 +130,9 @@ TEST(limits, forbidden_calls_end_in_a_clear_error_or_another_way)
     } calls[] = {{SYS_memfd_create, "memfd_create"},
                  {SYS_pidfd_open, "pidfd_open"},
                  {SYS_sched_getaffinity, "sched_getaffinity"}};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    const size_t ncalls =
+        sizeof calls / sizeof *calls - SANITIZED; /* threads of a sanitizer need the last one */
+    for (size_t i = 0; i < ncalls; i++) {
         forbidden = calls[i].number;
         printf("%s forbidden: %d of %d ranks worked\n", calls[i].name,
                hello(calls[i].name, forbid_call, NULL), NRANKS);

@@ -195,13 +195,29 @@ static void settle(struct run *run)
     run->npending = 0;
 }
 
+/* Forces some algorithm for some collective on some communicator, or leaves the choice to the
+ * library again. */
+static void draw_algorithm(struct run *run)
+{
+    const tuttiCollective_t kind =
+        (tuttiCollective_t)random_below(&run->common, tuttiNumCollectives);
+    const tuttiComm_t comm = run->comms[random_below(&run->common, NCOMMS)];
+    int n = 0;
+    while (tuttiAlgorithmName(kind, n)) n++;
+    const int which = random_below(&run->common, n + 1);
+    if (comm)
+        need(run, tuttiCommSetAlgorithm(comm, kind, tuttiAlgorithmName(kind, which)),
+             "set algorithm");
+}
+
 /* One batch: 1 to MAX_BATCH calls, in a group or one by one. */
 static int batch(struct run *run)
 {
     const int n = 1 + random_below(&run->common, MAX_BATCH);
     const bool grouped = random_below(&run->common, 2), streams = random_below(&run->common, 2);
-    if (!streams || run->npending + n > MAX_PENDING || random_below(&run->common, 3) == 0)
-        settle(run);
+    const bool settled = random_below(&run->common, 3) == 0;
+    if (!streams || settled || run->npending + n > MAX_PENDING) settle(run);
+    draw_algorithm(run);
     const int first = run->npending;
     int which[MAX_BATCH];
     for (int i = 0; i < n; i++) {

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,10 +106,13 @@ static void set(int key, const char *text, const char *source)
 }
 
 /* Lines NAME=VALUE; '#' starts a comment. Unknown names are reported with the file's name. */
-static void read_file(const char *path)
+static void read_file(const char *path, bool demanded)
 {
     FILE *file = fopen(path, "re");
-    if (!file) return;
+    if (!file) {
+        if (demanded) fprintf(stderr, "tutti: TUTTI_CONF_FILE=%s cannot be read: %m\n", path);
+        return;
+    }
     char line[1024];
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\r\n")] = '\0';
@@ -132,15 +136,15 @@ static void load(void)
         values[i] = (struct value){.source = "default"};
         (void)parse(&rows[i], rows[i].fallback, &values[i].number); /* tests check the table */
     }
-    read_file(system_file);
+    read_file(system_file, false);
     const char *named = getenv("TUTTI_CONF_FILE");
     const char *home = getenv("HOME");
     if (named) snprintf(user_file, sizeof user_file, "%s", named);
     else snprintf(user_file, sizeof user_file, "%s/.tutti.conf", home ? home : "");
-    read_file(user_file);
+    read_file(user_file, named != NULL);
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         const char *text = getenv(rows[i].name);
-        if (text) set(i, text, "environment");
+        if (text && text[0]) set(i, text, "environment"); /* empty: unset */
     }
 }
 

@@ -45,7 +45,9 @@ static void open_log(void)
 
 enum tt_log_level tt_log_level(void)
 {
+    const int saved_errno = errno; /* callers go on to print it */
     pthread_once(&once, open_log);
+    errno = saved_errno;
     return level_in_force;
 }
 

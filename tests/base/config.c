@@ -175,6 +175,24 @@ TEST(config, unknown_names_and_bad_values_in_a_file_are_reported_with_its_path)
     forget_file(path);
 }
 
+TEST(config, an_empty_value_counts_as_unset)
+{
+    char said[256];
+    with_stderr("TUTTI_TIMEOUT_MS", "", said, sizeof said);
+    CHECK_STR(said, "");
+    CHECK_EQ(tt_config_int(TT_CONFIG_TIMEOUT_MS), 600000);
+    CHECK_STR(tt_config_source(TT_CONFIG_TIMEOUT_MS), "default");
+    with("TUTTI_TIMEOUT_MS", NULL);
+}
+
+TEST(config, a_named_file_that_is_not_there_is_reported)
+{
+    char said[256];
+    with_stderr("TUTTI_CONF_FILE", "/nonexistent/tutti.conf", said, sizeof said);
+    CHECK(strstr(said, "TUTTI_CONF_FILE=/nonexistent/tutti.conf cannot be read"));
+    with("TUTTI_CONF_FILE", NULL);
+}
+
 TEST(config, a_launchers_variable_is_passed_through)
 {
     setenv("TUTTI_TEST_VARIABLE", "x", 1);

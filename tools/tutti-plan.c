@@ -1,5 +1,4 @@
-/* tutti-plan: the schedules of any collective, algorithm and number of ranks: printed, proved,
- * counted. */
+/* tutti-plan: any schedule for any number of ranks, printed, proved and counted. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>

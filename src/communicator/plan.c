@@ -1,5 +1,4 @@
-/* Plans: an algorithm for a number of ranks, to print, count and verify without any communicator.
- */
+/* Plans: schedules to print, count and verify, without any communicator. */
 #include <stdlib.h>
 
 #include "algorithms/algorithms.h"

@@ -19,8 +19,7 @@ struct tt_clock {
     uint32_t at[];
 };
 
-/* One step's message by reference, on its way to one or more receivers. Lives as long as the run.
- */
+/* One step's message by reference, on its way to one or more receivers. In the run's arena. */
 struct tt_reference {
     int32_t step, npeers;
     struct tt_reading {
@@ -35,9 +34,8 @@ struct tt_references {
     struct tt_references *next;
 };
 
-/* NULL stands for a clock that knows of no one. *clock may change: knows `other` and, of `rank`,
- * `step`
- * + 1 steps from now on. False without memory. */
+/* From now on *clock knows what `other` knows, and that `rank` has done its steps 0 to `step`. NULL
+ * stands for a clock that knows of no one. *clock may move. False without memory. */
 bool tt_clock_learn(struct tt_clock **clock, const struct tt_clock *other, int nranks, int rank,
                     int step);
 struct tt_clock *tt_clock_share(struct tt_clock *clock);

@@ -1,22 +1,26 @@
 /* The schedule: what every rank does in a collective, as data.
  *
- * An algorithm is pure functions of (shape, rank, channel, index). A step takes data from peers and/or a local
- * span, copies or reduces it, and puts the result in a local span and/or sends it to peers. Nothing here knows
- * pointers, bytes, processes or sockets.
+ * An algorithm is pure functions of (shape, rank, channel, index). A step takes data from peers
+ * and/or a local span, copies or reduces it, and puts the result in a local span and/or sends it to
+ * peers. Nothing here knows pointers, bytes, processes or sockets.
  *
  * Blocks. The data of a collective is cut into `nblocks` blocks with global names 0..nblocks-1:
- *   all_reduce, broadcast, reduce   `count` elements are split into nblocks (the algorithm's choice) balanced blocks;
- *                                   INPUT and OUTPUT hold all of them
- *   all_gather, gather              nblocks = nranks, `count` elements each; INPUT of rank r holds only block r,
- *                                   OUTPUT (gather: root's) holds all
- *   reduce_scatter, scatter         nblocks = nranks; INPUT (scatter: root's) holds all, OUTPUT of rank r only block r
- *   all_to_all                      nblocks = nranks; INPUT block d is for rank d, OUTPUT block s came from rank s
- *   barrier                         nblocks = 0; messages are empty
- * A channel c of nchannels works on the c-th part of every block. The executor cuts parts further into rounds, so
- * that each message fits one slot of a link, and runs the whole schedule once a round.
+ *   all_reduce, broadcast,   `count` elements are split into nblocks (the algorithm's choice)
+ *   reduce                   balanced blocks; INPUT and OUTPUT hold all of them
+ *   all_gather, gather       nblocks = nranks, `count` elements each; INPUT of rank r holds only
+ *                            block r, OUTPUT (gather: root's) holds all
+ *   reduce_scatter, scatter  nblocks = nranks; INPUT (scatter: root's) holds all, OUTPUT of rank
+ *                            r only block r
+ *   all_to_all               nblocks = nranks; INPUT block d is for rank d, OUTPUT block s came
+ *                            from rank s
+ *   barrier                  nblocks = 0; messages are empty
+ * A channel c of nchannels works on the c-th part of every block. The executor cuts parts further
+ * into rounds, so that each message fits one slot of a link, and runs the whole schedule once a
+ * round.
  *
- * Order. The steps of one channel run in order. Links are FIFOs, one per (sender, receiver, channel). A send
- * completes when the message is in the link (a link is at least one message deep); a receive waits for its message. */
+ * Order. The steps of one channel run in order. Links are FIFOs, one per (sender, receiver,
+ * channel). A send completes when the message is in the link (a link is at least one message deep);
+ * a receive waits for its message. */
 #ifndef TT_SCHEDULE_SCHEDULE_H
 #define TT_SCHEDULE_SCHEDULE_H
 
@@ -56,10 +60,10 @@ enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
 
 /* Some blocks of one buffer: block i of the span, 0 <= i < number, is named
  *   (first + (i / run) * stride + i % run) mod nblocks
- * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range that wraps
- * around needs nothing special). number = 0: no span.
- * In SCRATCH, memory is `nscratch` slots of the largest block's size; the name still says how long the block is, and the
- * i-th block lies in slot at + i, or, with at = TT_BY_NAME, in the slot of its name. */
+ * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range
+ * that wraps around needs nothing special). number = 0: no span. In SCRATCH, memory is `nscratch`
+ * slots of the largest block's size; the name still says how long the block is, and the i-th block
+ * lies in slot at + i, or, with at = TT_BY_NAME, in the slot of its name. */
 struct tt_span {
     enum tt_buffer buffer;
     int32_t first, number, run, stride;
@@ -67,23 +71,27 @@ struct tt_span {
 };
 enum { TT_BY_NAME = -1 };
 
-/* Peers: (first + i * stride) mod nranks for 0 <= i < number. stride may be negative. number = 0: none. */
+/* Peers: (first + i * stride) mod nranks for 0 <= i < number; distinct. stride may be negative.
+ * number = 0: none. */
 struct tt_peers {
     int32_t first, number, stride;
 };
 
 enum tt_step_kind {
-    /* Takes `local` and one message from each of `recv`; result = their copy (exactly one source) or reduction
-     * (local first, then recv in order; where recv names this rank itself, no message comes and `local` is folded
-     * at that place instead: every rank can so fold in rank order); stores it in `dst`, if any; sends it to each of
-     * `send`. op: TT_FOLD where there are two sources or more, else TT_COPY. */
+    /* Takes `local` and one message from each of `recv`; result = their copy (exactly one source)
+     * or reduction (local first, then recv in order; where recv names this rank itself, no message
+     * comes and `local` is folded at that place instead: every rank can so fold in rank order);
+     * stores it in `dst`, if any; sends it to each of `send`. op: TT_FOLD where there are two
+     * sources or more, else TT_COPY. A block of dst may be the same memory as the block of local at
+     * the same place only. */
     TT_STEP_LINK,
-    /* A meeting of `recv` (all members including this rank, in the order of reduction; the same list on every member).
-     * Each puts in `local` (nothing, its own block only, or all blocks in name order; contiguous, no wrap), all wait for all,
-     * each takes `dst` (nothing, or contiguous names):
-     *   TT_COPY       block b of dst from the member that put it in
+    /* A meeting of `recv` (all members including this rank, in the order of reduction; the same
+     * list on every member). Each puts in `local` (nothing, its own block only, or all blocks in
+     * name order; contiguous, no wrap; the same blocks for TT_FOLD), all wait for all, each takes
+     * `dst` (nothing, or contiguous names):
+     *   TT_COPY       block b of dst from the one member that put it in
      *   TT_FOLD       block b of dst reduced over all members
-     *   TT_TRANSPOSE  block m of dst = block <this rank> of what the m-th member put in (all_to_all) */
+     *   TT_TRANSPOSE  block m of dst = block <this rank> of what the m-th member put in */
     TT_STEP_MEET,
 };
 
@@ -92,22 +100,26 @@ enum tt_step_op { TT_COPY, TT_FOLD, TT_TRANSPOSE };
 struct tt_step {
     enum tt_step_kind kind;
     enum tt_step_op op;
-    bool finish; /* the result is complete (all ranks' contributions): averages divide here, exactly once */
+    bool finish; /* the result is complete (all ranks' contributions): averages divide here, once */
     struct tt_peers recv;
     struct tt_span local;
     struct tt_span dst;
     struct tt_peers send;
 };
 
-/* Closed forms, compared in tests with what the steps count. "Block" is the size of the largest block. */
+/* Closed forms, compared in tests with what the steps count. "Block" is the size of the largest
+ * block. */
 struct tt_formula {
-    uint64_t steps;    /* most steps of any rank on any channel */
-    uint64_t depth;    /* messages (or meetings) on the longest chain of dependences */
-    uint64_t sent;     /* most blocks that any rank sends, over all channels, in units of (block / nchannels): a
-                        * step that sends b blocks to p peers counts b * p; a meeting counts the blocks put in */
-    uint64_t reduced;  /* most blocks any rank reads in reducing steps, same unit (k sources of b blocks: k * b) */
-    uint64_t scratch;  /* most scratch slots of any rank */
-    uint64_t message;  /* most blocks in one message of any rank (the executor sizes rounds by it); >= 1 if any */
+    uint64_t steps;   /* most steps of any rank on any channel */
+    uint64_t depth;   /* messages (or meetings) on the longest chain of dependences */
+    uint64_t sent;    /* most blocks that any rank sends, over all channels, in units of (block /
+                       * nchannels): a step that sends b blocks to p peers counts b * p, a
+                       * meeting the blocks put in */
+    uint64_t reduced; /* most blocks any rank reads in reducing steps, same unit (b blocks of k
+                       * sources, or taken from a meeting of k: k * b) */
+    uint64_t scratch; /* most scratch slots of any rank */
+    uint64_t message; /* most blocks in one message of any rank (the executor sizes rounds by
+                       * it); >= 1 if any */
 };
 
 /* One algorithm. Static const data, one per file of src/algorithms. */
@@ -116,13 +128,15 @@ struct tt_algorithm {
     const char *summary; /* one line */
     enum tt_collective collective;
     bool one_host;    /* uses meetings: only where all ranks share a host */
-    bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it, also in place;
-                       * proved by verify, compared with this flag in tests */
+    bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
+                       * also in place; proved by verify, compared with this flag in tests */
     int (*nchannels)(const struct tt_shape *shape); /* NULL: 1 */
-    int (*nblocks)(const struct tt_shape *shape);   /* all_reduce, broadcast, reduce; NULL: 1 there */
+    int (*nblocks)(const struct tt_shape *shape); /* all_reduce, broadcast, reduce; NULL: 1 there */
     int (*nscratch)(const struct tt_shape *shape, int rank); /* slots; NULL: 0 */
     int (*nsteps)(const struct tt_shape *shape, int rank, int channel);
-    void (*step)(const struct tt_shape *shape, int rank, int channel, int index, struct tt_step *step); /* *step zeroed */
+    /* *step comes zeroed. */
+    void (*step)(const struct tt_shape *shape, int rank, int channel, int index,
+                 struct tt_step *step);
     struct tt_formula (*formula)(const struct tt_shape *shape);
 };
 
@@ -131,7 +145,8 @@ int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *sh
 int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
 int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank);
 
-/* ---- Small helpers for algorithms and for those who run schedules -------------------------------- */
+/* ---- Small helpers for algorithms and for those who run schedules
+ * ------------------------ */
 
 static inline int tt_mod(int64_t value, int modulus)
 {
@@ -141,8 +156,11 @@ static inline int tt_mod(int64_t value, int modulus)
 
 static inline struct tt_span tt_range(enum tt_buffer buffer, int first, int number)
 {
-    return (struct tt_span){.buffer = buffer, .first = first, .number = number,
-                            .run = number > 0 ? number : 1, .at = TT_BY_NAME};
+    return (struct tt_span){.buffer = buffer,
+                            .first = first,
+                            .number = number,
+                            .run = number > 0 ? number : 1,
+                            .at = TT_BY_NAME};
 }
 
 static inline struct tt_peers tt_peer(int rank)
@@ -157,13 +175,15 @@ static inline int tt_peer_at(const struct tt_peers *peers, int i, int nranks)
 
 static inline int tt_span_name(const struct tt_span *span, int i, int nblocks)
 {
-    return tt_mod((int64_t)span->first + (int64_t)(i / span->run) * span->stride + i % span->run, nblocks);
+    return tt_mod((int64_t)span->first + (int64_t)(i / span->run) * span->stride + i % span->run,
+                  nblocks);
 }
 
-/* ---- Geometry: blocks become elements ---------------------------------------------------------- */
+/* ---- Geometry: blocks become elements ------------------------------------------------------- */
 
-/* How blocks cut the elements of a call. split: `count` elements in nblocks balanced blocks whose bounds are multiples of
- * `align` elements where count allows; otherwise every block has `count` elements. */
+/* How blocks cut the elements of a call. split: `count` elements in nblocks balanced blocks whose
+ * bounds are multiples of `align` elements where count allows; otherwise every block has `count`
+ * elements. */
 struct tt_geometry {
     size_t count;
     int nblocks, nchannels;
@@ -171,8 +191,9 @@ struct tt_geometry {
     bool split;
 };
 
-/* Elements [*begin, *begin + result) of the whole data that block `block`, channel `channel` covers (block
- * offset within the global naming: INPUT of an all-gather starts at block r, so subtract that block's begin). */
+/* Elements [*begin, *begin + result) of the whole data that block `block`, channel `channel` covers
+ * (block offset within the global naming: INPUT of an all-gather starts at block r, so subtract
+ * that block's begin). */
 size_t tt_geometry_part(const struct tt_geometry *geometry, int block, int channel, size_t *begin);
 /* First element of a block, and its length over all channels. */
 size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *begin);
@@ -181,39 +202,47 @@ size_t tt_geometry_largest_part(const struct tt_geometry *geometry);
 /* Whether a collective splits its count into blocks. */
 bool tt_collective_splits(enum tt_collective collective);
 
-/* First block that the buffer of a rank holds, and how many (0: the buffer is not significant there). */
-int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer buffer, int rank, int *first);
+/* First block that the buffer of a rank holds, and how many (0: the buffer is not significant
+ * there). */
+int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer buffer, int rank,
+                     int *first);
 
-/* ---- Materialised: one rank's steps in an array -------------------------------------------------- */
+/* ---- Materialised: one rank's steps in an array
+ * ------------------------------------------ */
 
-/* Owned by its creator; freed by tt_schedule_destroy. Immutable after build: may be shared by threads. */
+/* Owned by its creator; freed by tt_schedule_destroy. Immutable after build: may be shared by
+ * threads. */
 struct tt_schedule {
     const struct tt_algorithm *algorithm;
     struct tt_shape shape;
     int rank;
     int nblocks, nchannels, nscratch;
-    int message;               /* most blocks in one message, of any rank */
-    int max_recv;              /* most receive peers of one step of this rank */
-    bool meets;                /* has meetings */
-    int *nsteps;               /* [nchannels] */
-    struct tt_step **steps;    /* [nchannels][nsteps] */
-    struct tt_arena arena;     /* holds all of the above */
+    int message;            /* most blocks in one message, of any rank */
+    int max_recv;           /* most receive peers of one step of this rank */
+    bool meets;             /* has meetings */
+    int *nsteps;            /* [nchannels] */
+    struct tt_step **steps; /* [nchannels][nsteps] */
+    struct tt_arena arena;  /* holds all of the above */
 };
 
-/* Builds rank's schedule. TT_ERR_ARGUMENT for a shape out of range, TT_ERR_SYSTEM without memory. The builder keeps the
- * first error of any step (peer, span, op out of range) and reports it: TT_ERR_INTERNAL. */
-TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
-                             struct tt_schedule **schedule);
+/* Builds rank's schedule. TT_ERR_ARGUMENT for a shape out of range, TT_ERR_SYSTEM without memory.
+ * The builder keeps the first error of any step (peer, span, op out of range) and reports it:
+ * TT_ERR_INTERNAL. */
+TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm,
+                                          const struct tt_shape *shape, int rank,
+                                          struct tt_schedule **schedule);
 void tt_schedule_destroy(struct tt_schedule *schedule);
 
-/* One step is well-formed: peers and names in range, sources as its kind and op demand. NULL, or what is wrong
- * (static storage). */
-const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks, int nscratch,
-                          int rank);
+/* One step is well-formed: peers and names in range, sources as its kind and op demand. NULL, or
+ * what is wrong (static storage). */
+const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
+                          int nscratch, int rank);
 
-/* ---- Verify, count, print ------------------------------------------------------------------------ */
+/* ---- Verify, count, print
+ * ---------------------------------------------------------------- */
 
-/* A schedule family as verify sees it: an algorithm, possibly with some steps replaced (mutation tests). */
+/* A schedule family as verify sees it: an algorithm, possibly with some steps replaced (mutation
+ * tests). */
 struct tt_steps {
     const struct tt_algorithm *algorithm;
     struct tt_shape shape;
@@ -225,25 +254,30 @@ struct tt_steps {
 
 struct tt_verify_report {
     char text[512];   /* the first violation: rank, channel, step, what; "" when proved */
-    bool direct_safe; /* also holds for links that do not copy at the send, out of place and in place */
+    bool direct_safe; /* also holds for links that do not copy at the send, in and out of place */
     char direct[256]; /* why not; "" when it does */
     bool any_count;   /* nothing depended on `count`: proved (or refuted) for every count */
     uint64_t nsteps, nmessages;
 };
 
-/* Proves, by running all ranks symbolically over links one message deep: the result is the collective's definition, each
- * contribution counted once and finished once, sends match receives in order and length, spans in range, no deadlock,
- * no race between channels, in place as the collective allows. `count` elements (the binding of blocks to elements is checked too).
- * TT_OK proved, TT_ERR_USAGE refuted (report->text), TT_ERR_SYSTEM without memory. */
-TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify_report *report);
+/* Proves, by running all ranks symbolically over links one message deep: the result is the
+ * collective's definition, each contribution counted once and finished once, sends match receives
+ * in order and length, spans in range, no deadlock, no race between channels, in place as the
+ * collective allows. `count` elements (the binding of blocks to elements is checked too). TT_OK
+ * proved, TT_ERR_USAGE refuted (report->text), TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
+                                 struct tt_verify_report *report);
 
 /* Counts by walking every rank's steps (depth by simulating). */
 TT_NODISCARD tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted);
 
-/* One line per step of `rank`, without newline: "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send 1". */
-void tt_print(const struct tt_steps *steps, int rank, void (*emit)(void *arg, const char *line), void *arg);
+/* One line per step of `rank`, without newline: "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send
+ * 1". */
+void tt_print(const struct tt_steps *steps, int rank, void (*emit)(void *arg, const char *line),
+              void *arg);
 
 /* One step as text. */
-void tt_step_print(const struct tt_step *step, const struct tt_shape *shape, int nblocks, char *text, size_t size);
+void tt_step_print(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
+                   char *text, size_t size);
 
 #endif

@@ -1,5 +1,4 @@
-/* Symbolic memory and messages of all ranks: what verify runs a channel on. Shared by verify's
- * files. */
+/* Symbolic memory and messages of all ranks, shared by verify's files. */
 #ifndef TT_SCHEDULE_SYMBOLIC_H
 #define TT_SCHEDULE_SYMBOLIC_H
 

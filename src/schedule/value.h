@@ -9,7 +9,7 @@
 /* The set of contributors. For 64 ranks or fewer `set[0]` is its exact mask. For more, `set` is the
  * sum of one random 128-bit number for each contribution: two different collections of
  * contributions agree with a probability of 2^-128, and one counted twice shows at the latest when
- * the value should be complete. number = 0: nothing, not even an undefined value. */
+ * the value should be complete. number = 0: nothing. */
 struct tt_value {
     uint64_t set[2];
     uint32_t number; /* contributions */

@@ -6,9 +6,14 @@
 enum { MOST_DEPTH = 3 };
 enum phase { START, TAKING, SENDING, MEETING, ENDED };
 
+struct worker;
+
+/* Elements; or, by reference, a span of the sender's memory. */
 struct message {
     uint64_t *elements;
     size_t number;
+    const struct worker *sender;
+    struct tt_span span;
 };
 
 struct link {
@@ -28,7 +33,8 @@ struct worker {
 struct machine {
     const struct tt_steps *steps;
     struct tt_geometry geometry;
-    int nranks, depth;
+    int nranks, depth, lazy; /* the worker that moves only when no other can; -1: none */
+    bool direct;
     size_t total, slot; /* elements of all blocks; of a scratch slot */
     uint64_t seed;
     uint64_t *original[MOST_RANKS], *input[MOST_RANKS], *output[MOST_RANKS], *scratch[MOST_RANKS];
@@ -49,6 +55,11 @@ static uint64_t draw(uint64_t *seed)
 static uint64_t finished(uint64_t sum)
 {
     return sum * 0x9e3779b97f4a7c15u + 12345;
+}
+
+static uint64_t scaled(uint64_t input)
+{
+    return input * 0xd1342543de82ef95u;
 }
 
 static uint64_t *get(size_t number)
@@ -91,6 +102,9 @@ static struct message read_span(struct machine *machine, const struct worker *wo
         memcpy(message.elements + message.number, block, number * sizeof *block);
         message.number += number;
     }
+    if (span->buffer == TT_INPUT && tt_collective_reduces(machine->steps->shape.collective))
+        for (size_t i = 0; i < message.number; i++)
+            message.elements[i] = scaled(message.elements[i]);
     return message;
 }
 
@@ -150,6 +164,10 @@ static void compute(struct machine *machine, struct worker *worker)
         struct message local = read_span(machine, worker, &step->local);
         take_source(machine, worker, &local);
     }
+    for (int i = 0; i < step->recv.number; i++) {
+        struct message *taken = &worker->taken[i];
+        if (taken->sender) *taken = read_span(machine, taken->sender, &taken->span);
+    }
     for (int i = 0; i < step->recv.number; i++)
         if (worker->taken[i].elements) take_source(machine, worker, &worker->taken[i]);
     finish(step, &worker->result);
@@ -178,6 +196,14 @@ static bool move_taking(struct machine *machine, struct worker *worker)
     return true;
 }
 
+/* What is sent as it lies in memory that the peer could read. */
+static bool sends_reference(const struct machine *machine, const struct tt_step *step)
+{
+    const struct tt_span *span = step->dst.number > 0 ? &step->dst : &step->local;
+    if (!machine->direct || span->number == 0 || span->buffer == TT_SCRATCH) return false;
+    return span == &step->dst || (step->recv.number == 0 && !step->finish);
+}
+
 static bool move_sending(struct machine *machine, struct worker *worker)
 {
     const struct tt_peers *peers = &worker->step.send;
@@ -192,10 +218,16 @@ static bool move_sending(struct machine *machine, struct worker *worker)
     struct link *link = &machine->links[worker->channel][worker->rank][to];
     if (link->number == machine->depth) return false;
     struct message *copy = &link->messages[link->number++];
+    worker->peer++;
+    if (sends_reference(machine, &worker->step)) {
+        const struct tt_step *step = &worker->step;
+        *copy =
+            (struct message){.sender = worker, .span = step->dst.number ? step->dst : step->local};
+        return true;
+    }
     *copy = (struct message){.elements = get(machine->total), .number = worker->result.number};
     if (copy->number)
         memcpy(copy->elements, worker->result.elements, copy->number * sizeof *copy->elements);
-    worker->peer++;
     return true;
 }
 
@@ -270,7 +302,7 @@ static bool same_meeting(const struct worker *a, const struct worker *b)
 static bool move_meeting(struct machine *machine, struct worker *worker)
 {
     const struct tt_peers members = worker->step.recv;
-    struct message puts[MOST_RANKS] = {{NULL, 0}};
+    struct message puts[MOST_RANKS] = {{.number = 0}};
     for (int i = 0; i < members.number; i++) {
         const int rank = tt_peer_at(&members, i, machine->nranks);
         if (!same_meeting(worker, worker_of(machine, rank, worker->channel))) return false;
@@ -340,18 +372,18 @@ static void check_barrier(struct machine *machine, const struct worker *worker)
         if (!machine->workers[i].entered) machine->wrong = "a rank leaves before all have come";
 }
 
-/* Moves random workers until none can. */
-static void run(struct machine *machine)
+/* The first worker from a random one on that can move does so. */
+static bool move_one(struct machine *machine)
 {
-    int idle = 0; /* workers in a row, from a random one on, that could not move */
-    int at = 0;
-    while (idle < machine->nworkers && !machine->wrong) {
-        if (idle == 0) at = (int)(draw(&machine->seed) % (uint64_t)machine->nworkers);
-        struct worker *worker = &machine->workers[at];
-        at = (at + 1) % machine->nworkers;
-        idle = move(machine, worker) ? 0 : idle + 1;
-        check_barrier(machine, worker);
+    int at = (int)(draw(&machine->seed) % (uint64_t)machine->nworkers);
+    for (int i = 0; i < machine->nworkers; i++, at = (at + 1) % machine->nworkers) {
+        if (at == machine->lazy || !move(machine, &machine->workers[at])) continue;
+        check_barrier(machine, &machine->workers[at]);
+        return true;
     }
+    if (machine->lazy < 0 || !move(machine, &machine->workers[machine->lazy])) return false;
+    check_barrier(machine, &machine->workers[machine->lazy]);
+    return true;
 }
 
 /* What element `at` of all blocks must be in OUTPUT of a rank; block: where it lies. */
@@ -363,7 +395,7 @@ static uint64_t expected(const struct machine *machine, int rank, int block, siz
     case TT_ALL_REDUCE:
     case TT_REDUCE:
     case TT_REDUCE_SCATTER:
-        for (int i = 0; i < machine->nranks; i++) sum += machine->original[i][at];
+        for (int i = 0; i < machine->nranks; i++) sum += scaled(machine->original[i][at]);
         return finished(sum);
     case TT_BROADCAST:
     case TT_SCATTER:
@@ -449,26 +481,30 @@ static void tear_down(struct machine *machine, bool in_place)
     free(machine);
 }
 
-const char *interpret(const struct tt_steps *steps, size_t count, bool in_place, uint64_t seed)
+const char *interpret(const struct tt_steps *steps, const struct run *run)
 {
     struct machine *machine = calloc(1, sizeof *machine);
     if (!machine) abort();
     machine->steps = steps;
     machine->nranks = steps->shape.nranks;
-    machine->seed = seed * 0x9e3779b97f4a7c15u + 1;
+    machine->direct = run->direct;
+    machine->seed = run->seed * 0x9e3779b97f4a7c15u + 1;
+    for (int i = 0; i < 8; i++) draw(&machine->seed);
     machine->depth = 1 + (int)(draw(&machine->seed) % MOST_DEPTH);
     machine->geometry = (struct tt_geometry){
-        .count = count,
+        .count = run->count,
         .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
         .nchannels = tt_nchannels(steps->algorithm, &steps->shape),
         .align = 1,
         .split = tt_collective_splits(steps->shape.collective),
     };
     machine->nworkers = machine->nranks * machine->geometry.nchannels;
-    set_up(machine, in_place);
-    run(machine);
+    machine->lazy = (int)(draw(&machine->seed) % (uint64_t)(2 * machine->nworkers));
+    if (machine->lazy >= machine->nworkers) machine->lazy = -1;
+    set_up(machine, run->in_place);
+    while (!machine->wrong && move_one(machine)) continue;
     if (!machine->wrong) check_end(machine);
     const char *wrong = machine->wrong;
-    tear_down(machine, in_place);
+    tear_down(machine, run->in_place);
     return wrong;
 }

@@ -1,9 +1,10 @@
 /* Runs schedules on real numbers: an oracle for verify that shares nothing with it but the steps.
  *
  * Every rank and channel goes on by the smallest of moves (take one message, send one message), in
- * an order drawn at random, over links of one to three messages. Elements are random 64-bit
- * numbers; a reduction is their sum; to finish is an invertible map, so that nothing wrong can come
- * out right but by a chance of 2^-64. */
+ * an order drawn at random, over links of one to three messages; in half of the runs one of them
+ * moves only when no other can. Elements are random 64-bit numbers; a reduction is a pre-multiplied
+ * sum (what is read from INPUT is scaled); to finish is an invertible map, so that nothing wrong
+ * can come out right but by a chance of 2^-64. */
 #ifndef TT_TESTS_SCHEDULE_INTERPRETER_H
 #define TT_TESTS_SCHEDULE_INTERPRETER_H
 
@@ -11,8 +12,16 @@
 
 enum { MOST_RANKS = 8, MOST_CHANNELS = 4 };
 
+/* How to run. direct: what lies in INPUT or OUTPUT is sent by reference, and read when the receiver
+ * computes. */
+struct run {
+    size_t count;
+    bool in_place, direct;
+    uint64_t seed;
+};
+
 /* NULL when every rank ends with the right result; else what went wrong (static storage). All steps
  * must be well-formed (tt_step_check). */
-const char *interpret(const struct tt_steps *steps, size_t count, bool in_place, uint64_t seed);
+const char *interpret(const struct tt_steps *steps, const struct run *run);
 
 #endif

@@ -30,8 +30,9 @@ TEST(many_ranks, collectives_around_the_width_of_a_mask_are_proved)
                     family((enum tt_collective)collective, algorithm->name, nranks);
                 struct tt_verify_report report;
                 const tt_status status = tt_verify(&steps, 1000, &report);
-                CHECK_MESSAGE(status == TT_OK, "%s:%s over %d: %s", tt_collective_name(collective),
-                              algorithm->name, nranks, report.text);
+                CHECK_MESSAGE(status == TT_OK, "%s:%s over %d: %s",
+                              tt_collective_name(steps.shape.collective), algorithm->name, nranks,
+                              report.text);
             }
         }
     }

@@ -1,6 +1,5 @@
-/* Mutants: one step of one rank of a right schedule is changed. Verify must refuse every mutant
- * that is wrong; whether one that it lets pass is wrong, the interpreter decides with real numbers.
- */
+/* Mutants: one step of one rank of a right schedule is changed. Verify must refuse every wrong one;
+ * whether one that it lets pass is wrong, the interpreter decides with real numbers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -216,13 +215,16 @@ static bool is_refused(const struct tt_steps *steps, size_t *count)
 }
 
 /* What the interpreter finds wrong in `nruns` random executions; NULL: nothing. */
-static const char *find_wrong(const struct tt_steps *steps, int nruns, uint64_t seed)
+static const char *find_wrong(const struct tt_steps *steps, bool direct, int nruns, uint64_t seed)
 {
     const enum tt_collective collective = steps->shape.collective;
     const bool in_place = collective != TT_ALL_TO_ALL && collective != TT_BARRIER;
     for (int i = 0; i < nruns; i++) {
-        const size_t count = counts[i % 4 ? 0 : 1];
-        const char *wrong = interpret(steps, count, in_place && i % 2, seed + (uint64_t)i);
+        const struct run run = {.count = counts[i % 4 ? 0 : 1],
+                                .in_place = in_place && i % 2,
+                                .direct = direct,
+                                .seed = seed + (uint64_t)i};
+        const char *wrong = interpret(steps, &run);
         if (wrong) return wrong;
     }
     return NULL;
@@ -247,13 +249,13 @@ static void judge(struct mutant *mutant)
     const uint64_t seed = mutant->seed % 1000003 + 1;
     tally[mutant->mutation].mutants++;
     if (is_refused(&steps, &count)) {
-        const bool seen = !well_formed(&steps, mutant) || find_wrong(&steps, 4, seed);
+        const bool seen = !well_formed(&steps, mutant) || find_wrong(&steps, false, 4, seed);
         tally[mutant->mutation].refused++;
         tally[mutant->mutation].refused_and_seen += seen;
         tally[mutant->mutation].refused_unseen += !seen;
         return;
     }
-    const char *wrong = find_wrong(&steps, 40, seed);
+    const char *wrong = find_wrong(&steps, false, 40, seed);
     tally[mutant->mutation].passed_and_right += !wrong;
     tally[mutant->mutation].passed_but_wrong += wrong != NULL;
     CHECK_MESSAGE(
@@ -329,10 +331,40 @@ TEST(mutants, the_originals_are_right_by_the_interpreter_too)
                 const struct tt_steps steps = {.algorithm = algorithm,
                                                .shape = {(enum tt_collective)collective, sizes[k],
                                                          has_root ? sizes[k] / 2 : 0}};
-                const char *wrong = find_wrong(&steps, 8, 1 + k);
+                const char *wrong = find_wrong(&steps, false, 8, 1 + k);
                 CHECK_MESSAGE(!wrong, "%s:%s over %d ranks: %s",
                               tt_collective_name(steps.shape.collective), algorithm->name, sizes[k],
                               wrong);
             }
     }
+}
+
+/* Verify's verdict on links that do not copy at the send, against executions with such links. */
+static void check_direct(const struct tt_algorithm *algorithm, int nranks, int *nunsafe)
+{
+    const bool has_root = tt_collective_has_root(algorithm->collective);
+    const struct tt_steps steps = {
+        .algorithm = algorithm,
+        .shape = {algorithm->collective, nranks, has_root ? nranks - 1 : 0}};
+    struct tt_verify_report report;
+    REQUIRE(tt_verify(&steps, counts[0], &report) == TT_OK);
+    const char *wrong = find_wrong(&steps, true, report.direct_safe ? 40 : 2000, 1);
+    *nunsafe += !report.direct_safe;
+    CHECK_MESSAGE(!wrong == report.direct_safe,
+                  "%s:%s over %d ranks: verify says \"%s\", the interpreter \"%s\"",
+                  tt_collective_name(algorithm->collective), algorithm->name, nranks, report.direct,
+                  wrong ? wrong : "");
+}
+
+TEST(direct_links, what_verify_calls_safe_is_right_and_what_it_calls_unsafe_goes_wrong)
+{
+    static const int sizes[] = {2, 3, 4, 5, 8};
+    int nunsafe = 0;
+    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
+        const struct tt_algorithm *algorithm;
+        for (int i = 0; (algorithm = tt_algorithm_at((enum tt_collective)collective, i)); i++)
+            for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+                check_direct(algorithm, sizes[k], &nunsafe);
+    }
+    CHECK(nunsafe > 0);
 }

@@ -2,7 +2,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 tt_status tt_symbolic_no_memory(void)
@@ -94,10 +93,10 @@ void tt_symbolic_fini(struct tt_symbolic *run)
 
 bool tt_symbolic_same_length(struct tt_symbolic *run, int name, int other)
 {
-    static const size_t aligns[] = {1, 16, 64};
+    static const size_t aligns[] = {1, 8, 16, 32, 64}; /* elements of a cache line, and none */
     if (name == other || !run->geometry.split) return true;
     run->report->any_count = false;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof aligns / sizeof *aligns; i++) {
         struct tt_geometry geometry = run->geometry;
         size_t begin;
         geometry.align = aligns[i];

@@ -110,6 +110,7 @@ TEST(tutti_plan, commands_do_what_they_say)
     check_tool("verify broadcast:direct --ranks 3 --root 2", 0, "6 cases: 6 proved");
     check_tool("count all_gather --ranks 5 --bytes 1K --exact", 0, "counted");
     check_tool("count all_reduce:ring --ranks 131072 --bytes 1G", 0, "262143   262142");
+    check_tool("verify all_reduce:ring --ranks 1048576", 1, "verify fewer");
     check_tool("--help", 0, "usage: tutti-plan");
     check_tool("--version", 0, "tutti-plan ");
 }

@@ -17,16 +17,17 @@ struct tt_unique_id {
     uint8_t key[32];     /* secret of this communicator's bootstrap (libsodium) */
     uint8_t address[28]; /* struct sockaddr_in or sockaddr_in6 of the root's listener */
     uint32_t address_bytes;
-    uint32_t flags; /* TT_ID_... */
-    uint32_t
-        sequence; /* how often this process has used the same env:// or tcp:// address before */
-    uint8_t reserved[48];
+    uint32_t flags;    /* TT_ID_... */
+    uint32_t sequence; /* of the communicators that this process made from the same address */
+    uint32_t use;      /* bootstrap/uses.h; for the process that filled it only */
+    uint8_t reserved[44];
 };
 
 enum {
-    TT_ID_AWAIT =
-        1,          /* the root may not listen yet (env://, tcp://): try again until the deadline */
-    TT_ID_LOCAL = 2 /* all ranks are on this host: listen on the loopback interface only */
+    /* The root may not listen yet (env://, tcp://): try again until the deadline. */
+    TT_ID_AWAIT = 1,
+    /* All ranks are on this host: listen on the loopback interface only. */
+    TT_ID_LOCAL = 2,
 };
 
 /* One rank's place in the tree. Owned by its creator, freed by tt_bootstrap_destroy. Used by one

@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/root.h"
+#include "bootstrap/uses.h"
 
 enum { HOST_BYTES = 256, MAX_PAUSE_MS = 20, PROBE_MS = 5000 };
 
@@ -23,43 +23,6 @@ struct place {
     char host[HOST_BYTES];
     int port;
 };
-
-/* ---- How often an address has been used ----------------------------------------------------- */
-
-/* Several communicators may be made from one address, one after the other. Each has a key of its
- * own, so that a fast process cannot end up in its neighbours' previous one. */
-struct use {
-    struct use *next;
-    struct place place;
-    int rank;
-    uint32_t count;
-};
-
-static pthread_mutex_t uses_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct use *uses; /* guarded by uses_lock; lives as long as the process */
-
-static struct use *find_use_locked(const struct place *place, int rank)
-{
-    for (struct use *use = uses; use; use = use->next)
-        if (use->rank == rank && use->place.port == place->port &&
-            !strcmp(use->place.host, place->host))
-            return use;
-    struct use *use = calloc(1, sizeof *use);
-    if (!use) return NULL;
-    *use = (struct use){.next = uses, .place = *place, .rank = rank};
-    return uses = use;
-}
-
-/* The number of earlier uses; -1: no memory. */
-static int64_t count_uses(const struct place *place, int rank, uint32_t add)
-{
-    pthread_mutex_lock(&uses_lock);
-    struct use *use = find_use_locked(place, rank);
-    const int64_t count = use ? (int64_t)use->count : -1;
-    if (use) use->count += add;
-    pthread_mutex_unlock(&uses_lock);
-    return count;
-}
 
 /* ---- env:// and tcp:// ---------------------------------------------------------------------- */
 
@@ -169,25 +132,26 @@ static tt_status derive_key(uint8_t key[32], const struct place *place, uint32_t
     return TT_OK;
 }
 
-static tt_status from_place(struct tt_unique_id *id, const struct place *place, int rank,
-                            int64_t deadline_ns)
+static tt_status from_place(struct tt_unique_id *id, const struct place *place,
+                            const struct tt_launcher *launcher, int64_t deadline_ns)
 {
+    const struct tt_user user = {.host = place->host,
+                                 .port = place->port,
+                                 .rank = launcher->rank,
+                                 .nranks = launcher->nranks};
     struct tt_unique_id made = {0};
     struct tt_address address;
     bool local = false;
     TT_TRY(resolve(&address, &local, place));
-    const int64_t uses_before = count_uses(place, rank, 0);
-    if (uses_before < 0) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
-    made.sequence = (uint32_t)uses_before;
+    TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
     TT_TRY(derive_key(made.key, place, made.sequence));
     tt_id_fill(&made, &address);
-    if (rank == 0) {
+    if (launcher->rank == 0) {
         int listener;
         TT_TRY(tt_socket_listen(&listener, &address, !local));
         TT_TRY(tt_root_start(listener, &made, NULL, deadline_ns));
     }
-    (void)count_uses(place, rank, 1);
     *id = made;
     return TT_OK;
 }
@@ -307,5 +271,5 @@ tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
         return tt_fail(TT_ERR_ARGUMENT,
                        "'%s' is no init method: env://, tcp://host:port or file:///path", method);
     }
-    return from_place(id, &place, launcher->rank, deadline_ns);
+    return from_place(id, &place, launcher, deadline_ns);
 }

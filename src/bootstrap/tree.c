@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/root.h"
+#include "bootstrap/uses.h"
 
 enum {
     ROOT_GRACE_MS = 2000, /* the root keeps the deadline and knows who is missing: let it say so */
@@ -92,21 +93,25 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
 /* Connects to the root, trying again while it may not be up yet. */
 static tt_status reach_root(const struct joining *joining, int *fd, struct tt_greeting *greeting)
 {
-    char why[TT_WIRE_TEXT];
+    char why[TT_WIRE_TEXT], before[TT_WIRE_TEXT] = "";
     const int64_t notice_ns = tt_deadline_ns(PATIENCE_MS);
     bool noticed = false;
     for (int64_t pause = FIRST_PAUSE_US;; pause = earlier(pause + pause / 4, LAST_PAUSE_US)) {
         const enum tt_attempt attempt = tt_handshake_open(
             fd, greeting, &joining->root, joining->id->sequence, joining->deadline_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
-        const bool again = attempt == TT_ATTEMPT_EARLY && joining->id->flags & TT_ID_AWAIT;
-        if (!again) return fail_to_reach_root(joining, attempt, why);
+        /* An attempt that the deadline cut short says less than the one before it. */
+        if (attempt == TT_ATTEMPT_LATE && before[0])
+            return fail_to_reach_root(joining, attempt, before);
+        if (attempt != TT_ATTEMPT_EARLY || !(joining->id->flags & TT_ID_AWAIT))
+            return fail_to_reach_root(joining, attempt, why);
         if (!noticed && tt_expired(notice_ns)) {
             TT_WARN("bootstrap: rank %d still waits for rank 0: %s", joining->bootstrap->rank, why);
             noticed = true;
         }
         pause_us(pause);
         if (tt_expired(joining->deadline_ns)) return fail_to_reach_root(joining, attempt, why);
+        memcpy(before, why, sizeof before);
     }
 }
 
@@ -271,6 +276,7 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
         tt_bootstrap_destroy(b);
         return status;
     }
+    if (id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
     *bootstrap = b;
     return TT_OK;
 }

@@ -156,22 +156,39 @@ TEST(method, ranks_wait_for_a_root_that_is_not_up_yet)
 TEST(method, a_process_ahead_of_rank_0_is_told_so)
 {
     char method[64];
-    struct tt_unique_id unused;
-    struct rank_run runs[2];
-    const struct tt_launcher ahead = {.rank = 1, .nranks = 2};
+    struct tt_unique_id id;
+    const struct tt_launcher second = {.rank = 1, .nranks = 2};
     snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
-    REQUIRE(tt_unique_id_from_method(&unused, method, &ahead, tt_deadline_ns(1000)) == TT_OK);
-    for (int i = 0; i < 2; i++) {
-        runs[i] = rank_run_of(&unused, i, 2);
-        runs[i].method = method;
-        runs[i].process = i;
-        runs[i].nprocesses = 2;
-        runs[i].timeout_ms = i ? 60 : 150;
-    }
+    REQUIRE(tt_unique_id_from_method(&id, method, &second, tt_deadline_ns(1000)) == TT_OK);
+    id.sequence++;
+    struct rank_run runs[2] = {rank_run_of(&id, 0, 2), rank_run_of(&id, 1, 2)};
+    runs[0].method = method;
+    runs[0].nprocesses = 2;
+    runs[0].timeout_ms = 300;
+    runs[1].timeout_ms = 100;
     run_ranks(runs, 2);
     expect_ranks(&runs[0], 1, TT_ERR_TIMEOUT, "rank 1 of 2 did not come within ");
-    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT,
-                 "rank 0 makes communicator 1 from this address, this process its communicator 2");
+    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT, "rank 1 found no root at ");
+    expect_ranks(&runs[1], 1, TT_ERR_TIMEOUT, "this process its communicator ");
+}
+
+TEST(method, after_a_failed_attempt_the_address_serves_again)
+{
+    char method[64];
+    const struct tt_unique_id none = {0};
+    struct rank_run runs[3];
+    snprintf(method, sizeof method, "tcp://127.0.0.1:%d", free_port());
+    for (int turn = 0; turn < 3; turn++) {
+        struct rank_run alone = rank_run_of(&none, turn, 3);
+        alone.method = method;
+        alone.process = turn;
+        alone.nprocesses = 3;
+        alone.timeout_ms = 20;
+        run_ranks(&alone, 1);
+        expect_ranks(&alone, 1, TT_ERR_TIMEOUT, NULL);
+        start(runs, method, 3);
+        expect_ranks(runs, 3, TT_OK, NULL);
+    }
 }
 
 TEST(method, a_port_in_use_is_named_with_the_remedy)

@@ -90,7 +90,7 @@ static const char *sendable(const struct tt_work *work, int channel, const struc
     if (nbytes < DIRECT_MIN_BYTES || !span->number || span->buffer == TT_SCRATCH ||
         !work->direct[span->buffer])
         return NULL;
-    if (span == &step->local && step->recv.number) return NULL;
+    if (span == &step->local && (step->recv.number || step->finish)) return NULL;
     struct tt_cursor cursor;
     char *first, *data;
     size_t count;

@@ -193,9 +193,10 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *
 {
     struct tt_work_channel *state = &work->channels[channel];
     struct tt_fabric *fabric = work->engine->fabric;
-    if (step->recv.number != fabric->nranks)
-        return tt_fail(TT_ERR_INTERNAL, "a meeting of %d ranks, expected all %d of the host",
-                       step->recv.number, fabric->nranks);
+    if (step->recv.number != fabric->nranks || channel != 0)
+        return tt_fail(TT_ERR_INTERNAL,
+                       "a meeting of %d ranks on channel %d, expected all %d of the host on 0",
+                       step->recv.number, channel, fabric->nranks);
     const bool last_does_the_work = fabric->oversubscribed;
     if (last_does_the_work) {
         TT_TRY(arrive(work, channel, step));

@@ -3,9 +3,9 @@
  * docs. TYPE: INT, REAL or TEXT. GROUP MODEL: fixed by a checkpoint, must be the same when
  * resuming; RUN: belongs to one run and is not restored from a checkpoint. */
 /* clang-format off */
-X(INT,  layers,      "layers",       "4",     1, 1000,    MODEL,    "Transformer blocks.")
+X(INT,  layers,      "layers",       "2",     1, 1000,    MODEL,    "Transformer blocks.")
 X(INT,  heads,       "heads",        "4",     1, 1024,    MODEL,    "Attention heads; must divide the width.")
-X(INT,  width,       "width",        "128",   1, 65536,   MODEL,    "Floats per token between blocks.")
+X(INT,  width,       "width",        "192",   1, 65536,   MODEL,    "Floats per token between blocks.")
 X(INT,  context,     "context",      "128",   1, 1048576, MODEL,    "Tokens (bytes) of a sequence.")
 X(INT,  batch,       "batch",        "16",    1, 1048576, TRAIN,    "Sequences of a step, over all ranks.")
 X(INT,  micro_batch, "micro-batch",  "8",     1, 65536,   TRAIN,    "Sequences one rank computes at a time; bounds the activations' memory.")

@@ -68,9 +68,9 @@ TEST(config, bad_options_are_named_with_what_was_expected)
 TEST(config, width_must_be_divisible_by_heads)
 {
     struct tr_config config;
-    REQUIRE(parse(&config, "--heads=3", NULL) == TR_OK);
+    REQUIRE(parse(&config, "--heads=5", NULL) == TR_OK);
     CHECK(tr_config_check(&config) < 0);
-    CHECK(strstr(tr_error(), "--heads=3") != NULL);
+    CHECK(strstr(tr_error(), "--heads=5") != NULL);
 }
 
 /* Writes text to a file and reads it as options. */

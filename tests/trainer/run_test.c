@@ -17,20 +17,26 @@
 
 enum { COMMAND = 2048, OUTPUT = 1 << 16 };
 
-/* Runs tutti-train with nranks ranks; output gets what it printed. Returns the exit code. */
-static int train(int nranks, const char *options, char *output)
+/* Runs a command; output gets what it printed. Returns the exit code. */
+static int run(const char *command, char *output)
 {
-    char command[COMMAND], launcher[256] = "";
-    if (nranks > 1)
-        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
-    snprintf(command, sizeof command, "timeout 120 %s%s/bin/tutti-train %s 2>&1", launcher,
-             TUTTI_BINARY_DIR, options);
     FILE *pipe = popen(command, "r");
     if (!pipe) return -1;
     size_t n = fread(output, 1, OUTPUT - 1, pipe);
     output[n] = 0;
     const int status = pclose(pipe);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Runs tutti-train with nranks ranks. */
+static int train(int nranks, const char *options, char *output)
+{
+    char command[COMMAND + 512], launcher[256] = "";
+    if (nranks > 1)
+        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
+    snprintf(command, sizeof command, "timeout 120 %s%s/bin/tutti-train %s 2>&1", launcher,
+             TUTTI_BINARY_DIR, options);
+    return run(command, output);
 }
 
 struct bench {
@@ -246,5 +252,52 @@ TEST(run, a_time_budget_is_kept)
         CHECK_MESSAGE(strstr(b.output, "end of sample") && strstr(b.output, "done: loss"), "%s",
                       b.output);
     }
+    teardown(&b);
+}
+
+TEST(run, the_sources_of_tutti_are_the_data_by_default)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_EQ(train(1, "--steps=1 --sample=0 --layers=1 --width=16 --batch=2", b.output), 0);
+    CHECK_MESSAGE(strstr(b.output, "data: ") != NULL, "%s", b.output);
+    teardown(&b);
+}
+
+/* Two ranks of a shell command in which $train stands for the program and its options. */
+static int train_by_shell(const char *script, char *output)
+{
+    char command[COMMAND + 512];
+    snprintf(command, sizeof command,
+             "train=\"%s/bin/tutti-train " SMALL
+             "\" timeout 60 %s/bin/tutti-run -n 2 sh -c '%s' 2>&1",
+             TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, script);
+    return run(command, output);
+}
+
+TEST(run, ranks_with_different_options_or_data_are_told_so)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK(train_by_shell("$train --steps=3 --seed=$RANK", b.output) != 0);
+    CHECK_MESSAGE(strstr(b.output, "the ranks differ in their options"), "%s", b.output);
+    CHECK(train_by_shell("$train --steps=3 --data=" TUTTI_SOURCE_DIR
+                         "/src/$([ $RANK = 0 ] && echo base || echo schedule)",
+                         b.output) != 0);
+    CHECK_MESSAGE(strstr(b.output, "the ranks differ in their data"), "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, a_killed_rank_ends_the_others_with_its_name)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    const int code = train_by_shell("if [ $RANK = 1 ]; then exec timeout -s KILL 1 $train "
+                                    "--seconds=40; fi; exec $train --seconds=40",
+                                    b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "exit code %d", code);
+    CHECK_MESSAGE(strstr(b.output, "rank 0: reducing the gradients") &&
+                      strstr(b.output, "rank 1 (host"),
+                  "%s", b.output);
     teardown(&b);
 }

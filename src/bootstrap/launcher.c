@@ -21,38 +21,33 @@ static tt_status number(int *value, const char *name, long least, long most)
     return TT_OK;
 }
 
-/* *both: whether the two are set; one without the other is an error. */
-static tt_status together(bool *both, const char *a, const char *b)
+static tt_status detect_world(struct tt_launcher *found)
 {
-    const bool has_a = tt_environment(a), has_b = tt_environment(b);
-    if (has_a != has_b)
+    const bool rank = tt_environment("RANK"), world = tt_environment("WORLD_SIZE");
+    if (rank != world)
         return tt_fail(TT_ERR_ARGUMENT,
                        "%s is set but %s is not: set both (tutti-run and torchrun do) or neither",
-                       has_a ? a : b, has_a ? b : a);
-    *both = has_a;
-    return TT_OK;
+                       rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");
+    if (!rank && (tt_environment("LOCAL_RANK") || tt_environment("LOCAL_WORLD_SIZE")))
+        return tt_fail(TT_ERR_ARGUMENT, "%s is set but RANK and WORLD_SIZE are not",
+                       tt_environment("LOCAL_RANK") ? "LOCAL_RANK" : "LOCAL_WORLD_SIZE");
+    if (!rank) return TT_OK;
+    found->found = "torchrun variables";
+    TT_TRY(number(&found->nranks, "WORLD_SIZE", 1, TT_MAX_RANKS));
+    return number(&found->rank, "RANK", 0, found->nranks - 1);
 }
 
 tt_status tt_launcher_detect(struct tt_launcher *launcher)
 {
-    bool world, local;
-    TT_TRY(together(&world, "RANK", "WORLD_SIZE"));
-    TT_TRY(together(&local, "LOCAL_RANK", "LOCAL_WORLD_SIZE"));
-    if (local && !world)
-        return tt_fail(TT_ERR_ARGUMENT, "LOCAL_RANK is set but RANK and WORLD_SIZE are not");
-    if (!world) {
-        *launcher = (struct tt_launcher){.nranks = 1, .local_nranks = 1, .found = "none"};
-        return TT_OK;
-    }
-    struct tt_launcher found = {.found = "torchrun variables"};
-    TT_TRY(number(&found.nranks, "WORLD_SIZE", 1, TT_MAX_RANKS));
-    TT_TRY(number(&found.rank, "RANK", 0, found.nranks - 1));
-    found.local_rank = found.rank;
+    struct tt_launcher found = {.nranks = 1, .found = "none"};
+    TT_TRY(detect_world(&found));
+    /* What is not said about the host: all ranks are on it. */
     found.local_nranks = found.nranks;
-    if (local) {
+    if (tt_environment("LOCAL_WORLD_SIZE"))
         TT_TRY(number(&found.local_nranks, "LOCAL_WORLD_SIZE", 1, found.nranks));
+    found.local_rank = found.rank % found.local_nranks;
+    if (tt_environment("LOCAL_RANK"))
         TT_TRY(number(&found.local_rank, "LOCAL_RANK", 0, found.local_nranks - 1));
-    }
     *launcher = found;
     return TT_OK;
 }

@@ -36,6 +36,10 @@ TEST(launcher, torchruns_variables_are_read)
     CHECK(launcher.local_rank == 1 && launcher.local_nranks == 4);
     REQUIRE(detect((const char *const[4]){"5", "8"}, &launcher) == TT_OK);
     CHECK(launcher.local_rank == 5 && launcher.local_nranks == 8);
+    REQUIRE(detect((const char *const[4]){"5", "8", "5"}, &launcher) == TT_OK);
+    CHECK(launcher.local_rank == 5 && launcher.local_nranks == 8);
+    REQUIRE(detect((const char *const[4]){"5", "8", NULL, "4"}, &launcher) == TT_OK);
+    CHECK(launcher.local_rank == 1 && launcher.local_nranks == 4);
 }
 
 TEST(launcher, what_is_missing_or_wrong_is_named)
@@ -45,8 +49,6 @@ TEST(launcher, what_is_missing_or_wrong_is_named)
     } cases[] = {
         {{"1", NULL, NULL, NULL}, "RANK is set but WORLD_SIZE is not"},
         {{NULL, "2", NULL, NULL}, "WORLD_SIZE is set but RANK is not"},
-        {{"0", "2", "0", NULL}, "LOCAL_RANK is set but LOCAL_WORLD_SIZE is not"},
-        {{"0", "2", NULL, "2"}, "LOCAL_WORLD_SIZE is set but LOCAL_RANK is not"},
         {{NULL, NULL, "0", "2"}, "LOCAL_RANK is set but RANK and WORLD_SIZE are not"},
         {{"one", "2", "0", "2"}, "RANK=one is not a whole number"},
         {{"0x1", "2", "0", "2"}, "RANK=0x1 is not a whole number"},

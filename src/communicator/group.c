@@ -113,15 +113,23 @@ static tt_status issue_all(const struct tt_pending *calls, int ncalls)
     return status;
 }
 
+/* Room for one more element of `size` bytes in a growing array. */
+static tt_status make_room(void **array, int used, int *room, size_t size)
+{
+    if (used < *room) return TT_OK;
+    const int more = *room ? 2 * *room : 16;
+    void *grown = realloc(*array, (size_t)more * size);
+    if (!grown) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", more);
+    *array = grown;
+    *room = more;
+    return TT_OK;
+}
+
 static tt_status keep_call(const struct tt_pending *pending)
 {
-    if (group.ncalls == group.calls_room) {
-        const int room = group.calls_room ? 2 * group.calls_room : 16;
-        struct tt_pending *more = realloc(group.calls, (size_t)room * sizeof *more);
-        if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", room);
-        group.calls = more;
-        group.calls_room = room;
-    }
+    void *calls = group.calls;
+    TT_TRY(make_room(&calls, group.ncalls, &group.calls_room, sizeof *pending));
+    group.calls = calls;
     group.calls[group.ncalls++] = *pending;
     return TT_OK;
 }
@@ -146,13 +154,9 @@ tt_status tt_issue_express(const struct tt_pending *pending, const struct tt_exp
 tt_status tt_issue_init(const struct tt_pending_init *init)
 {
     if (!tt_in_group()) return tt_init_together(init, 1);
-    if (group.ninits == group.inits_room) {
-        const int room = group.inits_room ? 2 * group.inits_room : 16;
-        struct tt_pending_init *more = realloc(group.inits, (size_t)room * sizeof *more);
-        if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d inits", room);
-        group.inits = more;
-        group.inits_room = room;
-    }
+    void *inits = group.inits;
+    TT_TRY(make_room(&inits, group.ninits, &group.inits_room, sizeof *init));
+    group.inits = inits;
     group.inits[group.ninits++] = *init;
     return TT_OK;
 }

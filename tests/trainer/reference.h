@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "model/gpt.h"
+#include "../../trainer/model/gpt.h"
 
 void ref_linear(double *y, const double *x, const double *w, const double *b,
                 const double *residual, long rows, long in, long out);

@@ -1,4 +1,5 @@
-/* GoogleTest from C: TEST registers a function, CHECK records a failure and goes on, REQUIRE returns. */
+/* GoogleTest from C: TEST registers a function, CHECK records a failure and goes on, REQUIRE
+ * returns. */
 #ifndef TT_TESTS_SHIM_H
 #define TT_TESTS_SHIM_H
 
@@ -9,8 +10,10 @@ extern "C" {
 #endif
 
 /* Called by the macros. Names are literals. */
-void tt_test_register(const char *suite, const char *name, const char *file, int line, void (*body)(void));
-void tt_test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tt_test_register(const char *suite, const char *name, const char *file, int line,
+                      void (*body)(void));
+void tt_test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void tt_test_skip(const char *file, int line, const char *why);
 bool tt_test_failed(void); /* whether the running test has failed */
 
@@ -20,7 +23,7 @@ bool tt_test_failed(void); /* whether the running test has failed */
 
 #define TEST(suite, name)                                                                          \
     static void test_##suite##_##name(void);                                                       \
-    __attribute__((constructor)) static void register_##suite##_##name(void)                      \
+    __attribute__((constructor)) static void register_##suite##_##name(void)                       \
     {                                                                                              \
         tt_test_register(#suite, #name, __FILE__, __LINE__, test_##suite##_##name);                \
     }                                                                                              \

@@ -51,6 +51,7 @@ static tr_status prepare(struct tr_trainer *t)
         TR_TRY(tr_ckpt_find(config->resume, path, sizeof path));
         TR_TRY(tr_ckpt_read_config(path, config));
     }
+    if (config->checkpoint[0] && t->mesh->rank == 0) TR_TRY(tr_ckpt_prepare(config->checkpoint));
     t->ops = tr_ops_choose(config->cpu);
     TR_TRY(check_run(t));
     tr_process_tune((int)config->threads);

@@ -164,12 +164,12 @@ static void check_resume(int nranks)
     snprintf(options, sizeof options, SMALL "--steps=20 --every=10 --checkpoint=%s/half", b.folder);
     CHECK_EQ(train(nranks, options, b.output), 0);
     snprintf(options, sizeof options,
-             "--resume=%s/half/step-00000010.safetensors --sample=0 --checkpoint=%s/rest", b.folder,
-             b.folder);
+             "--resume=%s/half/step-00000010.safetensors --sample=0 --checkpoint=%s/a/b/rest",
+             b.folder, b.folder);
     CHECK_MESSAGE(train(nranks, options, b.output) == 0, "%s", b.output);
     char whole[96], rest[96];
     snprintf(whole, sizeof whole, "%s/whole/step-00000020.safetensors", b.folder);
-    snprintf(rest, sizeof rest, "%s/rest/step-00000020.safetensors", b.folder);
+    snprintf(rest, sizeof rest, "%s/a/b/rest/step-00000020.safetensors", b.folder);
     static const char *const parts[] = {"", ".m", ".v"};
     for (int i = 0; i < 3 && !tt_test_failed(); ++i) {
         const double off = compare_files(whole, rest, parts[i]);
@@ -224,7 +224,9 @@ static void expect_errors(int nranks)
     expect_error(nranks, SMALL "--data=/nonexistent", "/nonexistent: No such file");
     expect_error(nranks, SMALL "--heads=5", "not divisible by --heads=5");
     expect_error(nranks, SMALL "--resume=/nonexistent", "--resume=/nonexistent");
-    expect_error(nranks, SMALL "--steps=1 --checkpoint=/proc/none", "--checkpoint=/proc/none");
+    expect_error(nranks, SMALL "--steps=1000000 --checkpoint=/proc/none",
+                 "--checkpoint=/proc/none");
+    expect_error(nranks, SMALL "--steps=1000000 --checkpoint=/dev/null", "--checkpoint=/dev/null");
     expect_error(nranks, SMALL "--cpu=v9", "--cpu=v9");
     expect_error(nranks, SMALL "--lr=100 --clip=0 --warmup=0 --steps=200 --decay=10",
                  "smaller --lr");

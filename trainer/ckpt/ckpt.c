@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "safetensors.h"
 
@@ -52,11 +53,31 @@ static tr_status write_file(const char *path, const struct tr_state *state, cons
     return status;
 }
 
+tr_status tr_ckpt_prepare(const char *folder)
+{
+    char path[TR_TEXT_BYTES];
+    snprintf(path, sizeof path, "%s", folder);
+    for (char *slash = path + 1;; ++slash) {
+        slash += strcspn(slash, "/");
+        const char kept = *slash;
+        *slash = 0;
+        if (mkdir(path, 0777) < 0 && errno != EEXIST)
+            return tr_fail("--checkpoint=%s: cannot make the folder %s: %s", folder, path,
+                           strerror(errno));
+        *slash = kept;
+        if (!kept) break;
+    }
+    struct stat st;
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+        return tr_fail("--checkpoint=%s: that is not a folder", folder);
+    if (access(folder, W_OK | X_OK) < 0)
+        return tr_fail("--checkpoint=%s: cannot write there: %s", folder, strerror(errno));
+    return TR_OK;
+}
+
 tr_status tr_ckpt_save(const char *folder, const struct tr_state *state,
                        const struct tr_config *config, char *path, size_t path_bytes)
 {
-    if (mkdir(folder, 0777) < 0 && errno != EEXIST)
-        return tr_fail("--checkpoint=%s: cannot make the folder: %s", folder, strerror(errno));
     const int length =
         snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder, (long long)state->step);
     if ((size_t)length >= path_bytes)

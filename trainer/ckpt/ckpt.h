@@ -17,8 +17,11 @@ struct tr_state {
     uint64_t data_checksum;
 };
 
-/* Writes folder/step-NNNNNNNN.safetensors; makes the folder when there is none. One rank calls it.
- */
+/* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
+ * said at the start, not after hours. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
+
+/* Writes folder/step-NNNNNNNN.safetensors. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_save(const char *folder, const struct tr_state *state,
                                     const struct tr_config *config, char *path, size_t path_bytes);
 

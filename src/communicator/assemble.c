@@ -196,6 +196,14 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     return comm;
 }
 
+/* Whether every participant has got as far as having something to say. */
+static bool all_came(const struct tt_exchange *exchange, const struct tt_peer_info *everyone)
+{
+    for (int p = 0; p < exchange->nparticipants; p++)
+        if (everyone[p].status) return false;
+    return true;
+}
+
 /* The three rounds of making; *out is set as soon as there is something to free. */
 static tt_status assemble(tuttiComm_t *out, const struct tt_exchange *exchange, int rank,
                           int nranks, const struct tt_comm_config *config,
@@ -206,6 +214,7 @@ static tt_status assemble(tuttiComm_t *out, const struct tt_exchange *exchange, 
     struct tt_peer_info mine = {0};
     int fd_socket = -1;
     tt_status status = member ? tt_peer_info_init(&mine, &fd_socket) : TT_OK;
+    mine.status = status;
     tt_status exchanged = exchange->allgather(exchange->context, &mine, everyone, sizeof mine);
     if (exchanged) {
         if (fd_socket >= 0) close(fd_socket);
@@ -215,7 +224,7 @@ static tt_status assemble(tuttiComm_t *out, const struct tt_exchange *exchange, 
     *out = comm;
     if (member && !comm && !status)
         status = tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator");
-    if (!status && member) {
+    if (!status && member && all_came(exchange, everyone)) {
         status = make_part(comm, exchange, everyone, fd_socket, config);
         if (!status)
             status = tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name);

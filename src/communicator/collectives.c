@@ -161,14 +161,14 @@ static tt_status issue(const struct request *request)
     struct tt_memo *memo = &request->comm->memos[request->collective];
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
-    const bool remembered = is_remembered(memo, request);
-    if (!remembered) TT_TRY(prepare(request, memo));
+    if (!is_remembered(memo, request)) TT_TRY(prepare(request, memo));
     TT_TRY(check_buffer("sendbuff", request->input, memo->in, memo->element));
     TT_TRY(check_buffer("recvbuff", request->output, memo->out, memo->element));
     TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
                          (struct extent){(uintptr_t)request->output, memo->out}));
     fill_call(&pending.call, request, memo);
-    if (!remembered) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
+    if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
+    memo->ready = true;
     return tt_issue_express(&pending, &memo->express);
 }
 
@@ -253,7 +253,7 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
         return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes overflows", count, element);
     TT_TRY(check_buffer(kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data, count * element,
                         element));
-    if (peer == comm->rank && !tt_in_group() && !stream)
+    if (peer == comm->rank && !tt_in_group())
         return tt_fail(
             TT_ERR_USAGE,
             "rank %d sends to or receives from itself outside a group: it would wait for itself",

@@ -39,6 +39,7 @@ struct tt_memo {
     size_t in, out; /* bytes of this rank's buffers */
     size_t element;
     struct tt_reduction reduction;
+    bool ready; /* express has been worked out */
     struct tt_express express;
 };
 

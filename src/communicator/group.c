@@ -65,19 +65,11 @@ static struct batch *make_batch(const struct tt_pending *calls, int ncalls, tutt
     return batch;
 }
 
-/* Fills in the works: this takes their turns, so the batch must run from here on. */
-static void fill_batch(struct batch *batch, const struct tt_pending *calls, int ncalls,
-                       tuttiStream_t stream)
+static int first_of_stream(const struct tt_pending *calls, int call)
 {
-    for (int i = 0; i < ncalls; i++)
-        if (calls[i].stream == stream) begin(&batch->works[batch->nworks++], &calls[i]);
-}
-
-static bool stream_seen(const struct tt_pending *calls, int upto)
-{
-    for (int i = 0; i < upto; i++)
-        if (calls[i].stream == calls[upto].stream) return true;
-    return false;
+    int i = 0;
+    while (calls[i].stream != calls[call].stream) i++;
+    return i;
 }
 
 /* A batch whose worker cannot be told would leave its turns open: it is run here instead. */
@@ -91,26 +83,32 @@ static tt_status launch(struct batch *batch, tuttiStream_t stream)
 /* Streams first, so that their workers are under way while this thread runs the rest. */
 static tt_status issue_all(const struct tt_pending *calls, int ncalls)
 {
-    struct batch *own = NULL;
-    for (int i = 0; i < ncalls; i++) {
-        if (stream_seen(calls, i)) continue;
-        struct batch *batch = make_batch(calls, ncalls, calls[i].stream);
-        if (!batch) {
-            free(own);
-            return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-        }
-        if (!calls[i].stream) {
-            own = batch;
-            continue;
-        }
-        fill_batch(batch, calls, ncalls, calls[i].stream);
-        TT_TRY(launch(batch, calls[i].stream));
+    struct batch *own = NULL, **batches = calloc((size_t)ncalls, sizeof *batches);
+    tt_status status = batches ? TT_OK : tt_fail(TT_ERR_SYSTEM, "out of memory for a group");
+    for (int i = 0; i < ncalls && !status; i++) {
+        const int first = first_of_stream(calls, i);
+        batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, calls[i].stream);
+        if (!batches[i])
+            status = tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+        else if (!calls[i].stream)
+            own = batches[i];
     }
-    if (!own) return TT_OK;
-    fill_batch(own, calls, ncalls, NULL);
-    const tt_status status = tt_run(own->works, own->nworks, false);
+    for (int i = 0; i < ncalls && batches && status; i++)
+        if (first_of_stream(calls, i) == i) free(batches[i]);
+    /* Turns are taken in the order of the calls, whatever their streams. */
+    for (int i = 0; i < ncalls && !status; i++)
+        begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+    tt_status first_error = status;
+    for (int i = 0; i < ncalls && !status; i++) {
+        if (!calls[i].stream || first_of_stream(calls, i) < i) continue;
+        const tt_status launched = launch(batches[i], calls[i].stream);
+        if (!first_error) first_error = launched;
+    }
+    free(batches);
+    if (status || !own) return first_error;
+    status = tt_run(own->works, own->nworks, false);
     free(own);
-    return status;
+    return first_error ? first_error : status;
 }
 
 /* Room for one more element of `size` bytes in a growing array. */

@@ -210,13 +210,22 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
     return tuttiSuccess;
 }
 
+/* The calls that a group holds back would be left without their communicator. */
+static tt_status check_not_in_group(const char *function)
+{
+    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
+                         : TT_OK;
+}
+
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
     tt_status status = tt_comm_check(comm);
-    if (!status && tt_in_group())
-        status = tt_fail(TT_ERR_USAGE, "tuttiCommFinalize inside a group: end the group first");
-    if (status) return tt_result(status);
+    if (status) return tt_result(tt_group_note(status));
     const tuttiResult_t result = tuttiBarrier(comm, NULL);
+    if (tt_in_group()) {
+        comm->finalized = result == tuttiSuccess; /* destroy waits for what was issued */
+        return result;
+    }
     tt_comm_drain(comm);
     comm->finalized = true;
     return result;
@@ -225,7 +234,8 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
 {
     if (!comm) return tuttiSuccess;
-    const tt_status status = tt_comm_check_handle(comm);
+    tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_not_in_group("tuttiCommDestroy");
     if (status) return tt_result(status);
     tt_comm_drain(comm);
     tt_comm_free(comm);
@@ -236,6 +246,7 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
 {
     if (!comm) return tuttiSuccess;
     tt_status status = tt_comm_check_handle(comm);
+    if (!status) status = check_not_in_group("tuttiCommAbort");
     if (status) return tt_result(status);
     char name[128];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);

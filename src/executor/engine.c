@@ -26,7 +26,8 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
 void tt_engine_fini(struct tt_engine *engine)
 {
     if (engine->bounce)
-        for (int r = 0; r < engine->fabric->nranks; r++) free(engine->bounce[r]);
+        for (int r = 0; r < engine->fabric->nranks * TT_COLLECTIVE_CHANNELS; r++)
+            free(engine->bounce[r]);
     free(engine->bounce);
     for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
         free(engine->sources[c]);
@@ -46,7 +47,7 @@ size_t tt_engine_bytes(const struct tt_engine *engine)
     size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
                     TT_COLLECTIVE_CHANNELS * (2 * n + 1) * sizeof(void *);
     if (engine->bounce)
-        for (size_t r = 0; r < n; r++)
+        for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)
             nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
     return nbytes;
 }

@@ -37,7 +37,8 @@ struct tt_engine {
     size_t scratch_bytes;
     const void **sources[TT_COLLECTIVE_CHANNELS]; /* [nranks + 1] each */
     char **slots[TT_COLLECTIVE_CHANNELS];         /* [nranks] each */
-    char **bounce; /* [nranks], slot_bytes each, made at first use: messages that must be fetched */
+    char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
+                      fetched */
 };
 
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
@@ -107,6 +108,7 @@ struct tt_work {
     int peer;
     char *data;
     size_t nbytes, offset;
+    size_t taken; /* bytes of the link's first message copied so far */
     bool waits_for_drain;
 };
 

@@ -154,10 +154,11 @@ tt_status tt_work_hope(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool collective = work->kind == TT_WORK_COLLECTIVE;
-    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (work->started && !work->deadline_ns)
+        work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     TT_TRY(tt_fabric_check(fabric));
-    TT_TRY(
-        tt_fabric_check_peers(fabric, collective ? work->turn : 0, collective ? -1 : work->peer));
+    TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0, collective ? -1 : work->peer,
+                                 work->kind == TT_WORK_SEND));
     if (collective && work->started) {
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {
@@ -165,5 +166,5 @@ tt_status tt_work_hope(struct tt_work *work)
             if (other.seq == own.seq && !agree(&own, &other)) return tt_work_mismatch(work, r);
         }
     }
-    return tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
+    return work->started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
 }

@@ -61,8 +61,8 @@ static void put_in(const struct tt_express *express, struct tt_engine *engine, c
     flag->number = express->number;
     if (express->part) memcpy((char *)(uintptr_t)payload_of(flag), input, express->part);
     atomic_store_explicit(&flag->seq, engine->meetings + 1, memory_order_release); /* R3 */
-    fabric->nmessages++;
-    fabric->nbytes_copied += express->part;
+    tt_count_more(&fabric->nmessages, 1);
+    tt_count_more(&fabric->nbytes_copied, express->part);
 }
 
 /* How many parts, counted from rank 0, are in; the signatures of those that are not this call's

@@ -14,10 +14,12 @@ static bool is_own(const struct tt_work *work, int peer)
     return peer == work->engine->fabric->rank;
 }
 
-static tt_status bounce_of(struct tt_engine *engine, int peer, char **bounce)
+static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char **bounce)
 {
+    const int nranks = engine->fabric->nranks;
+    peer += channel * nranks;
     if (!engine->bounce)
-        engine->bounce = calloc((size_t)engine->fabric->nranks, sizeof *engine->bounce);
+        engine->bounce = calloc((size_t)nranks * TT_COLLECTIVE_CHANNELS, sizeof *engine->bounce);
     if (engine->bounce && !engine->bounce[peer])
         engine->bounce[peer] = aligned_alloc(TT_LINE, engine->fabric->segment->header->slot_bytes);
     if (!engine->bounce || !engine->bounce[peer])
@@ -56,7 +58,7 @@ static tt_status gather_messages(struct tt_work *work, int channel, const struct
             return tt_work_mismatch(work, peer);
         if (!message.data && nbytes) {
             char *bounce;
-            TT_TRY(bounce_of(work->engine, peer, &bounce));
+            TT_TRY(bounce_of(work->engine, peer, channel, &bounce));
             TT_TRY(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
         }
@@ -124,7 +126,7 @@ static tt_status scale_aside(const struct tt_work *work, struct pass *pass, cons
 {
     if (!(pass->local_flags & TT_SCALE_FIRST) || pass->local_at == 0) return TT_OK;
     char *aside;
-    TT_TRY(bounce_of(work->engine, work->engine->fabric->rank, &aside));
+    TT_TRY(bounce_of(work->engine, work->engine->fabric->rank, pass->channel, &aside));
     tt_transfer(work, aside, *local, count, TT_SCALE_FIRST);
     *local = aside;
     return TT_OK;

@@ -63,8 +63,8 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
     flag->first = (uint32_t)step->local.first;
     flag->number = (uint32_t)step->local.number;
     atomic_store_explicit(&flag->seq, work->engine->meetings + 1, memory_order_release); /* R3 */
-    work->engine->fabric->nmessages++;
-    work->engine->fabric->nbytes_copied += nbytes;
+    tt_count_more(&work->engine->fabric->nmessages, 1);
+    tt_count_more(&work->engine->fabric->nbytes_copied, nbytes);
 }
 
 static bool is_in(const struct tt_work *work, const struct tt_flag *flag)

@@ -16,7 +16,6 @@ static tt_status advance_send(struct tt_work *work)
     const uint64_t signature = length_signature(work->nbytes);
     if (work->waits_for_drain) return link->ops->drained(link) ? TT_OK : TT_IN_PROGRESS;
     if (work->offset == 0 && work->nbytes >= REFERENCE_MIN_BYTES &&
-        link->ops->slot(link, work->nbytes) &&
         link->ops->publish_direct(link, work->data, work->nbytes, signature)) {
         work->waits_for_drain = true;
         work->progress++;
@@ -72,11 +71,10 @@ static tt_status advance_recv(struct tt_work *work)
         TT_TRY(link->ops->peek(link, &message));
         if (message.signature != length_signature(work->nbytes))
             return length_mismatch(work, &message);
-        size_t taken = message.nbytes > link->slot_bytes
-                           ? work->offset
-                           : 0; /* whole: the offset is in the message */
-        TT_TRY(take_bite(work, link, &message, &taken));
-        if (taken == message.nbytes) link->ops->release(link);
+        TT_TRY(take_bite(work, link, &message, &work->taken));
+        if (work->taken < message.nbytes) return TT_IN_PROGRESS; /* a bite at a time */
+        link->ops->release(link);
+        work->taken = 0;
     } while (work->offset < work->nbytes);
     return TT_OK;
 }

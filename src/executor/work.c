@@ -234,6 +234,7 @@ static tt_status advance_collective(struct tt_work *work)
 
 static tt_status start(struct tt_work *work)
 {
+    TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
     work->started = true;
     if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
     tt_record_entry(work->engine, &work->call, work->turn);
@@ -267,6 +268,8 @@ tt_status tt_work_advance(struct tt_work *work)
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return TT_IN_PROGRESS; /* A7 */
     tt_status status = advance_in_turn(work);
+    /* After a failure a peer may have freed what was read here by reference. */
+    if (status == TT_OK) status = tt_fabric_check(engine->fabric);
     if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
     if (status != TT_IN_PROGRESS) tt_work_complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */

@@ -18,6 +18,12 @@
 #include "transport/cma.h"
 #include "transport/shm.h"
 
+/* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
+struct tt_known_windows {
+    uint64_t *ids;
+    int n, room;
+};
+
 static uint64_t process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
@@ -30,7 +36,8 @@ static void draw_process_id(void)
 tt_status tt_peer_info_init(struct tt_peer_info *info, int *fd_socket)
 {
     pthread_once(&process_once, draw_process_id);
-    struct tt_peer_info mine = {.host_id = tt_host_id(), .process_id = process_id, .pid = getpid()};
+    struct tt_peer_info mine = {
+        .host_id = tt_host_id(), .process_id = process_id ^ (uint64_t)getpid(), .pid = getpid()};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
         return tt_fail_errno(errno, "getrandom failed");
     if (gethostname(mine.host, sizeof mine.host - 1)) snprintf(mine.host, sizeof mine.host, "?");
@@ -93,13 +100,10 @@ static tt_status pass_segment(struct tt_fabric *fabric)
     const struct tt_fd_note note = {.secret = fabric->secret,
                                     .id = fabric->secret,
                                     .nbytes = fabric->segment->nbytes,
-                                    .rank = fabric->rank,
                                     .kind = TT_FD_SEGMENT};
     for (int r = 1; r < fabric->nranks; r++) {
-        bool first_of_process = fabric->peers[r].process_id != fabric->peers[0].process_id;
-        for (int q = 1; q < r && first_of_process; q++)
-            first_of_process = fabric->peers[q].process_id != fabric->peers[r].process_id;
-        if (!first_of_process) continue;
+        if (fabric->peers[r].process_id == fabric->peers[0].process_id)
+            continue; /* mapped already */
         const tt_status status = tt_fdpass_send(fabric->fd_socket, &fabric->peers[r].fd_address,
                                                 &note, fabric->segment->fd);
         if (status == TT_IN_PROGRESS)
@@ -135,7 +139,8 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
         status = tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %d ranks", nranks);
     } else {
         memcpy(fabric->peers, infos, n * sizeof *fabric->peers);
-        fabric->oversubscribed = config->oversubscribed || is_oversubscribed(infos, nranks);
+        fabric->oversubscribed =
+            !config->always_spin && (config->oversubscribed || is_oversubscribed(infos, nranks));
         status = check_hosts(infos, nranks);
     }
     if (!status && rank == 0) {
@@ -152,16 +157,18 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
     return TT_OK;
 }
 
-/* Waits for the segment's descriptor; only one rank of a process is sent it, the others find the
- * mapping. */
+/* Ranks in the first rank's process find its mapping; the others wait for the descriptor. */
 static tt_status receive_segment(struct tt_fabric *fabric, int64_t deadline_ns)
 {
-    for (;;) {
+    if (fabric->peers[fabric->rank].process_id == fabric->peers[0].process_id) {
         fabric->segment = tt_segment_find(fabric->secret);
-        if (fabric->segment) return TT_OK;
+        return fabric->segment ? TT_OK
+                               : tt_fail(TT_ERR_INTERNAL, "rank 0 of this process made no segment");
+    }
+    for (;;) {
         struct tt_fd_note note;
-        int fd, pid;
-        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd, &pid);
+        int fd;
+        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd);
         if (status == TT_OK) {
             status = note.kind == TT_FD_SEGMENT
                          ? tt_segment_attach(note.id, fd, &fabric->segment)
@@ -190,9 +197,9 @@ static void open_pidfds(struct tt_fabric *fabric)
         if (watched) continue;
         fabric->pidfds[r] = (int)syscall(SYS_pidfd_open, peer->pid, 0);
         if (fabric->pidfds[r] < 0)
-            TT_INFO_ONCE("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
-                         "by the deadline only",
-                         peer->pid, r);
+            TT_WARN("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
+                    "by the deadline only",
+                    peer->pid, r);
     }
 }
 
@@ -204,7 +211,7 @@ tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
                        fabric->segment->header->nlocal, fabric->nranks);
     fabric->oversubscribed = fabric->segment->header->oversubscribed;
     struct tt_rank_record *record = &fabric->segment->header->records[fabric->rank];
-    record->rank = fabric->rank;
+
     record->pid = getpid();
     record->probe = (uint64_t)(uintptr_t)&fabric->peers[fabric->rank].secret;
     fabric->record = record;
@@ -227,12 +234,10 @@ void tt_fabric_finish(struct tt_fabric *fabric)
             errno = refused;
             TT_INFO_ONCE(
                 "cross-memory attach is not permitted here (process_vm_readv: %m); using slots");
-            return;
+            continue;
         }
-        for (int channel = 0; channel < TT_NCHANNELS; channel++)
-            atomic_store_explicit(
-                &tt_segment_link(fabric->segment, r, fabric->rank, channel)->reader_cma, 1,
-                memory_order_relaxed);
+        atomic_store_explicit(tt_segment_may_read(fabric->segment, fabric->rank, r), 1,
+                              memory_order_relaxed);
     }
 }
 
@@ -246,6 +251,8 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     if (fabric->pidfds)
         for (int r = 0; r < fabric->nranks; r++)
             if (fabric->pidfds[r] >= 0) close(fabric->pidfds[r]);
+    for (int r = 0; fabric->known && r < fabric->nranks; r++) free(fabric->known[r].ids);
+    free(fabric->known);
     tt_window_map_fini(&fabric->windows);
     tt_segment_put(fabric->segment);
     close(fabric->fd_socket);
@@ -253,6 +260,43 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     free(fabric->pidfds);
     free(fabric->peers);
     free(fabric);
+}
+
+/* Takes what is freed out of the list; some of it goes into the note, so that the peer unmaps it.
+ */
+static void forget_freed(struct tt_known_windows *known, struct tt_fd_note *note)
+{
+    int kept = 0, gone = 0;
+    for (int i = 0; i < known->n; i++) {
+        if (gone == TT_FD_GONE_MAX || tt_window_exists(known->ids[i]))
+            known->ids[kept++] = known->ids[i];
+        else
+            note->gone[gone++] = known->ids[i];
+    }
+    known->n = kept;
+}
+
+bool tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_window *window)
+{
+    if (!fabric->known) fabric->known = calloc((size_t)fabric->nranks, sizeof *fabric->known);
+    if (!fabric->known) return false;
+    struct tt_known_windows *known = &fabric->known[peer];
+    for (int i = 0; i < known->n; i++)
+        if (known->ids[i] == window->id) return true;
+    if (known->n == known->room) {
+        const int room = known->room ? 2 * known->room : 8;
+        uint64_t *more = realloc(known->ids, (size_t)room * sizeof *more);
+        if (!more) return false;
+        known->ids = more;
+        known->room = room;
+    }
+    struct tt_fd_note note = {
+        .secret = fabric->secret, .id = window->id, .nbytes = window->nbytes, .kind = TT_FD_WINDOW};
+    forget_freed(known, &note);
+    if (tt_fdpass_send(fabric->fd_socket, &fabric->peers[peer].fd_address, &note, window->fd))
+        return false;
+    known->ids[known->n++] = window->id;
+    return true;
 }
 
 static struct tt_link *end_of(struct tt_fabric *fabric, bool outgoing, int peer, int channel)
@@ -294,7 +338,7 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
         vsnprintf(failure->text, sizeof failure->text, format, args);
         va_end(args);
         failure->code = code;
-        failure->reporter = fabric->rank;
+
         atomic_store_explicit(&failure->state, 2, memory_order_release); /* R2 */
         TT_WARN("rank %d: %s", fabric->rank, failure->text);
     }
@@ -336,7 +380,15 @@ static bool is_dead(const struct tt_fabric *fabric, int r)
     return poll(&poll_fd, 1, 0) > 0;
 }
 
-tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer)
+static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
+{
+    struct tt_message message;
+    struct tt_link *link = sending ? tt_fabric_tx(fabric, peer, TT_P2P_CHANNEL)
+                                   : tt_fabric_rx(fabric, peer, TT_P2P_CHANNEL);
+    return sending ? link->ops->drained(link) : link->ops->peek(link, &message) != TT_IN_PROGRESS;
+}
+
+tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
 {
     for (int r = 0; r < fabric->nranks; r++) {
         const struct tt_rank_record *record = &fabric->segment->header->records[r];
@@ -346,6 +398,7 @@ tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer
         const bool awaited = (seq && done < seq) || peer == r;
         char name[128];
         tt_fabric_name_rank(fabric, r, name, sizeof name);
+        if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending)) continue;
         if (state == TT_RANK_ABORTED)
             return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
         if (state == TT_RANK_LEFT && awaited && r != fabric->rank)
@@ -362,10 +415,9 @@ const char *tt_fabric_way(const struct tt_fabric *fabric, int peer)
     if (peer == fabric->rank) return "self";
     if (fabric->peers[peer].process_id == fabric->peers[fabric->rank].process_id)
         return "thread (in place) + shm";
-    const bool cma =
-        fabric->allow_cma &&
-        atomic_load_explicit(&tt_segment_link(fabric->segment, peer, fabric->rank, 0)->reader_cma,
-                             memory_order_relaxed);
+    const bool cma = fabric->allow_cma &&
+                     atomic_load_explicit(tt_segment_may_read(fabric->segment, peer, fabric->rank),
+                                          memory_order_relaxed);
     if (fabric->allow_window) return cma ? "shm + window + cma" : "shm + window";
     return cma ? "shm + cma" : "shm";
 }

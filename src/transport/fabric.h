@@ -21,7 +21,7 @@ struct tt_peer_info {
     uint64_t secret;     /* rank 0's is the communicator's */
     struct tt_fd_address fd_address;
     int32_t pid;
-    int32_t reserved;
+    int32_t status;    /* of getting this far; not TT_OK: the rest does not count */
     uint64_t cpus[16]; /* CPUs this process may run on, one bit each */
     char host[64];
 };
@@ -30,7 +30,7 @@ struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes;
     bool oversubscribed; /* known from a parent communicator */
     bool allow_window, allow_cma, force_cma;
-    int64_t deadline_ns; /* of set-up */
+    bool always_spin; /* whatever the number of cores */
 };
 
 /* Owned by the communicator, freed by tt_fabric_destroy. */
@@ -48,11 +48,13 @@ struct tt_fabric {
         *links; /* [2][nranks][TT_NCHANNELS]: outgoing, incoming; opened at first use */
 
     /* owner: the thread that runs this rank's work */
-    struct tt_window_map windows;
-    uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters */
+    struct tt_window_map windows; /* of peers, as mapped here */
+    struct tt_known_windows
+        *known; /* [nranks], made at first use: own windows that peers have been sent */
 
     /* atomic */
-    _Atomic bool aborted; /* by this rank */
+    _Atomic bool aborted;                                     /* by this rank */
+    _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
 
 /* This process's part of what the others must know; opens the descriptor socket. */
@@ -75,6 +77,16 @@ void tt_fabric_destroy(struct tt_fabric *fabric);
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
 
+/* Makes sure that the peer has been sent the window's descriptor. False: it cannot be now. */
+bool tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_window *window);
+
+/* Adds to a counter that only the caller writes just now. */
+static inline void tt_count_more(_Atomic uint64_t *counter, uint64_t more)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
 /* Records the communicator's first failure for every rank: later ones change nothing. Returns the
  * status of the first. The text becomes this thread's last error; logged by the first only. */
 TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
@@ -87,13 +99,14 @@ const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
 /* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
  * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:
- * none). Fails the communicator and returns its status if so. */
-TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer);
+ * none), to send to it or to receive; what it left in the link before it went still counts. Fails
+ * the communicator and returns its status if so. */
+TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer,
+                                             bool sending);
 
 /* "rank 3 (host h, pid 77)". */
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);
-/* How a message goes from this rank to a peer: "self", "thread", "window+shm", ... Static storage.
- */
+/* How messages go from this rank to a peer: "self", "shm + window", ... Static storage. */
 const char *tt_fabric_way(const struct tt_fabric *fabric, int peer);
 
 #endif

@@ -77,8 +77,7 @@ tt_status tt_fdpass_send(int socket_fd, const struct tt_fd_address *to,
     return tt_fail_errno(errno, "cannot pass a descriptor to another rank of this host");
 }
 
-tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd,
-                            int *pid)
+tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note, int *fd)
 {
     for (;;) {
         struct tt_fd_note got;
@@ -101,18 +100,19 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
             if (c->cmsg_type == SCM_RIGHTS) memcpy(&passed, CMSG_DATA(c), sizeof passed);
             if (c->cmsg_type == SCM_CREDENTIALS) memcpy(&from, CMSG_DATA(c), sizeof from);
         }
-        const bool ours = nbytes == (ssize_t)sizeof got && passed >= 0 && got.secret == secret &&
-                          (from.uid == geteuid() || from.uid == 0);
-        if (ours) {
+        const bool known = nbytes == (ssize_t)sizeof got && got.secret == secret &&
+                           (from.uid == geteuid() || from.uid == 0);
+        if (known && passed < 0)
+            return tt_fail(
+                TT_ERR_SYSTEM,
+                "cannot take a descriptor from another rank: too many open files (ulimit -n)");
+        if (known) {
             *note = got;
             *fd = passed;
-            *pid = from.pid;
             return TT_OK;
         }
         if (passed >= 0) close(passed);
-        TT_WARN("dropped a datagram from pid %d, uid %d: not from this communicator (%s)",
-                (int)from.pid, (int)from.uid,
-                passed < 0 ? "no descriptor: limit of open files, ulimit -n?"
-                           : "wrong user or secret");
+        TT_WARN("dropped a datagram from pid %d, uid %d: not from this communicator", (int)from.pid,
+                (int)from.uid);
     }
 }

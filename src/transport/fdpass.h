@@ -19,10 +19,12 @@ struct tt_fd_note {
     uint64_t secret; /* of the communicator; others are dropped */
     uint64_t id;     /* segment or window */
     uint64_t nbytes;
-    int32_t rank; /* sender */
-    int32_t kind; /* enum tt_fd_kind */
+    uint64_t gone[4]; /* windows sent before that the receiver may unmap; 0: none */
+    int32_t kind;     /* enum tt_fd_kind */
+    int32_t reserved;
 };
 enum tt_fd_kind { TT_FD_SEGMENT, TT_FD_WINDOW };
+enum { TT_FD_GONE_MAX = 4 };
 
 /* Opens a socket under a new random address. */
 TT_NODISCARD tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address);
@@ -31,9 +33,10 @@ TT_NODISCARD tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *addr
 TT_NODISCARD tt_status tt_fdpass_send(int socket_fd, const struct tt_fd_address *to,
                                       const struct tt_fd_note *note, int fd);
 
-/* Takes one descriptor if one has come from this user with this secret, else TT_IN_PROGRESS. Others
- * are closed and logged. *fd is the caller's to close. */
+/* Takes one descriptor if one has come from this user with this secret, else TT_IN_PROGRESS;
+ * TT_ERR_SYSTEM when this process may have no more of them. Others are closed and logged. *fd is
+ * the caller's to close. */
 TT_NODISCARD tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note,
-                                         int *fd, int *pid);
+                                         int *fd);
 
 #endif

@@ -25,7 +25,6 @@ struct tt_message {
 };
 
 struct tt_link_ops {
-    const char *name; /* "shm", ... as tutti-info prints it */
     /* Sender: memory for a message of nbytes (<= the link's slot_bytes), NULL while the link is
      * full. */
     void *(*slot)(struct tt_link *link, size_t nbytes);

@@ -24,8 +24,9 @@ static size_t round_up(size_t value, size_t unit)
 static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *layout)
 {
     const size_t nlocal = (size_t)layout->nlocal;
-    segment->meeting_at =
-        round_up(sizeof(struct tt_segment_header) + nlocal * sizeof(struct tt_rank_record), PAGE);
+    segment->meeting_at = round_up(sizeof(struct tt_segment_header) +
+                                       nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
+                                   PAGE);
     segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_LINE);
     segment->links_at = round_up(segment->meeting_at + sizeof(struct tt_meeting_area) +
                                      2 * (nlocal + 1) * segment->meet_stride,
@@ -49,12 +50,18 @@ static tt_status map(struct tt_segment *segment, int fd)
     return TT_OK;
 }
 
-static void enrol(struct tt_segment *segment)
+static void enrol_locked(struct tt_segment *segment)
 {
-    pthread_mutex_lock(&registry_lock);
     segment->next = registry;
     registry = segment;
-    pthread_mutex_unlock(&registry_lock);
+}
+
+static struct tt_segment *find_locked(uint64_t id)
+{
+    struct tt_segment *segment = registry;
+    while (segment && segment->id != id) segment = segment->next;
+    if (segment) segment->users++;
+    return segment;
 }
 
 tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
@@ -84,7 +91,9 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     header->slot_bytes = (uint32_t)layout->slot_bytes;
     header->meet_bytes = (uint32_t)layout->meet_bytes;
     header->oversubscribed = layout->oversubscribed;
-    enrol(segment);
+    pthread_mutex_lock(&registry_lock);
+    enrol_locked(segment);
+    pthread_mutex_unlock(&registry_lock);
     *out = segment;
     return TT_OK;
 
@@ -98,14 +107,12 @@ free_segment:
 struct tt_segment *tt_segment_find(uint64_t id)
 {
     pthread_mutex_lock(&registry_lock);
-    struct tt_segment *segment = registry;
-    while (segment && segment->id != id) segment = segment->next;
-    if (segment) segment->users++;
+    struct tt_segment *segment = find_locked(id);
     pthread_mutex_unlock(&registry_lock);
     return segment;
 }
 
-tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **out)
+static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
 {
     struct stat info;
     struct tt_segment_header peek;
@@ -129,9 +136,19 @@ tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **out)
         free(segment);
         return status;
     }
-    enrol(segment);
+    enrol_locked(segment);
     *out = segment;
     return TT_OK;
+}
+
+tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct tt_segment *found = find_locked(id);
+    const tt_status status = found ? TT_OK : attach_locked(id, fd, &found);
+    pthread_mutex_unlock(&registry_lock);
+    if (!status) *segment = found;
+    return status;
 }
 
 void tt_segment_seal(struct tt_segment *segment)
@@ -155,6 +172,13 @@ void tt_segment_put(struct tt_segment *segment)
     tt_segment_seal(segment);
     munmap(segment->header, segment->nbytes);
     free(segment);
+}
+
+_Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner)
+{
+    const size_t nlocal = (size_t)segment->header->nlocal;
+    return (_Atomic uint8_t *)&segment->header->records[nlocal] + (size_t)reader * nlocal +
+           (size_t)owner;
 }
 
 struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,

@@ -3,7 +3,9 @@
  * It holds what each rank says about itself, the first failure of the communicator, the meeting
  * places and the links of every pair. Pages cost nothing until they are touched. Offsets, never
  * pointers, are stored in it. Every word has one writer, except `failure.state` and the meeting's
- * `arrived` (atomic read-modify-write). */
+ * `arrived` (atomic
+ * read-modify-write), and `published` with the result beside it, which the last to arrive writes.
+ */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
 
@@ -32,8 +34,7 @@ struct tt_entry {
 
 /* What a rank says about itself. Writer: that rank. */
 struct tt_rank_record {
-    _Alignas(TT_LINE) int32_t rank;
-    int32_t pid;
+    _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
     _Atomic uint64_t done; /* sequence number of the last collective completed, 0: none */
@@ -44,8 +45,7 @@ struct tt_rank_record {
  * (A2). */
 struct tt_failure {
     _Alignas(TT_LINE) _Atomic uint32_t state;
-    int32_t code;     /* tt_status for every rank */
-    int32_t reporter; /* rank */
+    int32_t code; /* tt_status for every rank */
     char text[TT_ERROR_TEXT];
 };
 
@@ -74,8 +74,6 @@ _Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
 /* Head of a link's area; the flags and the slots follow. */
 struct tt_link_area {
     _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released; writer: the receiver (R4/A4) */
-    _Alignas(TT_LINE) _Atomic uint32_t
-        reader_cma; /* 1: the receiver may read the sender's memory */
 };
 
 /* Head of the meeting place. */
@@ -118,13 +116,17 @@ struct tt_segment_layout {
  * see. */
 TT_NODISCARD tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                                          struct tt_segment **segment);
-/* The mapping of this process, if it has one already, with one more user; else NULL. */
+/* The mapping of this process, with one more user; NULL when it has none. */
 struct tt_segment *tt_segment_find(uint64_t id);
-/* Maps fd (which stays the caller's). Checks magic, version and size. */
+/* The mapping of this process, or, when it has none, a new one of fd (which stays the caller's).
+ * Checks magic, version and size. */
 TT_NODISCARD tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment);
 /* Drops the creator's descriptor: nobody else will come. */
 void tt_segment_seal(struct tt_segment *segment);
 void tt_segment_put(struct tt_segment *segment);
+
+/* 1: local rank `reader` may read the memory of local rank `owner`. Writer: the reader. */
+_Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner);
 
 struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,
                                      int channel);

@@ -46,45 +46,27 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* R3 */
     shm->next++;
-    shm->fabric->nmessages++;
+    tt_count_more(&shm->fabric->nmessages, 1);
 }
 
 static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = shm_of(link);
-    shm->fabric->nbytes_copied += nbytes;
+    tt_count_more(&shm->fabric->nbytes_copied, nbytes);
     publish(shm, nbytes, signature,
             nbytes <= TT_INLINE_BYTES ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
 }
 
-/* Makes sure that the receiver has been sent the window's descriptor. */
-static bool introduce(struct tt_shm_link *shm, const struct tt_window *window)
-{
-    for (int i = 0; i < shm->nknown; i++)
-        if (shm->known[i] == window->id) return true;
-    struct tt_fabric *fabric = shm->fabric;
-    const struct tt_fd_note note = {.secret = fabric->secret,
-                                    .id = window->id,
-                                    .nbytes = window->nbytes,
-                                    .rank = fabric->rank,
-                                    .kind = TT_FD_WINDOW};
-    if (tt_fdpass_send(fabric->fd_socket, &fabric->peers[shm->link.peer].fd_address, &note,
-                       window->fd))
-        return false;
-    const int place =
-        shm->nknown < TT_KNOWN_WINDOWS ? shm->nknown : (int)(window->id % TT_KNOWN_WINDOWS);
-    shm->known[place] = window->id;
-    if (shm->nknown < TT_KNOWN_WINDOWS) shm->nknown++;
-    return true;
-}
-
 static bool reader_may_cma(const struct tt_shm_link *shm)
 {
-    return shm->fabric->allow_cma &&
-           atomic_load_explicit(&shm->area->reader_cma, memory_order_relaxed);
+    const struct tt_fabric *fabric = shm->fabric;
+    return fabric->allow_cma &&
+           atomic_load_explicit(tt_segment_may_read(fabric->segment, shm->link.peer, fabric->rank),
+                                memory_order_relaxed);
 }
 
-/* One copy by the kernel against two through slots that stay in the cache: it pays for long messages. */
+/* One copy by the kernel against two through slots that stay in the cache: it pays for long
+ * messages. */
 static bool worth_a_system_call(const struct tt_shm_link *shm, size_t nbytes)
 {
     return shm->fabric->force_cma || nbytes >= TT_CMA_MIN_BYTES;
@@ -110,7 +92,7 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
     if (shm->same_process) {
         kind = TT_MESSAGE_POINTER;
     } else if (shm->fabric->allow_window && tt_window_find(data, nbytes, &window) &&
-               introduce(shm, &window)) {
+               tt_fabric_introduce(shm->fabric, shm->link.peer, &window)) {
         kind = TT_MESSAGE_WINDOW;
         id = window.id;
         offset = (uint64_t)((const char *)data - window.base);
@@ -122,7 +104,7 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
     struct tt_flag *flag = flag_of(shm);
     flag->data.at.window = id;
     flag->data.at.offset = offset;
-    shm->fabric->nbytes_direct += nbytes;
+    tt_count_more(&shm->fabric->nbytes_direct, nbytes);
     publish(shm, nbytes, signature, kind);
     return true;
 }
@@ -140,8 +122,8 @@ static tt_status await_window(struct tt_fabric *fabric, uint64_t id, char **base
 {
     while (!(*base = tt_window_map_find(&fabric->windows, id, nbytes))) {
         struct tt_fd_note note;
-        int fd, pid;
-        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd, &pid);
+        int fd;
+        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd);
         if (status == TT_IN_PROGRESS)
             return tt_fail(TT_ERR_INTERNAL, "window %#llx was used before it was passed",
                            (unsigned long long)id);
@@ -149,6 +131,8 @@ static tt_status await_window(struct tt_fabric *fabric, uint64_t id, char **base
         if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&fabric->windows, note.id, nbytes))
             status = tt_window_map_add(&fabric->windows, note.id, fd, note.nbytes);
         close(fd);
+        for (int i = 0; note.kind == TT_FD_WINDOW && i < TT_FD_GONE_MAX; i++)
+            if (note.gone[i]) tt_window_map_drop(&fabric->windows, note.gone[i]);
         if (status) return status;
     }
     return TT_OK;
@@ -216,7 +200,7 @@ static void shm_release(struct tt_link *link)
 }
 
 static const struct tt_link_ops shm_ops = {
-    .name = "shm",
+
     .slot = shm_slot,
     .publish = shm_publish,
     .publish_direct = shm_publish_direct,

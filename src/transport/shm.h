@@ -10,7 +10,7 @@
 #include "transport/segment.h"
 
 struct tt_fabric;
-enum { TT_KNOWN_WINDOWS = 16, TT_CMA_MIN_BYTES = 256 * 1024 };
+enum { TT_CMA_MIN_BYTES = 256 * 1024 };
 
 /* One end; which half is used depends on the end. Owned by the fabric. */
 struct tt_shm_link {
@@ -22,8 +22,6 @@ struct tt_shm_link {
     uint64_t taken; /* sender: the receiver's counter when last read */
     /* sender */
     bool same_process;
-    int nknown;
-    uint64_t known[TT_KNOWN_WINDOWS]; /* windows whose descriptor the receiver has been sent */
 };
 
 /* Opens this rank's end of the link from -> to. */

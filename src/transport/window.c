@@ -1,6 +1,7 @@
 #include "transport/window.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static tt_status make_window(size_t nbytes, struct tt_window **out)
 
 static void drop_window(struct tt_window *window)
 {
-    if (ftruncate(window->fd, 0))
+    if (window->base &&
+        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->nbytes))
         TT_WARN("a freed window keeps its memory until its peers let go: %m");
     close(window->fd);
     free(window);
@@ -211,6 +213,15 @@ bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *found)
     return inside;
 }
 
+bool tt_window_exists(uint64_t id)
+{
+    pthread_rwlock_rdlock(&lock);
+    const struct tt_window *window = windows;
+    while (window && window->id != id) window = window->next;
+    pthread_rwlock_unlock(&lock);
+    return window != NULL;
+}
+
 char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes)
 {
     for (struct tt_mapped_window *window = map->mapped; window; window = window->next)
@@ -242,12 +253,22 @@ tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd, size
     return TT_OK;
 }
 
+static void unmap_first(struct tt_mapped_window **link)
+{
+    struct tt_mapped_window *window = *link;
+    *link = window->next;
+    munmap(window->base, window->nbytes);
+    free(window);
+}
+
+void tt_window_map_drop(struct tt_window_map *map, uint64_t id)
+{
+    struct tt_mapped_window **link = &map->mapped;
+    while (*link && (*link)->id != id) link = &(*link)->next;
+    if (*link) unmap_first(link);
+}
+
 void tt_window_map_fini(struct tt_window_map *map)
 {
-    while (map->mapped) {
-        struct tt_mapped_window *next = map->mapped->next;
-        munmap(map->mapped->base, map->mapped->nbytes);
-        free(map->mapped);
-        map->mapped = next;
-    }
+    while (map->mapped) unmap_first(&map->mapped);
 }

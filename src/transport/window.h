@@ -33,6 +33,9 @@ void tt_window_release(void *adopted);
  * thread. */
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);
 
+/* Whether this process still has window `id`. Any thread. */
+bool tt_window_exists(uint64_t id);
+
 /* Windows of other processes as mapped here. Owned by one fabric. */
 struct tt_window_map {
     struct tt_mapped_window *mapped;
@@ -42,6 +45,8 @@ char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes)
 /* Maps fd (which stays the caller's) as window id. */
 TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd,
                                          size_t nbytes);
+/* Unmaps window id, if it is mapped. */
+void tt_window_map_drop(struct tt_window_map *map, uint64_t id);
 void tt_window_map_fini(struct tt_window_map *map);
 
 #endif

@@ -29,8 +29,8 @@ TEST(fabric, sees_that_a_rank_left_only_when_it_is_awaited)
     REQUIRE(together_open(&all, 2, &config));
     atomic_store(&all.fabrics[1]->record->done, 3);
     tt_fabric_destroy(all.fabrics[1]);
-    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 3, -1), TT_OK);
-    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 4, -1), TT_ERR_REMOTE);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 3, -1, false), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 4, -1, false), TT_ERR_REMOTE);
     CHECK(strstr(tt_last_error(), "rank 1"));
     CHECK(strstr(tt_last_error(), "left"));
     tt_fabric_destroy(all.fabrics[0]);
@@ -59,7 +59,8 @@ TEST(fabric, sees_the_death_of_a_process)
     REQUIRE(tt_fabric_attach(fabric, tt_deadline_ns(5000)) == TT_OK);
     int status = TT_OK;
     const int64_t deadline = tt_deadline_ns(10000);
-    while (status == TT_OK && !tt_expired(deadline)) status = tt_fabric_check_peers(fabric, 1, -1);
+    while (status == TT_OK && !tt_expired(deadline))
+        status = tt_fabric_check_peers(fabric, 1, -1, false);
     CHECK_EQ(status, TT_ERR_REMOTE);
     CHECK(strstr(tt_last_error(), "rank 1"));
     CHECK(strstr(tt_last_error(), "died"));

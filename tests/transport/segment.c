@@ -42,11 +42,14 @@ TEST(segment, is_mapped_once_in_a_process_and_attached_by_descriptor)
     CHECK(again == segment);
     tt_segment_put(again);
     CHECK(tt_segment_find(13) == NULL);
+    REQUIRE(tt_segment_attach(12, segment->fd, &again) == TT_OK);
+    CHECK(again == segment);
+    tt_segment_put(again);
     REQUIRE(tt_segment_attach(13, segment->fd, &other) == TT_OK);
     CHECK(other->header != segment->header);
     CHECK_EQ(other->nbytes, segment->nbytes);
-    segment->header->records[1].rank = 5;
-    CHECK_EQ(other->header->records[1].rank, 5);
+    segment->header->records[1].pid = 5;
+    CHECK_EQ(other->header->records[1].pid, 5);
     tt_segment_put(other);
     tt_segment_put(segment);
     CHECK(tt_segment_find(12) == NULL);

@@ -1,13 +1,13 @@
 /* tutti: collective communication on host memory.
  *
- * The calls, their order of arguments and their semantics are NCCL's wherever NCCL has the call, under
- * `tutti` names. What NCCL lacks is marked (tutti).
+ * The calls, their order of arguments and their semantics are NCCL's wherever NCCL has the call,
+ * under `tutti` names. What NCCL lacks is marked (tutti).
  *
  * Words: `rank` 0..nranks-1 is one participant; `count` is in elements of the type, never in bytes;
  * `stream` NULL means "in the calling thread, done when the call returns" (outside a group).
  *
- * Threads: different communicators may be used by different threads at once. One communicator may be
- * used by one thread at a time. Several ranks in one thread: wrap the calls of all ranks in
+ * Threads: different communicators may be used by different threads at once. One communicator may
+ * be used by one thread at a time. Several ranks in one thread: wrap the calls of all ranks in
  * tuttiGroupStart/End, or give each rank a stream.
  *
  * Errors: every function returns tuttiSuccess or an error; tuttiGetLastError has the whole story:
@@ -84,9 +84,9 @@ typedef enum {
     tuttiNumTypes = 14
 } tuttiDataType_t;
 
-/* Values 0 to 4 are NCCL's. Bitwise and logical operations take integer types only; a logical result
- * is 0 or 1. Average divides the sum by the number of ranks: integers truncate towards zero, floats
- * round once. Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
+/* Values 0 to 4 are NCCL's. Bitwise and logical operations take integer types only; a logical
+ * result is 0 or 1. Average divides the sum by the number of ranks: integers truncate towards zero,
+ * floats round once. Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
 typedef enum {
     tuttiSum = 0,
     tuttiProd = 1,
@@ -126,8 +126,9 @@ typedef enum {
 #define TUTTI_CONFIG_UNDEF_INT INT_MIN
 #define TUTTI_SPLIT_NOCOLOR (-1)
 
-/* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from the
- * config table. Grows only at its end; `size` and `version` tell an older caller from a newer one. */
+/* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
+ * the config table. Grows only at its end; `size` and `version` tell an older caller from a newer
+ * one. */
 typedef struct {
     size_t size;
     uint64_t magic;
@@ -152,30 +153,31 @@ TUTTI_API tuttiResult_t tuttiGetVersion(int *version);
 /* The meaning of a result in words. Static storage; never NULL. */
 TUTTI_API const char *tuttiGetErrorString(tuttiResult_t result);
 
-/* The last error in full: of `comm` when it has failed, else of the calling thread; "" when there was
- * none. `comm` may be NULL. Valid until the next call from this thread. */
+/* The last error in full: of `comm` when it has failed, else of the calling thread; "" when there
+ * was none. `comm` may be NULL. Valid until the next call from this thread. */
 TUTTI_API const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators -------------------------------------------------------------------------- */
 
-/* Makes a unique id and starts listening for the ranks that will present it. Call on one rank, carry
- * the bytes to the others by any means. SystemError when no socket can be had. */
+/* Makes a unique id and starts listening for the ranks that will present it. Call on one rank,
+ * carry the bytes to the others by any means. SystemError when no socket can be had. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
 /* Joins `nranks` ranks into a communicator; collective, returns when all have come. Timeout names
  * the ranks that did not. Inside a group the calls of several ranks of one thread run together. */
-TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
+TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
+                                          int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
                                                 int rank, const tuttiConfig_t *config);
 
-/* Makes `nranks` communicators, comms[0..nranks-1], all ranks in this process. `devices` may be NULL;
- * its entries are only reported back by tuttiCommDevice. */
+/* Makes `nranks` communicators, comms[0..nranks-1], all ranks in this process. `devices` may be
+ * NULL; its entries are only reported back by tuttiCommDevice. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
 /* (tutti) Joins using what the launcher left in the environment: RANK, WORLD_SIZE, LOCAL_RANK,
- * MASTER_ADDR and MASTER_PORT, or the method given as "env://", "tcp://host:port" (rank 0 listens there)
- * or "file:///path" (rank 0 writes its unique id there). NULL means TUTTI_INIT_METHOD. With no launcher
- * at all it makes a communicator of one rank. config may be NULL. */
+ * MASTER_ADDR and MASTER_PORT, or the method given as "env://", "tcp://host:port" (rank 0 listens
+ * there) or "file:///path" (rank 0 writes its unique id there). NULL means TUTTI_INIT_METHOD. With
+ * no launcher at all it makes a communicator of one rank. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method,
                                          const tuttiConfig_t *config);
 
@@ -187,50 +189,60 @@ TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, co
 /* (tutti) The launcher's rank and world size (processes) and local rank; 0, 1, 0 without one. */
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
-/* Splits `comm` by color; ranks are ordered by key, then by old rank. Collective over `comm`. Color
- * TUTTI_SPLIT_NOCOLOR yields *newcomm = NULL. config NULL: as the parent's. */
+/* Splits `comm` by color (not inside a group); ranks are ordered by key, then by old rank.
+ * Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR yields *newcomm = NULL. config NULL: as the
+ * parent's. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
-/* Completes everything issued on `comm`; collective. Only destroy may follow. */
+/* Completes everything issued on `comm`; collective. Only destroy may follow. Inside a group
+ * (several ranks in one thread) it is issued with the group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
-/* Frees `comm`, after completing what was issued. Not collective. NULL is allowed. */
+/* Frees `comm`, after completing what was issued. Not collective, not inside a group. NULL is
+ * allowed. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
-/* Fails everything in flight on `comm`, here and on the other ranks, and frees it. May be called from
- * any thread. The other ranks get RemoteError that names this rank. */
+/* Fails everything in flight on `comm`, here and on the other ranks, and frees it. May be called
+ * from any thread. The other ranks get RemoteError that names this rank. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error that `comm` is in. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
-/* The number of ranks; this rank; the device that this rank was given. InvalidArgument when either pointer is NULL. */
+/* The number of ranks; this rank; the device that this rank was given. InvalidArgument when either
+ * pointer is NULL. */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Page-aligned memory that other ranks of this host can address: collectives use it in place, without
- * copies. SystemError when there is none. */
+/* Page-aligned memory that other ranks of this host can address: collectives use it in place,
+ * without copies. SystemError when there is none. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
-/* Makes memory of any origin usable in place by the other ranks of this host, like tuttiMemAlloc's: the pages that lie
- * wholly inside it move to shared memory behind the same addresses. Nobody may touch the memory during the call; a fork shares
- * it from then on. Memory that cannot move (stacks, files) is left as it is and works as before. Deregister before freeing
- * it; the communicator's end deregisters what is left. Not collective. */
-TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle);
+/* Makes memory of any origin usable in place by the other ranks of this host, like tuttiMemAlloc's:
+ * the pages that lie wholly inside it move to shared memory behind the same addresses. Nobody may
+ * touch the memory during the call; a fork shares it from then on. Memory that cannot move (stacks,
+ * files) is left as it is and works as before. Deregister before freeing it; the communicator's end
+ * deregisters what is left. Not collective. */
+TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
+                                          void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
-/* ---- Streams and events (tutti; CUDA's semantics on the host) --------------------------------- */
+/* ---- Streams and events (tutti; CUDA's semantics on the host) ---------------------------------
+ */
 
-/* Makes an idle stream with a worker thread of its own. SystemError when there is no thread to be had. */
+/* Makes an idle stream with a worker thread of its own. SystemError when there is no thread to be
+ * had. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
-/* Completes what was issued, then frees. NULL is allowed. */
+/* Completes what was issued, then frees. Not from a function that the stream runs. NULL is allowed.
+ */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* Waits; returns the first error of what was issued since the last synchronize. */
+/* Waits; returns the first error of what was issued since the last synchronize. Not from a function
+ * that the stream runs. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* tuttiSuccess when idle, tuttiInProgress, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
@@ -253,50 +265,57 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
 
 /* ---- Groups --------------------------------------------------------------------------------- */
 
-/* Calls between start and end are issued together and progress together: point-to-point calls cannot
- * deadlock by their order, and one thread can drive several ranks. Groups nest; the outermost end
- * issues. With NULL streams the end returns when everything is done. */
+/* Calls between start and end are issued together and progress together: point-to-point calls
+ * cannot deadlock by their order, and one thread can drive several ranks. Groups nest; the
+ * outermost end issues. With NULL streams the end returns when everything is done. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
 /* A sum in which this rank's input is multiplied by *scalar (of type `type`) first. */
-TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t type,
-                                                  tuttiScalarResidence_t residence, tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar,
+                                                  tuttiDataType_t type,
+                                                  tuttiScalarResidence_t residence,
+                                                  tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
-/* All ranks call the same collective with the same count, type, operation and root; a rank that does
- * not gets InvalidUsage with both sides shown. Buffers may be equal only as said under "in place";
- * any other overlap is InvalidArgument. A count of 0 is allowed and moves nothing. */
+/* All ranks call the same collective with the same count, type, operation and root; a rank that
+ * does not gets InvalidUsage with both sides shown. Buffers may be equal only as said under "in
+ * place"; any other overlap is InvalidArgument. Buffers need no alignment. A count of 0 is allowed
+ * and moves nothing. After a failure keep buffers until every rank of this host has returned: one
+ * may be read in place. */
 
-/* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: sendbuff == recvbuff. */
+/* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: sendbuff ==
+ * recvbuff. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                        tuttiStream_t stream);
 /* The same result on `root` only; recvbuff may be NULL elsewhere. */
 TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count,
-                                    tuttiDataType_t type, tuttiRedOp_t op, int root, tuttiComm_t comm,
-                                    tuttiStream_t stream);
+                                    tuttiDataType_t type, tuttiRedOp_t op, int root,
+                                    tuttiComm_t comm, tuttiStream_t stream);
 /* recvbuff = root's sendbuff; sendbuff may be NULL elsewhere. In place: equal. */
 TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, int root, tuttiComm_t comm,
                                        tuttiStream_t stream);
-/* recvbuff[0..recvcount) = elements [rank*recvcount, ...) of the reduction of nranks*recvcount elements.
- * In place: recvbuff == sendbuff + rank*recvcount. */
+/* recvbuff[0..recvcount) = elements [rank*recvcount, ...) of the reduction of nranks*recvcount
+ * elements. In place: recvbuff == sendbuff + rank*recvcount. */
 TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                            tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                            tuttiStream_t stream);
 /* recvbuff = the ranks' sendbuffs (sendcount each) in rank order. In place: sendbuff == recvbuff +
  * rank*sendcount. */
 TUTTI_API tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
-                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+                                       tuttiDataType_t type, tuttiComm_t comm,
+                                       tuttiStream_t stream);
 /* Block r of sendbuff (count elements) goes to rank r; block s of recvbuff came from rank s.
  * Never in place. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
-/* root's recvbuff = the ranks' sendbuffs in rank order. In place on root: sendbuff == recvbuff + root*count. */
+/* root's recvbuff = the ranks' sendbuffs in rank order. In place on root: sendbuff == recvbuff +
+ * root*count. */
 TUTTI_API tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, int root, tuttiComm_t comm,
                                     tuttiStream_t stream);
@@ -307,18 +326,19 @@ TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_
 /* (tutti) Returns (or lets the stream go on) when every rank has called it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
-/* Point to point: messages between two ranks arrive in the order sent. The receiver's byte count must be the
- * sender's. A send may block until the receiver comes; wrap exchanges in a group. Peer may be oneself
- * inside a group. */
-TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,
-                                  tuttiComm_t comm, tuttiStream_t stream);
+/* Point to point: messages between two ranks arrive in the order sent. The receiver's byte count
+ * must be the sender's. A send may block until the receiver comes; wrap exchanges in a group. Peer
+ * may be oneself inside a group. */
+TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type,
+                                  int peer, tuttiComm_t comm, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,
                                   tuttiComm_t comm, tuttiStream_t stream);
 
-/* ---- Algorithms and schedules (tutti) --------------------------------------------------------- */
+/* ---- Algorithms and schedules (tutti) ---------------------------------------------------------
+ */
 
-/* Forces `algorithm` (its name, or NULL for the library's choice) for `collective` on `comm` from the
- * next call on; call it alike on every rank. InvalidArgument lists the names there are. */
+/* Forces `algorithm` (its name, or NULL for the library's choice) for `collective` on `comm` from
+ * the next call on; call it alike on every rank. InvalidArgument lists the names there are. */
 TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               const char *algorithm);
 /* The name that `collective` would use for `nbytes` of data. Static storage. */
@@ -330,8 +350,8 @@ TUTTI_API const char *tuttiCollectiveName(tuttiCollective_t collective);
 /* The index-th algorithm's name, NULL past the end. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
 
-/* An algorithm's schedule for nranks ranks and a root (ignored where there is none). Takes memory that
- * does not grow with nranks. */
+/* An algorithm's schedule for nranks ranks and a root (ignored where there is none). Takes memory
+ * that does not grow with nranks. */
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
 TUTTI_API tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan);
@@ -345,28 +365,29 @@ typedef struct {
     uint64_t planBytes;    /* memory that the plan itself takes in the library */
 } tuttiPlanCost_t;
 
-/* Counted from the steps of every rank (exact = 1) or taken from the algorithm's formulas (exact = 0, any
- * number of ranks at once). */
-TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes, int exact,
-                                      tuttiPlanCost_t *cost);
+/* Counted from the steps of every rank (exact = 1) or taken from the algorithm's formulas (exact =
+ * 0, any number of ranks at once). */
+TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
+                                      int exact, tuttiPlanCost_t *cost);
 
-/* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock, races,
- * in place. InvalidUsage, with the first violation as last error, when it is wrong. */
+/* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock,
+ * races, in place. InvalidUsage, with the first violation as last error, when it is wrong. */
 TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);
 
 /* Writes rank's steps as text, line by line without newline, through `emit`. */
 TUTTI_API tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank,
                                        void (*emit)(void *arg, const char *line), void *arg);
 
-/* ---- What is here (tutti) --------------------------------------------------------------------- */
+/* ---- What is here (tutti) ---------------------------------------------------------------------
+ */
 
 typedef enum {
-    tuttiDescribeTopology = 0,    /* cores, caches, NUMA nodes */
-    tuttiDescribeConfig = 1,      /* the config table with values and where they came from */
-    tuttiDescribeCpu = 2,         /* CPU features found and in use */
-    tuttiDescribeLinks = 3,       /* links chosen; needs a communicator */
-    tuttiDescribeCosts = 4,       /* the cost model's constants and the choices made from it */
-    tuttiDescribeTopologyXml = 5, /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
+    tuttiDescribeTopology = 0,      /* cores, caches, NUMA nodes */
+    tuttiDescribeConfig = 1,        /* the config table with values and where they came from */
+    tuttiDescribeCpu = 2,           /* CPU features found and in use */
+    tuttiDescribeLinks = 3,         /* links chosen; needs a communicator */
+    tuttiDescribeCosts = 4,         /* the cost model's constants and the choices made from it */
+    tuttiDescribeTopologyXml = 5,   /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
     tuttiDescribeConfigMarkdown = 6 /* the config table as a Markdown table, for the docs */
 } tuttiDescribe_t;
 
@@ -376,11 +397,11 @@ TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
 
 /* What this rank of `comm` has done since init. */
 typedef struct {
-    uint64_t collectives;  /* completed */
-    uint64_t messages;     /* sent over links */
-    uint64_t bytesCopied;  /* sent through slots */
-    uint64_t bytesDirect;  /* sent in place, read by the receiver */
-    uint64_t memoryBytes;  /* held by this rank's end of the communicator (virtual) */
+    uint64_t collectives; /* completed */
+    uint64_t messages;    /* sent over links */
+    uint64_t bytesCopied; /* sent through slots */
+    uint64_t bytesDirect; /* sent in place, read by the receiver */
+    uint64_t memoryBytes; /* held by this rank's end of the communicator (virtual) */
 } tuttiCounters_t;
 TUTTI_API tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters);
 

@@ -16,7 +16,8 @@ static inline int64_t tt_now_ns(void)
 /* A deadline `timeout_ms` from now; 0 means none (INT64_MAX). */
 static inline int64_t tt_deadline_ns(int64_t timeout_ms)
 {
-    return timeout_ms <= 0 ? INT64_MAX : tt_now_ns() + timeout_ms * 1000000;
+    return timeout_ms <= 0 || timeout_ms > INT64_MAX / 2000000 ? INT64_MAX
+                                                               : tt_now_ns() + timeout_ms * 1000000;
 }
 
 static inline bool tt_expired(int64_t deadline_ns)

@@ -36,10 +36,17 @@ int tt_parse_size(const char *text, int64_t *value)
     if (end == text || errno || number < 0) return -1;
     int shift = 0;
     switch (toupper((unsigned char)*end)) {
-    case 'K': shift = 10, end++; break;
-    case 'M': shift = 20, end++; break;
-    case 'G': shift = 30, end++; break;
-    default: break;
+    case 'K':
+        shift = 10, end++;
+        break;
+    case 'M':
+        shift = 20, end++;
+        break;
+    case 'G':
+        shift = 30, end++;
+        break;
+    default:
+        break;
     }
     if (toupper((unsigned char)*end) == 'B') end++;
     if (*end || number > (INT64_MAX >> shift)) return -1;
@@ -71,13 +78,17 @@ static int parse_int(const char *text, int64_t *value)
 static int parse(const struct tt_config_row *row, const char *text, int64_t *value)
 {
     switch (row->type[0]) {
-    case 'I': return parse_int(text, value);
-    case 'B': return parse_int(text, value) || *value < 0 || *value > 1 ? -1 : 0;
-    case 'L': return parse_level(text, value);
+    case 'I':
+        return parse_int(text, value);
+    case 'B':
+        return parse_int(text, value) || *value < 0 || *value > 1 ? -1 : 0;
+    case 'L':
+        return parse_level(text, value);
     case 'S':
         if (row->type[1] == 'I') return tt_parse_size(text, value);
         break;
-    default: break;
+    default:
+        break;
     }
     *value = 0;
     return 0;
@@ -123,8 +134,10 @@ static void read_file(const char *path, bool demanded)
         if (equals) *equals = '\0';
         while (key < TT_CONFIG_COUNT && strcmp(rows[key].name, name)) key++;
         if (!equals || key == TT_CONFIG_COUNT)
-            fprintf(stderr, "tutti: %s: '%s' is not a setting (tutti-info lists them)\n", path, name);
-        else set(key, equals + 1, path);
+            fprintf(stderr, "tutti: %s: '%s' is not a setting (tutti-info lists them)\n", path,
+                    name);
+        else if (equals[1])
+            set(key, equals + 1, path); /* empty: unset */
     }
     fclose(file);
 }
@@ -139,9 +152,11 @@ static void load(void)
     read_file(system_file, false);
     const char *named = getenv("TUTTI_CONF_FILE");
     const char *home = getenv("HOME");
-    if (named) snprintf(user_file, sizeof user_file, "%s", named);
-    else snprintf(user_file, sizeof user_file, "%s/.tutti.conf", home ? home : "");
-    read_file(user_file, named != NULL);
+    if (named && named[0])
+        snprintf(user_file, sizeof user_file, "%s", named);
+    else
+        snprintf(user_file, sizeof user_file, "%s/.tutti.conf", home ? home : "");
+    read_file(user_file, named && named[0]);
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         const char *text = getenv(rows[i].name);
         if (text && text[0]) set(i, text, "environment"); /* empty: unset */

@@ -22,10 +22,12 @@ static void expand_path(char *path, size_t size, const char *pattern)
     path[0] = '\0';
     for (const char *c = pattern; *c && used + 1 < size; c++) {
         int wrote = 1;
-        if (c[0] == '%' && c[1] == 'h') wrote = snprintf(path + used, size - used, "%s", host_name), c++;
+        if (c[0] == '%' && c[1] == 'h')
+            wrote = snprintf(path + used, size - used, "%s", host_name), c++;
         else if (c[0] == '%' && c[1] == 'p')
             wrote = snprintf(path + used, size - used, "%d", (int)getpid()), c++;
-        else path[used] = *c, path[used + 1] = '\0';
+        else
+            path[used] = *c, path[used + 1] = '\0';
         used += (size_t)wrote;
     }
 }
@@ -39,8 +41,11 @@ static void open_log(void)
     char path[512];
     expand_path(path, sizeof path, pattern);
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd >= 0) log_fd = fd;
-    else dprintf(STDERR_FILENO, "tutti: TUTTI_LOG_FILE=%s cannot be opened (%m); using stderr\n", path);
+    if (fd >= 0)
+        log_fd = fd;
+    else
+        dprintf(STDERR_FILENO, "tutti: TUTTI_LOG_FILE=%s cannot be opened (%m); using stderr\n",
+                path);
 }
 
 enum tt_log_level tt_log_level(void)
@@ -60,8 +65,8 @@ void tt_log(enum tt_log_level level, const char *file, int line, const char *for
     int used = snprintf(text, sizeof text, "%s:%d:%d tutti %s ", host_name, (int)getpid(),
                         (int)gettid(), names[level]);
     if (level == TT_LOG_WARN)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s:%d ",
-                         base ? base + 1 : file, line);
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s:%d ", base ? base + 1 : file,
+                         line);
     va_list args;
     va_start(args, format);
     used += vsnprintf(text + used, sizeof text - (size_t)used, format, args);

@@ -23,7 +23,7 @@ enum tt_log_level tt_log_level(void);
 #define TT_INFO_ONCE(...)                                                                          \
     do {                                                                                           \
         static int tt_said;                                                                        \
-        if (!__atomic_exchange_n(&tt_said, 1, __ATOMIC_RELAXED)) TT_INFO(__VA_ARGS__);      \
+        if (!__atomic_exchange_n(&tt_said, 1, __ATOMIC_RELAXED)) TT_INFO(__VA_ARGS__);             \
     } while (0)
 
 #endif

@@ -80,32 +80,45 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     return TT_OK;
 }
 
-/* Clamped: a value out of range is mended and said once. */
+/* Clamped: a value out of range is mended, and said. */
 static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
 {
     const int64_t value = tt_config_int(key);
     size_t good = value < (int64_t)least ? least : value > (int64_t)most ? most : (size_t)value;
     good = (good + unit - 1) / unit * unit;
     if ((int64_t)good != value)
-        TT_INFO_ONCE("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu",
-                     tt_config_row(key)->name, (long long)value, least, most, unit, good);
+        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu",
+                tt_config_row(key)->name, (long long)value, least, most, unit, good);
     return good;
 }
 
 static bool lists(const char *list, const char *word)
 {
     const size_t length = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += length) {
-        const bool starts = at == list || at[-1] == ',';
-        if (starts && (at[length] == ',' || at[length] == '\0')) return true;
-    }
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && !strncmp(at, word, length)) return true;
     return false;
+}
+
+/* Every word of TUTTI_TRANSPORT must be one there is. */
+static tt_status check_transports(const char *list)
+{
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        char word[32];
+        snprintf(word, sizeof word, "%.*s", length < 31 ? (int)length : 31, at);
+        if (!length || !lists("shm,window,cma", word))
+            return tt_fail(TT_ERR_ARGUMENT, "TUTTI_TRANSPORT=%s: '%s' is none of shm, window, cma",
+                           list, word);
+    }
+    return TT_OK;
 }
 
 static tt_status fabric_config(struct tt_fabric_config *out, const struct tt_comm_config *config)
 {
     const char *transports = tt_config_string(TT_CONFIG_TRANSPORT);
     const bool any = !transports[0];
+    TT_TRY(check_transports(transports));
     struct tt_fabric_config fabric = {
         .nslots = bounded(TT_CONFIG_SLOTS, 2, 64, 1),
         .slot_bytes = bounded(TT_CONFIG_SLOT_BYTES, 1024, 4 << 20, TT_LINE),
@@ -115,14 +128,12 @@ static tt_status fabric_config(struct tt_fabric_config *out, const struct tt_com
         .allow_cma = any || lists(transports, "cma"),
         .force_cma = !any && lists(transports, "cma"),
     };
-    if (!any && !fabric.allow_window && !fabric.allow_cma && !lists(transports, "shm"))
-        return tt_fail(TT_ERR_ARGUMENT, "TUTTI_TRANSPORT=%s names none of shm, window, cma",
-                       transports);
     const char *wait = tt_config_string(TT_CONFIG_WAIT);
     if (!strcmp(wait, "yield"))
         fabric.oversubscribed = true;
     else if (strcmp(wait, "auto") && strcmp(wait, "spin"))
         return tt_fail(TT_ERR_ARGUMENT, "TUTTI_WAIT=%s is none of auto, spin, yield", wait);
+    fabric.always_spin = !strcmp(wait, "spin");
     *out = fabric;
     return TT_OK;
 }

@@ -24,7 +24,8 @@ static tt_status check_type(tuttiDataType_t type, size_t *element)
 }
 
 /* Fills in operation and scalar. Pre-multiplied sums are the communicator's. */
-static tt_status resolve_op(const struct request *request, struct tt_reduction *reduction)
+static tt_status resolve_op(const struct request *request, struct tt_reduction *reduction,
+                            const void **scalar)
 {
     const enum tt_type type = (enum tt_type)request->type;
     const int op = (int)request->op;
@@ -41,7 +42,8 @@ static tt_status resolve_op(const struct request *request, struct tt_reduction *
                            "the pre-multiplied sum is of type %s, the call of type %s",
                            tt_type_name(made->type), tt_type_name(type));
         reduction->op = TT_PREMUL_SUM;
-        memcpy(reduction->scalar, made->pointer ? made->pointer : made->scalar, tt_type_size(type));
+        memcpy(reduction->scalar, made->scalar, tt_type_size(type));
+        *scalar = made->pointer;
         return TT_OK;
     }
     if (op < 0 || op >= TT_NOPS || op == TT_PREMUL_SUM || !tt_op_supports((enum tt_op)op, type)) {
@@ -53,23 +55,19 @@ static tt_status resolve_op(const struct request *request, struct tt_reduction *
     return TT_OK;
 }
 
-/* Bytes [first, first + nbytes) of a buffer; blocks tells how many blocks of `count` it holds. */
+/* Bytes [first, first + nbytes) of a buffer. */
 struct extent {
     uintptr_t first;
     size_t nbytes;
 };
 
-static tt_status check_buffer(const char *name, const void *buffer, size_t nbytes, size_t element)
+static tt_status check_buffer(const char *name, const void *buffer, size_t nbytes)
 {
     if (!nbytes) return TT_OK;
     if (!buffer) return tt_fail(TT_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", name, nbytes);
     if ((uintptr_t)buffer > UINTPTR_MAX - nbytes)
         return tt_fail(TT_ERR_ARGUMENT, "%s %p with %zu bytes ends beyond memory", name, buffer,
                        nbytes);
-    const size_t align = element > sizeof(void *) ? sizeof(void *) : element;
-    if ((uintptr_t)buffer % align)
-        return tt_fail(TT_ERR_ARGUMENT, "%s %p is not aligned to its %zu-byte elements", name,
-                       buffer, element);
     return TT_OK;
 }
 
@@ -127,7 +125,7 @@ static tt_status prepare(const struct request *request, struct tt_memo *memo)
     if (request->root < 0 || request->root >= request->comm->nranks)
         return tt_fail(TT_ERR_ARGUMENT, "root %d is not in 0..%d", request->root,
                        request->comm->nranks - 1);
-    TT_TRY(resolve_op(request, &fresh.reduction));
+    TT_TRY(resolve_op(request, &fresh.reduction, &fresh.scalar));
     TT_TRY(measure(request, &fresh, &total));
     TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &fresh.cached));
     *memo = fresh;
@@ -151,6 +149,7 @@ static void fill_call(struct tt_call *out, const struct request *request,
     out->output = request->output;
     out->count = request->count;
     out->reduction = memo->reduction;
+    out->scalar = memo->scalar;
     out->algorithm = memo->cached->algorithm;
     out->memo = &memo->cached->bound;
 }
@@ -162,8 +161,8 @@ static tt_status issue(const struct request *request)
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     if (!is_remembered(memo, request)) TT_TRY(prepare(request, memo));
-    TT_TRY(check_buffer("sendbuff", request->input, memo->in, memo->element));
-    TT_TRY(check_buffer("recvbuff", request->output, memo->out, memo->element));
+    TT_TRY(check_buffer("sendbuff", request->input, memo->in));
+    TT_TRY(check_buffer("recvbuff", request->output, memo->out));
     TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
                          (struct extent){(uintptr_t)request->output, memo->out}));
     fill_call(&pending.call, request, memo);
@@ -251,8 +250,7 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
         return tt_fail(TT_ERR_ARGUMENT, "peer %d is not in 0..%d", peer, comm->nranks - 1);
     if (count > SIZE_MAX / 2 / element)
         return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes overflows", count, element);
-    TT_TRY(check_buffer(kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data, count * element,
-                        element));
+    TT_TRY(check_buffer(kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data, count * element));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(
             TT_ERR_USAGE,

@@ -26,7 +26,7 @@ struct tt_cached {
 struct tt_dynamic_op {
     bool used;
     enum tt_type type;
-    const void *pointer; /* read when the operation is issued; NULL: `scalar` holds */
+    const void *pointer; /* read when the operation runs; NULL: `scalar` holds */
     char scalar[8];
 };
 
@@ -39,7 +39,8 @@ struct tt_memo {
     size_t in, out; /* bytes of this rank's buffers */
     size_t element;
     struct tt_reduction reduction;
-    bool ready; /* express has been worked out */
+    const void *scalar; /* read when the call runs; NULL: it is in the reduction */
+    bool ready;         /* express has been worked out */
     struct tt_express express;
 };
 

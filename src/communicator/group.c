@@ -1,4 +1,5 @@
 /* Issuing calls: at once, in a stream, or together at the end of a group. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "communicator/communicator.h"
@@ -7,7 +8,8 @@
 /* This thread's open group. */
 static _Thread_local struct {
     int depth;
-    tt_status failed; /* the first call that failed */
+    tt_status failed; /* the first call that failed, and its error */
+    char error[TT_ERROR_TEXT];
     struct tt_pending *calls;
     int ncalls, calls_room;
     struct tt_pending_init *inits;
@@ -21,7 +23,9 @@ bool tt_in_group(void)
 
 tt_status tt_group_note(tt_status status)
 {
-    if (group.depth > 0 && status < 0 && !group.failed) group.failed = status;
+    if (group.depth == 0 || status >= 0 || group.failed) return status;
+    group.failed = status;
+    snprintf(group.error, sizeof group.error, "%s", tt_last_error());
     return status;
 }
 

@@ -177,13 +177,13 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
     if (launcher.nranks > MAX_RANKS / nlocal)
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
                        launcher.nranks, nlocal, MAX_RANKS);
-    if (launcher.nranks == 1) {
+    const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
+    const bool alone = launcher.nranks == 1 && (!method || !strcmp(method, "env://"));
+    if (alone)
         TT_TRY(tt_unique_id_create(&id));
-    } else {
-        const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
+    else
         TT_TRY(tt_unique_id_from_method(&id, how, &launcher,
                                         tt_deadline_ns(settings.init_timeout_ms)));
-    }
     return init_several(comms, nlocal, &id, launcher.rank * nlocal, launcher.nranks * nlocal, NULL,
                         config);
 }

@@ -126,7 +126,7 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 
 /* What this rank's end takes: its own structures, and its share of the segment (which takes memory
  * only where touched). */
-static uint64_t held_bytes(const struct tuttiComm *comm)
+static uint64_t held_bytes(struct tuttiComm *comm)
 {
     const size_t n = (size_t)comm->nranks;
     uint64_t nbytes = sizeof *comm + sizeof *comm->fabric + tt_engine_bytes(&comm->engine) +
@@ -145,9 +145,9 @@ tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
         return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
     *counters = (tuttiCounters_t){
         .collectives = atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire),
-        .messages = comm->fabric->nmessages,
-        .bytesCopied = comm->fabric->nbytes_copied,
-        .bytesDirect = comm->fabric->nbytes_direct,
+        .messages = atomic_load_explicit(&comm->fabric->nmessages, memory_order_relaxed),
+        .bytesCopied = atomic_load_explicit(&comm->fabric->nbytes_copied, memory_order_relaxed),
+        .bytesDirect = atomic_load_explicit(&comm->fabric->nbytes_direct, memory_order_relaxed),
         .memoryBytes = held_bytes(comm),
     };
     return tuttiSuccess;

@@ -13,6 +13,7 @@ static tt_status parent_allgather(void *context, const void *mine, void *all, si
 
 struct choice {
     int32_t color, key, rank;
+    int32_t status; /* of this rank's arguments */
 };
 
 static int by_key(const void *a, const void *b)
@@ -33,22 +34,43 @@ static int select_members(struct choice *choices, int n, int color, int *members
     return nmembers;
 }
 
-static tt_status split(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
-                       const struct tt_comm_config *config, struct choice *choices, int *members)
+/* A rank that cannot split still takes part in the first exchange, so that all of them give up. */
+static tt_status check_choices(const struct tuttiComm *comm, const struct choice *choices,
+                               tt_status own)
 {
-    const struct choice mine = {color, key, comm->rank};
-    TT_TRY(parent_allgather(comm, &mine, choices, sizeof mine));
-    int rank = -1, nranks = 0;
-    if (color != TUTTI_SPLIT_NOCOLOR) {
-        nranks = select_members(choices, comm->nranks, color, members);
+    if (own) return own;
+    for (int r = 0; r < comm->nranks; r++)
+        if (choices[r].status)
+            return tt_fail(choices[r].status,
+                           "rank %d could not take part in the split: its error says why", r);
+    return TT_OK;
+}
+
+static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t *newcomm,
+                       const struct tt_comm_config *config)
+{
+    const size_t n = (size_t)comm->nranks;
+    struct choice *choices = calloc(n, sizeof *choices);
+    int *members = calloc(n, sizeof *members);
+    tt_status status = choices && members
+                           ? parent_allgather(comm, mine, choices, sizeof *mine)
+                           : tt_fail(TT_ERR_SYSTEM, "out of memory for a split of %zu ranks", n);
+    if (!status) status = check_choices(comm, choices, mine->status);
+    if (!status) {
+        int rank = -1;
+        const bool wanted = mine->color != TUTTI_SPLIT_NOCOLOR;
+        const int nranks = wanted ? select_members(choices, comm->nranks, mine->color, members) : 0;
         for (int i = 0; i < nranks; i++)
             if (members[i] == comm->rank) rank = i;
+        const struct tt_exchange exchange = {.allgather = parent_allgather,
+                                             .context = comm,
+                                             .nparticipants = comm->nranks,
+                                             .members = members};
+        status = tt_comm_assemble(newcomm, &exchange, rank, nranks, config);
     }
-    const struct tt_exchange exchange = {.allgather = parent_allgather,
-                                         .context = comm,
-                                         .nparticipants = comm->nranks,
-                                         .members = members};
-    return tt_comm_assemble(newcomm, &exchange, rank, nranks, config);
+    free(choices);
+    free(members);
+    return status;
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
@@ -60,22 +82,14 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     if (tt_in_group())
         return tt_result(tt_fail(
             TT_ERR_USAGE, "tuttiCommSplit inside a group: call it outside, one thread a rank"));
-    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
-        return tt_result(
-            tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color));
-    struct tt_comm_config settings;
-    status = tt_comm_config_init(&settings, config, comm);
-    if (status) return tt_result(status);
-    settings.device = comm->device;
-    const size_t n = (size_t)comm->nranks;
-    struct choice *choices = calloc(n, sizeof *choices);
-    int *members = calloc(n, sizeof *members);
     *newcomm = NULL;
-    if (choices && members)
-        status = split(comm, color, key, newcomm, &settings, choices, members);
-    else
-        status = tt_fail(TT_ERR_SYSTEM, "out of memory for a split of %zu ranks", n);
-    free(choices);
-    free(members);
+    if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
+        status =
+            tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
+    struct tt_comm_config settings = {0};
+    if (!status) status = tt_comm_config_init(&settings, config, comm);
+    settings.device = comm->device;
+    const struct choice mine = {.color = color, .key = key, .rank = comm->rank, .status = status};
+    status = split(comm, &mine, newcomm, &settings);
     return tt_result(status);
 }

@@ -1,5 +1,6 @@
 #include "executor/engine.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int64_t timeout_ms,
@@ -15,8 +16,9 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
         engine->sends_issued && engine->recvs_issued && engine->sends_done && engine->recvs_done;
     for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
         engine->sources[c] = calloc(n + 1, sizeof *engine->sources[c]);
+        engine->inputs[c] = calloc(n + 1, sizeof *engine->inputs[c]);
         engine->slots[c] = calloc(n, sizeof *engine->slots[c]);
-        have = have && engine->sources[c] && engine->slots[c];
+        have = have && engine->sources[c] && engine->inputs[c] && engine->slots[c];
     }
     if (have) return TT_OK;
     tt_engine_fini(engine);
@@ -31,6 +33,7 @@ void tt_engine_fini(struct tt_engine *engine)
     free(engine->bounce);
     for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
         free(engine->sources[c]);
+        free(engine->inputs[c]);
         free(engine->slots[c]);
     }
     free(engine->scratch);
@@ -41,14 +44,17 @@ void tt_engine_fini(struct tt_engine *engine)
     *engine = (struct tt_engine){.fabric = engine->fabric};
 }
 
-size_t tt_engine_bytes(const struct tt_engine *engine)
+size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;
+    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+        sched_yield(); /* A7 */
     size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
-                    TT_COLLECTIVE_CHANNELS * (2 * n + 1) * sizeof(void *);
+                    TT_COLLECTIVE_CHANNELS * (3 * n + 2) * sizeof(void *);
     if (engine->bounce)
         for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)
             nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
+    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
     return nbytes;
 }
 

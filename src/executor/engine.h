@@ -36,7 +36,9 @@ struct tt_engine {
     char *scratch;
     size_t scratch_bytes;
     const void **sources[TT_COLLECTIVE_CHANNELS]; /* [nranks + 1] each */
-    char **slots[TT_COLLECTIVE_CHANNELS];         /* [nranks] each */
+    const void *
+        *inputs[TT_COLLECTIVE_CHANNELS];  /* [nranks + 1] each: sources in the order of reduction */
+    char **slots[TT_COLLECTIVE_CHANNELS]; /* [nranks] each */
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
 };
@@ -44,8 +46,8 @@ struct tt_engine {
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);
 void tt_engine_fini(struct tt_engine *engine);
-/* Bytes that the engine holds. */
-size_t tt_engine_bytes(const struct tt_engine *engine);
+/* Bytes that the engine holds. Waits for a step that is under way. */
+size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether everything issued is done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
@@ -70,7 +72,8 @@ struct tt_call {
     size_t count;                  /* as the collective defines it */
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     uint32_t algorithm;            /* index in the collective's table */
-    struct tt_binding *memo;       /* kept by the caller: equal counts are bound once; or NULL */
+    const void *scalar;      /* read into the reduction when the call starts; NULL: it is there */
+    struct tt_binding *memo; /* kept by the caller: equal counts are bound once; or NULL */
 };
 
 enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };

@@ -18,6 +18,8 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
 {
     const struct tt_shape *shape = &call->schedule->shape;
     struct tt_entry *entry = &engine->fabric->record->entries[turn % TT_NENTRIES];
+    atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
     atomic_store_explicit(&entry->collective, shape->collective, memory_order_relaxed);
     atomic_store_explicit(&entry->type, call->reduction.type, memory_order_relaxed);
     atomic_store_explicit(&entry->op, call->reduction.op, memory_order_relaxed);
@@ -27,26 +29,42 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     atomic_store_explicit(&entry->seq, turn, memory_order_release); /* R1 */
 }
 
+/* What an entry says; seq 0: nothing, or it is being written. */
+static struct entered read_entry(const struct tt_entry *entry)
+{
+    const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
+    const struct entered call = {
+        .seq = seq,
+        .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
+        .collective =
+            (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_relaxed),
+        .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_relaxed),
+        .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_relaxed),
+        .root = atomic_load_explicit(&entry->root, memory_order_relaxed),
+        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
+    };
+    atomic_thread_fence(memory_order_acquire); /* A9 */
+    return atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq ? call
+                                                                          : (struct entered){0};
+}
+
 /* The latest call that the rank has entered; seq 0: none. */
 static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 {
     struct entered latest = {0};
     for (int i = 0; i < TT_NENTRIES; i++) {
-        const struct tt_entry *entry = &fabric->segment->header->records[rank].entries[i];
-        const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
-        if (seq <= latest.seq) continue;
-        latest = (struct entered){
-            .seq = seq,
-            .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
-            .collective =
-                (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_relaxed),
-            .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_relaxed),
-            .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_relaxed),
-            .root = atomic_load_explicit(&entry->root, memory_order_relaxed),
-            .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
-        };
+        const struct entered call = read_entry(&fabric->segment->header->records[rank].entries[i]);
+        if (call.seq > latest.seq) latest = call;
     }
     return latest;
+}
+
+/* The rank's call with this number; seq 0: not entered yet, or too long ago. */
+static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_t seq)
+{
+    const struct entered call =
+        read_entry(&fabric->segment->header->records[rank].entries[seq % TT_NENTRIES]);
+    return call.seq == seq ? call : (struct entered){0};
 }
 
 static struct entered entered_of(const struct tt_work *work)
@@ -97,7 +115,8 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     char name[128], own_name[128], theirs[160], mine[160];
-    const struct entered other = latest_of(fabric, peer), own = entered_of(work);
+    const struct entered same = numbered(fabric, peer, work->turn), own = entered_of(work);
+    const struct entered other = same.seq ? same : latest_of(fabric, peer);
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
     tt_fabric_name_rank(fabric, fabric->rank, own_name, sizeof own_name);
     describe(&other, theirs, sizeof theirs);
@@ -162,7 +181,7 @@ tt_status tt_work_hope(struct tt_work *work)
     if (collective && work->started) {
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {
-            const struct entered other = latest_of(fabric, r);
+            const struct entered other = numbered(fabric, r, own.seq);
             if (other.seq == own.seq && !agree(&own, &other)) return tt_work_mismatch(work, r);
         }
     }

@@ -136,10 +136,7 @@ static tt_status fold(const struct tt_work *work, struct pass *pass, char *targe
                       const char *local, size_t count, unsigned flags)
 {
     const void **messages = work->engine->sources[pass->channel];
-    const void *few[8];
-    const void **inputs =
-        pass->nsources <= 8 ? few : malloc((size_t)pass->nsources * sizeof *inputs);
-    if (!inputs) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d sources", pass->nsources);
+    const void **inputs = work->engine->inputs[pass->channel];
     const void *own = local;
     const tt_status status = pass->local_at < 0 ? TT_OK : scale_aside(work, pass, &own, count);
     int n = 0;
@@ -153,7 +150,6 @@ static tt_status fold(const struct tt_work *work, struct pass *pass, char *targe
     }
     if (pass->local_at == 0) flags |= pass->local_flags;
     if (!status) tt_reduce(&work->call.reduction, target, inputs, n, count, flags);
-    if (inputs != few) free(inputs);
     return status;
 }
 
@@ -193,7 +189,7 @@ static int place_of_local(const struct tt_work *work, const struct tt_step *step
     return 0;
 }
 
-/* A copy of a span onto itself, and nothing to send: in place, nothing to do. */
+/* The step's work, piece by piece, once everything it needs is there. */
 static tt_status do_step(const struct tt_work *work, int channel, const struct tt_step *step,
                          int nslots, size_t nbytes)
 {

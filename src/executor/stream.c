@@ -236,7 +236,11 @@ tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
     pthread_mutex_lock(&event->lock);
     const uint64_t number = ++event->recorded;
     pthread_mutex_unlock(&event->lock);
-    if (stream) return push_mark(event, stream, number, run_record);
+    if (stream) {
+        const tt_status status = push_mark(event, stream, number, run_record);
+        if (status) happen(event, number); /* nobody else would */
+        return status;
+    }
     happen(event, number);
     return TT_OK;
 }

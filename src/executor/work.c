@@ -237,6 +237,8 @@ static tt_status start(struct tt_work *work)
     TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
     work->started = true;
     if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
+    if (work->call.scalar)
+        memcpy(work->call.reduction.scalar, work->call.scalar, work->bound.element);
     tt_record_entry(work->engine, &work->call, work->turn);
     return ensure_scratch(work);
 }

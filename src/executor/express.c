@@ -24,11 +24,13 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
     const size_t element = tt_type_size(call->reduction.type);
     const bool one_size =
         schedule->nblocks <= 1 || !tt_collective_splits(schedule->shape.collective);
-    const size_t meet_bytes = engine->fabric->segment->header->meet_bytes;
+    const struct tt_segment_header *header = engine->fabric->segment->header;
+    const size_t room =
+        header->meet_bytes < header->slot_bytes ? header->meet_bytes : header->slot_bytes;
     const size_t nblocks = schedule->nblocks ? (size_t)schedule->nblocks : 1;
     if (step->kind != TT_STEP_MEET || !takes_everyone(&step->recv, engine->fabric->nranks)) return;
     if (!one_size || engine->fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM) return;
-    if (call->count > meet_bytes / element / nblocks) return;
+    if (call->count > room / element / nblocks) return; /* more takes rounds */
     if (schedule->nblocks && call->count == 0) return;
     *express = (struct tt_express){
         .possible = true,

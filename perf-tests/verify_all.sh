@@ -97,6 +97,19 @@ ways() {
     done
 }
 
+# Links and meeting places of unusual sizes, and every way of waiting.
+settings() {
+    local ranks=$1 program setting pair
+    for program in "${programs[@]}"; do
+        for setting in "MEET_BYTES=64K SLOT_BYTES=1K" "SLOT_BYTES=4M SLOTS=2" "MEET_BYTES=1K SLOTS=64" "WAIT=yield" \
+            "WAIT=spin"; do
+            for pair in $setting; do export "TUTTI_${pair?}"; done
+            run processes "$ranks" "$program" -n 3 -w 1 --rotate 256K --align 1 -b 4 -e 6M -f 35 -d int32
+            for pair in $setting; do unset "TUTTI_${pair%%=*}"; done
+        done
+    done
+}
+
 # Every algorithm by its name.
 algorithms() {
     local ranks=$1 program algorithm
@@ -112,6 +125,7 @@ if [ $quick -eq 1 ]; then
     types 1 processes
     types 3 "processes ranks"
     ways 3 processes
+    settings 2
 else
     for ranks in 1 2 3 4 5 7 8; do
         sizes $ranks "processes threads ranks" 64K
@@ -119,6 +133,7 @@ else
     done
     for ranks in 4 8; do sizes $ranks mixed 64K; done
     ways 3 "processes threads ranks"
+    settings 2
     for ranks in 2 3 4 8; do algorithms $ranks; done
 fi
 echo "$nruns runs, $nrows rows, $nwrong wrong"

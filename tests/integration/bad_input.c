@@ -8,15 +8,18 @@
 #include "shim.h"
 
 /* Checks a call's result, and that the error mentions `word` (NULL: any text). */
-#define REFUSED(call, expected, word)                                                              \
-    do {                                                                                           \
-        const tuttiResult_t refused = (call);                                                      \
-        const char *text = tuttiGetLastError(NULL);                                                \
-        CHECK_MESSAGE(refused == (expected), "%s gave %s, expected %s: %s", #call,                 \
-                      tuttiGetErrorString(refused), tuttiGetErrorString(expected), text);          \
-        CHECK_MESSAGE(text[0] && (!(word) || strstr(text, (word) ? (word) : "")),                  \
-                      "%s: the error names not \"%s\": %s", #call, (word) ? (word) : "", text);    \
-    } while (0)
+static void check_refused(int line, const char *call, tuttiResult_t result, tuttiResult_t expected,
+                          const char *word)
+{
+    const char *text = tuttiGetLastError(NULL);
+    if (result != expected)
+        tt_test_fail(__FILE__, line, "%s gave %s, expected %s: %s", call,
+                     tuttiGetErrorString(result), tuttiGetErrorString(expected), text);
+    else if (!text[0] || (word && !strstr(text, word)))
+        tt_test_fail(__FILE__, line, "%s: the error names not \"%s\": %s", call, word ? word : "",
+                     text);
+}
+#define REFUSED(call, expected, word) check_refused(__LINE__, #call, call, expected, word)
 #define WRONG_ARGUMENT(call, word) REFUSED(call, tuttiInvalidArgument, word)
 
 enum { COUNT = 64 };

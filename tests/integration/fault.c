@@ -68,7 +68,7 @@ TEST(fault, a_killed_rank_ends_the_others_soon_with_its_name)
     for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state);
     CHECK_EQ(entries("/dev/shm"), shared);
     CHECK_EQ(entries(directory), 2); /* "." and ".." */
-    CHECK(count_fds() <= fds); /* a root of an earlier test may have closed meanwhile */
+    CHECK(count_fds() <= fds);       /* a root of an earlier test may have closed meanwhile */
     CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
     unsetenv("TMPDIR");
     rmdir(directory);

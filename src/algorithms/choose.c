@@ -39,12 +39,13 @@ enum {
 
 /* Measured on two cores of an AVX-512 server in a virtual machine. */
 static const struct cost costs[NCOSTS] = {
-    [LINK] = {"link", 0.15, "a flag from core to core: half of 0.3 us there and back"},
+    [LINK] = {"link", 0.35,
+              "a message, its slot and its flag; ring of 2 against meet at 4 to 32 KiB"},
     [MEETING] = {"meeting", 0.12, "with meeting_rank, two ranks exchange in 0.13 to 0.2 us"},
     [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
     [TURN_LINK] = {"turn_link", 1.0, "per rank; tree-like exchanges, 2 to 4 ranks a core"},
     [TURN_MEETING] = {"turn_meeting", 0.5, "per rank; 1.5 us at 4 ranks, 4.3 us at 8, on 2 cores"},
-    [ACTION] = {"action", 0.04, "a step of the executor, or one of its messages"},
+    [ACTION] = {"action", 0.08, "a step of the executor, or one of its messages"},
     [BYTE_SENT] = {"byte_sent", 1.0 / 14000, "12 to 16 GB/s into lines the other core read last"},
     [BYTE_REDUCED] = {"byte_reduced", 1.0 / 22000, "20 to 25 GB/s from lines the other core wrote"},
     [BYTE_RESULT] = {"byte_result", 1.0 / 17000, "one core's copy out of the cache, non-temporal"},

@@ -203,7 +203,7 @@ static tt_status make_file(struct tt_unique_id *id, const char *path, int64_t de
 /* How far the file is from being useful, in words; NULL: *id is a live root's. */
 static const char *look(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
     struct stat stat;
     struct tt_unique_id found;

@@ -226,7 +226,7 @@ static void remove_file(const struct root *root)
 {
     struct tt_unique_id found;
     if (!root->path) return;
-    const int fd = open(root->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = open(root->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
     const bool ours = read(fd, &found, sizeof found) == (ssize_t)sizeof found &&
                       !sodium_memcmp(&found, &root->id, sizeof found);

@@ -35,6 +35,13 @@ static int64_t int_or(int value, int64_t otherwise)
     return value == TUTTI_CONFIG_UNDEF_INT ? otherwise : value;
 }
 
+static tt_status check_timeout(const char *name, int value)
+{
+    if (value >= 0 || value == TUTTI_CONFIG_UNDEF_INT) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "%s %d is negative: give milliseconds, 0 for none", name,
+                   value);
+}
+
 /* An older caller's struct is shorter: what it lacks is undefined. */
 static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
 {
@@ -47,13 +54,8 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
                        "the config is not from TUTTI_CONFIG_INITIALIZER (size %zu, magic %#llx)",
                        config->size, (unsigned long long)config->magic);
     memcpy(full, config, config->size < sizeof *full ? config->size : sizeof *full);
-    if ((full->timeoutMs < 0 && full->timeoutMs != TUTTI_CONFIG_UNDEF_INT) ||
-        (full->initTimeoutMs < 0 && full->initTimeoutMs != TUTTI_CONFIG_UNDEF_INT))
-        return tt_fail(
-            TT_ERR_ARGUMENT,
-            "timeoutMs %d or initTimeoutMs %d is negative: give milliseconds, 0 for none",
-            full->timeoutMs, full->initTimeoutMs);
-    return TT_OK;
+    TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
+    return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
 tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig_t *config,

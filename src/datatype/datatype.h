@@ -46,34 +46,38 @@ size_t tt_type_size(enum tt_type type);
 const char *tt_type_name(enum tt_type type);
 /* "sum", "prod", ...; "?" for no operation. */
 const char *tt_op_name(enum tt_op op);
-/* Whether the pair is defined: bitwise and logical need an integer type. False for unknown values. */
+/* Whether the pair is defined: bitwise and logical need an integer type. False for unknown values.
+ */
 bool tt_op_supports(enum tt_op op, enum tt_type type);
 
 /* What one call reduces with. Plain data, copied freely. */
 struct tt_reduction {
     enum tt_type type;
     enum tt_op op;
-    int nranks;               /* TT_AVG divides by this */
+    int nranks;                 /* TT_AVG divides by this */
     _Alignas(8) char scalar[8]; /* TT_PREMUL_SUM: one element of `type` */
 };
 
 enum tt_reduce_flags {
-    TT_SCALE_FIRST = 1,  /* src[0] is a rank's own raw input: TT_PREMUL_SUM multiplies it by the scalar */
-    TT_FINISH = 2,       /* the result is complete: TT_AVG divides it by nranks */
-    TT_NONTEMPORAL = 4,  /* the result will not be read soon: store past the caches */
+    TT_SCALE_FIRST =
+        1,         /* src[0] is a rank's own raw input: TT_PREMUL_SUM multiplies it by the scalar */
+    TT_FINISH = 2, /* the result is complete: TT_AVG divides it by nranks */
+    TT_NONTEMPORAL = 4, /* the result will not be read soon: store past the caches */
 };
 
-/* dst[i] = src[0][i] op src[1][i] op ..., folded left to right, in one pass; nsrc >= 1, dst may be any of
- * the sources (same address) and overlaps no other. Pointers need no alignment. 16- and 8-bit floats are widened
- * to fp32, folded in fp32 and rounded once (to nearest even) at the end of the pass. Same bits on every ISA. */
+/* dst[i] = src[0][i] op src[1][i] op ..., folded left to right, in one pass; nsrc >= 1, dst may be
+ * any of the sources (same address) and overlaps no other. Pointers need no alignment. 16- and
+ * 8-bit floats are widened to fp32, folded in fp32 and rounded once (to nearest even) at the end of
+ * the pass. Same bits on every ISA. */
 void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
                size_t count, unsigned flags);
 
-/* memcpy of nbytes that do not overlap; with nontemporal the stores go past the caches and are fenced before the
- * call returns, so that a release store after it publishes them. */
+/* memcpy of nbytes that do not overlap; with nontemporal the stores go past the caches and are
+ * fenced before the call returns, so that a release store after it publishes them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);
 
-/* The ISA in use: "scalar", "avx2", "avx512" plus "+bf16"/"+fp16" where those instructions are used. */
+/* The ISA in use: "scalar", "avx2", "avx512" plus "+bf16"/"+fp16" where those instructions are
+ * used. */
 const char *tt_isa_in_use(void);
 /* Space-separated features that the CPU has, of those that matter here. Static storage. */
 const char *tt_isa_found(void);

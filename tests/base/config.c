@@ -89,8 +89,8 @@ TEST(config, every_row_has_a_type_a_default_that_parses_and_a_sentence)
 TEST(config, defaults_hold_without_anything_set)
 {
     with("TUTTI_SLOT_BYTES", NULL);
-    CHECK_EQ(tt_config_int(TT_CONFIG_SLOT_BYTES), 32 << 10);
-    CHECK_STR(tt_config_string(TT_CONFIG_SLOT_BYTES), "32K");
+    CHECK_EQ(tt_config_int(TT_CONFIG_SLOT_BYTES), 128 << 10);
+    CHECK_STR(tt_config_string(TT_CONFIG_SLOT_BYTES), "128K");
     CHECK_STR(tt_config_source(TT_CONFIG_SLOT_BYTES), "default");
     with("TUTTI_HOST_ID", NULL);
     CHECK_STR(tt_config_string(TT_CONFIG_HOST_ID), "");

@@ -305,6 +305,10 @@ TEST(method, files_left_over_are_waited_past)
     run_ranks(&wary, 1);
     expect_ranks(&wary, 1, TT_ERR_TIMEOUT, "another user owns it or may write it");
     unlink(path);
+    CHECK(mkfifo(path, 0600) == 0); /* opening one must not wait for a writer */
+    run_ranks(&wary, 1);
+    expect_ranks(&wary, 1, TT_ERR_TIMEOUT, "it is no regular file");
+    unlink(path);
     CHECK(rmdir(folder) == 0);
 }
 

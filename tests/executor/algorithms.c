@@ -24,7 +24,8 @@ static void try_all(const struct tt_fabric_config *config, int nranks, const siz
                                                 .count = c == TT_BARRIER ? 0 : counts[k],
                                                 .in_place = in_place && c != TT_ALL_TO_ALL,
                                                 .reduction = *reduction,
-                                                .seed = seed++};
+                                                .seed = seed};
+                    seed++;
                     run_trial(&ranks, &trial);
                 }
     ranks_close(&ranks);

@@ -147,6 +147,43 @@ TEST(safetensors, flipped_bits_in_the_header_never_crash)
     teardown(&b);
 }
 
+/* Writes a file of this header and 8 bytes of data. */
+static void write_header(const char *path, const char *header)
+{
+    unsigned char bytes[512] = {(unsigned char)strlen(header)};
+    memcpy(bytes + 8, header, strlen(header));
+    write_bytes(path, bytes, 8 + (long)strlen(header) + 8);
+}
+
+TEST(safetensors, a_header_of_wrong_types_is_refused)
+{
+    static const char *const headers[] = {
+        "null",
+        "[]",
+        "{\"x\":null}",
+        "{\"x\":{\"dtype\":null,\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"x\":{\"dtype\":32,\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"x\":{\"dtype\":[\"F32\"],\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":null,\"data_offsets\":[0,8]}}",
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":[null],\"data_offsets\":[0,8]}}",
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":null}}",
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,null]}}",
+    };
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; ++i) {
+        struct tr_safetensors *file;
+        write_header(b.path, headers[i]);
+        CHECK_MESSAGE(tr_safetensors_open(&file, b.path) < 0, "%s was taken", headers[i]);
+        CHECK_MESSAGE(strstr(tr_error(), b.path), "%s: %s", headers[i], tr_error());
+    }
+    struct tr_safetensors *file;
+    write_header(b.path, "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}");
+    CHECK_MESSAGE(tr_safetensors_open(&file, b.path) == TR_OK, "%s", tr_error());
+    if (!tt_test_failed()) tr_safetensors_close(file);
+    teardown(&b);
+}
+
 TEST(safetensors, another_shape_or_name_is_refused_with_both_sides)
 {
     struct bench b;

@@ -77,9 +77,11 @@ static tr_status parse_entry(const struct tr_safetensors *file, const char *name
         !json_object_is_type(offsets, json_type_array) || json_object_array_length(offsets) != 2)
         return tr_fail("%s: tensor %s: expected dtype, shape and two data_offsets", file->path,
                        name);
-    if (strcmp(json_object_get_string(dtype), "F32") != 0)
-        return tr_fail("%s: tensor %s is of type %s, expected F32", file->path, name,
-                       json_object_get_string(dtype));
+    /* As JSON: `null` has no string to compare. */
+    if (!json_object_is_type(dtype, json_type_string) ||
+        strcmp(json_object_get_string(dtype), "F32") != 0)
+        return tr_fail("%s: tensor %s is of type %s, expected \"F32\"", file->path, name,
+                       json_object_to_json_string(dtype));
     uint64_t nbytes = 0;
     TR_TRY(parse_shape(file->path, shape, entry, &nbytes));
     const int64_t begin = json_object_get_int64(json_object_array_get_idx(offsets, 0));

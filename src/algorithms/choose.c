@@ -39,7 +39,7 @@ enum {
 
 /* Measured on two cores of an AVX-512 server in a virtual machine. */
 static const struct cost costs[NCOSTS] = {
-    [LINK] = {"link", 0.35,
+    [LINK] = {"link", 0.45,
               "a message, its slot and its flag; ring of 2 against meet at 4 to 32 KiB"},
     [MEETING] = {"meeting", 0.12, "with meeting_rank, two ranks exchange in 0.13 to 0.2 us"},
     [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},

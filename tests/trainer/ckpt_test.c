@@ -10,7 +10,7 @@ static const struct tr_metadata notes[] = {{"step", "12"}, {"quote", "a \"b\" \\
 
 /* A file of two tensors in a folder of its own. */
 struct bench {
-    char folder[32], path[64], temporary[72];
+    char folder[32], path[64], temporary[96];
     float a[6], b[5];
     struct tr_tensor tensors[2];
 };
@@ -20,7 +20,7 @@ static bool setup(struct bench *b)
     strcpy(b->folder, "/tmp/tutti-ckpt-XXXXXX");
     if (!mkdtemp(b->folder)) return false;
     snprintf(b->path, sizeof b->path, "%s/file.safetensors", b->folder);
-    snprintf(b->temporary, sizeof b->temporary, "%s.tmp", b->path);
+    snprintf(b->temporary, sizeof b->temporary, "%s.%ld.tmp", b->path, (long)getpid());
     for (int i = 0; i < 6; ++i) b->a[i] = (float)i / 7;
     for (int i = 0; i < 5; ++i) b->b[i] = -(float)i * 1e20f;
     b->tensors[0] = (struct tr_tensor){"first.weight", 2, {2, 3}, b->a, 6};
@@ -79,6 +79,24 @@ TEST(safetensors, what_is_written_is_read_back)
     CHECK_STR(tr_safetensors_metadata(file, "quote"), notes[1].value);
     CHECK(tr_safetensors_metadata(file, "none") == NULL);
     tr_safetensors_close(file);
+    teardown(&b);
+}
+
+TEST(safetensors, a_link_at_the_temporary_name_is_not_followed)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char other[64];
+    snprintf(other, sizeof other, "%s/other", b.folder);
+    write_bytes(other, (const unsigned char *)"kept", 4);
+    REQUIRE(symlink(other, b.temporary) == 0);
+    CHECK_MESSAGE(tr_safetensors_write(b.path, b.tensors, 2, notes, 2) == TR_OK, "%s", tr_error());
+    unsigned char bytes[8] = {0};
+    CHECK_EQ(read_bytes(other, bytes, sizeof bytes), 4);
+    CHECK(!memcmp(bytes, "kept", 4));
+    float x[6], y[5];
+    CHECK_MESSAGE(read_back(&b, x, y) == TR_OK, "%s", tr_error());
+    unlink(other);
     teardown(&b);
 }
 

@@ -104,12 +104,15 @@ tr_status tr_safetensors_write(const char *path, const struct tr_tensor *tensors
                                const struct tr_metadata *metadata, int nmetadata)
 {
     char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >=
+        (int)sizeof temporary)
         return tr_fail("%s: the name is too long", path);
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    /* A file of this name is a dead process's; a link put there must not lead the write away. */
+    unlink(temporary);
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) return tr_fail("%s: %s", temporary, strerror(errno));
     tr_status status = write_contents(fd, temporary, tensors, n, metadata, nmetadata);
-    close(fd);
+    if (close(fd) < 0 && status == TR_OK) status = tr_fail("%s: %s", temporary, strerror(errno));
     if (status == TR_OK && rename(temporary, path) < 0)
         status = tr_fail("%s: %s", path, strerror(errno));
     if (status < 0)

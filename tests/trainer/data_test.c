@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "data/data.h"
@@ -123,6 +124,20 @@ TEST(data, what_is_missing_or_too_short_is_named)
     CHECK(tr_text_read(&text, "/dev/null", 5, 8) < 0);
     CHECK(strstr(tr_error(), "/dev/null") != NULL);
     tr_text_fini(&text);
+}
+
+TEST(data, a_fifo_is_refused_at_once)
+{
+    char folder[] = "/tmp/tutti-data-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    REQUIRE(mkfifo(path, 0600) == 0);
+    struct tr_text text;
+    CHECK(tr_text_read(&text, path, 5, 8) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), path) && strstr(tr_error(), "regular file"), "%s", tr_error());
+    tr_text_fini(&text);
+    unlink(path);
+    rmdir(folder);
 }
 
 TEST(data, a_folder_is_read_in_the_order_of_names_without_binaries)

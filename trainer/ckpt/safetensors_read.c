@@ -149,6 +149,7 @@ static tr_status read_header(struct tr_safetensors *file)
 {
     struct stat st;
     if (fstat(file->fd, &st) < 0) return tr_fail("%s: %s", file->path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return tr_fail("%s: not a regular file", file->path);
     const uint64_t size = (uint64_t)st.st_size, most = 100 * 1000 * 1000;
     unsigned char prefix[8];
     TR_TRY(read_at(file, 0, prefix, sizeof prefix));
@@ -176,7 +177,7 @@ tr_status tr_safetensors_open(struct tr_safetensors **result, const char *path)
     struct tr_safetensors *file = calloc(1, sizeof *file);
     if (!file) return tr_fail("%s: out of memory", path);
     snprintf(file->path, sizeof file->path, "%s", path);
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not block */
     const tr_status status =
         file->fd < 0 ? tr_fail("%s: %s", path, strerror(errno)) : read_header(file);
     if (status < 0) {

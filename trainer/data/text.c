@@ -37,7 +37,8 @@ static tr_status append(struct tr_text *text, int fd, size_t nbytes, const char 
 /* `picky`: found in a folder, so leave out what is no text. */
 static tr_status read_file(struct tr_text *text, const char *path, bool picky)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a FIFO would wait for a writer. It changes nothing for a file. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return tr_fail("%s: %s; give --data a file or a folder of text", path, strerror(errno));
     struct stat st;
@@ -46,7 +47,9 @@ static tr_status read_file(struct tr_text *text, const char *path, bool picky)
     if (fstat(fd, &st) < 0)
         status = tr_fail("%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        status = tr_fail("%s: neither a file nor a folder", path);
+        status = tr_fail("%s: neither a regular file nor a folder; give --data a file or a folder "
+                         "of text (a pipe's text can be saved to a file first)",
+                         path);
     else if (st.st_size > 0)
         status = append(text, fd, (size_t)st.st_size, path);
     close(fd);

@@ -6,7 +6,7 @@
 
 #include "shim.h"
 
-#define MAX_WORDS 16
+#define MAX_WORDS 32
 
 static const struct perf_collective all_reduce = {
     .name = "all_reduce", .collective = tuttiCollAllReduce, .reduces = true};
@@ -23,9 +23,11 @@ static enum perf_parse parse(struct perf_options *options, const struct perf_col
     char *arguments[MAX_WORDS] = {"perf"};
     int count = 1;
     snprintf(words, sizeof(words), "%s", line);
-    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
+    char *word = strtok(words, " ");
+    for (; word != NULL && count < MAX_WORDS - 1; word = strtok(NULL, " ")) {
         arguments[count++] = word;
     }
+    CHECK_MESSAGE(word == NULL, "'%s' has more than %d words", line, MAX_WORDS - 2);
     error_text[0] = '\0';
     return perf_options_parse(options, collective, count, arguments, out, error_text,
                               sizeof(error_text));

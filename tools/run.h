@@ -68,7 +68,7 @@ int run_launch(struct run *run);
 
 /* run_pump.c */
 int run_pump_open(struct pump *pump, int to, int *child_end);
-/* Moves what is there; `last` also takes what no newline ended. */
+/* Moves what one read gives; `last` moves all that is there, newline or not, and ends. */
 void run_pump_move(struct pump *pump, int rank, bool last);
 
 /* run_supervise.c: until the last rank has ended; returns the exit code. */

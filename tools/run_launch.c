@@ -11,6 +11,7 @@
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- The environment ------------------------------------------------------------------------ */
@@ -158,6 +159,21 @@ static int open_signals(struct run *run)
     return run->signals < 0 ? errno : 0;
 }
 
+/* Ends the ranks that have been started, with what they started themselves. */
+static void take_back(struct run *run)
+{
+    for (int i = 0; i < run->options.nranks; i++) {
+        struct rank *rank = &run->ranks[i];
+        if (rank->pid > 0) {
+            kill(rank->own_group ? -rank->pid : rank->pid, SIGKILL);
+            while (waitpid(rank->pid, NULL, 0) < 0 && errno == EINTR) {
+            }
+            rank->pid = 0;
+        }
+        for (int k = 0; k < 2; k++) run_pump_move(&rank->pumps[k], i, true);
+    }
+}
+
 int run_launch(struct run *run)
 {
     int ends[2];
@@ -178,7 +194,6 @@ int run_launch(struct run *run)
     close(ends[1]);
     run->complaints = ends[0];
     if (!error) return 0;
-    for (int i = 0; i < run->options.nranks; i++)
-        if (run->ranks[i].pid > 0) kill(run->ranks[i].pid, SIGKILL);
+    take_back(run);
     return 1;
 }

@@ -3,19 +3,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 64 * 1024, TAG_BYTES = 16 };
+enum { BUFFER_BYTES = 64 * 1024, TAG_BYTES = 16, LAST_READS = 64 };
 
 int run_pump_open(struct pump *pump, int to, int *child_end)
 {
     int ends[2];
     pump->buffer = malloc(BUFFER_BYTES);
     if (!pump->buffer) return ENOMEM;
-    if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        const int error = errno;
+        free(pump->buffer);
+        pump->buffer = NULL;
+        return error;
+    }
     /* Ours alone: the child's end stays blocking, as programs expect. */
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     pump->from = ends[0];
@@ -29,6 +35,11 @@ static bool put(int fd, const char *bytes, size_t nbytes)
 {
     while (nbytes) {
         const ssize_t n = write(fd, bytes, nbytes);
+        if (n < 0 && errno == EAGAIN) {
+            /* Whoever gave us our output has made it non-blocking. */
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (n < 0 && errno != EINTR) return false;
         if (n < 0) continue;
         bytes += n;
@@ -74,29 +85,42 @@ static bool put_lines(struct pump *pump, int rank, size_t nbytes)
     return put(pump->to, out, used);
 }
 
+/* Writes what is left, and ends the line. */
+static void finish(struct pump *pump, int rank)
+{
+    if (put_lines(pump, rank, pump->nbytes) && pump->midline) (void)put(pump->to, "\n", 1);
+    end(pump);
+}
+
+/* One read, and what it has made ready to go out. */
+static void move_once(struct pump *pump, int rank, bool last)
+{
+    ssize_t n;
+    do n = read(pump->from, pump->buffer + pump->nbytes, BUFFER_BYTES - pump->nbytes);
+    while (n < 0 && errno == EINTR);
+    const bool empty = n < 0 && errno == EAGAIN;
+    const bool over = n == 0 || (n < 0 && (!empty || last));
+    if (n > 0) pump->nbytes += (size_t)n;
+    const char *newline = memrchr(pump->buffer, '\n', pump->nbytes);
+    size_t ready = newline ? (size_t)(newline + 1 - pump->buffer) : 0;
+    if (pump->nbytes == BUFFER_BYTES && !newline) ready = pump->nbytes;
+    if (over) {
+        finish(pump, rank);
+        return;
+    }
+    if (!put_lines(pump, rank, ready)) {
+        end(pump); /* the rank gets SIGPIPE, as without us */
+        return;
+    }
+    memmove(pump->buffer, pump->buffer + ready, pump->nbytes - ready);
+    pump->nbytes -= ready;
+}
+
 void run_pump_move(struct pump *pump, int rank, bool last)
 {
-    while (pump->from >= 0) {
-        const ssize_t n =
-            read(pump->from, pump->buffer + pump->nbytes, BUFFER_BYTES - pump->nbytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n > 0) pump->nbytes += (size_t)n;
-        const bool empty = n < 0 && errno == EAGAIN, over = n == 0 || (n < 0 && !empty);
-        const char *newline = memrchr(pump->buffer, '\n', pump->nbytes);
-        size_t ready = newline ? (size_t)(newline + 1 - pump->buffer) : 0;
-        const bool full = pump->nbytes == BUFFER_BYTES;
-        if ((full && !newline) || over || (empty && last)) ready = pump->nbytes;
-        if (!put_lines(pump, rank, ready)) {
-            end(pump); /* the rank gets SIGPIPE, as without us */
-            return;
-        }
-        memmove(pump->buffer, pump->buffer + ready, pump->nbytes - ready);
-        pump->nbytes -= ready;
-        if ((over || (empty && last)) && pump->midline) {
-            (void)put(pump->to, "\n", 1);
-            pump->midline = false;
-        }
-        if (over || (empty && last)) end(pump);
-        if (empty || n < 1) return;
-    }
+    /* A rank that writes faster than we do must not keep us from signals and timeouts, nor what it
+     * has left behind from ending. */
+    const int most = last ? LAST_READS : 1;
+    for (int i = 0; i < most && pump->from >= 0; i++) move_once(pump, rank, last);
+    if (last && pump->from >= 0) finish(pump, rank);
 }

@@ -83,7 +83,8 @@ static void report(const struct run *run, int index, pid_t pid, int status)
 
 static void drain(struct run *run, int index, bool last)
 {
-    for (int k = 0; k < 2; k++) run_pump_move(&run->ranks[index].pumps[k], index, last);
+    /* Twice: part of a line in the buffer leaves no room for all that a pipe holds. */
+    for (int k = 0; k < 4; k++) run_pump_move(&run->ranks[index].pumps[k % 2], index, last);
 }
 
 /* Reaps who has ended. The first failure decides the exit code; of several in one go a signal comes

@@ -25,16 +25,27 @@ usage 0 "-n 5" -n 1 -- echo -n 5 -n 5
 usage 0 "--help" -n 1 echo --help
 
 # A port that somebody listens at: rank 0 of another job of ours would do.
-"$RUN" -n 1 --master-port 28473 true || expect free_port 0 1
 if command -v python3 >/dev/null; then
-    python3 -c 'import socket,time
-s = socket.create_server(("127.0.0.1", 28473))
-open("'"$work"'/listening", "w").close()
-time.sleep(60)' &
+    python3 -c 'import os,socket,sys,time
+s = socket.create_server(("127.0.0.1", 0))
+with open(sys.argv[1] + ".new", "w") as f: f.write(str(s.getsockname()[1]))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(60)' "$work/listening" &
     holder=$!
     await test -e "$work/listening"
-    usage 1 "port 28473: Address already in use; choose another with --master-port" --master-port 28473 true
+    port=$(cat "$work/listening")
+    usage 1 "port $port: Address already in use; choose another with --master-port" --master-port "$port" true
     kill $holder
     wait $holder 2>/dev/null
+    usage 0 "free again" --master-port "$port" -n 1 echo free again
+else
+    echo "skipped: no python3 to hold a port with"
 fi
+
+# When a later rank cannot be started, nothing is left of the earlier ones.
+(ulimit -n 24 && exec "$RUN" -n 20 --tag-output sh -c 'sleep 61.28473 & wait') >"$work/out" 2>&1
+expect "code when a rank cannot be started" 1 $?
+contains no_more_files "cannot be started: Too many open files (raise the limit: ulimit -n)" "$work/out"
+none_left() { ! grep -slz '[6]1.28473' /proc/[0-9]*/cmdline >"$work/left"; }
+await none_left
 finish

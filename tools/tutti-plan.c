@@ -421,6 +421,15 @@ static int verify_one(const struct subject *subject)
     return verdict.refuted ? WRONG : DONE;
 }
 
+/* Whether any count that was asked for is one with any number of ranks that was asked for. */
+static bool any_case(void)
+{
+    for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks))
+        for (int i = 0; i < options.ncounts; i++)
+            if (options.counts[i].offset + (options.counts[i].has_n ? nranks : 0) >= 0) return true;
+    return false;
+}
+
 static int verify_all(void)
 {
     const double start = seconds();
@@ -521,7 +530,9 @@ static int run_command(void)
     if (strcmp(options.command, "print") == 0) return run_print();
     if (strcmp(options.command, "verify") == 0) {
         if (!options.has_root) options.root = ALL_ROOTS;
-        return need_ranks_and_names() == DONE ? verify_all() : BAD_USAGE;
+        if (need_ranks_and_names() != DONE) return BAD_USAGE;
+        if (!any_case()) return complain("no count of --counts is 0 or more with --ranks", NULL);
+        return verify_all();
     }
     if (strcmp(options.command, "count") == 0) {
         if (need_ranks_and_names() != DONE) return BAD_USAGE;

@@ -16,7 +16,7 @@ wanted_packages() {
 
 # install_packages GROUP...: installs what is missing, with apt-get, as root or through sudo.
 install_packages() {
-    local wanted missing=() package as_root=()
+    local wanted missing=() package as_root=() apt
     wanted=$(wanted_packages "$@")
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
         echo "This is no Debian: make sure that you have what these Debian packages hold:"
@@ -36,8 +36,10 @@ install_packages() {
         command -v sudo >/dev/null || die "not root and no sudo; as root run: apt-get install ${missing[*]}"
         as_root=(sudo)
     fi
-    "${as_root[@]}" apt-get update -qq </dev/null || die "apt-get update failed; is there a network?"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >/dev/null ||
+    # Never for ever: not on another apt's lock, not on a silent mirror.
+    apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq
+        -o DPkg::Lock::Timeout=120 -o Acquire::http::Timeout=30 -o Dpkg::Use-Pty=0)
+    "${apt[@]}" update </dev/null || die "apt-get update failed; is there a network?"
+    "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null ||
         die "apt-get could not install: ${missing[*]}"
 }

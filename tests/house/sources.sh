@@ -33,6 +33,9 @@ for limit in README.md:150 CMakeLists.txt:120; do
     [ "$lines" -le "${limit#*:}" ] || fail "${limit%:*} has $lines lines, more than ${limit#*:}"
 done
 
+while read -r file; do fail "$file is the leftover of an editor or a merge"; done \
+    < <(git ls-files -- '*.orig' '*.rej' '*~' 2>/dev/null || true)
+
 # Relative links in the pages lead somewhere.
 while read -r page; do
     while read -r link; do

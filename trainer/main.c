@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "trainer.h"
-#include "watch/clock.h"
 
 static int failed(const struct tr_mesh *mesh, tr_status status)
 {
@@ -40,10 +39,10 @@ static void print_sample(struct tr_trainer *t)
 static void print_summary(struct tr_trainer *t, double validation)
 {
     if (t->mesh->rank != 0) return;
-    const double seconds = tr_clock_seconds() - t->started;
+    const double seconds = t->stepping;
     const double tokens = (double)t->log.nsteps * (double)(t->config.batch * t->config.context);
     printf("\n%lld steps in %.1f s, %.0f tokens/s", (long long)t->log.nsteps, seconds,
-           tokens / seconds);
+           seconds > 0 ? tokens / seconds : 0);
     if (t->ddp.nbuckets && t->log.nsteps)
         printf("; reductions were under way for %.2f s, %.2f s of it after the backward pass",
                t->ddp.reduce_seconds, t->ddp.waited_seconds);

@@ -47,6 +47,11 @@ tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
     return mine;
 }
 
+tr_status tr_mesh_alike(const struct tr_mesh *mesh, tr_status mine)
+{
+    return mine < 0 && mesh->rank != 0 ? TR_ELSEWHERE : mine;
+}
+
 tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, const char *what)
 {
     uint64_t low = value, high = value;
@@ -55,8 +60,9 @@ tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, const char *w
     TR_TRY(tr_mesh_check(
         mesh, tuttiAllReduce(&high, &high, 1, tuttiUint64, tuttiMax, mesh->world, NULL), what));
     if (low != high)
-        return tr_fail(
-            "the ranks differ in %s (rank %d: checksum %016llx); they must all be the same", what,
-            mesh->rank, (unsigned long long)value);
+        return tr_mesh_alike(mesh, tr_fail("the ranks differ in %s (checksums from %016llx to "
+                                           "%016llx, %016llx on rank 0); they must all be the same",
+                                           what, (unsigned long long)low, (unsigned long long)high,
+                                           (unsigned long long)value));
     return TR_OK;
 }

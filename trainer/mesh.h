@@ -26,10 +26,14 @@ void tr_mesh_fini(struct tr_mesh *mesh);
  * Collective. */
 TR_NODISCARD tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine);
 
-/* Fails everywhere when `value` is not the same on all ranks. Collective. */
+/* For a failure that every rank detects alike: rank 0 keeps it and tells, the others get
+ * TR_ELSEWHERE. Not collective. */
+TR_NODISCARD tr_status tr_mesh_alike(const struct tr_mesh *mesh, tr_status mine);
+
+/* Fails everywhere when `value` is not the same on all ranks; rank 0 tells. Collective. */
 TR_NODISCARD tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, const char *what);
 
-/* TR_OK, or a failure that says what was being done and tutti's own story. */
+/* TR_OK, or this rank's own failure that says what was being done and tutti's own story. */
 TR_NODISCARD tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result,
                                      const char *what);
 

@@ -63,9 +63,11 @@ tr_status tr_step_run(struct tr_trainer *t, struct tr_step *step)
     step->loss = statistics[LOSS] * scale;
     step->norm = tr_clip_norm(t->ops, params, gradients, scale);
     if (!isfinite(step->loss) || !isfinite(step->norm))
-        return tr_fail(
-            "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
-            (long long)t->step + 1, step->loss, step->norm, t->config.lr);
+        return tr_mesh_alike(
+            t->mesh,
+            tr_fail(
+                "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
+                (long long)t->step + 1, step->loss, step->norm, t->config.lr));
     const double progress = tr_schedule_progress(&t->config, t->step, t->total_steps, t->elapsed);
     step->lr = tr_schedule_lr(&t->config, t->step, progress);
     tr_adamw_step(t->ops, params, &t->config, weights, gradients, t->m, t->v, t->step + 1, step->lr,
@@ -83,7 +85,9 @@ tr_status tr_trainer_run(struct tr_trainer *t)
     int64_t saved = -1;
     while (!t->stop && (!t->total_steps || t->step < t->total_steps)) {
         struct tr_step step;
+        const double began = tr_clock_seconds();
         TR_TRY(tr_step_run(t, &step));
+        t->stepping += tr_clock_seconds() - began;
         const struct tr_log_row row = {.step = t->step,
                                        .total = t->total_steps,
                                        .loss = step.loss,

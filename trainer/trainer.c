@@ -65,7 +65,8 @@ static tr_status prepare(struct tr_trainer *t)
     t->micro = most < config->micro_batch ? most : (long)config->micro_batch;
     t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
     TR_TRY(take_memory(t));
-    return tr_log_open(&t->log, t->mesh->rank == 0, config->log_every, config->log);
+    return tr_log_open(&t->log, t->mesh->rank == 0, config->log_every, config->log,
+                       config->resume[0] != 0);
 }
 
 static struct tr_state state_of(struct tr_trainer *t)

@@ -33,6 +33,7 @@ struct tr_trainer {
     int64_t step;     /* done */
     uint64_t samples; /* taken by all ranks together */
     double started;   /* clock */
+    double stepping;  /* seconds within steps: without checkpoints */
     double elapsed;   /* rank 0's clock since the start, as all ranks know it */
     bool stop;        /* rank 0's time is over, as all ranks know it */
 };

@@ -5,11 +5,11 @@
 
 #include "clock.h"
 
-tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path)
+tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
     *log = (struct tr_log){.speaks = speaks, .every = every, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
-    log->file = fopen(path, "w");
+    log->file = fopen(path, append ? "a" : "w");
     if (!log->file) return tr_fail("--log=%s: %s", path, strerror(errno));
     return TR_OK;
 }

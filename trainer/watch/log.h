@@ -27,8 +27,9 @@ struct tr_log_row {
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
 };
 
-TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every,
-                                   const char *path);
+/* path "": no file. append: a run that goes on adds to what the file has. */
+TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path,
+                                   bool append);
 void tr_log_close(struct tr_log *log);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 

@@ -22,8 +22,8 @@ struct tr_metadata {
     const char *key, *value;
 };
 
-/* Writes path.tmp, syncs it and renames it to path: path is either the old file or the whole new
- * one, even when the machine stops. On failure the temporary file is removed. */
+/* Writes PATH.<pid>.tmp, syncs it and renames it to path: path is either the old file or the whole
+ * new one, even when the machine stops. On failure the temporary file is removed. */
 TR_NODISCARD tr_status tr_safetensors_write(const char *path, const struct tr_tensor *tensors,
                                             int n, const struct tr_metadata *metadata,
                                             int nmetadata);

@@ -22,9 +22,15 @@ double tr_clip_norm(const struct tr_ops *ops, const struct tr_params *params,
 /* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
 double tr_clip_coefficient(double norm, double most);
 
+/* clang-format off */
 /* AdamW (Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019), step number t
- * from 1: g' = scale g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2 w -= lr (m / (1-b1^t) /
- * (sqrt(v / (1-b2^t)) + eps) + decay w) decay applies to the tensors that the registry marks. */
+ * from 1:
+ *     g' = scale g
+ *     m  = b1 m + (1 - b1) g'
+ *     v  = b2 v + (1 - b2) g'^2
+ *     w -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w)
+ * decay applies to the tensors that the registry marks. */
+/* clang-format on */
 void tr_adamw_step(const struct tr_ops *ops, const struct tr_params *params,
                    const struct tr_config *config, float *weights, const float *gradients, float *m,
                    float *v, int64_t t, double lr, double scale);

@@ -1,14 +1,19 @@
+/* clang-format off */
 /* Data parallelism: every rank has all weights and a part of the batch.
  *
  * Collectives  forward none; backward one all-reduce (sum) a bucket, on a stream of its own,
- * launched as soon as the last gradient of the bucket is complete, so that it runs beside the rest
- * of backward. Volume       2 (n-1)/n * 4 P bytes sent a rank and step, whatever the number of
- * micro-batches. Memory       weights, gradients and optimizer state whole on every rank; no
- * copies: a bucket is a range of the gradient arena. Limits       every rank needs at least one
- * sequence a step. Order        buckets are launched in one fixed order (from the last parameter to
- * the first) on every rank; one that is complete early waits its turn, so ranks cannot launch
- * differently. Test         tests/trainer/parallel_test.c: losses and every gradient for 1 to 5
- * ranks. */
+ *              launched as soon as the last gradient of the bucket is complete, so that it runs
+ *              beside the rest of backward.
+ * Volume       2 (n-1)/n * 4 P bytes sent a rank and step, whatever the number of micro-batches.
+ * Memory       weights, gradients and optimizer state whole on every rank; no copies: a bucket is
+ *              a range of the gradient arena.
+ * Limits       every rank needs at least one sequence a step.
+ * Order        buckets are launched in one fixed order (from the last parameter to the first) on
+ *              every rank; one that is complete early waits its turn, so ranks cannot launch
+ *              differently.
+ * Test         tests/trainer/run_test.c: losses for 1 to 5 ranks, every gradient for 3;
+ *              tests/trainer/optim_test.c: the plan of the buckets. */
+/* clang-format on */
 #ifndef TR_DDP_H
 #define TR_DDP_H
 

@@ -63,7 +63,7 @@ TEST(algorithms, send_by_reference_without_losing_anything)
     struct tt_fabric_config config = together_config();
     config.slot_bytes = 16384;
     for (int n = 2; n <= 5; n++) {
-        const size_t counts[] = {(size_t)n * 4096, 70001};
+        const size_t counts[] = {(size_t)n * 4096, 20011};
         const struct tt_reduction reduction = sum_of(TT_INT32, n);
         try_all(&config, n, counts, 2, &reduction);
     }

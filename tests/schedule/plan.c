@@ -126,6 +126,7 @@ TEST(tutti_plan, wrong_usage_is_named_and_ends_with_2)
     check_tool("verify --all --ranks 3-1", 2, "--ranks does not understand '3-1'");
     check_tool("verify --all --ranks 0", 2, "--ranks does not understand '0'");
     check_tool("verify --all --ranks 2 --counts M", 2, "--counts does not understand 'M'");
+    check_tool("verify all_reduce:ring --ranks 2 --counts N-9", 2, "no count of --counts");
     check_tool("verify broadcast:direct --ranks 3 --root 5", 2, "root 5 is not one of 3 ranks");
     check_tool("print all_reduce --ranks 3", 2, "print takes one COLLECTIVE:ALGORITHM");
     check_tool("print all_reduce:ring --ranks 3 --rank 3", 2, "rank 3 is not one of 3 ranks");

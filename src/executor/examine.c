@@ -169,7 +169,7 @@ static tt_status time_out(struct tt_work *work)
                           (long long)work->engine->timeout_ms, call, work->engine->name, missing);
 }
 
-tt_status tt_work_hope(struct tt_work *work)
+tt_status tt_work_check(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool collective = work->kind == TT_WORK_COLLECTIVE;

@@ -45,12 +45,6 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
     };
 }
 
-static const char *payload_of(const struct tt_flag *flag)
-{
-    return flag->nbytes_kind >> 8 <= TT_INLINE_BYTES ? (const char *)flag->data.bytes
-                                                     : (const char *)(flag + 1);
-}
-
 static void put_in(const struct tt_express *express, struct tt_engine *engine, const void *input,
                    uint64_t signature)
 {
@@ -61,7 +55,7 @@ static void put_in(const struct tt_express *express, struct tt_engine *engine, c
     flag->signature = signature;
     flag->first = express->first;
     flag->number = express->number;
-    if (express->part) memcpy((char *)(uintptr_t)payload_of(flag), input, express->part);
+    if (express->part) memcpy(tt_part_payload(flag), input, express->part);
     atomic_store_explicit(&flag->seq, engine->meetings + 1, memory_order_release); /* R3 */
     tt_count_more(&fabric->nmessages, 1);
     tt_count_more(&fabric->nbytes_copied, express->part);
@@ -95,16 +89,16 @@ static void fold(const struct tt_express *express, struct tt_engine *engine,
     const void **inputs = engine->sources[0];
     if (!express->take_number) return;
     for (int m = 0; m < fabric->nranks; m++) {
-        const struct tt_flag *flag =
+        struct tt_flag *flag =
             tt_segment_meet_flag(fabric->segment, m, (int)(engine->meetings & 1));
-        inputs[m] =
-            payload_of(flag) + (size_t)(express->take_first - (int)flag->first) * express->block;
+        inputs[m] = tt_part_payload(flag) +
+                    (size_t)(express->take_first - (int)flag->first) * express->block;
     }
     const size_t count = (size_t)express->take_number * call->count;
     tt_reduce(&call->reduction, call->output, inputs, fabric->nranks, count, TT_FINISH);
 }
 
-static void copy_blocks(const struct tt_express *express, const struct tt_flag *flag, char *output)
+static void copy_blocks(const struct tt_express *express, struct tt_flag *flag, char *output)
 {
     const int first = (int)flag->first, end = first + (int)flag->number;
     const int take_end = express->take_first + express->take_number;
@@ -112,7 +106,7 @@ static void copy_blocks(const struct tt_express *express, const struct tt_flag *
     const int high = end < take_end ? end : take_end;
     if (low >= high) return;
     memcpy(output + (size_t)(low - express->take_first) * express->block,
-           payload_of(flag) + (size_t)(low - first) * express->block,
+           tt_part_payload(flag) + (size_t)(low - first) * express->block,
            (size_t)(high - low) * express->block);
 }
 
@@ -126,13 +120,14 @@ static void take(const struct tt_express *express, struct tt_engine *engine,
         return;
     }
     for (int m = 0; m < fabric->nranks && express->take_number; m++) {
-        const struct tt_flag *flag =
+        struct tt_flag *flag =
             tt_segment_meet_flag(fabric->segment, m, (int)(engine->meetings & 1));
         if (express->op == TT_COPY)
             copy_blocks(express, flag, output);
         else
             memcpy(output + (size_t)m * express->block,
-                   payload_of(flag) + (size_t)(fabric->rank - (int)flag->first) * express->block,
+                   tt_part_payload(flag) +
+                       (size_t)(fabric->rank - (int)flag->first) * express->block,
                    express->block);
     }
 }

@@ -35,6 +35,13 @@ static inline bool tt_span_is_all(const struct tt_work *work, const struct tt_sp
 size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int channel,
                      size_t round);
 
+/* Where the part of a meeting lies that the flag (its length is set) announces. */
+static inline char *tt_part_payload(struct tt_flag *flag)
+{
+    return flag->nbytes_kind >> 8 <= TT_INLINE_BYTES ? (char *)flag->data.bytes
+                                                     : (char *)(flag + 1);
+}
+
 /* One step of one channel: TT_OK when complete. */
 TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *step);
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *step);
@@ -61,7 +68,7 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
 unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span);
 
 /* Whether there is still hope: TT_OK, or the communicator's failure, perhaps found just now. */
-TT_NODISCARD tt_status tt_work_hope(struct tt_work *work);
+TT_NODISCARD tt_status tt_work_check(struct tt_work *work);
 
 /* Fails the communicator because a peer's call differs. */
 TT_NODISCARD tt_status tt_work_mismatch(struct tt_work *work, int peer);

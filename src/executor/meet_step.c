@@ -10,20 +10,10 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
-static char *payload_of(struct tt_flag *flag, size_t nbytes)
-{
-    return nbytes <= TT_INLINE_BYTES ? (char *)flag->data.bytes : (char *)(flag + 1);
-}
-
 static struct tt_flag *part_of(const struct tt_work *work, int member)
 {
     return tt_segment_meet_flag(work->engine->fabric->segment, member,
                                 (int)(work->engine->meetings & 1));
-}
-
-static size_t part_bytes(const struct tt_flag *flag)
-{
-    return (size_t)(flag->nbytes_kind >> 8);
 }
 
 /* Elements of blocks [first, first + number) in this round. */
@@ -39,7 +29,7 @@ static const char *block_in_part(const struct tt_work *work, int channel, struct
 {
     const int first = (int)flag->first, number = (int)flag->number;
     if (name < first || name >= first + number) return NULL;
-    return payload_of(flag, part_bytes(flag)) +
+    return tt_part_payload(flag) +
            blocks_count(work, channel, first, name - first) * work->bound.element;
 }
 
@@ -48,7 +38,8 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
     const size_t round = work->channels[channel].round;
     struct tt_flag *flag = part_of(work, work->engine->fabric->rank);
     const size_t nbytes = tt_span_count(work, &step->local, channel, round) * work->bound.element;
-    char *to = payload_of(flag, nbytes);
+    flag->nbytes_kind = (uint64_t)nbytes << 8 | TT_MESSAGE_SLOT;
+    char *to = tt_part_payload(flag);
     struct tt_cursor cursor;
     char *data;
     size_t count;
@@ -59,7 +50,6 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
         to += count * work->bound.element;
     }
     flag->signature = work->signature;
-    flag->nbytes_kind = (uint64_t)nbytes << 8 | TT_MESSAGE_SLOT;
     flag->first = (uint32_t)step->local.first;
     flag->number = (uint32_t)step->local.number;
     atomic_store_explicit(&flag->seq, work->engine->meetings + 1, memory_order_release); /* R3 */
@@ -117,8 +107,8 @@ static void fold_for_all(const struct tt_work *work, int channel, const struct t
     result->nbytes_kind = own->nbytes_kind;
     result->first = own->first;
     result->number = own->number;
-    fold_blocks(work, channel, step, payload_of(result, part_bytes(own)), (int)own->first,
-                (int)own->number, true);
+    fold_blocks(work, channel, step, tt_part_payload(result), (int)own->first, (int)own->number,
+                true);
 }
 
 static const char *block_source(const struct tt_work *work, int channel, const struct tt_step *step,

@@ -283,7 +283,7 @@ void tt_work_examine(struct tt_work *work)
     struct tt_engine *engine = work->engine;
     if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return; /* A7 */
-    const tt_status status = tt_work_hope(work);
+    const tt_status status = tt_work_check(work);
     if (status) tt_work_complete(work, status);
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
 }

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 #include "bootstrap/root.h"
 
 _Static_assert(sizeof(struct tt_unique_id) == 128, "it must fit tuttiUniqueId");

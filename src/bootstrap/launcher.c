@@ -3,7 +3,7 @@
 
 #include "base/config.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 /* The variable as a number from `least` to `most`. */
 static tt_status number(int *value, const char *name, long least, long most)

@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 #include "bootstrap/root.h"
 #include "bootstrap/uses.h"
 

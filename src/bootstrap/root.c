@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 #include "bootstrap/tree.h"
 
 enum {

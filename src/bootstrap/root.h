@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/socket.h"
+#include "net/socket.h"
 
 /* id with this key and address, for use by its maker and its finders. */
 void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address);

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 #include "bootstrap/root.h"
 #include "bootstrap/uses.h"
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 enum { TT_TREE_FANOUT = 8, TT_TREE_LEVELS = 8 };
 

@@ -99,7 +99,8 @@ static tt_status measure(const struct request *request, struct tt_memo *memo, si
         return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes on %d ranks overflows",
                        request->count, memo->element, n);
     const size_t block = request->count * memo->element;
-    const struct tt_shape shape = {request->collective, n, request->root};
+    const struct tt_shape shape = {
+        .collective = request->collective, .nranks = n, .root = request->root};
     const int nblocks = request->collective == TT_BARRIER           ? 0
                         : tt_collective_splits(request->collective) ? 1
                                                                     : n;

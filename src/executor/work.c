@@ -56,8 +56,8 @@ static void cut_into_rounds(struct tt_binding *bound, const struct tt_schedule *
     bound->merged = bound->nrounds == 1 && schedule->nchannels == 1;
 }
 
-static void bind(struct tt_binding *bound, const struct tt_schedule *schedule, size_t count,
-                 size_t element, const struct tt_segment_header *header)
+static void bind_count(struct tt_binding *bound, const struct tt_schedule *schedule, size_t count,
+                       size_t element, const struct tt_segment_header *header)
 {
     *bound = (struct tt_binding){.count = count, .element = element, .nrounds = 1};
     bound->geometry =
@@ -91,7 +91,7 @@ void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct 
     work->signature = tt_turn_signature(tt_call_signature(call), turn);
     struct tt_binding *memo = call->memo ? call->memo : &work->bound;
     if (memo->element != element || memo->count != call->count)
-        bind(memo, schedule, call->count, element, engine->fabric->segment->header);
+        bind_count(memo, schedule, call->count, element, engine->fabric->segment->header);
     work->bound = *memo;
     const bool scaled = call->reduction.op == TT_PREMUL_SUM;
     work->origin[TT_INPUT] = (uintptr_t)call->input - memo->skipped[TT_INPUT];

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/hosts.h"
 #include "base/status.h"
 
 /* Values are tutti.h's tuttiCollective_t. */
@@ -53,7 +54,9 @@ bool tt_collective_reduces(enum tt_collective collective);
 struct tt_shape {
     enum tt_collective collective;
     int nranks;
-    int root; /* 0 where there is none */
+    int root;                     /* 0 where there is none */
+    const struct tt_hosts *hosts; /* which rank is where, for algorithms that care; NULL: one host.
+                                   * Borrowed: outlives whatever is made from the shape */
 };
 
 enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
@@ -68,13 +71,20 @@ struct tt_span {
     enum tt_buffer buffer;
     int32_t first, number, run, stride;
     int32_t at;
+    /* For algorithms made of others: places of a part of the blocks, in an order of its own.
+     *   name = order[base + (first + (i / run) * stride + i % run) mod modulo]
+     * modulo 0: nblocks (and base 0); order NULL: the place is the name. */
+    int32_t base, modulo;
+    const int32_t *order; /* [nblocks], borrowed from the shape's hosts */
 };
 enum { TT_BY_NAME = -1 };
 
 /* Peers: (first + i * stride) mod nranks for 0 <= i < number; distinct. stride may be negative.
- * number = 0: none. */
+ * number = 0: none. With a group they are places in it instead of ranks, and the modulus is its
+ * size. */
 struct tt_peers {
     int32_t first, number, stride;
+    struct tt_group group; /* ranks NULL: everybody */
 };
 
 enum tt_step_kind {
@@ -170,13 +180,17 @@ static inline struct tt_peers tt_peer(int rank)
 
 static inline int tt_peer_at(const struct tt_peers *peers, int i, int nranks)
 {
-    return tt_mod((int64_t)peers->first + (int64_t)i * peers->stride, nranks);
+    const int64_t place = (int64_t)peers->first + (int64_t)i * peers->stride;
+    return peers->group.ranks ? tt_group_rank(&peers->group, tt_mod(place, peers->group.number))
+                              : tt_mod(place, nranks);
 }
 
 static inline int tt_span_name(const struct tt_span *span, int i, int nblocks)
 {
-    return tt_mod((int64_t)span->first + (int64_t)(i / span->run) * span->stride + i % span->run,
-                  nblocks);
+    const int64_t place =
+        (int64_t)span->first + (int64_t)(i / span->run) * span->stride + i % span->run;
+    const int at = span->base + tt_mod(place, span->modulo ? span->modulo : nblocks);
+    return span->order ? span->order[at] : at;
 }
 
 /* ---- Geometry: blocks become elements ------------------------------------------------------- */

@@ -63,6 +63,19 @@ static bool is_oversubscribed(const struct tt_peer_info *infos, int nranks)
     return ncpus > 0 && nranks > ncpus;
 }
 
+static tt_status find_hosts(struct tt_fabric *fabric)
+{
+    uint64_t *ids = malloc((size_t)fabric->nranks * sizeof *ids);
+    if (!ids) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d ranks", fabric->nranks);
+    for (int r = 0; r < fabric->nranks; r++) ids[r] = fabric->peers[r].host_id;
+    const tt_status status = tt_hosts_create(ids, fabric->nranks, &fabric->hosts);
+    free(ids);
+    if (status) return status;
+    fabric->local = fabric->hosts->local_of[fabric->rank];
+    fabric->nlocal = tt_hosts_size(fabric->hosts, fabric->hosts->host_of[fabric->rank]);
+    return TT_OK;
+}
+
 static tt_status check_hosts(const struct tt_peer_info *infos, int nranks)
 {
     for (int r = 1; r < nranks; r++)
@@ -141,7 +154,8 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
         memcpy(fabric->peers, infos, n * sizeof *fabric->peers);
         fabric->oversubscribed =
             !config->always_spin && (config->oversubscribed || is_oversubscribed(infos, nranks));
-        status = check_hosts(infos, nranks);
+        status = find_hosts(fabric);
+        if (!status) status = check_hosts(infos, nranks);
     }
     if (!status && rank == 0) {
         const struct tt_segment_layout layout =
@@ -259,6 +273,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     free(fabric->links);
     free(fabric->pidfds);
     free(fabric->peers);
+    tt_hosts_destroy(fabric->hosts);
     free(fabric);
 }
 
@@ -309,6 +324,13 @@ static struct tt_link *end_of(struct tt_fabric *fabric, bool outgoing, int peer,
         tt_shm_open(shm, fabric, outgoing ? fabric->rank : peer, outgoing ? peer : fabric->rank,
                     channel);
     return &shm->link;
+}
+
+struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank)
+{
+    return tt_fabric_is_local(fabric, rank)
+               ? &fabric->segment->header->records[fabric->hosts->local_of[rank]]
+               : &fabric->remote[rank];
 }
 
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel)

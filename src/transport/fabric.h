@@ -8,11 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hosts.h"
 #include "base/status.h"
 #include "transport/fdpass.h"
 #include "transport/link.h"
 #include "transport/segment.h"
 #include "transport/window.h"
+#include "transport/wires.h"
 
 /* What a rank tells the others before there is a segment. Plain data, travels through bootstrap. */
 struct tt_peer_info {
@@ -38,7 +40,10 @@ struct tt_fabric {
     /* immutable after create */
     int rank, nranks;
     struct tt_peer_info *peers; /* [nranks] */
-    struct tt_segment *segment;
+    struct tt_hosts *hosts;
+    int local, nlocal;             /* place among, and number of, the ranks of this host */
+    struct tt_segment *segment;    /* of this host's ranks, by their places */
+    struct tt_wires *wires;        /* to the ranks of other hosts; NULL: there are none */
     struct tt_rank_record *record; /* mine, in the segment */
     uint64_t secret;
     int fd_socket;
@@ -48,7 +53,9 @@ struct tt_fabric {
         *links; /* [2][nranks][TT_NCHANNELS]: outgoing, incoming; opened at first use */
 
     /* owner: the thread that runs this rank's work */
-    struct tt_window_map windows; /* of peers, as mapped here */
+    struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
+                                    * the ranks of other hosts */
+    struct tt_window_map windows;  /* of peers, as mapped here */
     struct tt_known_windows
         *known; /* [nranks], made at first use: own windows that peers have been sent */
 
@@ -76,6 +83,14 @@ void tt_fabric_destroy(struct tt_fabric *fabric);
 /* This rank's ends. Never fail after create. */
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
+
+/* Whether the rank is on this host. */
+static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
+{
+    return fabric->hosts->host_of[rank] == fabric->hosts->host_of[fabric->rank];
+}
+/* What is known of a rank: its record in the host's segment, or what it last sent. */
+struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
 
 /* Makes sure that the peer has been sent the window's descriptor. False: it cannot be now. */
 bool tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_window *window);

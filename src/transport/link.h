@@ -36,8 +36,16 @@ struct tt_link_ops {
                            uint64_t signature);
     /* Whether the receiver could address [data, data + nbytes). */
     bool (*reaches)(struct tt_link *link, const void *data, size_t nbytes);
-    /* Whether every message published so far has been released. */
+    /* Whether the memory of every reference published so far is the sender's own again. A message
+     * that was copied into a slot counts too where the receiver looks at the slot itself. */
     bool (*drained)(struct tt_link *link);
+    /* Whether everything published will arrive, and everything released will be known to the
+     * sender, without this rank calling anything any more. */
+    bool (*flushed)(struct tt_link *link);
+    /* Receiver, a hint: when the next message has this length and signature and has not come yet,
+     * it may be delivered to `to` (peek then says data == to). Holds for that one message; NULL
+     * takes it back (afterwards `to` is not written any more). */
+    void (*expect)(struct tt_link *link, void *to, size_t nbytes, uint64_t signature);
     /* Receiver: TT_OK and the first message, TT_IN_PROGRESS when there is none, or an error. */
     tt_status (*peek)(struct tt_link *link, struct tt_message *message);
     /* Copies bytes [offset, offset + nbytes) of the first message. */

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "bootstrap/handshake.h"
-#include "bootstrap/socket.h"
+#include "net/handshake.h"
+#include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 #include "bootstrap/root.h"
 #include "ranks.h"
 #include "shim.h"

@@ -71,7 +71,7 @@ struct rank_memory {
 
 static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
 {
-    const struct tt_shape shape = {trial->algorithm->collective, trial->nranks, trial->root};
+    const struct tt_shape shape = {trial->algorithm->collective, trial->nranks, trial->root, NULL};
     if (tt_schedule_create(trial->algorithm, &shape, r, &mine->schedule)) {
         CHECK_MESSAGE(false, "no schedule: %s", tt_last_error());
         return;

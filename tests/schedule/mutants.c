@@ -275,8 +275,10 @@ static void mutate_algorithm(const struct tt_algorithm *algorithm, int nranks, u
                                 .seed = (seed + (uint64_t)i * 7919) * 0x9e3779b97f4a7c15u + 1};
         draw(&mutant);
         const bool has_root = tt_collective_has_root(algorithm->collective);
-        mutant.original.shape = (struct tt_shape){algorithm->collective, nranks,
-                                                  has_root ? draw_below(&mutant, nranks) : 0};
+        mutant.original.shape =
+            (struct tt_shape){.collective = algorithm->collective,
+                              .nranks = nranks,
+                              .root = has_root ? draw_below(&mutant, nranks) : 0};
         mutant.rank = draw_below(&mutant, nranks);
         mutant.channel = draw_below(&mutant, tt_nchannels(algorithm, &mutant.original.shape));
         const int number = original_nsteps(&mutant, mutant.rank, mutant.channel);

@@ -1,4 +1,4 @@
-#include "bootstrap/acceptor.h"
+#include "net/acceptor.h"
 
 #include <errno.h>
 #include <sodium.h>

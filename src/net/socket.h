@@ -1,7 +1,7 @@
 /* Sockets of the bootstrap: non-blocking, close-on-exec, no delay, never SIGPIPE, every wait with a
  * deadline. */
-#ifndef TT_BOOTSTRAP_SOCKET_H
-#define TT_BOOTSTRAP_SOCKET_H
+#ifndef TT_NET_SOCKET_H
+#define TT_NET_SOCKET_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -4,12 +4,12 @@
  * A guest gets a greeting, a bounded time and one hello's worth of bytes. What a guest does wrong
  * costs it its connection and one line in the log, never the others theirs. Used by one thread at a
  * time. */
-#ifndef TT_BOOTSTRAP_ACCEPTOR_H
-#define TT_BOOTSTRAP_ACCEPTOR_H
+#ifndef TT_NET_ACCEPTOR_H
+#define TT_NET_ACCEPTOR_H
 
 #include <stdint.h>
 
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 enum { TT_MAX_GUESTS = 256 };
 

@@ -1,4 +1,4 @@
-#include "bootstrap/handshake.h"
+#include "net/handshake.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -8,14 +8,14 @@
  * A hello or an answer is believed only after its MAC (HMAC-SHA-512/256) has been verified; the
  * nonces make a recorded conversation worthless. Frames have fixed sizes, so nothing on the wire
  * says how much to read. */
-#ifndef TT_BOOTSTRAP_HANDSHAKE_H
-#define TT_BOOTSTRAP_HANDSHAKE_H
+#ifndef TT_NET_HANDSHAKE_H
+#define TT_NET_HANDSHAKE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "bootstrap/bootstrap.h"
-#include "bootstrap/socket.h"
+#include <stddef.h>
+#include "net/socket.h"
 
 enum {
     TT_WIRE_VERSION = 1,
@@ -47,6 +47,7 @@ enum tt_hello_kind {
     TT_HELLO_JOIN = 1, /* to the root: a rank has come */
     TT_HELLO_CHILD,    /* to the parent in the tree */
     TT_HELLO_PROBE,    /* to the root: is there one? */
+    TT_HELLO_LINK,     /* to a rank of another host: a connection for data */
 };
 
 struct tt_hello {

@@ -1,0 +1,87 @@
+#include "base/hosts.h"
+
+#include <stdlib.h>
+
+/* One rank's identity, sorted to find who shares it. */
+struct claim {
+    uint64_t id;
+    int32_t rank;
+};
+
+static int by_id(const void *a, const void *b)
+{
+    const struct claim *x = a, *y = b;
+    if (x->id != y->id) return x->id < y->id ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* host_of[r] = the first rank of r's host. */
+static void find_first_ranks(struct tt_hosts *hosts, struct claim *claims)
+{
+    qsort(claims, (size_t)hosts->nranks, sizeof *claims, by_id);
+    int32_t first = 0;
+    for (int i = 0; i < hosts->nranks; i++) {
+        if (i == 0 || claims[i].id != claims[i - 1].id) first = claims[i].rank;
+        hosts->host_of[claims[i].rank] = first;
+    }
+}
+
+/* Numbers the hosts; begin[h + 1] counts the ranks of host h. */
+static void number_hosts(struct tt_hosts *hosts)
+{
+    for (int r = 0; r < hosts->nranks; r++) {
+        const int first = hosts->host_of[r];
+        hosts->host_of[r] = first == r ? hosts->nhosts++ : hosts->host_of[first];
+        hosts->local_of[r] = hosts->begin[hosts->host_of[r] + 1]++;
+    }
+}
+
+static void list_ranks(struct tt_hosts *hosts)
+{
+    hosts->least = hosts->nranks;
+    for (int h = 0; h < hosts->nhosts; h++) {
+        const int size = hosts->begin[h + 1];
+        if (size < hosts->least) hosts->least = size;
+        if (size > hosts->most) hosts->most = size;
+        hosts->begin[h + 1] += hosts->begin[h];
+    }
+    for (int r = 0; r < hosts->nranks; r++) {
+        const int host = hosts->host_of[r], local = hosts->local_of[r];
+        hosts->ranks[hosts->begin[host] + local] = r;
+        if (local < hosts->least) hosts->lanes[(int64_t)local * hosts->nhosts + host] = r;
+    }
+}
+
+tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **out)
+{
+    const size_t n = (size_t)nranks;
+    struct tt_hosts *hosts = calloc(1, sizeof *hosts);
+    struct claim *claims = malloc(n * sizeof *claims);
+    int32_t *numbers = calloc(5 * n + 1, sizeof *numbers);
+    if (!hosts || !claims || !numbers) {
+        free(hosts);
+        free(claims);
+        free(numbers);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for the places of %d ranks", nranks);
+    }
+    *hosts = (struct tt_hosts){.nranks = nranks,
+                               .host_of = numbers,
+                               .local_of = numbers + n,
+                               .ranks = numbers + 2 * n,
+                               .lanes = numbers + 3 * n,
+                               .begin = numbers + 4 * n};
+    for (int r = 0; r < nranks; r++) claims[r] = (struct claim){ids[r], r};
+    find_first_ranks(hosts, claims);
+    number_hosts(hosts);
+    list_ranks(hosts);
+    free(claims);
+    *out = hosts;
+    return TT_OK;
+}
+
+void tt_hosts_destroy(struct tt_hosts *hosts)
+{
+    if (!hosts) return;
+    free(hosts->host_of); /* with all that lies behind it */
+    free(hosts);
+}

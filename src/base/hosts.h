@@ -1,0 +1,65 @@
+/* Which rank is on which host, and the groups that follow from it: the ranks of a host, and the
+ * lanes, which take one rank of every host. Plain data. */
+#ifndef TT_BASE_HOSTS_H
+#define TT_BASE_HOSTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Some ranks in an order. ranks NULL: no group. Borrowed from a tt_hosts. */
+struct tt_group {
+    const int32_t *ranks; /* [number] */
+    int32_t number;
+    int32_t at, instead; /* where instead >= 1, place `at` is rank instead - 1 */
+};
+
+static inline int tt_group_rank(const struct tt_group *group, int place)
+{
+    return group->instead && place == group->at ? group->instead - 1 : group->ranks[place];
+}
+
+/* Owned by its creator; immutable; freed by tt_hosts_destroy. Hosts are numbered in the order of
+ * their first ranks. */
+struct tt_hosts {
+    int nranks, nhosts;
+    int least, most;   /* ranks of the smallest and of the largest host */
+    int32_t *host_of;  /* [nranks] */
+    int32_t *local_of; /* [nranks]: place among the ranks of its host, which are in rank order */
+    int32_t *begin;    /* [nhosts + 1]: where a host's ranks begin in `ranks` */
+    int32_t *ranks;    /* [nranks]: the ranks host by host */
+    int32_t *lanes;    /* [least * nhosts]: lanes[l * nhosts + h] = the l-th rank of host h. With
+                        * as many ranks on every host this too is an order of all ranks */
+};
+
+/* From every rank's host identity: equal means same host. TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **hosts);
+void tt_hosts_destroy(struct tt_hosts *hosts);
+
+static inline int tt_hosts_size(const struct tt_hosts *hosts, int host)
+{
+    return hosts->begin[host + 1] - hosts->begin[host];
+}
+
+/* The ranks of a host, in rank order. */
+static inline struct tt_group tt_hosts_inside(const struct tt_hosts *hosts, int host)
+{
+    return (struct tt_group){.ranks = hosts->ranks + hosts->begin[host],
+                             .number = tt_hosts_size(hosts, host)};
+}
+
+/* The l-th rank of every host, 0 <= l < least, in the order of hosts. */
+static inline struct tt_group tt_hosts_lane(const struct tt_hosts *hosts, int l)
+{
+    return (struct tt_group){.ranks = hosts->lanes + (int64_t)l * hosts->nhosts,
+                             .number = hosts->nhosts};
+}
+
+/* Whether every host has the same number of ranks. */
+static inline bool tt_hosts_even(const struct tt_hosts *hosts)
+{
+    return hosts->least == hosts->most;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* RDMA: links over reliable connections (RC queue pairs) of libibverbs, which is loaded at run
+ * time.
+ *
+ * A message is an RDMA write with immediate into a registered slot of the receiver, small ones
+ * inline; the receiver returns credits by writing its count into the sender's memory. The wire that
+ * owns it (transport/wires.h) carries the offers over its authenticated socket, and keeps the
+ * socket for control. */
+#ifndef TT_TRANSPORT_RDMA_H
+#define TT_TRANSPORT_RDMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "transport/link.h"
+
+struct tt_fabric;
+struct tt_rdma;      /* one rank's devices and protection domains */
+struct tt_rdma_wire; /* its queue pairs to one peer */
+
+/* One end's queue pairs and memory, for the other end. Plain data of this version's own; what comes
+ * from the wire is checked by tt_rdma_wire_connect. */
+struct tt_rdma_offer {
+    uint32_t nbytes; /* used of `bytes`; 0: no RDMA here */
+    uint8_t bytes[1020];
+};
+
+/* Opens the devices that may be used (TUTTI_RDMA_DEVICE, TUTTI_RDMA_GID_INDEX, ...). TT_OK with
+ * *rdma NULL: there is no library or no usable device, said once at INFO; a setting that names what
+ * does not exist is TT_ERR_ARGUMENT and lists what does. */
+TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, struct tt_fabric *fabric, size_t nslots,
+                                    size_t slot_bytes);
+void tt_rdma_close(struct tt_rdma *rdma);
+
+/* Makes queue pairs and slots for a peer; fills the offer. On failure (said once) the wire falls
+ * back to TCP: the offer is empty. */
+TT_NODISCARD tt_status tt_rdma_wire_create(struct tt_rdma_wire **wire, struct tt_rdma *rdma,
+                                           int peer, struct tt_rdma_offer *offer);
+/* With the peer's offer: to ready-to-receive and ready-to-send. Links may be used once both ends
+ * have said over their socket that this succeeded. */
+TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
+                                            const struct tt_rdma_offer *theirs);
+void tt_rdma_wire_destroy(struct tt_rdma_wire *wire);
+
+struct tt_link *tt_rdma_tx(struct tt_rdma_wire *wire, int channel);
+struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel);
+
+/* Completions and asynchronous events: a failure fails the fabric and is returned; it says peer,
+ * device, port, the status in words and what to check. */
+TT_NODISCARD tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire);
+bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire);
+/* "rdma rxe0/1, rxe1/1". */
+void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t size);
+size_t tt_rdma_wire_bytes(const struct tt_rdma_wire *wire);
+
+#endif

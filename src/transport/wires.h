@@ -1,0 +1,85 @@
+/* Wires: what one rank of one communicator has to reach the ranks of other hosts.
+ *
+ * A wire joins two ranks. It is made at its first use: the lower rank connects to the higher one's
+ * listener over TCP, both prove that they know the communicator's key, and say what they have.
+ * Then data goes over RDMA where both have it, else over the sockets, of which there may be
+ * several (interfaces, TUTTI_SOCKETS). The first socket also carries control: what a rank has
+ * entered, failures, leaving. Nothing here blocks. One thread at a time (the engine's `busy`). */
+#ifndef TT_TRANSPORT_WIRES_H
+#define TT_TRANSPORT_WIRES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "net/socket.h"
+#include "transport/link.h"
+
+struct tt_fabric;
+struct tt_wires;
+
+enum { TT_MAX_INTERFACES = 8, TT_INTERFACE_NAME = 16 };
+
+/* Where a rank listens. Plain data, travels through bootstrap. */
+struct tt_wire_address {
+    struct tt_address address; /* with the listener's port */
+    char interface[TT_INTERFACE_NAME];
+    uint32_t prefix; /* bits of the subnet */
+    uint32_t mbit;   /* the interface's speed as the kernel says; 0: unknown */
+};
+
+/* What the ranks tell each other when they are on more than one host. Plain data. */
+struct tt_wires_info {
+    int32_t status; /* of opening; not TT_OK: the rest does not count */
+    int32_t naddresses;
+    struct tt_wire_address addresses[TT_MAX_INTERFACES]; /* the first is preferred */
+    struct tt_address loopback; /* for ranks in the same network namespace; nbytes 0: none */
+    uint64_t network_id;        /* tt_network_id(): equal means same network namespace */
+};
+
+struct tt_wires_config {
+    uint8_t key[32]; /* of the communicator */
+    size_t nslots, slot_bytes;
+    bool allow_tcp, allow_rdma; /* TUTTI_TRANSPORT */
+};
+
+/* Opens the listener on the chosen interfaces (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY) and
+ * fills info. TT_ERR_ARGUMENT lists the interfaces there are when none is as asked. */
+TT_NODISCARD tt_status tt_wires_open(struct tt_wires **wires, const struct tt_wires_config *config,
+                                     struct tt_wires_info *info);
+/* Takes everyone's info (copied) and the fabric it works for (borrowed; already has peers, rank,
+ * hosts). TT_ERR_SYSTEM when some rank of another host cannot be reached at all (no common
+ * address family, only loopback): names it. */
+TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
+                                      const struct tt_wires_info *infos);
+/* Says goodbye, sees off what is still in kernel buffers (bounded), closes. NULL is allowed. */
+void tt_wires_destroy(struct tt_wires *wires);
+
+/* This rank's end of the link to or from a rank of another host. Until the wire stands, its slot()
+ * is NULL and its peek() is TT_IN_PROGRESS (both push the making of it). The pointer may be another
+ * one at the next call: ask again at each step. */
+struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel);
+struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel);
+
+/* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. What
+ * goes wrong fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
+ * returned. */
+TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
+/* Sleeps until something can be done here, at most timeout_us. */
+void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);
+/* Whether every link of every wire is flushed (link.h). */
+bool tt_wires_flushed(struct tt_wires *wires);
+
+/* Sends this rank's record (fabric->record: what it has entered and done) over the wires that
+ * stand. Called now and then while waiting, so that peers can say who is where. */
+void tt_wires_send_record(struct tt_wires *wires);
+/* Sends the communicator's failure over the wires that stand: once, at once as far as possible. */
+void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
+
+/* "tcp eth0, eth1 (2 sockets)", "rdma mlx5_0/1", "not connected yet". Writes into text. */
+void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size);
+/* Bytes of memory held (buffers of all wires). */
+size_t tt_wires_bytes(const struct tt_wires *wires);
+
+#endif

@@ -25,8 +25,8 @@ enum { TT_MAX_INTERFACES = 8, TT_INTERFACE_NAME = 16 };
 struct tt_wire_address {
     struct tt_address address; /* with the listener's port */
     char interface[TT_INTERFACE_NAME];
-    uint32_t prefix; /* bits of the subnet */
-    uint32_t mbit;   /* the interface's speed as the kernel says; 0: unknown */
+    uint32_t prefix;    /* bits of the subnet */
+    uint32_t mtu, mbit; /* as the kernel says; 0: unknown */
 };
 
 /* What the ranks tell each other when they are on more than one host. Plain data. */

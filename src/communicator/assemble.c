@@ -164,8 +164,8 @@ static tt_status agree(const struct tt_exchange *exchange, tt_status mine, struc
 static tt_status finish(tuttiComm_t comm, const struct tt_comm_config *config)
 {
     tt_fabric_finish(comm->fabric);
-    comm->setting = (struct tt_setting){.one_host = true,
-                                        .oversubscribed = comm->fabric->oversubscribed,
+    comm->setting = (struct tt_setting){.one_host = comm->fabric->hosts->nhosts == 1,
+                                        .oversubscribed = comm->fabric->some_oversubscribed,
                                         .meet_bytes = comm->fabric->segment->header->meet_bytes,
                                         .slot_bytes = comm->fabric->segment->header->slot_bytes};
     memcpy(comm->forced, config->forced, sizeof comm->forced);
@@ -177,22 +177,20 @@ static tt_status finish(tuttiComm_t comm, const struct tt_comm_config *config)
 
 static tt_status make_part(tuttiComm_t comm, const struct tt_exchange *exchange,
                            const struct tt_peer_info *everyone, int fd_socket,
-                           const struct tt_comm_config *config)
+                           const struct tt_fabric_config *config)
 {
-    struct tt_fabric_config settings;
     struct tt_peer_info *infos = malloc((size_t)comm->nranks * sizeof *infos);
-    tt_status status = infos ? fabric_config(&settings, config)
-                             : tt_fail(TT_ERR_SYSTEM, "out of memory for peers");
-    if (status) {
-        free(infos);
+    if (!infos) {
         close(fd_socket);
-        return status;
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for peers");
     }
     for (int r = 0; r < comm->nranks; r++)
         infos[r] = everyone[exchange->members ? exchange->members[r] : r];
-    status = tt_fabric_begin(&comm->fabric, infos, comm->rank, comm->nranks, fd_socket, &settings);
+    const tt_status status =
+        tt_fabric_begin(&comm->fabric, infos, comm->rank, comm->nranks, fd_socket, config);
     free(infos);
-    return status;
+    return status ? status
+                  : tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name);
 }
 
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
@@ -225,8 +223,10 @@ static tt_status assemble(tuttiComm_t *out, const struct tt_exchange *exchange, 
     const int64_t deadline_ns = tt_deadline_ns(config->init_timeout_ms);
     const bool member = rank >= 0;
     struct tt_peer_info mine = {0};
+    struct tt_fabric_config settings;
     int fd_socket = -1;
-    tt_status status = member ? tt_peer_info_init(&mine, &fd_socket) : TT_OK;
+    tt_status status = member ? fabric_config(&settings, config) : TT_OK;
+    if (member && !status) status = tt_peer_info_init(&mine, &settings, &fd_socket);
     mine.status = status;
     tt_status exchanged = exchange->allgather(exchange->context, &mine, everyone, sizeof mine);
     if (exchanged) {
@@ -238,9 +238,7 @@ static tt_status assemble(tuttiComm_t *out, const struct tt_exchange *exchange, 
     if (member && !comm && !status)
         status = tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator");
     if (!status && member && all_came(exchange, everyone)) {
-        status = make_part(comm, exchange, everyone, fd_socket, config);
-        if (!status)
-            status = tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name);
+        status = make_part(comm, exchange, everyone, fd_socket, &settings);
     } else if (fd_socket >= 0) {
         close(fd_socket);
     }

@@ -130,7 +130,7 @@ static uint64_t held_bytes(struct tuttiComm *comm)
 {
     const size_t n = (size_t)comm->nranks;
     uint64_t nbytes = sizeof *comm + sizeof *comm->fabric + tt_engine_bytes(&comm->engine) +
-                      comm->fabric->segment->nbytes / n;
+                      comm->fabric->segment->nbytes / (size_t)comm->fabric->nlocal;
     nbytes += n * (sizeof(struct tt_peer_info) + sizeof(int));
     for (const struct tt_cached *c = comm->cache; c; c = c->next)
         nbytes += c->schedule->arena.nbytes;

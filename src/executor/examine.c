@@ -52,8 +52,9 @@ static struct entered read_entry(const struct tt_entry *entry)
 static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 {
     struct entered latest = {0};
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
     for (int i = 0; i < TT_NENTRIES; i++) {
-        const struct entered call = read_entry(&fabric->segment->header->records[rank].entries[i]);
+        const struct entered call = read_entry(&record->entries[i]);
         if (call.seq > latest.seq) latest = call;
     }
     return latest;
@@ -63,7 +64,7 @@ static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_t seq)
 {
     const struct entered call =
-        read_entry(&fabric->segment->header->records[rank].entries[seq % TT_NENTRIES]);
+        read_entry(&tt_fabric_record(fabric, rank)->entries[seq % TT_NENTRIES]);
     return call.seq == seq ? call : (struct entered){0};
 }
 

@@ -10,7 +10,7 @@ enum { EXPRESS_LOOKS = 256 };
 
 static bool takes_everyone(const struct tt_peers *members, int nranks)
 {
-    return members->number == nranks && members->first == 0 &&
+    return members->number == nranks && members->first == 0 && !members->group.ranks &&
            (members->stride == 1 || nranks == 1);
 }
 
@@ -20,6 +20,7 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
     const struct tt_schedule *schedule = call->schedule;
     *express = (struct tt_express){.possible = false};
     if (schedule->nchannels != 1 || schedule->nsteps[0] != 1) return;
+    if (engine->fabric->hosts->nhosts > 1) return;
     const struct tt_step *step = &schedule->steps[0][0];
     const size_t element = tt_type_size(call->reduction.type);
     const bool one_size =
@@ -51,7 +52,7 @@ static void put_in(const struct tt_express *express, struct tt_engine *engine, c
     struct tt_fabric *fabric = engine->fabric;
     struct tt_flag *flag =
         tt_segment_meet_flag(fabric->segment, fabric->rank, (int)(engine->meetings & 1));
-    flag->nbytes_kind = (uint64_t)express->part << 8 | TT_MESSAGE_SLOT;
+    flag->nbytes_kind = (uint64_t)express->part << 8 | TT_MESSAGE_LAST_PART;
     flag->signature = signature;
     flag->first = express->first;
     flag->number = express->number;

@@ -10,35 +10,53 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
-static struct tt_flag *part_of(const struct tt_work *work, int member)
+static struct tt_flag *part_of(const struct tt_work *work, int place)
 {
-    return tt_segment_meet_flag(work->engine->fabric->segment, member,
+    return tt_segment_meet_flag(work->engine->fabric->segment, place,
                                 (int)(work->engine->meetings & 1));
 }
 
-/* Elements of blocks [first, first + number) in this round. */
-static size_t blocks_count(const struct tt_work *work, int channel, int first, int number)
+/* The place of the i-th member among the ranks of this host. */
+static int place_of(const struct tt_work *work, const struct tt_step *step, int i)
 {
-    const struct tt_span span = tt_range(TT_INPUT, first, number);
+    const struct tt_fabric *fabric = work->engine->fabric;
+    return fabric->hosts->local_of[tt_peer_at(&step->recv, i, fabric->nranks)];
+}
+
+/* Blocks are known in a meeting by where they stand in the order that all its spans share. */
+static int first_of(const struct tt_work *work, const struct tt_span *span)
+{
+    const int nblocks = work->bound.geometry.nblocks;
+    const int modulo = span->modulo ? span->modulo : nblocks;
+    return modulo ? span->base + tt_mod(span->first, modulo) : 0;
+}
+
+/* Elements of `number` blocks from the first on in this round. */
+static size_t blocks_count(const struct tt_work *work, int channel, const struct tt_step *step,
+                           int first, int number)
+{
+    struct tt_span span = tt_range(TT_INPUT, first, number);
+    span.order = step->dst.number ? step->dst.order : step->local.order;
     return number ? tt_span_count(work, &span, channel, work->channels[channel].round) : 0;
 }
 
-/* Where block `name` lies in a member's part; NULL when it is not in it. */
-static const char *block_in_part(const struct tt_work *work, int channel, struct tt_flag *flag,
-                                 int name)
+/* Where a block lies in a member's part; NULL when it is not in it. */
+static const char *block_in_part(const struct tt_work *work, int channel,
+                                 const struct tt_step *step, struct tt_flag *flag, int block)
 {
     const int first = (int)flag->first, number = (int)flag->number;
-    if (name < first || name >= first + number) return NULL;
+    if (block < first || block >= first + number) return NULL;
     return tt_part_payload(flag) +
-           blocks_count(work, channel, first, name - first) * work->bound.element;
+           blocks_count(work, channel, step, first, block - first) * work->bound.element;
 }
 
 static void put_in(struct tt_work *work, int channel, const struct tt_step *step)
 {
     const size_t round = work->channels[channel].round;
-    struct tt_flag *flag = part_of(work, work->engine->fabric->rank);
+    struct tt_flag *flag = part_of(work, work->engine->fabric->local);
     const size_t nbytes = tt_span_count(work, &step->local, channel, round) * work->bound.element;
-    flag->nbytes_kind = (uint64_t)nbytes << 8 | TT_MESSAGE_SLOT;
+    flag->nbytes_kind =
+        (uint64_t)nbytes << 8 | (step->finish ? TT_MESSAGE_LAST_PART : TT_MESSAGE_PART);
     char *to = tt_part_payload(flag);
     struct tt_cursor cursor;
     char *data;
@@ -50,7 +68,7 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
         to += count * work->bound.element;
     }
     flag->signature = work->signature;
-    flag->first = (uint32_t)step->local.first;
+    flag->first = (uint32_t)first_of(work, &step->local);
     flag->number = (uint32_t)step->local.number;
     atomic_store_explicit(&flag->seq, work->engine->meetings + 1, memory_order_release); /* R3 */
     tt_count_more(&work->engine->fabric->nmessages, 1);
@@ -74,10 +92,11 @@ static tt_status await_parts(struct tt_work *work, struct tt_work_channel *state
                              const struct tt_step *step)
 {
     for (; state->ready < step->recv.number; state->ready++) {
-        const int member = tt_peer_at(&step->recv, state->ready, work->engine->fabric->nranks);
-        const struct tt_flag *flag = part_of(work, member);
+        const struct tt_flag *flag = part_of(work, place_of(work, step, state->ready));
         if (!is_in(work, flag)) return TT_IN_PROGRESS;
-        if (flag->signature != work->signature) return tt_work_mismatch(work, member);
+        if (flag->signature != work->signature)
+            return tt_work_mismatch(
+                work, tt_peer_at(&step->recv, state->ready, work->engine->fabric->nranks));
         work->progress++;
     }
     return TT_OK;
@@ -89,41 +108,49 @@ static void fold_blocks(const struct tt_work *work, int channel, const struct tt
                         char *target, int first, int number, bool finish)
 {
     const void **inputs = work->engine->sources[channel];
-    for (int i = 0; i < step->recv.number; i++) {
-        const int member = tt_peer_at(&step->recv, i, work->engine->fabric->nranks);
-        inputs[i] = block_in_part(work, channel, part_of(work, member), first);
-    }
+    for (int i = 0; i < step->recv.number; i++)
+        inputs[i] =
+            block_in_part(work, channel, step, part_of(work, place_of(work, step, i)), first);
     tt_reduce(&work->call.reduction, target, inputs, step->recv.number,
-              blocks_count(work, channel, first, number), finish ? TT_FINISH : 0);
+              blocks_count(work, channel, step, first, number), finish ? TT_FINISH : 0);
+}
+
+/* Whether the result is complete: who takes it knows, and says so in its part. */
+static bool is_last_part(const struct tt_work *work, const struct tt_step *step)
+{
+    for (int i = 0; i < step->recv.number; i++) {
+        const struct tt_flag *flag = part_of(work, place_of(work, step, i));
+        if ((flag->nbytes_kind & 255) == TT_MESSAGE_LAST_PART) return true;
+    }
+    return false;
 }
 
 /* The last to arrive folds everything that was put in, once, for all: also for who takes it, when
- * this rank takes nothing. All ranks have put in their part, so the result is complete. */
+ * this rank takes nothing. */
 static void fold_for_all(const struct tt_work *work, int channel, const struct tt_step *step)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    const struct tt_flag *own = part_of(work, fabric->rank);
-    struct tt_flag *result = part_of(work, fabric->nranks);
+    const struct tt_flag *own = part_of(work, fabric->local);
+    struct tt_flag *result = part_of(work, fabric->nlocal);
     result->nbytes_kind = own->nbytes_kind;
     result->first = own->first;
     result->number = own->number;
     fold_blocks(work, channel, step, tt_part_payload(result), (int)own->first, (int)own->number,
-                true);
+                is_last_part(work, step));
 }
 
 static const char *block_source(const struct tt_work *work, int channel, const struct tt_step *step,
-                                int name, bool folded)
+                                int block, bool folded)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    if (folded) return block_in_part(work, channel, part_of(work, fabric->nranks), name);
+    if (folded) return block_in_part(work, channel, step, part_of(work, fabric->nlocal), block);
     if (step->op == TT_TRANSPOSE)
-        return block_in_part(work, channel,
-                             part_of(work, tt_peer_at(&step->recv, name, fabric->nranks)),
+        return block_in_part(work, channel, step, part_of(work, place_of(work, step, block)),
                              fabric->rank);
     for (int i = 0; i < step->recv.number; i++) {
         /* A block is usually its own member's: look there first. */
-        const int member = tt_peer_at(&step->recv, (name + i) % step->recv.number, fabric->nranks);
-        const char *found = block_in_part(work, channel, part_of(work, member), name);
+        const int place = place_of(work, step, (block + i) % step->recv.number);
+        const char *found = block_in_part(work, channel, step, part_of(work, place), block);
         if (found) return found;
     }
     return NULL;
@@ -140,16 +167,16 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_step *s
     tt_cursor_init(&cursor, work, &step->dst, channel, work->channels[channel].round,
                    whole && step->op == TT_FOLD);
     for (int i = 0; tt_cursor_next(&cursor, &data, &count); i++) {
-        const int name = step->dst.first + i;
+        const int block = first_of(work, &step->dst) + i;
         if (!count) continue;
         if (fold_here) {
-            fold_blocks(work, channel, step, data, name, cursor.whole ? step->dst.number : 1,
+            fold_blocks(work, channel, step, data, block, cursor.whole ? step->dst.number : 1,
                         step->finish);
             continue;
         }
-        const char *source = block_source(work, channel, step, name, folded);
+        const char *source = block_source(work, channel, step, block, folded);
         if (!source)
-            return tt_fail(TT_ERR_INTERNAL, "block %d was put into the meeting by nobody", name);
+            return tt_fail(TT_ERR_INTERNAL, "block %d was put into the meeting by nobody", block);
         memcpy(data, source, count * work->bound.element);
     }
     return TT_OK;
@@ -168,7 +195,7 @@ static tt_status arrive(struct tt_work *work, int channel, const struct tt_step 
         work->progress++;
         const uint64_t before =
             atomic_fetch_add_explicit(&area->arrived, 1, memory_order_acq_rel); /* R5/A5 */
-        if (before + 1 == meeting * (uint64_t)fabric->nranks) {
+        if (before + 1 == meeting * (uint64_t)fabric->nlocal) {
             TT_TRY(await_parts(work, state, step));
             if (step->op == TT_FOLD) fold_for_all(work, channel, step);
             atomic_store_explicit(&area->published, meeting, memory_order_release); /* R6 */
@@ -183,10 +210,10 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *
 {
     struct tt_work_channel *state = &work->channels[channel];
     struct tt_fabric *fabric = work->engine->fabric;
-    if (step->recv.number != fabric->nranks || channel != 0)
+    if (step->recv.number != fabric->nlocal || channel != 0)
         return tt_fail(TT_ERR_INTERNAL,
                        "a meeting of %d ranks on channel %d, expected all %d of the host on 0",
-                       step->recv.number, channel, fabric->nranks);
+                       step->recv.number, channel, fabric->nlocal);
     const bool last_does_the_work = fabric->oversubscribed;
     if (last_does_the_work) {
         TT_TRY(arrive(work, channel, step));

@@ -2,10 +2,10 @@
 
 bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span)
 {
-    if (!work->bound.merged || span->buffer == TT_SCRATCH) return false;
+    if (!work->bound.merged || span->buffer == TT_SCRATCH || span->order) return false;
     const bool contiguous = span->run >= span->number || span->stride == span->run;
-    return contiguous && span->first >= 0 &&
-           span->first + span->number <= work->bound.geometry.nblocks;
+    const int modulo = span->modulo ? span->modulo : work->bound.geometry.nblocks;
+    return contiguous && span->first >= 0 && span->first + span->number <= modulo;
 }
 
 void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
@@ -35,15 +35,15 @@ static bool next_whole(struct tt_cursor *cursor, char **data, size_t *count)
     const struct tt_work *work = cursor->work;
     const struct tt_span *span = cursor->span;
     cursor->i = cursor->n;
-    if (span->first == 0 && span->number == work->bound.geometry.nblocks) {
+    if (span->number == work->bound.geometry.nblocks) {
         *data = (char *)work->origin[span->buffer];
         *count = work->bound.total;
         return true;
     }
     size_t begin, last;
-    tt_geometry_block(&work->bound.geometry, span->first, &begin);
-    const size_t tail =
-        tt_geometry_block(&work->bound.geometry, span->first + span->number - 1, &last);
+    const int first = span->base + span->first;
+    tt_geometry_block(&work->bound.geometry, first, &begin);
+    const size_t tail = tt_geometry_block(&work->bound.geometry, first + span->number - 1, &last);
     *data = (char *)(work->origin[span->buffer] + begin * work->bound.element);
     *count = last + tail - begin;
     return true;
@@ -59,7 +59,7 @@ bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count)
     size_t begin;
     *count = round_part(work, name, cursor->channel, cursor->round, &begin);
     if (span->buffer == TT_SCRATCH) {
-        const int slot = span->at == TT_BY_NAME ? name : span->at + cursor->i;
+        const int slot = tt_span_slot(span, cursor->i, work->bound.geometry.nblocks);
         const size_t index =
             (size_t)slot * (size_t)work->bound.geometry.nchannels + (size_t)cursor->channel;
         *data = work->engine->scratch + index * work->bound.piece * work->bound.element;

@@ -10,30 +10,11 @@
 
 #include "base/hosts.h"
 #include "base/status.h"
-#include "transport/fdpass.h"
 #include "transport/link.h"
+#include "transport/peers.h"
 #include "transport/segment.h"
 #include "transport/window.h"
 #include "transport/wires.h"
-
-/* What a rank tells the others before there is a segment. Plain data, travels through bootstrap. */
-struct tt_peer_info {
-    uint64_t host_id;
-    uint64_t process_id; /* random, one per process: equal means same address space */
-    uint64_t secret;     /* rank 0's is the communicator's */
-    struct tt_fd_address fd_address;
-    int32_t pid;
-    int32_t status;    /* of getting this far; not TT_OK: the rest does not count */
-    uint64_t cpus[16]; /* CPUs this process may run on, one bit each */
-    char host[64];
-};
-
-struct tt_fabric_config {
-    size_t nslots, slot_bytes, meet_bytes;
-    bool oversubscribed; /* known from a parent communicator */
-    bool allow_window, allow_cma, force_cma;
-    bool always_spin; /* whatever the number of cores */
-};
 
 /* Owned by the communicator, freed by tt_fabric_destroy. */
 struct tt_fabric {
@@ -47,25 +28,24 @@ struct tt_fabric {
     struct tt_rank_record *record; /* mine, in the segment */
     uint64_t secret;
     int fd_socket;
-    bool oversubscribed, allow_window, allow_cma, force_cma;
-    int *pidfds; /* [nranks]; -1: same process or not to be had */
+    bool oversubscribed;      /* this host: waiting ranks give up the core */
+    bool some_oversubscribed; /* some host */
+    bool allow_window, allow_cma, force_cma;
+    int *pidfds; /* [nlocal]; -1: same process or not to be had */
     struct tt_shm_link
-        *links; /* [2][nranks][TT_NCHANNELS]: outgoing, incoming; opened at first use */
+        *links; /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first use */
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
                                     * the ranks of other hosts */
     struct tt_window_map windows;  /* of peers, as mapped here */
     struct tt_known_windows
-        *known; /* [nranks], made at first use: own windows that peers have been sent */
+        *known; /* [nlocal], made at first use: own windows that peers have been sent */
 
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
-
-/* This process's part of what the others must know; opens the descriptor socket. */
-TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info, int *fd_socket);
 
 /* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
  * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment and
@@ -84,6 +64,12 @@ void tt_fabric_destroy(struct tt_fabric *fabric);
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
 
+/* The rank at a place of this host. */
+static inline int tt_fabric_rank_at(const struct tt_fabric *fabric, int local)
+{
+    const struct tt_hosts *hosts = fabric->hosts;
+    return hosts->ranks[hosts->begin[hosts->host_of[fabric->rank]] + local];
+}
 /* Whether the rank is on this host. */
 static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 {
@@ -112,6 +98,8 @@ TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
 /* The failure's text, "" without one. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
+/* Opens the watches of the other processes of this host. */
+void tt_fabric_watch(struct tt_fabric *fabric);
 /* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
  * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:
  * none), to send to it or to receive; what it left in the link before it went still counts. Fails

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 1 };
+enum { PAGE = 4096, SEGMENT_VERSION = 2 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. */
@@ -90,7 +90,6 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     header->nslots = (uint32_t)layout->nslots;
     header->slot_bytes = (uint32_t)layout->slot_bytes;
     header->meet_bytes = (uint32_t)layout->meet_bytes;
-    header->oversubscribed = layout->oversubscribed;
     pthread_mutex_lock(&registry_lock);
     enrol_locked(segment);
     pthread_mutex_unlock(&registry_lock);

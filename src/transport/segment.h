@@ -60,14 +60,17 @@ struct tt_flag {
             uint64_t window, offset; /* or window 0 and an address */
         } at;
     } data;
-    uint32_t first, number; /* meetings: names of the blocks put in */
+    uint32_t first, number; /* meetings: which blocks are in */
 };
 enum tt_message_kind {
     TT_MESSAGE_INLINE,
     TT_MESSAGE_SLOT,
     TT_MESSAGE_POINTER,
     TT_MESSAGE_WINDOW,
-    TT_MESSAGE_REMOTE
+    TT_MESSAGE_REMOTE,
+    /* meetings: a part, with which the result is not, or is, what the collective asks for */
+    TT_MESSAGE_PART,
+    TT_MESSAGE_LAST_PART,
 };
 _Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
 
@@ -89,8 +92,6 @@ struct tt_segment_header {
     uint32_t version;
     int32_t nlocal;
     uint32_t nslots, slot_bytes, meet_bytes;
-    uint32_t
-        oversubscribed; /* more ranks than cores: no spinning, the last to arrive does the work */
     struct tt_failure failure;
     struct tt_rank_record records[]; /* [nlocal] */
 };
@@ -109,7 +110,6 @@ struct tt_segment {
 struct tt_segment_layout {
     int nlocal;
     size_t nslots, slot_bytes, meet_bytes;
-    bool oversubscribed;
 };
 
 /* Creates and maps a segment; id is unique among the segments of this host that this process may

@@ -61,7 +61,9 @@ static bool reader_may_cma(const struct tt_shm_link *shm)
 {
     const struct tt_fabric *fabric = shm->fabric;
     return fabric->allow_cma &&
-           atomic_load_explicit(tt_segment_may_read(fabric->segment, shm->link.peer, fabric->rank),
+           atomic_load_explicit(tt_segment_may_read(fabric->segment,
+                                                    fabric->hosts->local_of[shm->link.peer],
+                                                    fabric->local),
                                 memory_order_relaxed);
 }
 
@@ -172,7 +174,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         break;
     case TT_MESSAGE_WINDOW:
         return resolve_window(shm, flag, message);
-    case TT_MESSAGE_REMOTE:
+    default: /* TT_MESSAGE_REMOTE */
         message->data = NULL;
         break;
     }
@@ -188,7 +190,7 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
         memcpy(to, (const char *)message.data + offset, nbytes);
         return TT_OK;
     }
-    return tt_cma_read(shm->fabric->segment->header->records[link->peer].pid,
+    return tt_cma_read(tt_fabric_record(shm->fabric, link->peer)->pid,
                        flag_of(shm)->data.at.offset + offset, to, nbytes);
 }
 
@@ -225,14 +227,16 @@ static const struct tt_link_ops shm_ops = {
     .release = shm_release,
 };
 
-void tt_shm_open(struct tt_shm_link *shm, struct tt_fabric *fabric, int from, int to, int channel)
+void tt_shm_open(struct tt_shm_link *shm, struct tt_fabric *fabric, int peer, int channel,
+                 bool outgoing)
 {
     const struct tt_segment_header *header = fabric->segment->header;
-    const int peer = from == fabric->rank ? to : from;
+    const int place = fabric->hosts->local_of[peer];
     *shm = (struct tt_shm_link){
         .link = {.ops = &shm_ops, .peer = peer, .slot_bytes = header->slot_bytes},
         .fabric = fabric,
-        .area = tt_segment_link(fabric->segment, from, to, channel),
+        .area = tt_segment_link(fabric->segment, outgoing ? fabric->local : place,
+                                outgoing ? place : fabric->local, channel),
         .nslots = header->nslots,
         .next = 1,
         .same_process = fabric->peers[peer].process_id == fabric->peers[fabric->rank].process_id,

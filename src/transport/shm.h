@@ -24,7 +24,8 @@ struct tt_shm_link {
     bool same_process;
 };
 
-/* Opens this rank's end of the link from -> to. */
-void tt_shm_open(struct tt_shm_link *link, struct tt_fabric *fabric, int from, int to, int channel);
+/* Opens this rank's end of the link to (outgoing) or from a rank of this host. */
+void tt_shm_open(struct tt_shm_link *link, struct tt_fabric *fabric, int peer, int channel,
+                 bool outgoing);
 
 #endif

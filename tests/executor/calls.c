@@ -71,7 +71,8 @@ struct rank_memory {
 
 static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
 {
-    const struct tt_shape shape = {trial->algorithm->collective, trial->nranks, trial->root, NULL};
+    const struct tt_shape shape = {
+        .collective = trial->algorithm->collective, .nranks = trial->nranks, .root = trial->root};
     if (tt_schedule_create(trial->algorithm, &shape, r, &mine->schedule)) {
         CHECK_MESSAGE(false, "no schedule: %s", tt_last_error());
         return;

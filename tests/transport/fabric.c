@@ -41,9 +41,10 @@ TEST(fabric, sees_the_death_of_a_process)
     struct tt_peer_info infos[2];
     int sockets[2], channel[2];
     REQUIRE(pipe(channel) == 0);
-    for (int r = 0; r < 2; r++) REQUIRE(tt_peer_info_init(&infos[r], &sockets[r]) == TT_OK);
-    infos[1].process_id++; /* the child is another process */
     const struct tt_fabric_config config = together_config();
+    for (int r = 0; r < 2; r++)
+        REQUIRE(tt_peer_info_init(&infos[r], &config, &sockets[r]) == TT_OK);
+    infos[1].process_id++; /* the child is another process */
     const pid_t child = fork();
     if (child == 0) {
         infos[1].pid = getpid();
@@ -73,15 +74,45 @@ TEST(fabric, sees_the_death_of_a_process)
     close(channel[1]);
 }
 
-TEST(fabric, refuses_ranks_of_different_hosts)
+TEST(fabric, has_a_segment_for_each_host)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    const uint64_t host_of[] = {7, 9, 7, 8, 9};
+    REQUIRE(together_open_on(&all, 5, host_of, &config));
+    struct tt_fabric **f = all.fabrics;
+    CHECK_EQ(f[0]->hosts->nhosts, 3);
+    CHECK(f[0]->segment == f[2]->segment);
+    CHECK(f[1]->segment == f[4]->segment);
+    CHECK(f[0]->segment != f[1]->segment && f[3]->segment != f[1]->segment);
+    CHECK_EQ(f[3]->segment->header->nlocal, 1);
+    CHECK_EQ(f[4]->local, 1);
+    CHECK(tt_fabric_record(f[0], 2) == f[2]->record);
+    CHECK(tt_fabric_record(f[0], 1) != f[1]->record);
+    CHECK_EQ(tt_fabric_record(f[0], 1)->state, TT_RANK_ABSENT);
+    CHECK(strstr(tt_fabric_way(f[1], 4), "thread"));
+    struct tt_link *tx = tt_fabric_tx(f[1], 4, 0), *rx = tt_fabric_rx(f[4], 1, 0);
+    *(char *)tx->ops->slot(tx, 1) = 'x';
+    tx->ops->publish(tx, 1, 5);
+    struct tt_message message;
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    CHECK_EQ(*(const char *)message.data, 'x');
+    together_close(&all);
+}
+
+TEST(fabric, refuses_ranks_with_different_settings)
 {
     struct tt_peer_info infos[2];
     int sockets[2];
-    for (int r = 0; r < 2; r++) REQUIRE(tt_peer_info_init(&infos[r], &sockets[r]) == TT_OK);
-    infos[1].host_id++;
-    const struct tt_fabric_config config = together_config();
+    struct tt_fabric_config config = together_config();
+    for (int r = 0; r < 2; r++) {
+        config.slot_bytes = 1024u << r;
+        REQUIRE(tt_peer_info_init(&infos[r], &config, &sockets[r]) == TT_OK);
+    }
     struct tt_fabric *fabric = NULL;
-    CHECK_EQ(tt_fabric_begin(&fabric, infos, 0, 2, sockets[0], &config), TT_ERR_USAGE);
-    CHECK(strstr(tt_last_error(), "host"));
-    close(sockets[1]);
+    CHECK_EQ(tt_fabric_begin(&fabric, infos, 1, 2, sockets[1], &config), TT_ERR_USAGE);
+    CHECK(strstr(tt_last_error(), "rank 0"));
+    CHECK(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=1024, rank 1"));
+    CHECK(strstr(tt_last_error(), "2048"));
+    close(sockets[0]);
 }

@@ -16,20 +16,29 @@ static inline struct tt_fabric_config together_config(void)
         .nslots = 4, .slot_bytes = 4096, .meet_bytes = 1024, .allow_window = true};
 }
 
-static inline bool together_open(struct together *all, int nranks,
-                                 const struct tt_fabric_config *config)
+/* host_of[r] names rank r's host; NULL: all are on this one. */
+static inline bool together_open_on(struct together *all, int nranks, const uint64_t *host_of,
+                                    const struct tt_fabric_config *config)
 {
     struct tt_peer_info infos[TOGETHER_MAX];
     int sockets[TOGETHER_MAX];
     all->nranks = nranks;
-    for (int r = 0; r < nranks; r++)
-        if (tt_peer_info_init(&infos[r], &sockets[r])) return false;
+    for (int r = 0; r < nranks; r++) {
+        if (tt_peer_info_init(&infos[r], config, &sockets[r])) return false;
+        if (host_of) infos[r].host_id = host_of[r];
+    }
     for (int r = 0; r < nranks; r++)
         if (tt_fabric_begin(&all->fabrics[r], infos, r, nranks, sockets[r], config)) return false;
     for (int r = 0; r < nranks; r++)
         if (tt_fabric_attach(all->fabrics[r], INT64_MAX)) return false;
     for (int r = 0; r < nranks; r++) tt_fabric_finish(all->fabrics[r]);
     return true;
+}
+
+static inline bool together_open(struct together *all, int nranks,
+                                 const struct tt_fabric_config *config)
+{
+    return together_open_on(all, nranks, NULL, config);
 }
 
 static inline void together_close(struct together *all)

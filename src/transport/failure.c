@@ -1,0 +1,117 @@
+/* Failures: the communicator's first one, and peers that are gone. */
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/fabric.h"
+
+tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
+{
+    struct tt_failure *failure = &fabric->segment->header->failure;
+    uint32_t none = 0;
+    if (atomic_compare_exchange_strong_explicit(&failure->state, &none, 1, memory_order_acquire,
+                                                memory_order_acquire)) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(failure->text, sizeof failure->text, format, args);
+        va_end(args);
+        failure->code = code;
+
+        atomic_store_explicit(&failure->state, 2, memory_order_release); /* R2 */
+        TT_WARN("rank %d: %s", fabric->rank, failure->text);
+    }
+    const int64_t deadline =
+        tt_deadline_ns(100); /* a rank that died while writing must not hang the others */
+    tt_status status;
+    while ((status = tt_fabric_check(fabric)) == TT_OK && !tt_expired(deadline)) tt_cpu_relax();
+    return status ? status
+                  : tt_fail(TT_ERR_REMOTE, "the communicator failed; the rank that knew why died");
+}
+
+tt_status tt_fabric_check(struct tt_fabric *fabric)
+{
+    const struct tt_failure *failure = &fabric->segment->header->failure;
+    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK; /* A2 */
+    tt_set_last_error(failure->text);
+    return failure->code;
+}
+
+const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
+{
+    const struct tt_failure *failure = &fabric->segment->header->failure;
+    return atomic_load_explicit(&failure->state, memory_order_acquire) == 2 ? failure->text : "";
+}
+
+/* The place whose process's watch stands for this one: the first of that process. */
+static int watch_of(const struct tt_fabric *fabric, int place)
+{
+    const uint64_t process = fabric->peers[tt_fabric_rank_at(fabric, place)].process_id;
+    int first = 0;
+    while (fabric->peers[tt_fabric_rank_at(fabric, first)].process_id != process) first++;
+    return first;
+}
+
+void tt_fabric_watch(struct tt_fabric *fabric)
+{
+    const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const struct tt_peer_info *peer = &fabric->peers[rank];
+        if (peer->process_id == mine->process_id || watch_of(fabric, place) != place) continue;
+        fabric->pidfds[place] = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+        if (fabric->pidfds[place] < 0)
+            TT_WARN("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
+                    "by the deadline only",
+                    peer->pid, rank);
+    }
+}
+
+/* Of a rank of another host the wires learn it. */
+static bool is_dead(const struct tt_fabric *fabric, int rank)
+{
+    if (!tt_fabric_is_local(fabric, rank)) return false;
+    const int pidfd = fabric->pidfds[watch_of(fabric, fabric->hosts->local_of[rank])];
+    if (pidfd < 0) return false;
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
+{
+    struct tt_message message;
+    struct tt_link *link = sending ? tt_fabric_tx(fabric, peer, TT_P2P_CHANNEL)
+                                   : tt_fabric_rx(fabric, peer, TT_P2P_CHANNEL);
+    return sending ? link->ops->drained(link) : link->ops->peek(link, &message) != TT_IN_PROGRESS;
+}
+
+/* Fails the communicator if the rank is gone and has not done what is awaited of it. */
+static tt_status check_peer(struct tt_fabric *fabric, int r, uint64_t seq, int peer, bool sending)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, r);
+    const bool dead = is_dead(fabric, r); /* before its last words are read */
+    const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
+    const uint64_t done = atomic_load_explicit(&record->done, memory_order_acquire);
+    const bool awaited = (seq && done < seq) || peer == r;
+    if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_OK;
+    if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending)) return TT_OK;
+    char name[128];
+    tt_fabric_name_rank(fabric, r, name, sizeof name);
+    if (state == TT_RANK_ABORTED)
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s aborted the communicator", name);
+    if (state == TT_RANK_LEFT && awaited && r != fabric->rank)
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has left: it destroyed its communicator",
+                              name);
+    if (dead && state == TT_RANK_HERE && awaited)
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died", name);
+    return TT_OK;
+}
+
+tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer, bool sending)
+{
+    for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, r, seq, peer, sending));
+    return TT_OK;
+}

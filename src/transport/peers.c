@@ -1,0 +1,83 @@
+#include "transport/peers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "topology/topology.h"
+
+static uint64_t process_id;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void draw_process_id(void)
+{
+    if (getrandom(&process_id, sizeof process_id, 0) != sizeof process_id)
+        process_id = (uint64_t)tt_now_ns() << 20 ^ (uint64_t)getpid();
+}
+
+tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_config *config,
+                            int *fd_socket)
+{
+    pthread_once(&process_once, draw_process_id);
+    struct tt_peer_info mine = {.host_id = tt_host_id(),
+                                .process_id = process_id ^ (uint64_t)getpid(),
+                                .pid = getpid(),
+                                .nslots = (uint32_t)config->nslots,
+                                .slot_bytes = (uint32_t)config->slot_bytes,
+                                .meet_bytes = (uint32_t)config->meet_bytes,
+                                .oversubscribed = config->oversubscribed,
+                                .always_spin = config->always_spin};
+    if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
+        return tt_fail_errno(errno, "getrandom failed");
+    if (gethostname(mine.host, sizeof mine.host - 1)) snprintf(mine.host, sizeof mine.host, "?");
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (size_t cpu = 0; cpu < 1024; cpu++)
+            if (CPU_ISSET(cpu, &set)) mine.cpus[cpu / 64] |= 1ull << (cpu % 64);
+    TT_TRY(tt_fdpass_open(fd_socket, &mine.fd_address));
+    *info = mine;
+    return TT_OK;
+}
+
+static tt_status check_setting(const char *name, const struct tt_peer_info *infos, int rank,
+                               uint32_t value, uint32_t first)
+{
+    if (value == first) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "rank 0 (host %s, pid %d) has %s=%u, rank %d (host %s, pid %d) has %u: give all "
+                   "ranks the same",
+                   infos[0].host, infos[0].pid, name, first, rank, infos[rank].host,
+                   infos[rank].pid, value);
+}
+
+tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
+{
+    for (int r = 1; r < nranks; r++) {
+        TT_TRY(check_setting("TUTTI_SLOTS", infos, r, infos[r].nslots, infos[0].nslots));
+        TT_TRY(
+            check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
+        TT_TRY(
+            check_setting("TUTTI_MEET_BYTES", infos, r, infos[r].meet_bytes, infos[0].meet_bytes));
+    }
+    return TT_OK;
+}
+
+bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,
+                             int host)
+{
+    const struct tt_group ranks = tt_hosts_inside(hosts, host);
+    const struct tt_peer_info *first = &infos[ranks.ranks[0]];
+    if (first->always_spin || first->oversubscribed) return !first->always_spin;
+    int ncpus = 0;
+    for (int word = 0; word < 16; word++) {
+        uint64_t together = 0;
+        for (int i = 0; i < ranks.number; i++) together |= infos[ranks.ranks[i]].cpus[word];
+        ncpus += __builtin_popcountll(together);
+    }
+    return ncpus > 0 && ranks.number > ncpus;
+}

@@ -1,0 +1,47 @@
+/* What the ranks tell each other before there is anything between them. */
+#ifndef TT_TRANSPORT_PEERS_H
+#define TT_TRANSPORT_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hosts.h"
+#include "base/status.h"
+#include "transport/fdpass.h"
+
+/* Settings of one rank's fabric. Plain data. */
+struct tt_fabric_config {
+    size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks */
+    bool oversubscribed;                   /* known from a parent communicator */
+    bool allow_window, allow_cma, force_cma;
+    bool always_spin; /* whatever the number of cores */
+};
+
+/* Plain data, travels through bootstrap. */
+struct tt_peer_info {
+    uint64_t host_id;
+    uint64_t process_id; /* random, one per process: equal means same address space */
+    uint64_t secret; /* rank 0's is the communicator's, that of a host's first rank the host's */
+    struct tt_fd_address fd_address;
+    int32_t pid;
+    int32_t status; /* of getting this far; not TT_OK: the rest does not count */
+    uint32_t nslots, slot_bytes, meet_bytes;
+    uint8_t oversubscribed, always_spin; /* as in its config */
+    uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */
+    char host[64];
+};
+
+/* This process's part of what the others must know; opens the descriptor socket. */
+TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
+                                         const struct tt_fabric_config *config, int *fd_socket);
+
+/* Rounds and meetings are cut by these settings: TT_ERR_USAGE names two ranks that differ. */
+TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks);
+
+/* Whether a host has more ranks than CPUs that they may run on; as its first rank is set, where
+ * that says. The same answer on every rank. */
+bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,
+                             int host);
+
+#endif

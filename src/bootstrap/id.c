@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "bootstrap/bootstrap.h"
 #include "net/handshake.h"
+#include "net/interface.h"
 #include "bootstrap/root.h"
 
 _Static_assert(sizeof(struct tt_unique_id) == 128, "it must fit tuttiUniqueId");

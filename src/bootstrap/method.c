@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "net/handshake.h"
+#include "net/interface.h"
 #include "bootstrap/root.h"
 #include "bootstrap/uses.h"
 

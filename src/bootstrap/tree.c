@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "net/acceptor.h"
+#include "net/interface.h"
 #include "bootstrap/root.h"
 #include "bootstrap/uses.h"
 

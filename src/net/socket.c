@@ -2,8 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -61,6 +59,12 @@ void tt_address_set_port(struct tt_address *address, int port)
     memcpy(address->bytes + offsetof(struct sockaddr_in, sin_port), &wire, sizeof wire);
 }
 
+static size_t offset_of_host(const struct tt_address *address)
+{
+    return tt_address_family(address) == AF_INET ? offsetof(struct sockaddr_in, sin_addr)
+                                                 : offsetof(struct sockaddr_in6, sin6_addr);
+}
+
 bool tt_address_is_loopback(const struct tt_address *address)
 {
     if (tt_address_family(address) == AF_INET) {
@@ -73,81 +77,61 @@ bool tt_address_is_loopback(const struct tt_address *address)
     return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 }
 
-const char *tt_address_format(const struct tt_address *address, char text[TT_ADDRESS_TEXT])
+const char *tt_address_host(const struct tt_address *address, char text[TT_ADDRESS_TEXT])
 {
-    char host[INET6_ADDRSTRLEN] = "?";
     const bool v4 = tt_address_family(address) == AF_INET;
-    const size_t at =
-        v4 ? offsetof(struct sockaddr_in, sin_addr) : offsetof(struct sockaddr_in6, sin6_addr);
-    inet_ntop(v4 ? AF_INET : AF_INET6, address->bytes + at, host, sizeof host);
-    snprintf(text, TT_ADDRESS_TEXT, v4 ? "%s:%d" : "[%s]:%d", host, tt_address_port(address));
+    if (!inet_ntop(v4 ? AF_INET : AF_INET6, address->bytes + offset_of_host(address), text,
+                   TT_ADDRESS_TEXT))
+        strcpy(text, "?");
+    struct sockaddr_in6 in6;
+    memcpy(&in6, address->bytes, sizeof in6);
+    if (v4 || !in6.sin6_scope_id) return text;
+    const size_t length = strlen(text);
+    snprintf(text + length, TT_ADDRESS_TEXT - length, "%%%u", in6.sin6_scope_id);
     return text;
 }
 
-/* Bridges of container engines: their addresses are the same on every host. */
-static bool is_bridge(const char *name)
+const char *tt_address_format(const struct tt_address *address, char text[TT_ADDRESS_TEXT])
 {
-    static const char *const prefixes[] = {"docker", "veth",   "br-", "virbr",
-                                           "cni",    "podman", "lxc"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (!strncmp(name, prefixes[i], strlen(prefixes[i]))) return true;
-    return false;
+    char host[TT_ADDRESS_TEXT];
+    tt_address_host(address, host);
+    const bool v4 = tt_address_family(address) == AF_INET;
+    snprintf(text, TT_ADDRESS_TEXT, v4 ? "%.50s:%d" : "[%.50s]:%d", host, tt_address_port(address));
+    return text;
 }
 
-static bool usable(const struct ifaddrs *entry)
+/* Without ::ffff: before an IPv4 address, as a listener of both families shows it. */
+static void unmap(struct tt_address *address)
 {
-    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP)) return false;
-    if (entry->ifa_addr->sa_family == AF_INET) return true;
-    if (entry->ifa_addr->sa_family != AF_INET6) return false;
+    if (tt_address_family(address) != AF_INET6) return;
     struct sockaddr_in6 in6;
-    memcpy(&in6, entry->ifa_addr, sizeof in6);
-    return !IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr); /* means something on its own link only */
+    memcpy(&in6, address->bytes, sizeof in6);
+    if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) return;
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = in6.sin6_port};
+    memcpy(&in.sin_addr, in6.sin6_addr.s6_addr + 12, sizeof in.sin_addr);
+    tt_address_set(address, (const struct sockaddr *)&in);
 }
 
-/* 0: not to be chosen; the highest wins, the first of equals. */
-static int merit(const struct ifaddrs *entry, const char *wanted)
+static int ask_address(struct tt_address *address, int fd,
+                       int (*ask)(int, struct sockaddr *, socklen_t *))
 {
-    if (!usable(entry)) return 0;
-    const int v4 = entry->ifa_addr->sa_family == AF_INET;
-    if (wanted[0]) return strcmp(entry->ifa_name, wanted) ? 0 : 1 + v4;
-    if (entry->ifa_flags & IFF_LOOPBACK) return 1 + v4;
-    return !(entry->ifa_flags & IFF_RUNNING) || is_bridge(entry->ifa_name) ? 0 : 3 + v4;
+    struct tt_address found = {0};
+    socklen_t nbytes = sizeof found.bytes;
+    if (ask(fd, (struct sockaddr *)found.bytes, &nbytes) != 0) return errno;
+    found.nbytes = nbytes;
+    unmap(&found);
+    *address = found;
+    return 0;
 }
 
-static tt_status no_such_interface(const struct ifaddrs *list, const char *wanted)
+int tt_socket_own(int fd, struct tt_address *address)
 {
-    char names[512] = "";
-    size_t used = 0;
-    for (const struct ifaddrs *entry = list; entry && used < sizeof names; entry = entry->ifa_next)
-        if (usable(entry))
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     entry->ifa_name);
-    return tt_fail(TT_ERR_ARGUMENT,
-                   "TUTTI_SOCKET_INTERFACE=%s: no interface of that name is up with an address; "
-                   "there is %s",
-                   wanted, names[0] ? names : "none");
+    return ask_address(address, fd, getsockname);
 }
 
-tt_status tt_address_of_host(struct tt_address *address)
+int tt_socket_peer(int fd, struct tt_address *address)
 {
-    struct ifaddrs *list;
-    if (getifaddrs(&list) != 0)
-        return tt_socket_fail(errno, "bootstrap: cannot list the network interfaces");
-    const char *wanted = tt_config_string(TT_CONFIG_SOCKET_INTERFACE);
-    const struct ifaddrs *best = NULL;
-    for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next)
-        if (merit(entry, wanted) > (best ? merit(best, wanted) : 0)) best = entry;
-    tt_status status = TT_OK;
-    if (best)
-        tt_address_set(address, best->ifa_addr);
-    else if (wanted[0])
-        status = no_such_interface(list, wanted);
-    else
-        tt_address_set(address,
-                       (const struct sockaddr *)&(struct sockaddr_in){
-                           .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)});
-    freeifaddrs(list);
-    return status;
+    return ask_address(address, fd, getpeername);
 }
 
 /* ---- Listening ------------------------------------------------------------------------------ */
@@ -164,7 +148,7 @@ tt_status tt_socket_fail(int error, const char *what)
                          (unsigned long long)limit.rlim_max);
 }
 
-static tt_status fail_bind(int error, const struct tt_address *address)
+static tt_status fail_listen(int error, const struct tt_address *address)
 {
     char text[TT_ADDRESS_TEXT];
     tt_address_format(address, text);
@@ -182,37 +166,53 @@ static tt_status fail_bind(int error, const struct tt_address *address)
             text);
     if (error == EACCES)
         return tt_fail_errno(error, "cannot listen at %s: ports below 1024 need root", text);
-    return tt_fail_errno(error, "cannot listen at %s", text);
+    char what[TT_ADDRESS_TEXT + 32];
+    snprintf(what, sizeof what, "cannot listen at %s", text);
+    return tt_socket_fail(error, what);
 }
 
-static void set_any(struct tt_address *address)
+/* Listens there; 0 or an errno value. */
+static int listen_at(int *fd, struct tt_address *at)
 {
-    const bool v4 = tt_address_family(address) == AF_INET;
-    const size_t at =
-        v4 ? offsetof(struct sockaddr_in, sin_addr) : offsetof(struct sockaddr_in6, sin6_addr);
-    memset(address->bytes + at, 0, v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr));
+    const int s = socket(tt_address_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s < 0) return errno;
+    /* Without it a port is refused for a minute after its last connection. */
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (tt_address_family(at) == AF_INET6) /* :: means IPv4 as well */
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
+    int error = 0;
+    socklen_t nbytes = sizeof at->bytes;
+    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 || listen(s, BACKLOG) != 0 ||
+        getsockname(s, (struct sockaddr *)at->bytes, &nbytes) != 0)
+        error = errno;
+    if (error)
+        close(s);
+    else
+        *fd = s;
+    return error;
+}
+
+/* All interfaces: of both families, where there are both. */
+static int listen_everywhere(int *fd, struct tt_address *at)
+{
+    const int port = tt_address_port(at);
+    const bool v4 = tt_address_family(at) == AF_INET;
+    tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in6){.sin6_family = AF_INET6});
+    tt_address_set_port(at, port);
+    const int error = listen_at(fd, at);
+    if (!v4 || (error != EAFNOSUPPORT && error != EADDRNOTAVAIL)) return error;
+    tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in){.sin_family = AF_INET});
+    tt_address_set_port(at, port);
+    return listen_at(fd, at);
 }
 
 tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
 {
     struct tt_address at = *address;
     const bool narrowed = !tt_address_port(&at) && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
-    if (everywhere && !narrowed) set_any(&at);
-    const int s = socket(tt_address_family(&at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s < 0) return tt_socket_fail(errno, "bootstrap: cannot open a listening socket");
-    /* Without it a port is refused for a minute after its last connection. */
-    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    int error = 0;
-    if (bind(s, (const struct sockaddr *)at.bytes, at.nbytes) != 0 || listen(s, BACKLOG) != 0)
-        error = errno;
-    socklen_t nbytes = sizeof at.bytes;
-    if (!error && getsockname(s, (struct sockaddr *)at.bytes, &nbytes) != 0) error = errno;
-    if (error) {
-        close(s);
-        return fail_bind(error, &at);
-    }
+    const int error = everywhere && !narrowed ? listen_everywhere(fd, &at) : listen_at(fd, &at);
+    if (error) return fail_listen(error, &at);
     tt_address_set_port(address, tt_address_port(&at));
-    *fd = s;
     return TT_OK;
 }
 
@@ -244,10 +244,8 @@ static int await(int fd, short events, int64_t deadline_ns)
  * that very port as its own and meet itself. */
 static bool meets_itself(int fd, const struct tt_address *peer)
 {
-    struct tt_address own = {0};
-    socklen_t nbytes = sizeof own.bytes;
-    if (getsockname(fd, (struct sockaddr *)own.bytes, &nbytes) != 0) return false;
-    own.nbytes = nbytes;
+    struct tt_address own;
+    if (tt_socket_own(fd, &own) != 0) return false;
     char a[TT_ADDRESS_TEXT], b[TT_ADDRESS_TEXT];
     return !strcmp(tt_address_format(&own, a), tt_address_format(peer, b));
 }

@@ -28,17 +28,14 @@ int tt_address_family(const struct tt_address *address);
 int tt_address_port(const struct tt_address *address);
 void tt_address_set_port(struct tt_address *address, int port);
 bool tt_address_is_loopback(const struct tt_address *address);
+/* "192.0.2.1" or "fd00::1". Returns text. */
+const char *tt_address_host(const struct tt_address *address, char text[TT_ADDRESS_TEXT]);
 /* "192.0.2.1:29500" or "[fd00::1]:29500". Returns text. */
 const char *tt_address_format(const struct tt_address *address, char text[TT_ADDRESS_TEXT]);
 
-/* The address that other ranks reach this host at, port 0: of TUTTI_SOCKET_INTERFACE, else of the
- * first interface that is up and neither loopback nor a container bridge, else loopback.
- * TT_ERR_ARGUMENT lists the interfaces when the one asked for is not there. */
-TT_NODISCARD tt_status tt_address_of_host(struct tt_address *address);
-
-/* Listens at `address` (all interfaces when `everywhere`; TUTTI_SOCKET_INTERFACE narrows that again
- * when the port is 0), port 0 meaning any free one, and stores the port in `address`. TT_ERR_SYSTEM
- * says what the OS refused and the remedy. */
+/* Listens at `address` (when `everywhere` at all interfaces, IPv4 and IPv6; TUTTI_SOCKET_INTERFACE
+ * narrows that again when the port is 0), port 0 meaning any free one, and stores the port in
+ * `address`. TT_ERR_SYSTEM says what the OS refused and the remedy. */
 TT_NODISCARD tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere);
 
 /* The following return 0 or an errno value: ETIMEDOUT at the deadline, EPIPE when the other end has
@@ -48,6 +45,10 @@ int tt_socket_receive(int fd, void *buffer, size_t nbytes, int64_t deadline_ns);
 int tt_socket_send(int fd, const void *buffer, size_t nbytes, int64_t deadline_ns);
 /* Sends at once or not at all: for frames far smaller than an empty socket buffer. */
 int tt_socket_send_now(int fd, const void *buffer, size_t nbytes);
+
+/* The address of this end and of the other one; IPv4 never in its IPv6 form. */
+int tt_socket_own(int fd, struct tt_address *address);
+int tt_socket_peer(int fd, struct tt_address *address);
 
 /* Options every connection has. */
 void tt_socket_tune(int fd);

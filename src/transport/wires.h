@@ -13,13 +13,11 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "net/socket.h"
+#include "net/interface.h"
 #include "transport/link.h"
 
 struct tt_fabric;
 struct tt_wires;
-
-enum { TT_MAX_INTERFACES = 8, TT_INTERFACE_NAME = 16 };
 
 /* Where a rank listens. Plain data, travels through bootstrap. */
 struct tt_wire_address {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "net/handshake.h"
+#include "net/interface.h"
 #include "net/socket.h"
 #include "ranks.h"
 #include "shim.h"

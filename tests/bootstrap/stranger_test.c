@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "net/acceptor.h"
+#include "net/interface.h"
 #include "bootstrap/root.h"
 #include "ranks.h"
 #include "shim.h"

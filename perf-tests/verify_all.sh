@@ -25,22 +25,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ -x "$bin/tutti-run" ] && [ -x "$bin/all_reduce_perf" ] || {
-    echo "verify_all.sh: '$bin' has no tutti-run and no perf tests: build them, or give --bin" >&2
-    exit 2
-}
-
-programs=(all_reduce all_gather broadcast reduce_scatter reduce alltoall scatter gather sendrecv
-    hypercube barrier)
-reducing=(all_reduce reduce_scatter reduce)
-once=(-n 1 -w 0 --rotate 256K --align 1)
-nruns=0 nrows=0 nwrong=0
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+. "$root/perf-tests/verify_common.sh"
 
 # run MODE RANKS PROGRAM ARGS...: one run; MODE is processes, threads, ranks (one thread) or mixed.
 run() {
-    local mode=$1 ranks=$2 program=$3 command status=0
+    local mode=$1 ranks=$2 program=$3 command
     shift 3
     case $mode in
     processes) command=("$bin/tutti-run" -n "$ranks" "$bin/${program}_perf") ;;
@@ -48,16 +37,7 @@ run() {
     ranks) command=("$bin/${program}_perf" -g "$ranks") ;;
     mixed) command=("$bin/tutti-run" -n 2 "$bin/${program}_perf" -t 2 -g $((ranks / 4))) ;;
     esac
-    command+=("$@")
-    timeout --kill-after=5 120 "${command[@]}" >"$output" 2>&1 </dev/null || status=$?
-    nruns=$((nruns + 1))
-    nrows=$((nrows + $(grep -c '^ ' "$output")))
-    [ $verbose -eq 0 ] || echo "${command[*]##*/}"
-    if [ $status -eq 0 ] && grep -q 'Out of bounds values : 0 OK' "$output"; then return; fi
-    nwrong=$((nwrong + 1))
-    echo "WRONG (exit code $status): ${command[*]}"
-    awk '/^ / && (($9 != "N/A" && $9 > 0) || ($13 != "N/A" && $13 > 0))' "$output" | head -n 3
-    grep -v '^[# ]' "$output" | tail -n 3
+    judge "${command[@]}" "$@"
 }
 
 # Sizes from one element on, every root; then odd ones that take several rounds.
@@ -115,11 +95,7 @@ algorithms() {
     local ranks=$1 program algorithm names
     for program in "${programs[@]}"; do
         case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
-        names=$("$bin/${program}_perf" --help | sed -n 's/^Algorithms://p')
-        if [ -z "${names// /}" ]; then
-            nwrong=$((nwrong + 1))
-            echo "WRONG: ${program}_perf --help names no algorithms"
-        fi
+        algorithms_of "$program"
         for algorithm in $names; do
             run processes "$ranks" "$program" "${once[@]}" -b 4 -e 256K -f 16 --algorithm "$algorithm"
         done
@@ -142,5 +118,4 @@ else
     settings 2
     for ranks in 2 3 4 8; do algorithms $ranks; done
 fi
-echo "$nruns runs, $nrows rows, $nwrong wrong"
-[ $nwrong -eq 0 ] && [ $nrows -gt 0 ]
+total

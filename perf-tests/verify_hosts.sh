@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Runs every perf test over TCP between hosts, which are namespaces of this machine, and counts the runs
+# whose results are wrong. Ends with "N runs, R rows, M wrong"; exits 1 when M is not 0 or R is, 77 when
+# no hosts can be made here.
+set -uo pipefail
+
+usage() {
+    cat <<TEXT
+usage: verify_hosts.sh [--quick] [--bin DIR] [--verbose]
+
+  --bin DIR   where the programs are (build/bin)
+  --quick     fewer layouts, families and settings: about half a minute on two cores instead of three
+  --verbose   name every run
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=$root/build/bin quick=0 verbose=0
+[ -n "${INSIDE-}" ] || whole=("$@")
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bin) bin=${2:?--bin wants a folder} && shift ;;
+    --quick) quick=1 ;;
+    --verbose) verbose=1 ;;
+    -h | --help) usage && exit 0 ;;
+    *) echo "verify_hosts.sh: '$1' is no option" >&2 && usage >&2 && exit 2 ;;
+    esac
+    shift
+done
+[ -n "${INSIDE-}" ] || # all of it on one set of hosts
+    INSIDE=1 exec "$root/tests/hosts/with-hosts" --hosts 4 --nics 2 "${BASH_SOURCE[0]}" "${whole[@]}"
+bin=$(cd "$bin" 2>/dev/null && pwd) || { echo "verify_hosts.sh: --bin is no folder" >&2 && exit 2; }
+. "$root/perf-tests/verify_common.sh"
+
+# run LAYOUT SETTINGS PROGRAM ARGS...: settings are comma-separated, TUTTI_ is added: NAME=VALUE,...
+run() {
+    local layout=$1 setting settings program=$3 environment=()
+    IFS=, read -ra settings <<<"$2"
+    shift 3
+    for setting in "${settings[@]}"; do environment+=("TUTTI_$setting"); done
+    judge env "${environment[@]}" "$root/tests/hosts/ranks" "$layout" "$bin/${program}_perf" "${once[@]}" "$@"
+}
+
+# all LAYOUT SETTINGS: every program, from one element to messages of many slices; an odd type and root.
+all() {
+    local program
+    for program in "${programs[@]}"; do
+        run "$1" "$2" "$program" -b 4 -e 1M -f 64
+        [ $quick -eq 1 ] || run "$1" "$2" "$program" -b 100004 -e 100004 -d uint8 -r 1
+    done
+}
+
+# families LAYOUT SETTINGS: over IPv4 and over IPv6.
+families() {
+    local family
+    for family in 4 6; do RANKS_FAMILY=$family all "$1" "$2${2:+,}SOCKET_FAMILY=$family"; done
+}
+
+# algorithms LAYOUT: every one of every collective by its name; those of two levels among them.
+algorithms() {
+    local program algorithm
+    for program in "${programs[@]}"; do
+        case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
+        algorithms_of "$program"
+        for algorithm in $names; do
+            run "$1" "" "$program" -b 4 -e 256K -f 64 --algorithm "$algorithm"
+        done
+    done
+}
+
+export RANKS_FAMILY=4
+one_nic=SOCKET_INTERFACE=eth0
+if [ $quick -eq 1 ]; then
+    families 1,1 $one_nic
+    all 2,2 ""
+    all 1,2,1 "$one_nic,ENCRYPT=1"
+else
+    for layout in 1,1 2,2 1,1,1 2,2,2 1,1,1,1 2,2,2,2; do
+        for interfaces in $one_nic ""; do
+            for encrypt in 0 1; do families $layout "$interfaces${interfaces:+,}ENCRYPT=$encrypt"; done
+        done
+    done
+    for settings in SOCKETS=2 SOCKETS=3,ENCRYPT=1 "SOCKETS=4,$one_nic" ZEROCOPY=1 ZEROCOPY=0 SLOTS=2,SLOT_BYTES=4K \
+        SLOT_BYTES=2M TRANSPORT=tcp WAIT=yield; do
+        all 1,2 $settings
+    done
+    for layout in 3,1 1,2,3 2,1,1,1 0,1,2; do all $layout ""; done
+    for layout in 2,2 1,3 2,2,2; do algorithms $layout; done
+fi
+total

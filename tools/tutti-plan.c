@@ -241,7 +241,7 @@ static int visit(int (*visitor)(const struct subject *), int collective, const c
     bool found = false;
     const char *name;
     for (int i = 0; (name = tuttiAlgorithmName((tuttiCollective_t)collective, i)) != NULL; i++) {
-        if (algorithm && strcmp(name, algorithm) != 0) continue;
+        if (algorithm ? strcmp(name, algorithm) != 0 : strchr(name, '/') != NULL) continue;
         const struct subject subject = {.collective = (tuttiCollective_t)collective,
                                         .algorithm = name};
         const int outcome = visitor(&subject);

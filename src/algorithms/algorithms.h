@@ -8,11 +8,12 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-/* The index-th algorithm of a collective, NULL past the end. */
+/* The index-th algorithm of a collective, NULL past the end. Those made of two others, which are
+ * for several hosts (tt_refusal), come last. */
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index);
 /* By name; NULL when there is none. */
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name);
-/* Comma-separated names, for error messages. */
+/* Comma-separated names, for error messages; of those made of two others an example. */
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
 
 /* What the choice depends on besides the shape. Plain data. */

@@ -71,7 +71,7 @@ static double messages_of(const struct tt_formula *formula)
 static struct load load_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                            size_t nbytes, size_t most)
 {
-    const struct tt_formula formula = algorithm->formula(shape);
+    const struct tt_formula formula = tt_formula_of(algorithm, shape);
     const int nblocks = tt_nblocks(algorithm, shape), nchannels = tt_nchannels(algorithm, shape);
     const double block = nblocks > 0 ? (double)nbytes / ((double)nblocks * nchannels) : 0;
     const bool result_is_a_block =
@@ -97,6 +97,7 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
                   const struct tt_setting *setting, size_t nbytes)
 {
     const bool meets = algorithm->one_host && shape->nranks > 1, turns = setting->oversubscribed;
+    if (tt_refusal(algorithm, shape)) return INFINITY;
     if (meets && (!setting->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     const struct load load = load_of(algorithm, shape, nbytes, most);
@@ -120,7 +121,7 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
 static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     if (shape->nranks <= MOST_PEERS || algorithm->one_host) return false;
-    const struct tt_formula formula = algorithm->formula(shape);
+    const struct tt_formula formula = tt_formula_of(algorithm, shape);
     const double messages = fmax((double)formula.steps, messages_of(&formula));
     return formula.depth <= 2 && messages >= shape->nranks - 1;
 }
@@ -131,7 +132,7 @@ const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct 
     const struct tt_algorithm *best = NULL, *algorithm;
     double best_cost = INFINITY;
     for (int i = 0; (algorithm = tt_algorithm_at(shape->collective, i)) != NULL; i++) {
-        if (crowded(algorithm, shape)) continue;
+        if (tt_refusal(algorithm, shape) || crowded(algorithm, shape)) continue;
         const double cost = tt_cost_us(algorithm, shape, setting, nbytes);
         if (cost >= best_cost) continue;
         best = algorithm;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "algorithms/hierarchy.h"
 #include "algorithms/list.h"
 
 enum { MOST_ALGORITHMS = 16 };
@@ -32,9 +33,10 @@ static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] 
 
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index)
 {
-    if ((unsigned)collective >= TT_NCOLLECTIVES) return NULL;
-    if (index < 0 || index >= MOST_ALGORITHMS) return NULL;
-    return table[collective][index];
+    if ((unsigned)collective >= TT_NCOLLECTIVES || index < 0) return NULL;
+    int number = 0;
+    while (table[collective][number]) number++;
+    return index < number ? table[collective][index] : tt_pair_at(collective, index - number);
 }
 
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name)
@@ -51,8 +53,11 @@ void tt_algorithm_names(enum tt_collective collective, char *text, size_t size)
     size_t used = 0;
     if (size > 0) text[0] = '\0';
     for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL && used < size; i++) {
-        const int length =
-            snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", algorithm->name);
+        const char *before = i == 0             ? ""
+                             : algorithm->parts ? ", and for several hosts X/Y as in "
+                                                : ", ";
+        const int length = snprintf(text + used, size - used, "%s%s", before, algorithm->name);
         used += length > 0 ? (size_t)length : 0;
+        if (algorithm->parts) return;
     }
 }

@@ -70,12 +70,16 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
     if (has_root && (root < 0 || root >= nranks))
         return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: root %d is not one of %d ranks (0 to %d)",
                        root, nranks, nranks - 1);
+    const struct tt_shape shape = {
+        .collective = algorithm->collective, .nranks = nranks, .root = has_root ? root : 0};
+    const char *refusal = tt_refusal(algorithm, &shape);
+    if (refusal)
+        return tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tuttiCollectiveName(collective), name, refusal);
     struct tuttiPlan *made = calloc(1, sizeof *made);
     if (!made) return tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
     made->magic = plan_magic;
     made->steps.algorithm = algorithm;
-    made->steps.shape = (struct tt_shape){
-        .collective = algorithm->collective, .nranks = nranks, .root = has_root ? root : 0};
+    made->steps.shape = shape;
     *plan = made;
     return TT_OK;
 }
@@ -129,7 +133,7 @@ static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes,
     if (exact)
         TT_TRY(tt_count(steps, &formula));
     else
-        formula = steps->algorithm->formula(&steps->shape);
+        formula = tt_formula_of(steps->algorithm, &steps->shape);
     const uint64_t part = part_bytes(steps, count, element_bytes);
     const uint64_t nchannels = (uint64_t)tt_nchannels(steps->algorithm, &steps->shape);
     const tuttiPlanCost_t result = {.steps = formula.steps,

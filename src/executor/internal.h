@@ -28,7 +28,7 @@ bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span);
 /* The usual span of small calls: everything, in one piece. */
 static inline bool tt_span_is_all(const struct tt_work *work, const struct tt_span *span)
 {
-    return work->bound.merged && span->buffer != TT_SCRATCH && !span->order && span->first == 0 && !span->order &&
+    return work->bound.merged && span->buffer != TT_SCRATCH && !span->order && span->first == 0 &&
            span->number == work->bound.geometry.nblocks && span->run >= span->number;
 }
 /* Elements of a span in a round. */

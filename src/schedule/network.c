@@ -16,11 +16,11 @@ struct process {
     bool queued;
 };
 
-/* A link by (sender, receiver), or a group of meeting ranks by its list. */
+/* A link by (sender, receiver). */
 struct slot {
     uint64_t key; /* 0: unused */
     void *message;
-    int number; /* messages in the link; members that have come */
+    int number; /* messages in the link */
 };
 
 struct table {
@@ -35,7 +35,8 @@ struct tt_network {
     struct tt_network_report *report;
     int channel, nranks;
     struct process *processes;
-    struct table links, groups;
+    struct table links;
+    int *come;  /* [nranks]: ranks that have come to the meeting of a host, by its first rank */
     int *queue; /* ring of nranks */
     int head, queued;
     void **received;
@@ -44,7 +45,7 @@ struct tt_network {
 int tt_steps_number(const struct tt_steps *steps, int rank, int channel)
 {
     if (steps->nsteps) return steps->nsteps(steps->arg, rank, channel);
-    return steps->algorithm->nsteps(&steps->shape, rank, channel);
+    return tt_nsteps(steps->algorithm, &steps->shape, rank, channel);
 }
 
 void tt_steps_get(const struct tt_steps *steps, int rank, int channel, int index,
@@ -54,7 +55,7 @@ void tt_steps_get(const struct tt_steps *steps, int rank, int channel, int index
     if (steps->step)
         steps->step(steps->arg, rank, channel, index, step);
     else
-        steps->algorithm->step(&steps->shape, rank, channel, index, step);
+        tt_step(steps->algorithm, &steps->shape, rank, channel, index, step);
 }
 
 const struct tt_step *tt_network_step(const struct tt_network *network, int rank, int *index)
@@ -105,16 +106,6 @@ static struct slot *link_of(struct tt_network *network, int from, int to)
     return find(&network->links, (uint64_t)from * (uint64_t)network->nranks + (uint64_t)to + 1);
 }
 
-/* The same list of ranks has the same key. */
-static struct slot *group_of(struct tt_network *network, const struct tt_peers *members)
-{
-    const uint64_t n = (uint64_t)network->nranks;
-    const uint64_t stride =
-        members->number > 1 ? (uint64_t)tt_mod(members->stride, network->nranks) : 0;
-    return find(&network->groups,
-                ((uint64_t)members->first * n + stride) * (n + 1) + (uint64_t)members->number);
-}
-
 /* ---- Who waits for whom --------------------------------------------------------------------- */
 
 static void append(char *text, size_t size, const char *format, ...)
@@ -129,16 +120,12 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
-/* A member that is not at the same meeting. */
+/* A member that is not at the meeting. */
 static int absent_member(const struct tt_network *network, const struct tt_peers *members)
 {
     for (int i = 0; i < members->number; i++) {
         const int rank = tt_peer_at(members, i, network->nranks);
-        const struct process *process = &network->processes[rank];
-        const struct tt_peers *theirs = &process->step.recv;
-        if (process->phase != MEETING || theirs->first != members->first ||
-            theirs->number != members->number || theirs->stride != members->stride)
-            return rank;
+        if (network->processes[rank].phase != MEETING) return rank;
     }
     return tt_peer_at(members, 0, network->nranks);
 }
@@ -267,10 +254,9 @@ static void send_messages(struct tt_network *network, int rank)
 
 static tt_status arrive(struct tt_network *network, const struct tt_peers *members)
 {
-    struct slot *group = group_of(network, members);
-    if (!group) return no_memory();
-    if (++group->number < members->number) return TT_OK;
-    group->number = 0;
+    int *come = &network->come[tt_peer_at(members, 0, network->nranks)];
+    if (++*come < members->number) return TT_OK;
+    *come = 0;
     TT_TRY(network->ops->meet(network->arg, network, members));
     for (int i = 0; i < members->number; i++) {
         const int rank = tt_peer_at(members, i, network->nranks);
@@ -356,19 +342,20 @@ tt_status tt_network_run(const struct tt_steps *steps, int channel,
                                  .channel = channel,
                                  .nranks = steps->shape.nranks,
                                  .processes = calloc(n, sizeof *network.processes),
+                                 .come = calloc(n, sizeof *network.come),
                                  .queue = calloc(n, sizeof *network.queue),
                                  .received = calloc(n, sizeof *network.received)};
     tt_status status;
-    if (network.processes && network.queue && network.received) {
+    if (network.processes && network.come && network.queue && network.received) {
         status = run(&network);
         drop_messages(&network);
     } else {
         status = no_memory();
     }
     free(network.links.slots);
-    free(network.groups.slots);
     free(network.received);
     free(network.queue);
+    free(network.come);
     free(network.processes);
     return status;
 }

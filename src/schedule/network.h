@@ -14,7 +14,7 @@ struct tt_network;
 
 /* What the steps do. A failure ends the run. */
 struct tt_network_ops {
-    /* A process has come to a step. */
+    /* A process has come to a step. Must fail unless tt_step_check finds nothing wrong with it. */
     tt_status (*begin)(void *arg, int rank, int index, const struct tt_step *step);
     /* A LINK step has its messages: received[i] is from the i-th of step->recv (unset where that is
      * the rank itself). *sent goes to every peer of step->send; each of them gets it once. */

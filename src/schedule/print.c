@@ -35,8 +35,9 @@ static void separate(struct writer *writer, bool *any)
 static void put_peers(struct writer *writer, const struct tt_peers *peers, int nranks)
 {
     const int last = tt_peer_at(peers, peers->number - 1, nranks);
-    if (peers->number > 2 && peers->stride == 1 && peers->first < last) {
-        put(writer, "%d..%d", peers->first, last);
+    const int first = tt_peer_at(peers, 0, nranks);
+    if (peers->number > 2 && peers->stride == 1 && !peers->group.ranks && first < last) {
+        put(writer, "%d..%d", first, last);
         return;
     }
     bool any = false;
@@ -58,7 +59,7 @@ static void put_run(struct writer *writer, const struct tt_span *span, int from,
     if (number == 1)
         put(writer, "%d", first);
     else
-        put(writer, "%d..%d", first, tt_mod((int64_t)first + number - 1, nblocks));
+        put(writer, "%d..%d", first, tt_span_name(span, from + number - 1, nblocks));
 }
 
 static void put_span(struct writer *writer, const struct tt_span *span, int nblocks)
@@ -66,7 +67,7 @@ static void put_span(struct writer *writer, const struct tt_span *span, int nblo
     static const char *const names[] = {
         [TT_INPUT] = "INPUT", [TT_OUTPUT] = "OUTPUT", [TT_SCRATCH] = "SCRATCH"};
     put(writer, "%s[", names[span->buffer]);
-    const int run = span->run < span->number ? span->run : span->number;
+    const int run = span->order ? 1 : span->run < span->number ? span->run : span->number;
     const int nruns = (span->number + run - 1) / run;
     bool any = false;
     for (int i = 0; i < nruns; i++) {

@@ -37,22 +37,81 @@ bool tt_collective_splits(enum tt_collective collective)
     return collectives[collective].splits;
 }
 
+/* ---- An algorithm's functions --------------------------------------------------------------- */
+
+/* The shape as the algorithm's functions see it. */
+static struct tt_shape seen_by(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    struct tt_shape seen = *shape;
+    seen.parts = algorithm->parts;
+    return seen;
+}
+
 int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
-    return algorithm->nchannels ? algorithm->nchannels(shape) : 1;
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->nchannels ? algorithm->nchannels(&seen) : 1;
 }
 
 int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     if (shape->collective == TT_BARRIER) return 0;
     if (!tt_collective_splits(shape->collective)) return shape->nranks;
-    return algorithm->nblocks ? algorithm->nblocks(shape) : 1;
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->nblocks ? algorithm->nblocks(&seen) : 1;
 }
 
 int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank)
 {
-    return algorithm->nscratch ? algorithm->nscratch(shape, rank) : 0;
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->nscratch ? algorithm->nscratch(&seen, rank) : 0;
 }
+
+int tt_nsteps(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
+              int channel)
+{
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->nsteps(&seen, rank, channel);
+}
+
+void tt_step(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
+             int channel, int index, struct tt_step *step)
+{
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    *step = (struct tt_step){.kind = TT_STEP_LINK};
+    algorithm->step(&seen, rank, channel, index, step);
+}
+
+struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->formula(&seen);
+}
+
+bool tt_parts_meet(const struct tt_parts *parts)
+{
+    const struct tt_algorithm *const inside[] = {parts->split, parts->join, parts->up, parts->down};
+    for (int i = 0; i < 4; i++)
+        if (inside[i] && inside[i]->one_host) return true;
+    return false;
+}
+
+bool tt_meets(const struct tt_algorithm *algorithm)
+{
+    return algorithm->parts ? tt_parts_meet(algorithm->parts) : algorithm->one_host;
+}
+
+const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    const bool one_host = !shape->hosts || shape->hosts->nhosts == 1;
+    if (algorithm->one_host && !one_host) return "needs all ranks on one host";
+    if (!algorithm->parts) return NULL;
+    if (one_host) return "needs several hosts";
+    const struct tt_shape seen = seen_by(algorithm, shape);
+    return algorithm->refusal(&seen);
+}
+
+/* ---- Buffers -------------------------------------------------------------------------------- */
 
 enum extent { NOTHING, OWN, ALL };
 
@@ -92,20 +151,22 @@ int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer b
 
 static const char *check_peers(const struct tt_peers *peers, int nranks)
 {
+    const int n = peers->group.ranks ? peers->group.number : nranks;
     if (peers->number < 0) return "a negative number of peers";
-    if (peers->number > nranks) return "more peers than there are ranks";
+    if (n < 1 || n > nranks) return "a group of peers that is none";
+    if (peers->number > n) return "more peers than there are ranks";
     if (peers->number == 0) return NULL;
-    if (peers->first < 0 || peers->first >= nranks) return "the first peer is not a rank";
+    if (peers->first < 0 || peers->first >= n) return "the first peer is not a rank";
     if (peers->number == 1) return NULL;
     /* Distinct unless the stride comes back to the first too early. */
-    const int stride = tt_mod(peers->stride, nranks);
-    int a = nranks, b = stride;
+    const int stride = tt_mod(peers->stride, n);
+    int a = n, b = stride;
     while (b != 0) {
         const int rest = a % b;
         a = b;
         b = rest;
     }
-    return nranks / a < peers->number ? "the same peer twice" : NULL;
+    return n / a < peers->number ? "the same peer twice" : NULL;
 }
 
 static bool names_itself(const struct tt_peers *peers, int nranks, int rank)
@@ -128,8 +189,11 @@ static bool span_within(const struct tt_span *span, int nblocks, int first, int 
 
 static bool slots_within(const struct tt_span *span, int nblocks, int nscratch)
 {
-    if (span->at != TT_BY_NAME) return span->at >= 0 && span->number <= nscratch - span->at;
-    return nscratch >= nblocks || span_within(span, nblocks, 0, nscratch);
+    if (span->at >= 0) return span->number <= nscratch - span->at;
+    if (nscratch >= tt_span_places(span, nblocks) + TT_BY_NAME - span->at) return true;
+    for (int i = 0; i < span->number; i++)
+        if (tt_span_slot(span, i, nblocks) >= nscratch) return false;
+    return true;
 }
 
 static const char *check_span(const struct tt_span *span, const struct tt_shape *shape, int nblocks,
@@ -140,6 +204,9 @@ static const char *check_span(const struct tt_span *span, const struct tt_shape 
     if (nblocks == 0) return "a span in a collective without data";
     if (span->number > nblocks) return "a span of more blocks than there are";
     if (span->run < 1) return "a span whose run is below 1";
+    if (span->base < 0 || span->modulo < 0 || span->base > nblocks - span->modulo ||
+        (span->base > 0 && span->modulo == 0) || span->number > tt_span_places(span, nblocks))
+        return "a span of a part beyond the blocks there are";
     switch (span->buffer) {
     case TT_INPUT:
     case TT_OUTPUT: {
@@ -174,23 +241,28 @@ static const char *check_link(const struct tt_step *step, const struct tt_shape 
     return NULL;
 }
 
-static bool contiguous(const struct tt_span *span, int nblocks)
+/* All ranks of the rank's host, in rank order. */
+static bool is_host(const struct tt_peers *members, const struct tt_shape *shape, int rank)
 {
-    return span->number == 0 ||
-           (span->run >= span->number && span->first >= 0 && span->first <= nblocks - span->number);
+    const struct tt_hosts *hosts = shape->hosts;
+    const int host = hosts ? hosts->host_of[rank] : 0;
+    if (members->number != (hosts ? tt_hosts_size(hosts, host) : shape->nranks)) return false;
+    for (int i = 0; i < members->number; i++)
+        if (tt_peer_at(members, i, shape->nranks) !=
+            (hosts ? hosts->ranks[hosts->begin[host] + i] : i))
+            return false;
+    return true;
 }
 
 static const char *check_meeting(const struct tt_step *step, const struct tt_shape *shape,
                                  int nblocks, int rank)
 {
     if (!names_itself(&step->recv, shape->nranks, rank)) return "a meeting without this rank";
+    if (!is_host(&step->recv, shape, rank))
+        return "a meeting of others than all ranks of this host in rank order";
     if (step->send.number > 0) return "sends from a meeting";
-    if (!contiguous(&step->local, nblocks) || !contiguous(&step->dst, nblocks))
+    if (!tt_span_contiguous(&step->local, nblocks) || !tt_span_contiguous(&step->dst, nblocks))
         return "a span in a meeting that is not contiguous";
-    if (step->local.number > 1 && step->local.number != nblocks)
-        return "puts some blocks into a meeting, neither its own nor all";
-    if (step->local.number == 1 && nblocks > 1 && step->local.first != rank)
-        return "puts another rank's block into a meeting";
     if (step->op == TT_TRANSPOSE && shape->collective != TT_ALL_TO_ALL)
         return "transposes in another collective than all_to_all";
     if (step->op == TT_TRANSPOSE && step->dst.first + step->dst.number > step->recv.number)
@@ -247,7 +319,7 @@ static void builder_add(struct builder *builder, int channel, int index, struct 
 {
     if (builder->status) return;
     struct tt_schedule *schedule = builder->schedule;
-    schedule->algorithm->step(&schedule->shape, schedule->rank, channel, index, step);
+    tt_step(schedule->algorithm, &schedule->shape, schedule->rank, channel, index, step);
     const char *wrong = tt_step_check(step, &schedule->shape, schedule->nblocks, schedule->nscratch,
                                       schedule->rank);
     if (wrong)
@@ -263,7 +335,7 @@ static void build_channel(struct builder *builder, int channel)
 {
     if (builder->status) return;
     struct tt_schedule *schedule = builder->schedule;
-    const int nsteps = schedule->algorithm->nsteps(&schedule->shape, schedule->rank, channel);
+    const int nsteps = tt_nsteps(schedule->algorithm, &schedule->shape, schedule->rank, channel);
     struct tt_step *steps = builder_get(builder, (size_t)nsteps, sizeof *steps);
     if (!steps) return;
     schedule->nsteps[channel] = nsteps;
@@ -286,6 +358,10 @@ static tt_status check_shape(const struct tt_algorithm *algorithm, const struct 
     if (shape->root < 0 || shape->root >= shape->nranks)
         return tt_fail(TT_ERR_ARGUMENT, "root %d is not one of %d ranks (0 to %d)", shape->root,
                        shape->nranks, shape->nranks - 1);
+    const char *refusal = tt_refusal(algorithm, shape);
+    if (refusal)
+        return tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tt_collective_name(shape->collective),
+                       algorithm->name, refusal);
     return TT_OK;
 }
 
@@ -301,7 +377,8 @@ tt_status tt_schedule_create(const struct tt_algorithm *algorithm, const struct 
                                  .nblocks = tt_nblocks(algorithm, shape),
                                  .nchannels = tt_nchannels(algorithm, shape),
                                  .nscratch = tt_nscratch(algorithm, shape, rank),
-                                 .message = (int)algorithm->formula(shape).message};
+                                 .message = (int)tt_formula_of(algorithm, shape).message,
+                                 .meets = tt_meets(algorithm)};
     struct builder builder = {.schedule = made};
     made->nsteps = builder_get(&builder, (size_t)made->nchannels, sizeof *made->nsteps);
     made->steps = builder_get(&builder, (size_t)made->nchannels, sizeof *made->steps);

@@ -57,6 +57,8 @@ struct tt_shape {
     int root;                     /* 0 where there is none */
     const struct tt_hosts *hosts; /* which rank is where, for algorithms that care; NULL: one host.
                                    * Borrowed: outlives whatever is made from the shape */
+    const struct tt_parts *parts; /* for the functions of an algorithm made of others, which find
+                                   * here what it is made of; callers leave it NULL */
 };
 
 enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
@@ -66,14 +68,15 @@ enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
  * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range
  * that wraps around needs nothing special). number = 0: no span. In SCRATCH, memory is `nscratch`
  * slots of the largest block's size; the name still says how long the block is, and the i-th block
- * lies in slot at + i, or, with at = TT_BY_NAME, in the slot of its name. */
+ * lies in slot at + i, or, with at = TT_BY_NAME - k, k slots after the slot of its name. */
 struct tt_span {
     enum tt_buffer buffer;
     int32_t first, number, run, stride;
     int32_t at;
     /* For algorithms made of others: places of a part of the blocks, in an order of its own.
      *   name = order[base + (first + (i / run) * stride + i % run) mod modulo]
-     * modulo 0: nblocks (and base 0); order NULL: the place is the name. */
+     * modulo 0: nblocks (and base 0); order NULL: the place is the name. Before base is added it
+     * is the place in the part, which stands for the name in SCRATCH and in meetings. */
     int32_t base, modulo;
     const int32_t *order; /* [nblocks], borrowed from the shape's hosts */
 };
@@ -95,13 +98,14 @@ enum tt_step_kind {
      * sources or more, else TT_COPY. A block of dst may be the same memory as the block of local at
      * the same place only. */
     TT_STEP_LINK,
-    /* A meeting of `recv` (all members including this rank, in the order of reduction; the same
-     * list on every member). Each puts in `local` (nothing, its own block only, or all blocks in
-     * name order; contiguous, no wrap; the same blocks for TT_FOLD), all wait for all, each takes
-     * `dst` (nothing, or contiguous names):
+    /* A meeting of `recv`: all ranks of this rank's host in rank order, which is the order of
+     * reduction. Each puts in `local` (nothing, or contiguous places without wrap; the same for
+     * TT_FOLD), all wait for all, each takes `dst` (the same):
      *   TT_COPY       block b of dst from the one member that put it in
      *   TT_FOLD       block b of dst reduced over all members
-     *   TT_TRANSPOSE  block m of dst = block <this rank> of what the m-th member put in */
+     *   TT_TRANSPOSE  block m of dst = block <this rank> of what the m-th member put in
+     * All spans of a meeting name places of the same part in the same order, and all members that
+     * take anything finish or none does. */
     TT_STEP_MEET,
 };
 
@@ -132,7 +136,18 @@ struct tt_formula {
                        * it); >= 1 if any */
 };
 
-/* One algorithm. Static const data, one per file of src/algorithms. */
+/* What an algorithm "X/Y" is made of: Y between hosts, and X, in one or two of its collectives,
+ * among the ranks of each host. */
+struct tt_parts {
+    const struct tt_algorithm *between;
+    /* Each rank has a share, and the l-th ranks of all hosts work on the l-th: hosts have equally
+     * many ranks. NULL: not so. */
+    const struct tt_algorithm *split, *join;
+    /* One rank stands for its host. NULL: not so. */
+    const struct tt_algorithm *up, *down;
+};
+
+/* One algorithm. Static const data, one or a few per file of src/algorithms. */
 struct tt_algorithm {
     const char *name;    /* "ring" */
     const char *summary; /* one line */
@@ -148,7 +163,22 @@ struct tt_algorithm {
     void (*step)(const struct tt_shape *shape, int rank, int channel, int index,
                  struct tt_step *step);
     struct tt_formula (*formula)(const struct tt_shape *shape);
+    const struct tt_parts *parts; /* NULL: not made of others */
+    /* Of one made of others: NULL, or why it cannot be on these hosts. */
+    const char *(*refusal)(const struct tt_shape *shape);
 };
+
+/* An algorithm's functions. */
+int tt_nsteps(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
+              int channel);
+void tt_step(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
+             int channel, int index, struct tt_step *step);
+struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
+/* NULL where the algorithm can work; else why it cannot on these hosts (static storage). */
+const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
+/* Whether it has meetings, on any rank. */
+bool tt_meets(const struct tt_algorithm *algorithm);
+bool tt_parts_meet(const struct tt_parts *parts);
 
 /* The shape's numbers with defaults applied. */
 int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
@@ -185,12 +215,36 @@ static inline int tt_peer_at(const struct tt_peers *peers, int i, int nranks)
                               : tt_mod(place, nranks);
 }
 
-static inline int tt_span_name(const struct tt_span *span, int i, int nblocks)
+/* Places of the part that a span is about. */
+static inline int tt_span_places(const struct tt_span *span, int nblocks)
+{
+    return span->modulo ? span->modulo : nblocks;
+}
+
+/* The i-th block's place in the part, its name, and, in SCRATCH, its slot. */
+static inline int tt_span_place(const struct tt_span *span, int i, int nblocks)
 {
     const int64_t place =
         (int64_t)span->first + (int64_t)(i / span->run) * span->stride + i % span->run;
-    const int at = span->base + tt_mod(place, span->modulo ? span->modulo : nblocks);
+    return tt_mod(place, tt_span_places(span, nblocks));
+}
+
+static inline int tt_span_name(const struct tt_span *span, int i, int nblocks)
+{
+    const int at = span->base + tt_span_place(span, i, nblocks);
     return span->order ? span->order[at] : at;
+}
+
+static inline int tt_span_slot(const struct tt_span *span, int i, int nblocks)
+{
+    return span->at >= 0 ? span->at + i : tt_span_place(span, i, nblocks) + TT_BY_NAME - span->at;
+}
+
+/* Places first, first + 1, ... without wrapping round. */
+static inline bool tt_span_contiguous(const struct tt_span *span, int nblocks)
+{
+    return (span->run >= span->number || span->stride == span->run) && span->first >= 0 &&
+           span->first <= tt_span_places(span, nblocks) - span->number;
 }
 
 /* ---- Geometry: blocks become elements ------------------------------------------------------- */
@@ -233,7 +287,7 @@ struct tt_schedule {
     int nblocks, nchannels, nscratch;
     int message;            /* most blocks in one message, of any rank */
     int max_recv;           /* most receive peers of one step of this rank */
-    bool meets;             /* has meetings */
+    bool meets;             /* has meetings, on any rank */
     int *nsteps;            /* [nchannels] */
     struct tt_step **steps; /* [nchannels][nsteps] */
     struct tt_arena arena;  /* holds all of the above */

@@ -121,7 +121,7 @@ static struct tt_cell *cell_of(const struct tt_symbolic *run, int rank, const st
                                int i, int name)
 {
     if (span->buffer == TT_SCRATCH)
-        return &run->ranks[rank].scratch[span->at == TT_BY_NAME ? name : span->at + i];
+        return &run->ranks[rank].scratch[tt_span_slot(span, i, run->geometry.nblocks)];
     if (span->buffer == TT_INPUT && !run->in_place) return NULL;
     return output_cell(run, rank, name);
 }
@@ -138,10 +138,11 @@ static tt_status read_input(struct tt_symbolic *run, const struct tt_action *act
                               name, cell->step, name);
 }
 
-static void describe_cell(const struct tt_span *span, int i, int name, char *text, size_t size)
+static void describe_cell(const struct tt_symbolic *run, const struct tt_span *span, int i,
+                          int name, char *text, size_t size)
 {
     if (span->buffer == TT_SCRATCH)
-        snprintf(text, size, "SCRATCH slot %d", span->at == TT_BY_NAME ? name : span->at + i);
+        snprintf(text, size, "SCRATCH slot %d", tt_span_slot(span, i, run->geometry.nblocks));
     else
         snprintf(text, size, "%s[%d]", span->buffer == TT_INPUT ? "INPUT" : "OUTPUT", name);
 }
@@ -158,12 +159,12 @@ tt_status tt_symbolic_read(struct tt_symbolic *run, const struct tt_action *acti
     if (span->buffer == TT_INPUT) return read_input(run, action, cell, name, value);
     char where[64];
     if (cell->value.number == 0) {
-        describe_cell(span, i, name, where, sizeof where);
+        describe_cell(run, span, i, name, where, sizeof where);
         return tt_symbolic_refute(run, action->rank, action->index,
                                   "reads %s, which nothing has written", where);
     }
     if (!tt_symbolic_same_length(run, cell->name, name)) {
-        describe_cell(span, i, name, where, sizeof where);
+        describe_cell(run, span, i, name, where, sizeof where);
         return tt_symbolic_refute(
             run, action->rank, action->index,
             "reads %s as block %d, but it was written as block %d, which has another length", where,
@@ -240,18 +241,18 @@ tt_status tt_symbolic_write(struct tt_symbolic *run, const struct tt_action *act
     struct tt_cell *cell = cell_of(run, action->rank, dst, i, name);
     char where[64];
     if (cell->write_mark == run->action) {
-        describe_cell(dst, i, name, where, sizeof where);
+        describe_cell(run, dst, i, name, where, sizeof where);
         return tt_symbolic_refute(run, action->rank, action->index, "writes %s twice", where);
     }
     if (cell->read_mark == run->action && cell->read_at != i) {
-        describe_cell(dst, i, name, where, sizeof where);
+        describe_cell(run, dst, i, name, where, sizeof where);
         return tt_symbolic_refute(
             run, action->rank, action->index,
             "writes %s, the %d-th block of dst, and reads the same memory as the %d-th of local",
             where, i, cell->read_at);
     }
     if (cell->references && !copies_onto_itself(run, action, cell)) {
-        describe_cell(dst, i, name, where, sizeof where);
+        describe_cell(run, dst, i, name, where, sizeof where);
         forget_references(run, action, cell, where);
     }
     cell->value = *value;

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* What the members have put in: blocks of member i from starts[i] on. Memory of one meeting. */
+/* What the members have put in: blocks of member i from starts[i] on; all by place. Memory of one
+ * meeting. */
 struct table {
     struct tt_symbolic *run;
     const struct tt_network *network;
@@ -11,6 +12,8 @@ struct table {
     size_t *starts;
     struct tt_value *folded; /* [nblocks]; number 0: not needed so far */
     int *owners;             /* [nblocks]; the member that put it in; nobody or several: below 0 */
+    const struct tt_span *part; /* the first span that any member names; NULL: none so far */
+    int taker;                  /* the first member that takes anything; -1: none so far */
 };
 
 enum { NOBODY = -1, SEVERAL = -2 };
@@ -49,6 +52,15 @@ static void close_table(struct table *table)
     free(table->starts);
 }
 
+/* Whether the span, if there is one, names places of the same part as all before it. */
+static bool same_part(struct table *table, const struct tt_span *span)
+{
+    if (span->number == 0) return true;
+    if (!table->part) table->part = span;
+    return table->part->base == span->base && table->part->modulo == span->modulo &&
+           table->part->order == span->order;
+}
+
 static tt_status put_in(struct table *table, int member)
 {
     struct tt_symbolic *run = table->run;
@@ -58,6 +70,9 @@ static tt_status put_in(struct table *table, int member)
         return tt_symbolic_refute(run, action.rank, action.index,
                                   "meets for another operation than rank %d in its step %d",
                                   first.rank, first.index);
+    if (!same_part(table, local) || !same_part(table, &action.step->dst))
+        return tt_symbolic_refute(run, action.rank, action.index,
+                                  "names places of another part than others in the meeting");
     if (action.step->op == TT_FOLD &&
         (local->number != first.step->local.number ||
          (local->number > 0 && local->first != first.step->local.first)))
@@ -120,6 +135,13 @@ static tt_status take(struct table *table, int member)
 {
     const struct tt_action action = action_of(table, member);
     table->run->action++;
+    if (action.step->dst.number > 0 && table->taker < 0) table->taker = member;
+    if (action.step->dst.number > 0 &&
+        action.step->finish != action_of(table, table->taker).step->finish)
+        return tt_symbolic_refute(table->run, action.rank, action.index,
+                                  "%s what it takes from the meeting, unlike rank %d",
+                                  action.step->finish ? "finishes" : "does not finish",
+                                  action_of(table, table->taker).rank);
     for (int i = 0; i < action.step->dst.number; i++) {
         const int name = action.step->dst.first + i;
         struct tt_value value = {.number = 0};
@@ -160,7 +182,7 @@ static tt_status meet_clocks(struct table *table)
 tt_status tt_symbolic_meet(void *arg, const struct tt_network *network,
                            const struct tt_peers *members)
 {
-    struct table table = {.run = arg, .network = network, .members = members};
+    struct table table = {.run = arg, .network = network, .members = members, .taker = -1};
     tt_status status = open_table(&table);
     if (!status) table.run->action++;
     if (!status && table.run->clocks) status = meet_clocks(&table);

@@ -72,7 +72,7 @@ TEST(choose, many_ranks_do_not_all_talk_to_all)
         for (size_t nbytes = 8; nbytes <= (size_t)1 << 34; nbytes *= 8) {
             const struct tt_shape shape = {.collective = (enum tt_collective)i, .nranks = 131072};
             const struct tt_algorithm *algorithm = tt_choose(&shape, &hosts, nbytes);
-            CHECK_MESSAGE(algorithm->formula(&shape).depth > 2, "%s:%s for %zu bytes",
+            CHECK_MESSAGE(tt_formula_of(algorithm, &shape).depth > 2, "%s:%s for %zu bytes",
                           tt_collective_name(shape.collective), algorithm->name, nbytes);
         }
 }

@@ -1,18 +1,64 @@
-/* Every algorithm of every collective, one after another. */
+/* Every algorithm of every collective, one after another: those for one host, and those for
+ * several. */
 #ifndef TT_TESTS_ALGORITHMS_EACH_H
 #define TT_TESTS_ALGORITHMS_EACH_H
 
 #include "algorithms/algorithms.h"
 
-/* The index-th of all algorithms; NULL past the end. */
-static inline const struct tt_algorithm *each(int index)
+/* The index-th of all algorithms that are made of two others, or of those that are not; NULL past
+ * the end. */
+static inline const struct tt_algorithm *each_of(bool pairs, int index)
 {
     for (int i = 0; i < TT_NCOLLECTIVES; i++) {
         const struct tt_algorithm *algorithm;
         for (int k = 0; (algorithm = tt_algorithm_at((enum tt_collective)i, k)) != NULL; k++)
-            if (index-- == 0) return algorithm;
+            if (pairs == (algorithm->parts != NULL) && index-- == 0) return algorithm;
     }
     return NULL;
+}
+
+static inline const struct tt_algorithm *each(int index)
+{
+    return each_of(false, index);
+}
+
+static inline const struct tt_algorithm *each_pair(int index)
+{
+    return each_of(true, index);
+}
+
+/* Places that a composition must cope with: a letter a rank, equal letters are one host. */
+static const char *const placements[] = {
+    "ab",
+    "aabb",
+    "abab",
+    "abba",
+    "aabbcc",
+    "abcabc",
+    "aab",
+    "abb",
+    "aaabcccc",
+    "aababcc",
+    "aaabbb",
+    "aaaabbbb",
+    "aabbccdd",
+    "abcacb",
+    "aaaabbbbccccc",
+    "aaabbbcccddd",
+    "aabbccddeeff",
+    "abcdeabcde",
+    "aaaabbbbccccdddd",
+    "abacad",
+};
+
+/* The hosts of a placement; freed by the caller with tt_hosts_destroy. */
+static inline struct tt_hosts *hosts_of(const char *placement)
+{
+    uint64_t ids[64];
+    struct tt_hosts *hosts = NULL;
+    int n = 0;
+    for (; placement[n] && n < 64; n++) ids[n] = (uint64_t)placement[n];
+    return tt_hosts_create(ids, n, &hosts) == TT_OK ? hosts : NULL;
 }
 
 static inline struct tt_shape shape_of(const struct tt_algorithm *algorithm, int nranks, int root)

@@ -19,7 +19,7 @@ static void compare(const struct tt_algorithm *algorithm, int nranks)
                                    .shape = shape_of(algorithm, nranks, root)};
     struct tt_formula counted;
     REQUIRE(tt_count(&steps, &counted) == TT_OK);
-    const struct tt_formula formula = algorithm->formula(&steps.shape);
+    const struct tt_formula formula = tt_formula_of(algorithm, &steps.shape);
     same(algorithm, nranks, "steps", formula.steps, counted.steps);
     same(algorithm, nranks, "depth", formula.depth, counted.depth);
     same(algorithm, nranks, "sent", formula.sent, counted.sent);

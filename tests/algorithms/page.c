@@ -32,10 +32,10 @@ static const char introduction[] =
     "model (`src/algorithms/choose.c`, printed by `tutti-info`), or of TUTTI_ALGORITHM.\n";
 
 static const char *const files[] = {
-    "naive",         "ring",     "parallel", "recursive_halving", "recursive_doubling",
-    "tree",          "pat",      "bruck",    "recursive",         "parameter_server",
-    "direct",        "binomial", "chain",    "scatter_allgather", "all_to_all",
-    "dissemination", "meet",
+    "naive",         "ring",     "parallel",  "recursive_halving", "recursive_doubling",
+    "tree",          "pat",      "bruck",     "recursive",         "parameter_server",
+    "direct",        "binomial", "chain",     "scatter_allgather", "all_to_all",
+    "dissemination", "meet",     "hierarchy",
 };
 
 /* A share of the data, in as few digits as it takes. */
@@ -47,7 +47,7 @@ static void put_share(FILE *page, uint64_t blocks, double block)
 static void put_row(FILE *page, const struct tt_algorithm *algorithm)
 {
     const struct tt_shape shape = shape_of(algorithm, 8, 0);
-    const struct tt_formula formula = algorithm->formula(&shape);
+    const struct tt_formula formula = tt_formula_of(algorithm, &shape);
     const int nblocks = tt_nblocks(algorithm, &shape);
     const double slot = nblocks > 0 ? 1.0 / nblocks : 0;
     const double block = slot / tt_nchannels(algorithm, &shape);
@@ -68,7 +68,7 @@ static void put_table(FILE *page, enum tt_collective collective)
             "|---|---|---|---|---|---|---|---|---|\n",
             tt_collective_name(collective));
     const struct tt_algorithm *algorithm;
-    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL; i++)
+    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) && !algorithm->parts; i++)
         put_row(page, algorithm);
 }
 

@@ -12,7 +12,7 @@ TEST(table, finds_what_it_lists)
         CHECK(algorithm->summary && algorithm->nsteps && algorithm->step && algorithm->formula);
         char names[512];
         tt_algorithm_names(algorithm->collective, names, sizeof names);
-        CHECK(strstr(names, algorithm->name) != NULL);
+        CHECK(algorithm->parts || strstr(names, algorithm->name) != NULL);
     }
     CHECK(tt_algorithm_find(TT_ALL_REDUCE, "none") == NULL);
     CHECK(tt_algorithm_at(TT_ALL_REDUCE, -1) == NULL);
@@ -48,10 +48,10 @@ static void look_at(const struct tt_algorithm *algorithm, const struct tt_shape 
 {
     const int nblocks = tt_nblocks(algorithm, shape);
     for (int channel = 0; channel < tt_nchannels(algorithm, shape); channel++) {
-        const int nsteps = algorithm->nsteps(shape, rank, channel);
+        const int nsteps = tt_nsteps(algorithm, shape, rank, channel);
         for (int64_t k = 0; k < 8 && nsteps > 0; k++) {
             struct tt_step step = {.kind = TT_STEP_LINK};
-            algorithm->step(shape, rank, channel, (int)(k * (nsteps - 1) / 7), &step);
+            tt_step(algorithm, shape, rank, channel, (int)(k * (nsteps - 1) / 7), &step);
             const char *wrong =
                 tt_step_check(&step, shape, nblocks, tt_nscratch(algorithm, shape, rank), rank);
             CHECK_MESSAGE(!wrong, "%s:%s rank %d: %s", tt_collective_name(shape->collective),
@@ -68,7 +68,7 @@ TEST(table, steps_are_well_formed_for_131072_ranks_and_one_less)
             const int ranks[] = {0, 1, 65535, 65536, 131070};
             const struct tt_shape shape = shape_of(algorithm, nranks, 0);
             for (int k = 0; k < 5; k++) look_at(algorithm, &shape, ranks[k]);
-            CHECK(algorithm->formula(&shape).steps > 0);
+            CHECK(tt_formula_of(algorithm, &shape).steps > 0);
         }
 }
 
@@ -76,10 +76,10 @@ TEST(table, a_ring_of_131072_ranks_closes)
 {
     const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_REDUCE, "ring");
     const struct tt_shape shape = shape_of(ring, 131072, 0);
-    CHECK_EQ(ring->nsteps(&shape, 77, 0), 2 * 131072 - 1);
+    CHECK_EQ(tt_nsteps(ring, &shape, 77, 0), 2 * 131072 - 1);
     struct tt_step sent = {.kind = TT_STEP_LINK}, taken = {.kind = TT_STEP_LINK};
-    ring->step(&shape, 131071, 0, 1000, &sent);
-    ring->step(&shape, 0, 0, 1001, &taken);
+    tt_step(ring, &shape, 131071, 0, 1000, &sent);
+    tt_step(ring, &shape, 0, 0, 1001, &taken);
     CHECK_EQ(sent.send.first, 0);
     CHECK_EQ(taken.recv.first, 131071);
     CHECK_EQ(sent.local.first, taken.local.first);

@@ -4,6 +4,14 @@
 #include "executor/calls.h"
 #include "shim.h"
 
+/* Whether there is an index-th algorithm that one host can run, for the reduction. */
+static bool fits(enum tt_collective collective, int index, const struct tt_reduction *reduction)
+{
+    const struct tt_algorithm *algorithm = tt_algorithm_at(collective, index);
+    return algorithm && !algorithm->parts &&
+           (reduction->op == TT_SUM || tt_collective_reduces(collective));
+}
+
 static void try_all(const struct tt_fabric_config *config, int nranks, const size_t *counts,
                     int ncounts, const struct tt_reduction *reduction)
 {
@@ -11,9 +19,7 @@ static void try_all(const struct tt_fabric_config *config, int nranks, const siz
     REQUIRE(ranks_open(&ranks, nranks, config));
     unsigned seed = 1;
     for (int c = 0; c < TT_NCOLLECTIVES; c++)
-        for (int a = 0; (reduction->op == TT_SUM || tt_collective_reduces((enum tt_collective)c)) &&
-                        tt_algorithm_at((enum tt_collective)c, a);
-             a++)
+        for (int a = 0; fits((enum tt_collective)c, a, reduction); a++)
             for (int k = 0; k < ncounts; k++)
                 for (int in_place = 0; in_place < 2 && !tt_test_failed(); in_place++) {
                     const bool rooted = tt_collective_has_root((enum tt_collective)c);

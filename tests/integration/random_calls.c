@@ -202,11 +202,12 @@ static void draw_algorithm(struct run *run)
     const tuttiCollective_t kind =
         (tuttiCollective_t)random_below(&run->common, tuttiNumCollectives);
     const tuttiComm_t comm = run->comms[random_below(&run->common, NCOMMS)];
-    int n = 0;
-    while (tuttiAlgorithmName(kind, n)) n++;
+    int n = 0; /* those after the first X/Y are for several hosts */
+    while (tuttiAlgorithmName(kind, n) && !strchr(tuttiAlgorithmName(kind, n), '/')) n++;
     const int which = random_below(&run->common, n + 1);
     if (comm)
-        need(run, tuttiCommSetAlgorithm(comm, kind, tuttiAlgorithmName(kind, which)),
+        need(run,
+             tuttiCommSetAlgorithm(comm, kind, which < n ? tuttiAlgorithmName(kind, which) : NULL),
              "set algorithm");
 }
 

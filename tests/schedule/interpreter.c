@@ -87,7 +87,7 @@ static uint64_t *block_at(struct machine *machine, const struct worker *worker,
     *number = tt_geometry_part(&machine->geometry, name, worker->channel, &begin);
     if (span->buffer == TT_INPUT) return machine->input[worker->rank] + begin;
     if (span->buffer == TT_OUTPUT) return machine->output[worker->rank] + begin;
-    const int slot = span->at == TT_BY_NAME ? name : span->at + i;
+    const int slot = tt_span_slot(span, i, machine->geometry.nblocks);
     const int part = slot * machine->geometry.nchannels + worker->channel;
     return machine->scratch[worker->rank] + (size_t)part * machine->slot;
 }
@@ -338,8 +338,8 @@ static void start_step(struct machine *machine, struct worker *worker)
     if (steps->step)
         steps->step(steps->arg, worker->rank, worker->channel, worker->index, &worker->step);
     else
-        steps->algorithm->step(&steps->shape, worker->rank, worker->channel, worker->index,
-                               &worker->step);
+        tt_step(steps->algorithm, &steps->shape, worker->rank, worker->channel, worker->index,
+                &worker->step);
     worker->phase = worker->step.kind == TT_STEP_MEET ? MEETING : TAKING;
     worker->peer = 0;
 }
@@ -453,8 +453,9 @@ static void set_up(struct machine *machine, bool in_place)
         for (int channel = 0; channel < machine->geometry.nchannels; channel++) {
             struct worker *worker = worker_of(machine, rank, channel);
             *worker = (struct worker){.rank = rank, .channel = channel};
-            worker->nsteps = steps->nsteps ? steps->nsteps(steps->arg, rank, channel)
-                                           : steps->algorithm->nsteps(&steps->shape, rank, channel);
+            worker->nsteps = steps->nsteps
+                                 ? steps->nsteps(steps->arg, rank, channel)
+                                 : tt_nsteps(steps->algorithm, &steps->shape, rank, channel);
         }
     }
 }

@@ -25,6 +25,14 @@
 #define TAKES {1, 0, {.recv = PEER(0), .dst = OUT(0)}}
 #define MEET .kind = TT_STEP_MEET, .recv = PEERS(0, 2)
 
+/* Rank 0 is on one host, rank 1 on another. */
+static int32_t each_its_own[] = {0, 1}, no_place[] = {0, 0}, begins[] = {0, 1, 2};
+static const struct tt_hosts two_hosts = {2, 2, 1, 1, each_its_own, no_place, begins, each_its_own, each_its_own};
+
+/* Ranks 0 and 1 are on one host, rank 2 on another. */
+static int32_t first_two[] = {0, 0, 1}, locals[] = {0, 1, 0}, begins_two[] = {0, 2, 3}, in_order[] = {0, 1, 2}, lane[] = {0, 2};
+static const struct tt_hosts two_and_one = {3, 2, 1, 2, first_two, locals, begins_two, in_order, lane};
+
 /* ---- The result ---- */
 REFUTED(a_contribution_is_missing, REDUCE2, 1, 0, 5,
         "rank 0 channel 0 step 0: finishes block 0, which lacks the contribution of rank 1",
@@ -191,9 +199,26 @@ REFUTED(a_member_does_not_come, CAST2, 1, 0, 5,
         "deadlock: rank 0 channel 0 step 0 waits for rank 1 to come to a meeting of 2, which has ended after 0 steps",
         {0, 0, {MEET, .local = IN(0), .dst = OUT(0)}})
 REFUTED(members_list_each_other_in_different_order, CAST2, 1, 0, 5,
-        "deadlock: rank 0 channel 0 step 0 waits for rank 1 to come to a meeting of 2",
+        "rank 1 channel 0 step 0: a meeting of others than all ranks of this host in rank order",
         {0, 0, {MEET, .local = IN(0), .dst = OUT(0)}},
         {1, 0, {.kind = TT_STEP_MEET, .recv = PEERS(1, 2), .dst = OUT(0)}})
+REFUTED(a_meeting_lacks_a_rank_of_the_host, CAST3, 1, 0, 5,
+        "rank 0 channel 0 step 0: a meeting of others than all ranks of this host in rank order",
+        {0, 0, {MEET, .local = IN(0), .dst = OUT(0)}})
+REFUTED(a_meeting_is_between_hosts, ((struct tt_shape){TT_BROADCAST, 2, 0, &two_hosts, NULL}), 1, 0, 5,
+        "rank 0 channel 0 step 0: a meeting of others than all ranks of this host in rank order",
+        {0, 0, {MEET, .local = IN(0), .dst = OUT(0)}})
+REFUTED(members_finish_and_do_not, SHAPE(TT_ALL_REDUCE, 2, 0), 1, 0, 5,
+        "rank 1 channel 0 step 0: does not finish what it takes from the meeting, unlike rank 0",
+        {0, 0, {MEET, .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+        {1, 0, {MEET, .op = TT_FOLD, .local = IN(0), .dst = OUT(0)}})
+REFUTED(members_name_places_of_different_parts, SHAPE(TT_ALL_REDUCE, 2, 0), 2, 0, 5,
+        "rank 1 channel 0 step 0: names places of another part than others in the meeting",
+        {0, 0, {MEET, .op = TT_FOLD, .local = IN(0)}},
+        {1, 0, {MEET, .op = TT_FOLD, .local = {TT_INPUT, 0, 1, 1, 0, TT_BY_NAME, 1, 1, NULL}}})
+REFUTED(a_part_is_beyond_the_blocks, SHAPE(TT_ALL_REDUCE, 2, 0), 2, 0, 5,
+        "rank 0 channel 0 step 0: a span of a part beyond the blocks there are",
+        {0, 0, {.local = {TT_INPUT, 0, 1, 1, 0, TT_BY_NAME, 1, 2, NULL}, .dst = OUT(0)}})
 REFUTED(members_meet_for_different_operations, ALL2, 1, 0, 5,
         "rank 1 channel 0 step 0: meets for another operation than rank 0 in its step 0",
         {0, 0, {MEET, .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
@@ -218,13 +243,9 @@ REFUTED(a_meeting_sends, CAST2, 1, 0, 5, "sends from a meeting",
         {0, 0, {MEET, .local = IN(0), .dst = OUT(0), .send = PEER(1)}})
 REFUTED(a_meeting_has_a_span_with_gaps, CAST2, 4, 0, 8, "a span in a meeting that is not contiguous",
         {0, 0, {MEET, .dst = {TT_OUTPUT, 0, 2, 1, 2, TT_BY_NAME}}})
-REFUTED(some_blocks_are_put_into_a_meeting, CAST2, 4, 0, 8,
-        "puts some blocks into a meeting, neither its own nor all", {0, 0, {MEET, .local = SPAN(TT_INPUT, 0, 2)}})
-REFUTED(another_ranks_block_is_put_into_a_meeting, CAST2, 4, 0, 8, "puts another rank's block into a meeting",
-        {0, 0, {MEET, .local = IN(1)}})
 REFUTED(a_meeting_transposes_in_another_collective, CAST2, 1, 0, 8,
         "transposes in another collective than all_to_all", {0, 0, {MEET, .op = TT_TRANSPOSE, .local = IN(0)}})
-REFUTED(a_meeting_transposes_more_than_it_has, SHAPE(TT_ALL_TO_ALL, 3, 0), 0, 0, 8,
+REFUTED(a_meeting_transposes_more_than_it_has, ((struct tt_shape){TT_ALL_TO_ALL, 3, 0, &two_and_one, NULL}), 0, 0, 8,
         "transposes more blocks than the meeting has members",
         {0, 0, {MEET, .op = TT_TRANSPOSE, .local = SPAN(TT_INPUT, 0, 3), .dst = SPAN(TT_OUTPUT, 0, 3)}})
 /* clang-format on */

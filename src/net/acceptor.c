@@ -42,6 +42,14 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     return TT_OK;
 }
 
+int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_guest *guest)
+{
+    const int fd = guest->fd;
+    epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, fd, NULL);
+    guest->fd = -1;
+    return fd;
+}
+
 tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP,

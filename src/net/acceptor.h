@@ -33,7 +33,8 @@ struct tt_acceptor {
 /* What the owner does with what happens. */
 struct tt_acceptor_events {
     /* A guest has proved the key. The guest is lent for the call: to keep its connection take
-     * guest->fd and set it to -1, else it is closed. */
+     * guest->fd and set it to -1 (watched on from here) or tt_acceptor_take it, else it is closed.
+     */
     tt_status (*on_hello)(void *context, struct tt_guest *guest);
     /* A watched connection is readable or closed. */
     tt_status (*on_watched)(void *context, int tag);
@@ -42,6 +43,8 @@ struct tt_acceptor_events {
 /* Takes the listener over on success. */
 TT_NODISCARD tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener,
                                           const uint8_t key[32], uint32_t sequence);
+/* In on_hello: the guest's connection, which is the caller's from now on. */
+int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_guest *guest);
 /* Also reports this fd, by its tag >= 0, until it is closed. */
 TT_NODISCARD tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag);
 /* Waits until something happens or the deadline, and deals with it. The first failure of an event,

@@ -93,6 +93,22 @@ void tt_answer_sign(struct tt_answer *answer, const struct tt_hello *hello,
     sign_answer(answer->mac, answer, hello, greeting, key);
 }
 
+void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
+                   const uint8_t key[32])
+{
+    sign_hello(hello->mac, hello, greeting, key);
+}
+
+bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
+                      const struct tt_greeting *greeting, const uint8_t key[32])
+{
+    uint8_t mac[TT_MAC_BYTES];
+    sign_answer(mac, answer, hello, greeting, key);
+    answer->text[sizeof answer->text - 1] = '\0';
+    answer->parent_host[sizeof answer->parent_host - 1] = '\0';
+    return sodium_memcmp(mac, answer->mac, sizeof mac) == 0;
+}
+
 static const char *describe(int error, char text[128])
 {
     if (error == EPIPE) return "it closed the connection";
@@ -151,15 +167,11 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                                     char why[TT_WIRE_TEXT])
 {
     char words[128];
-    uint8_t mac[TT_MAC_BYTES];
-    sign_hello(hello->mac, hello, greeting, key);
+    tt_hello_sign(hello, greeting, key);
     int error = tt_socket_send(fd, hello, sizeof *hello, deadline_ns);
     if (!error) error = tt_socket_receive(fd, answer, sizeof *answer, deadline_ns);
     if (!error) {
-        sign_answer(mac, answer, hello, greeting, key);
-        answer->text[sizeof answer->text - 1] = '\0';
-        answer->parent_host[sizeof answer->parent_host - 1] = '\0';
-        if (!sodium_memcmp(mac, answer->mac, sizeof mac)) return TT_ATTEMPT_OK;
+        if (tt_answer_verify(answer, hello, greeting, key)) return TT_ATTEMPT_OK;
         snprintf(why, TT_WIRE_TEXT, "its answer does not prove the job's key");
     } else if (error == ETIMEDOUT) {
         snprintf(why, TT_WIRE_TEXT, "no answer within the deadline");

@@ -87,6 +87,13 @@ bool tt_hello_verify(struct tt_hello *hello, const struct tt_greeting *greeting,
 void tt_answer_sign(struct tt_answer *answer, const struct tt_hello *hello,
                     const struct tt_greeting *greeting, const uint8_t key[32]);
 
+/* The connector's half, for those who must not block: signing the hello to a greeting, and whether
+ * the answer to it proves the key (then its texts are terminated). */
+void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
+                   const uint8_t key[32]);
+bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
+                      const struct tt_greeting *greeting, const uint8_t key[32]);
+
 /* How a connector's attempt ended. */
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
@@ -95,9 +102,9 @@ enum tt_attempt {
     TT_ATTEMPT_LATE,  /* the deadline passed while the acceptor was thinking */
 };
 
-/* The connector's half, in two parts: connect and hear the greeting; then, the hello filled (kind,
- * rank, address ...), send it and wait for the answer. `why` gets the cause when it is not OK; *fd
- * stays open only on OK and is then the caller's. */
+/* The connector's half for those who wait, in two parts: connect and hear the greeting; then, the
+ * hello filled (kind, rank, address ...), send it and wait for the answer. `why` gets the cause
+ * when it is not OK; *fd stays open only on OK and is then the caller's. */
 enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
                                   const struct tt_address *address, uint32_t sequence,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT]);

@@ -23,17 +23,24 @@ static uint64_t hash_namespace(uint64_t hash, const char *path)
     return hash_bytes(hash, &inode, sizeof inode);
 }
 
-/* The process namespace counts too: peers are watched and read by pid. */
-uint64_t tt_host_id(void)
+static uint64_t hash_machine(void)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    const char *given = tt_config_string(TT_CONFIG_HOST_ID);
-    if (given[0]) return hash_bytes(hash, given, strlen(given));
     char text[128] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (!file || !fgets(text, sizeof text, file)) (void)gethostname(text, sizeof text - 1);
     if (file) fclose(file);
-    hash = hash_bytes(hash, text, strlen(text));
-    hash = hash_namespace(hash, "/proc/self/ns/net");
-    return hash_namespace(hash, "/proc/self/ns/pid");
+    return hash_bytes(0xcbf29ce484222325u, text, strlen(text));
+}
+
+uint64_t tt_network_id(void)
+{
+    return hash_namespace(hash_machine(), "/proc/self/ns/net");
+}
+
+/* The process namespace counts too: peers are watched and read by pid. */
+uint64_t tt_host_id(void)
+{
+    const char *given = tt_config_string(TT_CONFIG_HOST_ID);
+    if (given[0]) return hash_bytes(0xcbf29ce484222325u, given, strlen(given));
+    return hash_namespace(tt_network_id(), "/proc/self/ns/pid");
 }

@@ -66,5 +66,7 @@ void tt_topology_describe(const struct tt_topology *topology,
  * exactly for processes that can share memory, reach each other's abstract sockets and name each
  * other by pid. */
 uint64_t tt_host_id(void);
+/* Identity of the network namespace: equal means that the same loopback address leads here. */
+uint64_t tt_network_id(void);
 
 #endif

@@ -34,6 +34,8 @@ struct tt_wires_info {
     struct tt_wire_address addresses[TT_MAX_INTERFACES]; /* the first is preferred */
     struct tt_address loopback; /* for ranks in the same network namespace; nbytes 0: none */
     uint64_t network_id;        /* tt_network_id(): equal means same network namespace */
+    uint32_t nsockets;          /* TUTTI_SOCKETS; a pair of ranks takes the smaller number */
+    uint32_t encrypt;           /* TUTTI_ENCRYPT */
 };
 
 struct tt_wires_config {

@@ -1,0 +1,266 @@
+#include "transport/tcp.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "transport/wire.h"
+
+enum {
+    SPARE_FRAMES = 8, /* of the queue, for what is not data */
+    FRAMES_A_WRITE = 8,
+};
+
+void tt_tcp_tune(int fd, int64_t timeout_ns)
+{
+    const int timeout_ms = timeout_ns / 1000000 < INT_MAX ? (int)(timeout_ns / 1000000) : INT_MAX;
+    const int third_s = timeout_ms < 3000 ? 1 : timeout_ms / 3000; /* quiet time, then two probes */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &third_s, sizeof third_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &third_s, sizeof third_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){2}, sizeof(int));
+}
+
+tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd)
+{
+    const uint32_t room = (uint32_t)wire->wires->config.nslots * TT_NCHANNELS + SPARE_FRAMES;
+    struct tt_outgoing *queue = calloc(room, sizeof *queue);
+    char *control = malloc(TT_CONTROL_BYTES);
+    if (!queue || !control) {
+        free(queue);
+        free(control);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a connection to rank %d", wire->peer);
+    }
+    *tcp = (struct tt_tcp){.watched = TT_WATCHED_TCP,
+                           .wire = wire,
+                           .fd = fd,
+                           .control = control,
+                           .queue = queue,
+                           .room = room};
+    wire->wires->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
+    return TT_OK;
+}
+
+/* ---- Out ------------------------------------------------------------------------------------ */
+
+static struct tt_outgoing *queued(struct tt_tcp *tcp, uint32_t i)
+{
+    return &tcp->queue[(tcp->first + i) % tcp->room];
+}
+
+struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp)
+{
+    if (tcp->count == tcp->room) return NULL;
+    struct tt_outgoing *item = queued(tcp, tcp->count++);
+    item->head_nbytes = item->body_nbytes = 0;
+    item->body = NULL;
+    item->link = NULL;
+    item->stamped = false;
+    return item;
+}
+
+/* The credits owed go with the frame. */
+static void stamp(struct tt_outgoing *item, struct tt_wire *wire)
+{
+    if (item->stamped) return;
+    uint8_t *frame = item->head + item->head_nbytes - sizeof(struct tt_frame);
+    memcpy(frame + offsetof(struct tt_frame, credits), wire->owed, sizeof wire->owed);
+    memset(wire->owed, 0, sizeof wire->owed);
+    item->stamped = true;
+}
+
+static void drop_first(struct tt_tcp *tcp)
+{
+    struct tt_outgoing *item = queued(tcp, 0);
+    if (item->link) item->link->references--;
+    tcp->first = (tcp->first + 1) % tcp->room;
+    tcp->count--;
+    tcp->sent = 0;
+}
+
+static void drop_all(struct tt_tcp *tcp)
+{
+    while (tcp->count) drop_first(tcp);
+}
+
+void tt_tcp_close(struct tt_tcp *tcp)
+{
+    drop_all(tcp);
+    if (tcp->fd >= 0) close(tcp->fd);
+    tcp->fd = -1;
+    free(tcp->queue);
+    free(tcp->control);
+    tcp->queue = NULL;
+    tcp->control = NULL;
+}
+
+static void drop_sent(struct tt_tcp *tcp, size_t nbytes)
+{
+    while (tcp->count) {
+        const struct tt_outgoing *item = queued(tcp, 0);
+        const size_t left = item->head_nbytes + (size_t)item->body_nbytes - tcp->sent;
+        if (nbytes < left) {
+            tcp->sent += nbytes;
+            return;
+        }
+        nbytes -= left;
+        drop_first(tcp);
+    }
+}
+
+/* The first frames of the queue as pieces of memory. */
+static int gather(struct tt_tcp *tcp, struct iovec *pieces)
+{
+    int n = 0;
+    size_t skip = tcp->sent;
+    for (uint32_t i = 0; i < tcp->count && i < FRAMES_A_WRITE; i++) {
+        struct tt_outgoing *item = queued(tcp, i);
+        stamp(item, tcp->wire);
+        if (skip < item->head_nbytes) {
+            pieces[n++] = (struct iovec){item->head + skip, item->head_nbytes - skip};
+            skip = 0;
+        } else {
+            skip -= item->head_nbytes;
+        }
+        if (skip < item->body_nbytes)
+            pieces[n++] =
+                (struct iovec){(char *)(uintptr_t)item->body + skip, item->body_nbytes - skip};
+        skip = 0;
+    }
+    return n;
+}
+
+/* One write: 1 all, 0 not all. */
+static bool write_some(struct tt_tcp *tcp)
+{
+    struct iovec pieces[2 * FRAMES_A_WRITE];
+    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)gather(tcp, pieces)};
+    const ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+        drop_sent(tcp, (size_t)n);
+        return tcp->sent == 0;
+    }
+    if (errno == EAGAIN || errno == EINTR) return false;
+    tcp->broken = errno;
+    drop_all(tcp);
+    return true;
+}
+
+static bool credits_due(const struct tt_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++)
+        if (wire->owed[c] >= wire->wires->owed_max) return true;
+    return false;
+}
+
+tt_status tt_tcp_flush(struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0 || tcp->broken) {
+        drop_all(tcp);
+        return TT_OK;
+    }
+    if (!tcp->count && credits_due(tcp->wire)) {
+        struct tt_outgoing *item = tt_tcp_push(tcp);
+        const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
+        memcpy(item->head, &frame, sizeof frame);
+        item->head_nbytes = sizeof frame;
+    }
+    while (tcp->count)
+        if (!write_some(tcp)) return TT_IN_PROGRESS;
+    return TT_OK;
+}
+
+size_t tt_tcp_unsent(const struct tt_tcp *tcp)
+{
+    int in_kernel = 0;
+    if (tcp->fd < 0 || tcp->broken) return 0;
+    if (ioctl(tcp->fd, SIOCOUTQ, &in_kernel) != 0) in_kernel = 0;
+    return (size_t)in_kernel + tcp->count;
+}
+
+/* ---- In ------------------------------------------------------------------------------------- */
+
+static size_t payload_left(const struct tt_tcp *tcp)
+{
+    return tcp->in_frame ? tcp->frame.nbytes - tcp->got : 0;
+}
+
+/* The payload's place is chosen as late as possible: its receiver may say in between where it
+ * would like it. */
+static tt_status choose_place(struct tt_tcp *tcp)
+{
+    return tcp->in_frame && !tcp->to ? tt_wire_begin(tcp, &tcp->frame, &tcp->to) : TT_OK;
+}
+
+static tt_status finish_if_whole(struct tt_tcp *tcp)
+{
+    if (!tcp->in_frame || payload_left(tcp)) return TT_OK;
+    TT_TRY(choose_place(tcp));
+    char *to = tcp->to;
+    tcp->in_frame = false;
+    tcp->to = NULL;
+    return tt_wire_end(tcp, &tcp->frame, to);
+}
+
+/* Takes apart what was read ahead. */
+static tt_status parse(struct tt_tcp *tcp)
+{
+    while (tcp->staged_begin < tcp->staged_end) {
+        const uint8_t *from = tcp->staged + tcp->staged_begin;
+        size_t n = tcp->staged_end - tcp->staged_begin;
+        if (tcp->in_frame) {
+            TT_TRY(choose_place(tcp));
+            if (n > payload_left(tcp)) n = payload_left(tcp);
+            memcpy(tcp->to + tcp->got, from, n);
+            tcp->got += n;
+        } else {
+            if (n < sizeof tcp->frame) break;
+            n = sizeof tcp->frame;
+            memcpy(&tcp->frame, from, n);
+            tcp->in_frame = true;
+            tcp->got = 0;
+        }
+        tcp->staged_begin += (uint32_t)n;
+        TT_TRY(finish_if_whole(tcp));
+    }
+    const uint32_t rest = tcp->staged_end - tcp->staged_begin;
+    if (rest) memmove(tcp->staged, tcp->staged + tcp->staged_begin, rest);
+    tcp->staged_begin = 0;
+    tcp->staged_end = rest;
+    return TT_OK;
+}
+
+/* Reads into the payload's place and, behind it, the next header; or ahead. */
+static ssize_t read_some(struct tt_tcp *tcp)
+{
+    const size_t left = payload_left(tcp);
+    if (!left)
+        return recv(tcp->fd, tcp->staged + tcp->staged_end, sizeof tcp->staged - tcp->staged_end,
+                    MSG_DONTWAIT);
+    struct iovec pieces[2] = {{tcp->to + tcp->got, left}, {tcp->staged, sizeof(struct tt_frame)}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+    return recvmsg(tcp->fd, &message, MSG_DONTWAIT);
+}
+
+tt_status tt_tcp_read(struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0) return TT_IN_PROGRESS;
+    TT_TRY(choose_place(tcp));
+    const size_t left = payload_left(tcp);
+    const ssize_t n = read_some(tcp);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_IN_PROGRESS;
+    if (n <= 0) return tt_wire_lost(tcp, n < 0 ? errno : 0);
+    const size_t into_place = (size_t)n < left ? (size_t)n : left;
+    tcp->got += into_place;
+    tcp->staged_end += (uint32_t)((size_t)n - into_place);
+    TT_TRY(finish_if_whole(tcp));
+    return parse(tcp);
+}

@@ -1,0 +1,352 @@
+#include "transport/wires.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "topology/topology.h"
+#include "transport/fabric.h"
+#include "transport/wire.h"
+
+enum { EVENTS_A_WAKE = 16 };
+#define GOODBYE_NS INT64_C(5000000000) /* how long the end waits for the kernel to send all */
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+static void fill_address(struct tt_wire_address *to, const struct tt_interface *from, int port)
+{
+    *to = (struct tt_wire_address){
+        .address = from->address, .prefix = from->prefix, .mtu = from->mtu, .mbit = from->mbit};
+    tt_address_set_port(&to->address, port);
+    memcpy(to->interface, from->name, sizeof to->interface);
+}
+
+/* Listens everywhere; who is reached at which address is the peers' choice, and who comes must
+ * know the key. */
+static tt_status listen_for_peers(int *listener, struct tt_wires_info *info)
+{
+    struct tt_interfaces interfaces;
+    TT_TRY(tt_interfaces_choose(&interfaces));
+    struct tt_address at = interfaces.number ? interfaces.chosen[0].address : interfaces.loopback;
+    if (!at.nbytes)
+        return tt_fail(TT_ERR_SYSTEM, "this host has no network interface that is up, and so no "
+                                      "way to the ranks of other hosts");
+    TT_TRY(tt_socket_listen(listener, &at, true));
+    const int port = tt_address_port(&at);
+    for (int i = 0; i < interfaces.number; i++)
+        fill_address(&info->addresses[info->naddresses++], &interfaces.chosen[i], port);
+    info->loopback = interfaces.loopback;
+    if (info->loopback.nbytes) tt_address_set_port(&info->loopback, port);
+    return TT_OK;
+}
+
+tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *config,
+                        struct tt_wires_info *info)
+{
+    int listener;
+    struct tt_wires_info made = {.network_id = tt_network_id(),
+                                 .nsockets = (uint32_t)tt_config_int(TT_CONFIG_SOCKETS),
+                                 .encrypt = tt_config_int(TT_CONFIG_ENCRYPT) != 0};
+    if (made.nsockets < 1 || made.nsockets > TT_MAX_SOCKETS)
+        return tt_fail(TT_ERR_ARGUMENT, "TUTTI_SOCKETS=%s: expected 1 to %d",
+                       tt_config_string(TT_CONFIG_SOCKETS), TT_MAX_SOCKETS);
+    struct tt_wires *wires = calloc(1, sizeof *wires);
+    if (!wires) return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to other hosts");
+    wires->config = *config;
+    wires->owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1;
+    const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
+    wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
+    wires->watched = TT_WATCHED_ACCEPTOR;
+    wires->epoll = epoll_create1(EPOLL_CLOEXEC);
+    tt_status status = wires->epoll < 0
+                           ? tt_socket_fail(errno, "cannot wait for the ranks of other hosts")
+                           : listen_for_peers(&listener, &made);
+    if (!status) {
+        status = tt_acceptor_create(&wires->acceptor, listener, config->key, 0);
+        if (status) close(listener);
+    }
+    if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
+    if (status) {
+        tt_wires_destroy(wires);
+        return status;
+    }
+    *out = wires;
+    *info = made;
+    return TT_OK;
+}
+
+tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
+                         const struct tt_wires_info *infos)
+{
+    const size_t n = (size_t)fabric->nranks;
+    wires->fabric = fabric;
+    wires->infos = malloc(n * sizeof *infos);
+    wires->table = calloc(n, sizeof *wires->table);
+    if (!wires->infos || !wires->table)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to %zu ranks", n);
+    memcpy(wires->infos, infos, n * sizeof *infos);
+    wires->nbytes += n * (sizeof *infos + sizeof *wires->table);
+    for (int r = 0; r < fabric->nranks; r++) {
+        struct tt_path paths[TT_MAX_INTERFACES];
+        if (tt_fabric_is_local(fabric, r)) continue;
+        char name[128];
+        tt_fabric_name_rank(fabric, r, name, sizeof name);
+        if (!tt_wire_plan(paths, &infos[fabric->rank], &infos[r], fabric->rank < r))
+            return tt_fail(TT_ERR_SYSTEM,
+                           "rank %d and %s have no network in common: one of them has loopback "
+                           "only, or one IPv4 and the other IPv6 (TUTTI_SOCKET_INTERFACE, "
+                           "TUTTI_SOCKET_FAMILY; tutti-info lists the interfaces)",
+                           fabric->rank, name);
+    }
+    return TT_OK;
+}
+
+/* ---- The wires ------------------------------------------------------------------------------ */
+
+tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writable, bool is_new)
+{
+    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0u), .data.ptr = what};
+    if (epoll_ctl(wires->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) == 0)
+        return TT_OK;
+    const tt_status status = tt_socket_fail(errno, "cannot watch a connection to another host");
+    return wires->fabric ? tt_fabric_fail(wires->fabric, status, "%s", tt_last_error()) : status;
+}
+
+static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
+{
+    const int rank = wires->fabric->rank;
+    const struct tt_wires_info *mine = &wires->infos[rank], *theirs = &wires->infos[peer];
+    struct tt_wire *wire = calloc(1, sizeof *wire);
+    if (!wire) return NULL;
+    *wire = (struct tt_wire){.wires = wires, .peer = peer};
+    wire->npaths = tt_wire_plan(wire->paths, mine, theirs, rank < peer);
+    const uint32_t each = mine->nsockets < theirs->nsockets ? mine->nsockets : theirs->nsockets;
+    wire->nsockets = wire->npaths * (int)each;
+    wire->sockets = calloc((size_t)wire->nsockets, sizeof *wire->sockets);
+    if (!wire->sockets) {
+        free(wire);
+        return NULL;
+    }
+    for (int i = 0; i < wire->nsockets; i++) wire->sockets[i].fd = -1;
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        tt_wire_link_init(&wire->links[0][c], wire, c, false);
+        tt_wire_link_init(&wire->links[1][c], wire, c, true);
+    }
+    wires->nbytes += sizeof *wire + (size_t)wire->nsockets * sizeof *wire->sockets;
+    return wire;
+}
+
+struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
+{
+    struct tt_wire *wire = wires->table[peer];
+    if (wire) return wire;
+    wire = wire_create(wires, peer);
+    if (!wire) {
+        (void)!tt_fabric_fail(wires->fabric, TT_ERR_SYSTEM, "out of memory for a wire to rank %d",
+                              peer);
+        return NULL;
+    }
+    wires->table[peer] = wire;
+    wire->following = wires->first;
+    wires->first = wire;
+    wires->nmaking++;
+    tt_wire_dial(wire);
+    return wire;
+}
+
+struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel)
+{
+    struct tt_wire *wire = tt_wire_to(wires, peer);
+    return wire ? &wire->links[1][channel].link : &tt_wire_no_link;
+}
+
+struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel)
+{
+    struct tt_wire *wire = tt_wire_to(wires, peer);
+    return wire ? &wire->links[0][channel].link : &tt_wire_no_link;
+}
+
+/* ---- Progress ------------------------------------------------------------------------------- */
+
+static tt_status serve_guests(struct tt_wires *wires)
+{
+    const struct tt_acceptor_events events = {.on_hello = tt_wire_on_hello};
+    return tt_acceptor_serve(wires->acceptor, &events, wires, 0);
+}
+
+static tt_status deal_with(struct tt_wires *wires, void *what)
+{
+    switch (*(enum tt_watched *)what) {
+    case TT_WATCHED_ACCEPTOR:
+        return serve_guests(wires);
+    case TT_WATCHED_DIAL:
+        return tt_dial_step(what);
+    default:
+        return tt_tcp_read(what);
+    }
+}
+
+tt_status tt_wires_progress(struct tt_wires *wires)
+{
+    struct epoll_event ready[EVENTS_A_WAKE];
+    const int n = epoll_wait(wires->epoll, ready, EVENTS_A_WAKE, 0);
+    for (int i = 0; i < n; i++) {
+        const tt_status status = deal_with(wires, ready[i].data.ptr);
+        if (status < 0) return status;
+    }
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (wire->state == TT_WIRE_MAKING) TT_TRY(tt_wire_attend(wire));
+        for (int i = 0; i < wire->nopen; i++)
+            if (wire->sockets[i].count) (void)!tt_tcp_flush(&wire->sockets[i]);
+    }
+    if (wires->acceptor->nguests) TT_TRY(serve_guests(wires));
+    return TT_OK;
+}
+
+void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
+{
+    struct epoll_event ready;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) {
+            struct tt_tcp *tcp = &wire->sockets[i];
+            if (tcp->fd < 0 || tcp->awaits_room == (tcp->count > 0)) continue;
+            tcp->awaits_room = tcp->count > 0;
+            if (tt_wire_watch(wires, tcp->fd, tcp, tcp->awaits_room, false)) return;
+        }
+    const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
+                                     .tv_nsec = timeout_us % 1000000 * 1000};
+    (void)!epoll_pwait2(wires->epoll, &ready, 1, &timeout, NULL);
+}
+
+bool tt_wires_flushed(struct tt_wires *wires)
+{
+    bool flushed = true;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) flushed &= tt_tcp_flush(&wire->sockets[i]) == TT_OK;
+    return flushed;
+}
+
+/* ---- Control -------------------------------------------------------------------------------- */
+
+static void push_record(struct tt_tcp *tcp, uint32_t state)
+{
+    struct tt_outgoing *item = tcp->fd < 0 ? NULL : tt_tcp_push(tcp);
+    if (!item) return;
+    const struct tt_fabric *fabric = tcp->wire->wires->fabric;
+    const struct tt_frame credit = {.kind = TT_FRAME_CREDIT};
+    item->head_nbytes = (uint32_t)tt_wire_put_record(fabric, item->head, state);
+    memcpy(item->head + item->head_nbytes, &credit, sizeof credit);
+    item->head_nbytes += (uint32_t)sizeof credit;
+    tcp->wire->told = tt_wire_entered(fabric);
+    (void)!tt_tcp_flush(tcp);
+}
+
+void tt_wires_send_record(struct tt_wires *wires)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        if (wire->state == TT_WIRE_UP && !wire->sockets[0].count)
+            push_record(&wire->sockets[0], TT_RANK_HERE);
+}
+
+void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        struct tt_tcp *tcp = &wire->sockets[0];
+        struct tt_outgoing *item =
+            wire->state != TT_WIRE_UP || wire->failure[0] ? NULL : tt_tcp_push(tcp);
+        if (!item) continue;
+        snprintf(wire->failure, sizeof wire->failure, "%s", text);
+        const struct tt_frame frame = {.kind = TT_FRAME_FAILURE,
+                                       .number = (uint32_t)code,
+                                       .nbytes = (uint32_t)strlen(wire->failure)};
+        memcpy(item->head, &frame, sizeof frame);
+        item->head_nbytes = sizeof frame;
+        item->body = wire->failure;
+        item->body_nbytes = frame.nbytes;
+        (void)!tt_tcp_flush(tcp);
+    }
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+/* Everything sent is with the peer, and everything that came has been read: closing loses nothing.
+ */
+static bool seen_off(struct tt_wires *wires)
+{
+    bool done = true;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) {
+            struct tt_tcp *tcp = &wire->sockets[i];
+            (void)!tt_tcp_flush(tcp);
+            (void)!tt_tcp_read(tcp);
+            done &= tt_tcp_unsent(tcp) == 0;
+        }
+    return done;
+}
+
+static void say_goodbye(struct tt_wires *wires)
+{
+    const struct tt_fabric *fabric = wires->fabric;
+    const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) push_record(&wire->sockets[i], state);
+    const int64_t patience = wires->timeout_ns < GOODBYE_NS ? wires->timeout_ns : GOODBYE_NS;
+    const int64_t deadline = tt_now_ns() + patience;
+    while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
+}
+
+static void wire_destroy(struct tt_wire *wire)
+{
+    tt_dial_hang_up(&wire->dial);
+    for (int i = 0; i < wire->nsockets; i++) tt_tcp_close(&wire->sockets[i]);
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        free(wire->links[0][c].slots);
+        free(wire->links[1][c].slots);
+    }
+    free(wire->sockets);
+    free(wire);
+}
+
+void tt_wires_destroy(struct tt_wires *wires)
+{
+    if (!wires) return;
+    if (wires->first) say_goodbye(wires);
+    while (wires->first) {
+        struct tt_wire *wire = wires->first;
+        wires->first = wire->following;
+        wire_destroy(wire);
+    }
+    tt_acceptor_destroy(wires->acceptor);
+    if (wires->epoll >= 0) close(wires->epoll);
+    sodium_memzero(wires->config.key, sizeof wires->config.key);
+    free(wires->table);
+    free(wires->infos);
+    free(wires);
+}
+
+/* ---- Description ---------------------------------------------------------------------------- */
+
+void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)
+{
+    const struct tt_wire *wire = wires->table[peer];
+    if (!wire || wire->state == TT_WIRE_MAKING) {
+        snprintf(text, size, "not connected yet");
+        return;
+    }
+    size_t n = (size_t)snprintf(text, size, "tcp ");
+    for (int i = 0; i < wire->npaths && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", wire->paths[i].interface);
+    if (n < size && wire->nsockets > 1)
+        snprintf(text + n, size - n, " (%d sockets)", wire->nsockets);
+}
+
+size_t tt_wires_bytes(const struct tt_wires *wires)
+{
+    return sizeof *wires + sizeof *wires->acceptor + wires->nbytes;
+}

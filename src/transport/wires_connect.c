@@ -1,0 +1,247 @@
+/* Making a wire. The lower rank dials, one socket after the other; the higher one accepts, and
+ * when nobody comes it knocks, to learn whether the other still lives. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/fabric.h"
+#include "transport/wire.h"
+
+#define KNOCK_NS INT64_C(2000000000) /* between two looks at a silent peer */
+#define AGAIN_NS INT64_C(100000000)  /* between two attempts to connect */
+
+static const struct tt_path *path_of(const struct tt_dial *dial)
+{
+    const struct tt_wire *wire = dial->wire;
+    return &wire->paths[wire->nopen % wire->npaths];
+}
+
+static tt_status fail(const struct tt_dial *dial, const char *why)
+{
+    struct tt_fabric *fabric = dial->wire->wires->fabric;
+    const struct tt_path *path = path_of(dial);
+    char name[128], where[TT_ADDRESS_TEXT];
+    tt_fabric_name_rank(fabric, dial->wire->peer, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "rank %d cannot reach %s at %s (%s) over %s: %s",
+                          fabric->rank, name, tt_address_format(&path->target, where),
+                          path->their_interface, path->interface, why);
+}
+
+void tt_dial_hang_up(struct tt_dial *dial)
+{
+    if (dial->fd >= 0) close(dial->fd);
+    dial->fd = -1;
+}
+
+/* ---- Ready ---------------------------------------------------------------------------------- */
+
+static void say_ready(const struct tt_wire *wire)
+{
+    char text[160], name[128];
+    struct tt_fabric *fabric = wire->wires->fabric;
+    tt_wires_describe(wire->wires, wire->peer, text, sizeof text);
+    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
+    TT_INFO("rank %d reaches %s by %s", fabric->rank, name, text);
+    for (int i = 0; i < wire->npaths; i++) {
+        const struct tt_path *path = &wire->paths[i];
+        if (path->mtu && path->their_mtu && path->mtu != path->their_mtu)
+            TT_WARN("%s of rank %d has MTU %u, %s of %s has MTU %u: large packets may be lost; set "
+                    "both to the same (ip link set dev %s mtu %u)",
+                    path->interface, fabric->rank, path->mtu, path->their_interface, name,
+                    path->their_mtu,
+                    path->mtu > path->their_mtu ? path->interface : path->their_interface,
+                    path->mtu > path->their_mtu ? path->their_mtu : path->mtu);
+    }
+}
+
+/* Another socket of the wire is connected and proven. */
+static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
+{
+    struct tt_tcp *tcp = &wire->sockets[wire->nopen];
+    tt_status status = tt_tcp_open(tcp, wire, fd);
+    if (status) {
+        close(fd);
+        return tt_fabric_fail(wire->wires->fabric, status, "%s", tt_last_error());
+    }
+    wire->nopen++;
+    TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
+    if (wire->nopen < wire->nsockets) return TT_OK;
+    wire->state = TT_WIRE_UP;
+    wire->wires->nmaking--;
+    tt_dial_hang_up(&wire->dial);
+    say_ready(wire);
+    return TT_OK;
+}
+
+/* ---- Dialling ------------------------------------------------------------------------------- */
+
+/* This attempt is over. A peer that lives is tried again until the deadline. */
+static tt_status try_again(struct tt_dial *dial, int error, const char *what)
+{
+    char why[256], words[128];
+    const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
+    tt_dial_hang_up(dial);
+    if (error == ECONNREFUSED)
+        return fail(dial, "nothing listens there any more: it has died or destroyed its "
+                          "communicator");
+    if (tt_expired(dial->deadline_ns)) {
+        snprintf(why, sizeof why, "%s: %s, for TUTTI_NET_TIMEOUT_MS=%lld ms", what, cause,
+                 (long long)(dial->wire->wires->timeout_ns / 1000000));
+        return fail(dial, why);
+    }
+    dial->next_ns = tt_now_ns() + AGAIN_NS;
+    return TT_OK;
+}
+
+static tt_status begin_attempt(struct tt_dial *dial)
+{
+    const struct tt_path *path = path_of(dial);
+    struct tt_wires *wires = dial->wire->wires;
+    dial->state = TT_DIAL_CONNECTING;
+    dial->received = 0;
+    dial->fd =
+        socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (dial->fd < 0) {
+        const tt_status status = tt_socket_fail(errno, "cannot open a socket to another host");
+        return tt_fabric_fail(wires->fabric, status, "%s", tt_last_error());
+    }
+    tt_tcp_tune(dial->fd, wires->timeout_ns);
+    if (path->source.nbytes &&
+        bind(dial->fd, (const struct sockaddr *)path->source.bytes, path->source.nbytes) != 0)
+        return try_again(dial, errno, "cannot use its own address");
+    if (connect(dial->fd, (const struct sockaddr *)path->target.bytes, path->target.nbytes) != 0 &&
+        errno != EINPROGRESS)
+        return try_again(dial, errno, "cannot connect");
+    return tt_wire_watch(wires, dial->fd, dial, true, true);
+}
+
+void tt_wire_dial(struct tt_wire *wire)
+{
+    const bool lower = wire->wires->fabric->rank < wire->peer;
+    const int64_t begin = tt_now_ns() + (lower ? 0 : KNOCK_NS);
+    wire->dial = (struct tt_dial){.watched = TT_WATCHED_DIAL,
+                                  .wire = wire,
+                                  .fd = -1,
+                                  .kind = lower ? TT_HELLO_LINK : TT_HELLO_PROBE,
+                                  .next_ns = begin,
+                                  .deadline_ns = begin + wire->wires->timeout_ns};
+}
+
+static tt_status finish_connect(struct tt_dial *dial)
+{
+    int error = 0;
+    socklen_t nbytes = sizeof error;
+    if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0) error = errno;
+    if (error) return try_again(dial, error, "cannot connect");
+    dial->state = TT_DIAL_GREETING;
+    return tt_wire_watch(dial->wire->wires, dial->fd, dial, false, false);
+}
+
+/* TT_OK when all of it is there; TT_IN_PROGRESS also when the attempt is over. */
+static tt_status receive(struct tt_dial *dial, void *to, size_t nbytes)
+{
+    const ssize_t n = recv(dial->fd, (char *)to + dial->received, nbytes - dial->received, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_IN_PROGRESS;
+    if (n <= 0) {
+        TT_TRY(try_again(dial, n < 0 ? errno : 0, "the handshake failed"));
+        return TT_IN_PROGRESS;
+    }
+    dial->received += (size_t)n;
+    return dial->received < nbytes ? TT_IN_PROGRESS : TT_OK;
+}
+
+static tt_status answer_greeting(struct tt_dial *dial)
+{
+    const struct tt_wires *wires = dial->wire->wires;
+    TT_TRY(receive(dial, &dial->greeting, sizeof dial->greeting));
+    const char *complaint = tt_preamble_complaint(&dial->greeting.preamble);
+    if (complaint) return fail(dial, complaint);
+    tt_hello_fill(&dial->hello, dial->kind, wires->fabric->rank, wires->fabric->nranks);
+    tt_hello_sign(&dial->hello, &dial->greeting, wires->config.key);
+    const int error = tt_socket_send_now(dial->fd, &dial->hello, sizeof dial->hello);
+    if (error) return try_again(dial, error, "the handshake failed");
+    dial->state = TT_DIAL_ANSWER;
+    dial->received = 0;
+    return TT_OK;
+}
+
+static tt_status hear_answer(struct tt_dial *dial)
+{
+    struct tt_wire *wire = dial->wire;
+    TT_TRY(receive(dial, &dial->answer, sizeof dial->answer));
+    if (!tt_answer_verify(&dial->answer, &dial->hello, &dial->greeting, wire->wires->config.key))
+        return fail(dial, "its answer does not prove the communicator's key");
+    if (dial->answer.status) return fail(dial, dial->answer.text);
+    const int fd = dial->fd;
+    if (dial->kind == TT_HELLO_PROBE) { /* it lives: another knock later */
+        tt_dial_hang_up(dial);
+        tt_wire_dial(wire);
+        return TT_OK;
+    }
+    tt_wire_dial(wire); /* for the next socket */
+    return add_socket(wire, fd, true);
+}
+
+tt_status tt_dial_step(struct tt_dial *dial)
+{
+    tt_status status;
+    if (dial->fd < 0) return TT_OK; /* given up in the same wake */
+    if (dial->state == TT_DIAL_CONNECTING)
+        status = finish_connect(dial);
+    else
+        status = dial->state == TT_DIAL_GREETING ? answer_greeting(dial) : hear_answer(dial);
+    return status < 0 ? status : TT_OK;
+}
+
+tt_status tt_wire_attend(struct tt_wire *wire)
+{
+    struct tt_dial *dial = &wire->dial;
+    const int64_t now = tt_now_ns();
+    if (dial->fd < 0) return now >= dial->next_ns ? begin_attempt(dial) : TT_OK;
+    if (dial->state == TT_DIAL_CONNECTING && now >= dial->deadline_ns)
+        return try_again(dial, ETIMEDOUT, "cannot connect");
+    return TT_OK;
+}
+
+/* ---- Accepting ------------------------------------------------------------------------------ */
+
+/* What is wrong with who has come; NULL: nothing. */
+static const char *complaint_about(const struct tt_wires *wires, const struct tt_hello *hello)
+{
+    const struct tt_fabric *fabric = wires->fabric;
+    if (hello->kind != TT_HELLO_LINK && hello->kind != TT_HELLO_PROBE)
+        return "it wants something else than a connection for data";
+    if (hello->nranks != fabric->nranks || hello->rank < 0 || hello->rank >= fabric->nranks ||
+        tt_fabric_is_local(fabric, hello->rank))
+        return "there is no such rank on another host";
+    if (hello->kind == TT_HELLO_PROBE) return NULL;
+    if (hello->rank > fabric->rank) return "the lower rank connects to the higher one";
+    const struct tt_wire *wire = wires->table[hello->rank];
+    if (wire && wire->state != TT_WIRE_MAKING) return "this rank is connected already";
+    return NULL;
+}
+
+tt_status tt_wire_on_hello(void *context, struct tt_guest *guest)
+{
+    struct tt_wires *wires = context;
+    struct tt_answer answer = {.status = TT_OK};
+    const char *complaint = complaint_about(wires, &guest->hello);
+    if (complaint) {
+        answer.status = TT_ERR_USAGE;
+        snprintf(answer.text, sizeof answer.text, "rank %d of %d refused: %s", guest->hello.rank,
+                 guest->hello.nranks, complaint);
+        TT_WARN("%s", answer.text);
+    }
+    tt_answer_sign(&answer, &guest->hello, &guest->greeting, wires->config.key);
+    const int error = tt_socket_send_now(guest->fd, &answer, sizeof answer);
+    if (error || complaint || guest->hello.kind == TT_HELLO_PROBE) return TT_OK;
+    struct tt_wire *wire = tt_wire_to(wires, guest->hello.rank);
+    if (!wire) return TT_ERR_SYSTEM;
+    const int fd = tt_acceptor_take(wires->acceptor, guest);
+    tt_tcp_tune(fd, wires->timeout_ns);
+    return add_socket(wire, fd, false);
+}

@@ -1,0 +1,191 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "transport/fabric.h"
+#include "transport/wire.h"
+
+void tt_wire_name_path(const struct tt_tcp *tcp, char *text, size_t size)
+{
+    const struct tt_wire *wire = tcp->wire;
+    const struct tt_path *path = &wire->paths[(tcp - wire->sockets) % wire->npaths];
+    char where[TT_ADDRESS_TEXT];
+    tt_address_format(&path->target, where);
+    snprintf(text, size, "%s over %s", where, path->interface);
+}
+
+static tt_status fail(const struct tt_tcp *tcp, const char *what, uint64_t value)
+{
+    struct tt_fabric *fabric = tcp->wire->wires->fabric;
+    char name[128], path[128];
+    tt_fabric_name_rank(fabric, tcp->wire->peer, name, sizeof name);
+    tt_wire_name_path(tcp, path, sizeof path);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE,
+                          "%s sent what tutti never sends (%s %llu) over its connection (%s): "
+                          "memory or network is faulty, or its tutti is another build",
+                          name, what, (unsigned long long)value, path);
+}
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+uint64_t tt_wire_entered(const struct tt_fabric *fabric)
+{
+    uint64_t latest = 0;
+    for (int i = 0; i < TT_NENTRIES; i++) {
+        const uint64_t seq =
+            atomic_load_explicit(&fabric->record->entries[i].seq, memory_order_relaxed);
+        if (seq > latest) latest = seq;
+    }
+    return latest;
+}
+
+size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t state)
+{
+    const struct tt_rank_record *mine = fabric->record;
+    const uint64_t seq = tt_wire_entered(fabric);
+    const struct tt_entry *entry = &mine->entries[seq % TT_NENTRIES];
+    const struct tt_frame frame = {.kind = TT_FRAME_RECORD,
+                                   .nbytes = sizeof(struct tt_wire_record)};
+    const struct tt_wire_record record = {
+        .done = atomic_load_explicit(&mine->done, memory_order_relaxed),
+        .seq = seq,
+        .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
+        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
+        .state = state,
+        .collective = atomic_load_explicit(&entry->collective, memory_order_relaxed),
+        .type = atomic_load_explicit(&entry->type, memory_order_relaxed),
+        .op = atomic_load_explicit(&entry->op, memory_order_relaxed),
+        .root = atomic_load_explicit(&entry->root, memory_order_relaxed)};
+    memcpy(to, &frame, sizeof frame);
+    memcpy(to + sizeof frame, &record, sizeof record);
+    return sizeof frame + sizeof record;
+}
+
+static void take_entry(struct tt_entry *entry, const struct tt_wire_record *record)
+{
+    atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
+    atomic_store_explicit(&entry->collective, record->collective, memory_order_relaxed);
+    atomic_store_explicit(&entry->type, record->type, memory_order_relaxed);
+    atomic_store_explicit(&entry->op, record->op, memory_order_relaxed);
+    atomic_store_explicit(&entry->root, record->root, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, record->count, memory_order_relaxed);
+    atomic_store_explicit(&entry->algorithm, record->algorithm, memory_order_relaxed);
+    atomic_store_explicit(&entry->seq, record->seq, memory_order_release); /* R1 */
+}
+
+static tt_status take_record(struct tt_tcp *tcp, const char *from)
+{
+    struct tt_wire_record record;
+    memcpy(&record, from, sizeof record);
+    struct tt_rank_record *theirs = tt_fabric_record(tcp->wire->wires->fabric, tcp->wire->peer);
+    if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
+        record.state != TT_RANK_ABORTED)
+        return fail(tcp, "state", record.state);
+    struct tt_entry *entry = &theirs->entries[record.seq % TT_NENTRIES];
+    if (record.seq > atomic_load_explicit(&entry->seq, memory_order_relaxed))
+        take_entry(entry, &record);
+    if (record.done > atomic_load_explicit(&theirs->done, memory_order_relaxed))
+        atomic_store_explicit(&theirs->done, record.done, memory_order_release);
+    if (record.state == TT_RANK_HERE) return TT_OK;
+    tcp->left = true;
+    atomic_store_explicit(&theirs->state, record.state, memory_order_release);
+    return TT_OK;
+}
+
+static tt_status take_failure(struct tt_tcp *tcp, const struct tt_frame *frame, char *text)
+{
+    const int code = (int)frame->number;
+    if (code >= 0) return fail(tcp, "failure code", frame->number);
+    text[frame->nbytes] = '\0';
+    return tt_fabric_fail(tcp->wire->wires->fabric, code, "%s", text);
+}
+
+/* ---- Frames --------------------------------------------------------------------------------- */
+
+static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)
+{
+    const uint64_t nslots = tcp->wire->wires->config.nslots;
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        struct tt_wire_link *link = &tcp->wire->links[1][c];
+        link->allowed += frame->credits[c];
+        if (link->allowed - link->next > nslots) return fail(tcp, "credits", frame->credits[c]);
+    }
+    return TT_OK;
+}
+
+/* A message's place: where its receiver expects it, else its slot. */
+static tt_status place_message(struct tt_tcp *tcp, const struct tt_frame *frame, char **to)
+{
+    const struct tt_wire *wire = tcp->wire;
+    if (frame->channel >= TT_NCHANNELS) return fail(tcp, "channel", frame->channel);
+    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
+    if (frame->nbytes > link->link.slot_bytes) return fail(tcp, "length", frame->nbytes);
+    const uint32_t ahead = frame->number - (uint32_t)link->next;
+    const size_t nslots = wire->wires->config.nslots;
+    if (ahead >= nslots) return fail(tcp, "message number", frame->number);
+    const uint64_t number = link->next + ahead;
+    struct tt_arrival *arrival = &link->arrivals[number % nslots];
+    if (arrival->data || &wire->sockets[number % (uint64_t)wire->nsockets] != tcp)
+        return fail(tcp, "message number", frame->number);
+    const bool expected = ahead == 0 && link->expected && link->expected_nbytes == frame->nbytes &&
+                          link->expected_signature == frame->signature;
+    char *place = expected ? link->expected : tt_wire_slot(link, number);
+    if (!place) return tt_fabric_check(wire->wires->fabric);
+    *arrival =
+        (struct tt_arrival){.data = place, .nbytes = frame->nbytes, .signature = frame->signature};
+    *to = place;
+    return TT_OK;
+}
+
+tt_status tt_wire_begin(struct tt_tcp *tcp, const struct tt_frame *frame, char **to)
+{
+    TT_TRY(take_credits(tcp, frame));
+    if (frame->kind == TT_FRAME_DATA) return place_message(tcp, frame, to);
+    const size_t nbytes = frame->nbytes;
+    const bool fits = frame->kind == TT_FRAME_CREDIT ? nbytes == 0
+                      : frame->kind == TT_FRAME_RECORD
+                          ? nbytes == sizeof(struct tt_wire_record)
+                          : nbytes < TT_ERROR_TEXT && nbytes < TT_CONTROL_BYTES;
+    if (frame->kind < TT_FRAME_DATA || frame->kind > TT_FRAME_FAILURE)
+        return fail(tcp, "frame", frame->kind);
+    if (!fits) return fail(tcp, "length", nbytes);
+    *to = tcp->control;
+    return TT_OK;
+}
+
+tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to)
+{
+    if (frame->kind == TT_FRAME_RECORD) return take_record(tcp, to);
+    if (frame->kind == TT_FRAME_FAILURE) return take_failure(tcp, frame, to);
+    if (frame->kind != TT_FRAME_DATA) return TT_OK;
+    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
+    const uint64_t number = link->next + (frame->number - (uint32_t)link->next);
+    link->arrivals[number % tcp->wire->wires->config.nslots].whole = true;
+    return TT_OK;
+}
+
+tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
+{
+    struct tt_wire *wire = tcp->wire;
+    struct tt_fabric *fabric = wire->wires->fabric;
+    char name[128], path[128], words[128];
+    tt_wire_name_path(tcp, path, sizeof path);
+    const bool left = tcp->left && !tcp->in_frame;
+    tt_tcp_close(tcp);
+    wire->state = TT_WIRE_GONE;
+    if (left) return TT_IN_PROGRESS;
+    TT_TRY(tt_fabric_check(fabric)); /* the others are going already */
+    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE,
+                              "%s cannot be reached any more: its connection (%s) carried nothing "
+                              "for TUTTI_NET_TIMEOUT_MS=%lld ms (%s)",
+                              name, path, (long long)(wire->wires->timeout_ns / 1000000),
+                              strerror_r(error, words, sizeof words));
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died: its connection (%s) was %s", name,
+                          path,
+                          !error                ? "closed"
+                          : error == ECONNRESET ? "reset"
+                                                : strerror_r(error, words, sizeof words));
+}

@@ -1,0 +1,279 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/fabric.h"
+#include "transport/wire.h"
+
+static struct tt_wire_link *wire_link_of(struct tt_link *link)
+{
+    return (struct tt_wire_link *)link; /* its first member */
+}
+
+static struct tt_tcp *socket_of(const struct tt_wire_link *link, uint64_t number)
+{
+    return &link->wire->sockets[number % (uint64_t)link->wire->nsockets];
+}
+
+char *tt_wire_slot(struct tt_wire_link *link, uint64_t number)
+{
+    struct tt_wires *wires = link->wire->wires;
+    const size_t nslots = wires->config.nslots, slot_bytes = link->link.slot_bytes;
+    if (!link->slots) {
+        link->slots = aligned_alloc(TT_LINE, nslots * slot_bytes);
+        if (!link->slots) {
+            (void)!tt_fabric_fail(wires->fabric, TT_ERR_SYSTEM,
+                                  "rank %d: out of memory for %zu slots of %zu bytes to rank %d",
+                                  wires->fabric->rank, nslots, slot_bytes, link->link.peer);
+            return NULL;
+        }
+        wires->nbytes += nslots * slot_bytes;
+    }
+    return link->slots + number % nslots * slot_bytes;
+}
+
+/* ---- The sender's end ----------------------------------------------------------------------- */
+
+/* Reads from all sockets what there is: credits among it. What goes wrong is the fabric's failure.
+ */
+static void look_for_credits(struct tt_wire *wire)
+{
+    for (int i = 0; i < wire->nsockets; i++) {
+        (void)!tt_tcp_flush(&wire->sockets[i]);
+        (void)!tt_tcp_read(&wire->sockets[i]);
+    }
+}
+
+static bool has_room(struct tt_wire_link *link)
+{
+    struct tt_wire *wire = link->wire;
+    if (wire->state == TT_WIRE_MAKING) (void)!tt_wires_progress(wire->wires);
+    if (wire->state != TT_WIRE_UP) return false;
+    if (link->next < link->allowed) return true;
+    look_for_credits(wire);
+    return wire->state == TT_WIRE_UP && link->next < link->allowed;
+}
+
+static void *wire_slot(struct tt_link *base, size_t nbytes)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    (void)nbytes;
+    return has_room(link) ? tt_wire_slot(link, link->next) : NULL;
+}
+
+/* What this rank has entered goes ahead of the first message that belongs to it. */
+static void put_head(struct tt_outgoing *item, struct tt_wire *wire, const struct tt_frame *frame)
+{
+    struct tt_fabric *fabric = wire->wires->fabric;
+    const uint64_t entered = tt_wire_entered(fabric);
+    size_t n = 0;
+    if (entered != wire->told) n = tt_wire_put_record(fabric, item->head, TT_RANK_HERE);
+    wire->told = entered;
+    memcpy(item->head + n, frame, sizeof *frame);
+    item->head_nbytes = (uint32_t)(n + sizeof *frame);
+}
+
+static void send_message(struct tt_wire_link *link, const void *data, size_t nbytes,
+                         uint64_t signature, bool reference)
+{
+    struct tt_tcp *tcp = socket_of(link, link->next);
+    struct tt_outgoing *item = tt_tcp_push(tcp); /* there is room: the link has credit */
+    const struct tt_frame frame = {.kind = TT_FRAME_DATA,
+                                   .channel = (uint8_t)link->channel,
+                                   .nbytes = (uint32_t)nbytes,
+                                   .number = (uint32_t)link->next,
+                                   .signature = signature};
+    put_head(item, link->wire, &frame);
+    item->body = data;
+    item->body_nbytes = (uint32_t)nbytes;
+    if (reference) {
+        item->link = link;
+        link->references++;
+    }
+    link->next++;
+    tt_count_more(&link->wire->wires->fabric->nmessages, 1);
+    (void)!tt_tcp_flush(tcp);
+}
+
+static void wire_publish(struct tt_link *base, size_t nbytes, uint64_t signature)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    tt_count_more(&link->wire->wires->fabric->nbytes_copied, nbytes);
+    send_message(link, tt_wire_slot(link, link->next), nbytes, signature, false);
+}
+
+static bool wire_publish_direct(struct tt_link *base, const void *data, size_t nbytes,
+                                uint64_t signature)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    if (nbytes > base->slot_bytes || !has_room(link)) return false;
+    tt_count_more(&link->wire->wires->fabric->nbytes_direct, nbytes);
+    send_message(link, data, nbytes, signature, true);
+    return true;
+}
+
+static bool wire_reaches(struct tt_link *base, const void *data, size_t nbytes)
+{
+    (void)data;
+    return nbytes <= base->slot_bytes;
+}
+
+static bool wire_drained(struct tt_link *base)
+{
+    const struct tt_wire_link *link = wire_link_of(base);
+    for (int i = 0; link->references && i < link->wire->nsockets; i++)
+        (void)!tt_tcp_flush(&link->wire->sockets[i]);
+    return link->references == 0;
+}
+
+static bool wire_flushed(struct tt_link *base)
+{
+    const struct tt_wire *wire = wire_link_of(base)->wire;
+    bool flushed = true;
+    for (int i = 0; wire->state == TT_WIRE_UP && i < wire->nsockets; i++)
+        flushed &= tt_tcp_flush(&wire->sockets[i]) == TT_OK;
+    return flushed;
+}
+
+/* ---- The receiver's end --------------------------------------------------------------------- */
+
+static struct tt_arrival *first_arrival(struct tt_wire_link *link)
+{
+    return &link->arrivals[link->next % link->wire->wires->config.nslots];
+}
+
+/* What has come of a message so far moves to its slot, and the rest will go there. */
+static void move_to_slot(struct tt_wire_link *link, struct tt_arrival *arrival)
+{
+    struct tt_tcp *tcp = socket_of(link, link->next);
+    char *slot = tt_wire_slot(link, link->next);
+    if (!slot) { /* out of memory: nothing more may come */
+        tt_tcp_close(tcp);
+        return;
+    }
+    memcpy(slot, arrival->data, arrival->whole ? arrival->nbytes : tcp->got);
+    arrival->data = slot;
+    if (!arrival->whole) tcp->to = slot;
+}
+
+static void wire_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t signature)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    struct tt_arrival *arrival = first_arrival(link);
+    if (link->expected && link->expected != to && arrival->data == link->expected)
+        move_to_slot(link, arrival);
+    link->expected = to;
+    link->expected_nbytes = nbytes;
+    link->expected_signature = signature;
+}
+
+static tt_status read_next(struct tt_wire_link *link)
+{
+    struct tt_wire *wire = link->wire;
+    if (wire->state == TT_WIRE_MAKING) return tt_wires_progress(wire->wires);
+    struct tt_tcp *tcp = socket_of(link, link->next);
+    if (tcp->count) (void)!tt_tcp_flush(tcp);
+    return tt_tcp_read(tcp);
+}
+
+static tt_status wire_peek(struct tt_link *base, struct tt_message *message)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    const struct tt_arrival *arrival = first_arrival(link);
+    if (!arrival->whole) {
+        const tt_status status = read_next(link);
+        if (status < 0) return status;
+        if (!arrival->whole) return TT_IN_PROGRESS;
+    }
+    *message = (struct tt_message){
+        .data = arrival->data, .nbytes = arrival->nbytes, .signature = arrival->signature};
+    return TT_OK;
+}
+
+static tt_status wire_fetch(struct tt_link *base, void *to, size_t offset, size_t nbytes)
+{
+    memcpy(to, first_arrival(wire_link_of(base))->data + offset, nbytes);
+    return TT_OK;
+}
+
+static void wire_release(struct tt_link *base)
+{
+    struct tt_wire_link *link = wire_link_of(base);
+    struct tt_wire *wire = link->wire;
+    *first_arrival(link) = (struct tt_arrival){0};
+    link->expected = NULL;
+    link->next++;
+    if (++wire->owed[link->channel] >= wire->wires->owed_max && wire->state == TT_WIRE_UP)
+        (void)!tt_tcp_flush(&wire->sockets[0]);
+}
+
+static const struct tt_link_ops wire_link_ops = {
+    .slot = wire_slot,
+    .publish = wire_publish,
+    .publish_direct = wire_publish_direct,
+    .reaches = wire_reaches,
+    .drained = wire_drained,
+    .flushed = wire_flushed,
+    .expect = wire_expect,
+    .peek = wire_peek,
+    .fetch = wire_fetch,
+    .release = wire_release,
+};
+
+void tt_wire_link_init(struct tt_wire_link *link, struct tt_wire *wire, int channel, bool outgoing)
+{
+    *link = (struct tt_wire_link){.link = {.ops = &wire_link_ops,
+                                           .peer = wire->peer,
+                                           .slot_bytes = wire->wires->config.slot_bytes},
+                                  .wire = wire,
+                                  .channel = channel,
+                                  .outgoing = outgoing,
+                                  .allowed = outgoing ? wire->wires->config.nslots : 0};
+}
+
+/* ---- No link -------------------------------------------------------------------------------- */
+
+static void *no_slot(struct tt_link *link, size_t nbytes)
+{
+    (void)link;
+    (void)nbytes;
+    return NULL;
+}
+
+static bool no_reach(struct tt_link *link, const void *data, size_t nbytes)
+{
+    (void)link;
+    (void)data;
+    (void)nbytes;
+    return false;
+}
+
+static bool nothing_left(struct tt_link *link)
+{
+    (void)link;
+    return true;
+}
+
+static void no_expectation(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
+{
+    (void)link;
+    (void)to;
+    (void)nbytes;
+    (void)signature;
+}
+
+static tt_status no_message(struct tt_link *link, struct tt_message *message)
+{
+    (void)link;
+    (void)message;
+    return TT_IN_PROGRESS;
+}
+
+/* What needs a slot or a message first is not there: it is never called. */
+static const struct tt_link_ops no_link_ops = {.slot = no_slot,
+                                               .reaches = no_reach,
+                                               .drained = nothing_left,
+                                               .flushed = nothing_left,
+                                               .expect = no_expectation,
+                                               .peek = no_message};
+
+struct tt_link tt_wire_no_link = {.ops = &no_link_ops, .peer = -1};

@@ -1,0 +1,83 @@
+/* Over which addresses two ranks are joined: both work it out for themselves from what they told
+ * each other, and get the same pairs. */
+#include <string.h>
+
+#include "transport/wire.h"
+
+static const uint8_t *bits_of(const struct tt_address *address)
+{
+    const size_t at = tt_address_family(address) == AF_INET
+                          ? offsetof(struct sockaddr_in, sin_addr)
+                          : offsetof(struct sockaddr_in6, sin6_addr);
+    return address->bytes + at;
+}
+
+static bool same_subnet(const struct tt_wire_address *a, const struct tt_wire_address *b)
+{
+    const uint8_t *x = bits_of(&a->address), *y = bits_of(&b->address);
+    if (a->prefix != b->prefix || memcmp(x, y, a->prefix / 8) != 0) return false;
+    const uint8_t mask = (uint8_t)(0xff00u >> a->prefix % 8);
+    return !mask || !((x[a->prefix / 8] ^ y[a->prefix / 8]) & mask);
+}
+
+static bool same_family(const struct tt_wire_address *a, const struct tt_wire_address *b)
+{
+    return tt_address_family(&a->address) == tt_address_family(&b->address);
+}
+
+static void set_path(struct tt_path *path, const struct tt_wire_address *mine,
+                     const struct tt_wire_address *theirs, bool bound)
+{
+    *path = (struct tt_path){.target = theirs->address, .mtu = mine->mtu, .their_mtu = theirs->mtu};
+    if (bound) {
+        path->source = mine->address;
+        tt_address_set_port(&path->source, 0);
+    }
+    memcpy(path->interface, mine->interface, sizeof path->interface);
+    memcpy(path->their_interface, theirs->interface, sizeof path->their_interface);
+}
+
+/* The lower rank's i-th address goes with the first of the higher one's that `fit` and is free. */
+static int pair_up(struct tt_path *paths, const struct tt_wires_info *mine,
+                   const struct tt_wires_info *theirs, bool lower)
+{
+    const struct tt_wires_info *first = lower ? mine : theirs, *second = lower ? theirs : mine;
+    bool taken[TT_MAX_INTERFACES] = {0};
+    int n = 0;
+    for (int i = 0; i < first->naddresses; i++)
+        for (int k = 0; k < second->naddresses; k++) {
+            const struct tt_wire_address *a = &first->addresses[i], *b = &second->addresses[k];
+            if (taken[k] || !same_family(a, b) || !same_subnet(a, b)) continue;
+            taken[k] = true;
+            set_path(&paths[n++], lower ? a : b, lower ? b : a, true);
+            break;
+        }
+    return n;
+}
+
+static int any_pair(struct tt_path *paths, const struct tt_wires_info *mine,
+                    const struct tt_wires_info *theirs, bool lower)
+{
+    const struct tt_wires_info *first = lower ? mine : theirs, *second = lower ? theirs : mine;
+    for (int i = 0; i < first->naddresses; i++)
+        for (int k = 0; k < second->naddresses; k++) {
+            const struct tt_wire_address *a = &first->addresses[i], *b = &second->addresses[k];
+            if (!same_family(a, b)) continue;
+            set_path(paths, lower ? a : b, lower ? b : a, false);
+            return 1;
+        }
+    return 0;
+}
+
+int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
+                 const struct tt_wires_info *theirs, bool lower)
+{
+    if (mine->network_id == theirs->network_id && mine->loopback.nbytes &&
+        theirs->loopback.nbytes) {
+        *paths = (struct tt_path){
+            .target = theirs->loopback, .interface = "lo", .their_interface = "lo"};
+        return 1;
+    }
+    const int n = pair_up(paths, mine, theirs, lower);
+    return n ? n : any_pair(paths, mine, theirs, lower);
+}

@@ -12,7 +12,7 @@
 #include "executor/express.h"
 #include "tutti.h"
 
-enum { TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
+enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
 
 /* A schedule made once and kept. Owned by the communicator's cache. */
 struct tt_cached {
@@ -51,6 +51,7 @@ struct tuttiComm {
     int rank, nranks, device;
     char name[TT_COMM_NAME];
     int64_t timeout_ms, init_timeout_ms;
+    uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_fabric *fabric;
     struct tt_setting setting;
     /* owner: the issuing thread */
@@ -74,6 +75,12 @@ struct tt_comm_config {
     int device;
 };
 
+/* How its links are to be. Plain data. */
+struct tt_comm_links {
+    struct tt_fabric_config fabric;
+    struct tt_wires_config wires; /* without the key */
+};
+
 /* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent
  * communicator. */
 struct tt_exchange {
@@ -81,6 +88,7 @@ struct tt_exchange {
     tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
     void *context;
     int nparticipants;
+    const uint8_t *key; /* [TT_KEY_BYTES] that the participants share */
     const int *
         members; /* [nranks] participant numbers of the new communicator's ranks; NULL: 0, 1, ... */
 };
@@ -98,6 +106,9 @@ TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 TT_NODISCARD tt_status tt_comm_config_init(struct tt_comm_config *settings,
                                            const tuttiConfig_t *config,
                                            const struct tuttiComm *parent);
+/* From the config table and the settings. */
+TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
+                                          const struct tt_comm_config *config);
 /* Makes the communicator of rank `rank` of `nranks`; collective over the exchange's participants,
  * all of which fail together. A participant that is no member passes rank -1 and gets NULL. */
 TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm, const struct tt_exchange *exchange,

@@ -40,8 +40,10 @@ static tt_status init_rank(const struct tt_pending_init *init)
     struct over_bootstrap over = {.deadline_ns = tt_deadline_ns(init->config.init_timeout_ms)};
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
                                over.deadline_ns));
-    const struct tt_exchange exchange = {
-        .allgather = bootstrap_allgather, .context = &over, .nparticipants = init->nranks};
+    const struct tt_exchange exchange = {.allgather = bootstrap_allgather,
+                                         .context = &over,
+                                         .nparticipants = init->nranks,
+                                         .key = init->id.key};
     tuttiComm_t comm;
     const tt_status status =
         tt_comm_assemble(&comm, &exchange, init->rank, init->nranks, &init->config);
@@ -251,8 +253,10 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     char name[128];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     atomic_store(&comm->fabric->aborted, true);
+    tt_engine_enter(&comm->engine);
     status =
         tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name, comm->name);
+    tt_engine_leave(&comm->engine);
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;

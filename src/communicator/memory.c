@@ -156,7 +156,7 @@ tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
 void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg)
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
-    char line[256], name[128];
+    char line[512], name[128], way[256];
     snprintf(line, sizeof line,
              "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
              comm->name, comm->rank, comm->nranks, header->nslots, header->slot_bytes,
@@ -166,7 +166,10 @@ void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char
     emit(arg, line);
     for (int peer = 0; peer < comm->nranks; peer++) {
         tt_fabric_name_rank(comm->fabric, peer, name, sizeof name);
-        snprintf(line, sizeof line, "  to %s: %s", name, tt_fabric_way(comm->fabric, peer));
+        tt_engine_enter(&comm->engine);
+        tt_fabric_way(comm->fabric, peer, way, sizeof way);
+        tt_engine_leave(&comm->engine);
+        snprintf(line, sizeof line, "  to %s: %s", name, way);
         emit(arg, line);
     }
 }

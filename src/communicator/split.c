@@ -65,6 +65,7 @@ static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t 
         const struct tt_exchange exchange = {.allgather = parent_allgather,
                                              .context = comm,
                                              .nparticipants = comm->nranks,
+                                             .key = comm->key,
                                              .members = members};
         status = tt_comm_assemble(newcomm, &exchange, rank, nranks, config);
     }

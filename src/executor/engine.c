@@ -44,17 +44,28 @@ void tt_engine_fini(struct tt_engine *engine)
     *engine = (struct tt_engine){.fabric = engine->fabric};
 }
 
+void tt_engine_enter(struct tt_engine *engine)
+{
+    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+        sched_yield(); /* A7 */
+}
+
+void tt_engine_leave(struct tt_engine *engine)
+{
+    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+}
+
 size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;
-    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        sched_yield(); /* A7 */
+    tt_engine_enter(engine);
     size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
                     TT_COLLECTIVE_CHANNELS * (3 * n + 2) * sizeof(void *);
     if (engine->bounce)
         for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)
             nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
-    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    if (engine->fabric->wires) nbytes += tt_wires_bytes(engine->fabric->wires);
+    tt_engine_leave(engine);
     return nbytes;
 }
 

@@ -33,6 +33,8 @@ struct tt_engine {
 
     /* owner: who holds busy */
     uint64_t meetings; /* taken part in so far */
+    unsigned still;    /* turns in which nothing moved */
+    int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     char *scratch;
     size_t scratch_bytes;
     const void **sources[TT_COLLECTIVE_CHANNELS]; /* [nranks + 1] each */
@@ -46,7 +48,11 @@ struct tt_engine {
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);
 void tt_engine_fini(struct tt_engine *engine);
-/* Bytes that the engine holds. Waits for a step that is under way. */
+/* Until leave, nobody else advances an operation or touches the wires. Waits for a step that is
+ * under way. */
+void tt_engine_enter(struct tt_engine *engine);
+void tt_engine_leave(struct tt_engine *engine);
+/* Bytes that the engine and its wires hold. */
 size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether everything issued is done. */
 bool tt_engine_idle(const struct tt_engine *engine);
@@ -95,8 +101,10 @@ struct tt_work {
     uint64_t turn; /* number among the calls it is ordered with, from 1 */
     uint64_t signature;
     bool started, done;
+    bool finished; /* nothing is left to do but that what it published leaves this rank */
     tt_status status;
     int64_t deadline_ns; /* 0: not set yet */
+    int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
     uint64_t progress;   /* grows whenever something moved */
 
     /* collective */

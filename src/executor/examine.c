@@ -4,6 +4,12 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
+enum {
+    EXPLAIN_MS = 500, /* what a rank of another host has to say what it has called */
+    FIRST_REPORT_MS = 100,
+    REPORT_MS = 1000,
+};
+
 /* A call as its rank entered it. */
 struct entered {
     uint64_t seq, count;
@@ -112,15 +118,32 @@ void tt_work_describe(const struct tt_work *work, char *text, size_t size)
              (unsigned long long)work->turn, work->nbytes);
 }
 
+/* What a rank of another host has entered may come later than what it sent: it is told what this
+ * rank has entered, and has a little time to say the same. */
+static bool may_explain_itself(struct tt_work *work, int peer)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    if (tt_fabric_is_local(fabric, peer) || numbered(fabric, peer, work->turn).seq) return false;
+    if (!work->mismatch_ns) {
+        work->mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
+        tt_wires_send_record(fabric->wires);
+    }
+    return !tt_expired(work->mismatch_ns);
+}
+
 tt_status tt_work_mismatch(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     char name[128], own_name[128], theirs[160], mine[160];
+    if (may_explain_itself(work, peer)) return TT_IN_PROGRESS;
     const struct entered same = numbered(fabric, peer, work->turn), own = entered_of(work);
     const struct entered other = same.seq ? same : latest_of(fabric, peer);
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
     tt_fabric_name_rank(fabric, fabric->rank, own_name, sizeof own_name);
-    describe(&other, theirs, sizeof theirs);
+    if (other.seq)
+        describe(&other, theirs, sizeof theirs);
+    else
+        snprintf(theirs, sizeof theirs, "something else (it has not said what)");
     describe(&own, mine, sizeof mine);
     const char *hint = own.algorithm != other.algorithm && own.collective == other.collective &&
                                own.count == other.count
@@ -129,6 +152,13 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
                           "ranks disagree in communicator %s: %s called %s, %s called %s%s",
                           work->engine->name, own_name, mine, name, theirs, hint);
+}
+
+/* A rank of another host that has never been connected with this one. */
+static bool is_unheard(const struct tt_fabric *fabric, int rank)
+{
+    return atomic_load_explicit(&tt_fabric_record(fabric, rank)->state, memory_order_acquire) ==
+           TT_RANK_ABSENT;
 }
 
 /* Who has not come, or is where, for the message of a timeout. */
@@ -144,9 +174,13 @@ static void list_missing(const struct tt_work *work, char *text, size_t size)
         if (r == fabric->rank || latest.seq >= work->turn || missing++ >= 4) continue;
         tt_fabric_name_rank(fabric, r, name, sizeof name);
         if (latest.seq) describe(&latest, call, sizeof call);
-        used +=
-            (size_t)snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
-                             latest.seq ? ", its last was " : " nor any", latest.seq ? call : "");
+        if (is_unheard(fabric, r))
+            used +=
+                (size_t)snprintf(text + used, size - used, "; nothing has been heard of %s", name);
+        else
+            used += (size_t)snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
+                                     latest.seq ? ", its last was " : " nor any",
+                                     latest.seq ? call : "");
     }
     if (missing > 4 && used < size)
         snprintf(text + used, size - used, "; %d more have not", missing - 4);
@@ -163,11 +197,23 @@ static tt_status time_out(struct tt_work *work)
         list_missing(work, missing, sizeof missing);
     } else {
         tt_fabric_name_rank(fabric, work->peer, peer, sizeof peer);
-        snprintf(missing, sizeof missing, "; %s did not answer", peer);
+        snprintf(missing, sizeof missing,
+                 is_unheard(fabric, work->peer) ? "; nothing has been heard of %s"
+                                                : "; %s did not answer",
+                 peer);
     }
     return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
                           "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
                           (long long)work->engine->timeout_ms, call, work->engine->name, missing);
+}
+
+/* Ranks of other hosts learn where this one is when it waits long. */
+static void report(struct tt_engine *engine)
+{
+    const int64_t now = tt_now_ns();
+    if (!engine->fabric->wires || now < engine->report_ns) return;
+    if (engine->report_ns) tt_wires_send_record(engine->fabric->wires);
+    engine->report_ns = tt_deadline_ns(engine->report_ns ? REPORT_MS : FIRST_REPORT_MS);
 }
 
 tt_status tt_work_check(struct tt_work *work)
@@ -176,6 +222,7 @@ tt_status tt_work_check(struct tt_work *work)
     const bool collective = work->kind == TT_WORK_COLLECTIVE;
     if (work->started && !work->deadline_ns)
         work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
     TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0, collective ? -1 : work->peer,
                                  work->kind == TT_WORK_SEND));

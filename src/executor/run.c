@@ -21,6 +21,21 @@ struct wait {
     int64_t since_ns, examined_ns; /* 0: not looked yet */
 };
 
+/* What comes from other hosts ends the sleep. */
+static void doze(struct tt_work *works, int nworks)
+{
+    for (int i = 0; i < nworks; i++) {
+        struct tt_engine *engine = works[i].engine;
+        if (works[i].done || !engine->fabric->wires ||
+            atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+            continue; /* A7 */
+        tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
+        tt_engine_leave(engine);
+        return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
 static void look_around(struct wait *wait, struct tt_work *works, int nworks)
 {
     const int64_t now = tt_now_ns();
@@ -30,7 +45,7 @@ static void look_around(struct wait *wait, struct tt_work *works, int nworks)
         for (int i = 0; i < nworks; i++) tt_work_examine(&works[i]);
     }
     if (now - wait->since_ns >= (wait->polite ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
-        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        doze(works, nworks);
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)

@@ -8,6 +8,8 @@
 
 /* Results of at least this many bytes do not stay in the caches anyway. */
 enum { NONTEMPORAL_MIN_BYTES = 1 << 20 };
+/* How often a wait in which nothing moves looks at all wires. */
+enum { DRIVE_TURNS = 4 };
 
 static uint64_t mix(uint64_t value)
 {
@@ -211,12 +213,16 @@ static tt_status advance_channel(struct tt_work *work, int channel)
 static bool references_taken(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_schedule *schedule = work->call.schedule;
     if (!work->waits_for_drain) return true;
-    for (int peer = 0; peer < fabric->nranks; peer++)
-        for (int channel = 0; channel < work->call.schedule->nchannels; channel++) {
-            if (peer == fabric->rank) continue;
-            struct tt_link *link = tt_fabric_tx(fabric, peer, channel);
-            if (!link->ops->drained(link)) return false;
+    for (int channel = 0; channel < schedule->nchannels; channel++)
+        for (int s = 0; s < schedule->nsteps[channel]; s++) {
+            const struct tt_peers *to = &schedule->steps[channel][s].send;
+            for (int i = 0; i < to->number; i++) {
+                struct tt_link *link =
+                    tt_fabric_tx(fabric, tt_peer_at(to, i, fabric->nranks), channel);
+                if (!link->ops->drained(link)) return false;
+            }
         }
     return true;
 }
@@ -236,6 +242,7 @@ static tt_status start(struct tt_work *work)
 {
     TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
     work->started = true;
+    work->engine->report_ns = 0;
     if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
     if (work->call.scalar)
         memcpy(work->call.reduction.scalar, work->call.scalar, work->bound.element);
@@ -243,14 +250,37 @@ static tt_status start(struct tt_work *work)
     return ensure_scratch(work);
 }
 
+/* Whether all that was published or released will arrive, even if this rank never calls again. */
+static bool is_flushed(const struct tt_work *work)
+{
+    struct tt_wires *wires = work->engine->fabric->wires;
+    return !wires || tt_wires_flushed(wires);
+}
+
 static tt_status advance_in_turn(struct tt_work *work)
 {
     if (!work->started) TT_TRY(start(work));
-    return work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work);
+    if (!work->finished)
+        TT_TRY(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work));
+    work->finished = true;
+    return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
+}
+
+/* A link that is asked pushes its own wire; what else comes from other hosts is seen to now and
+ * then. */
+static tt_status drive_wires(struct tt_work *work, uint64_t progress)
+{
+    struct tt_engine *engine = work->engine;
+    if (!engine->fabric->wires) return TT_IN_PROGRESS;
+    engine->still = work->progress == progress ? engine->still + 1 : 0;
+    if (engine->still % DRIVE_TURNS != 1) return TT_IN_PROGRESS;
+    const tt_status status = tt_wires_progress(engine->fabric->wires);
+    return status < 0 ? status : TT_IN_PROGRESS;
 }
 
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
+    if (status) tt_fabric_pass_on(work->engine->fabric);
     work->done = true;
     work->status = status;
     work->progress++;
@@ -269,12 +299,14 @@ tt_status tt_work_advance(struct tt_work *work)
         return TT_IN_PROGRESS; /* A8 */
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return TT_IN_PROGRESS; /* A7 */
+    const uint64_t progress = work->progress;
     tt_status status = advance_in_turn(work);
+    if (status == TT_IN_PROGRESS) status = drive_wires(work, progress);
     /* After a failure a peer may have freed what was read here by reference. */
     if (status == TT_OK) status = tt_fabric_check(engine->fabric);
     if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
     if (status != TT_IN_PROGRESS) tt_work_complete(work, status);
-    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    tt_engine_leave(engine);
     return status;
 }
 
@@ -285,5 +317,5 @@ void tt_work_examine(struct tt_work *work)
         return; /* A7 */
     const tt_status status = tt_work_check(work);
     if (status) tt_work_complete(work, status);
-    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    tt_engine_leave(engine);
 }

@@ -23,7 +23,7 @@ static uint64_t hash_namespace(uint64_t hash, const char *path)
     return hash_bytes(hash, &inode, sizeof inode);
 }
 
-static uint64_t hash_machine(void)
+uint64_t tt_machine_id(void)
 {
     char text[128] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -34,7 +34,7 @@ static uint64_t hash_machine(void)
 
 uint64_t tt_network_id(void)
 {
-    return hash_namespace(hash_machine(), "/proc/self/ns/net");
+    return hash_namespace(tt_machine_id(), "/proc/self/ns/net");
 }
 
 /* The process namespace counts too: peers are watched and read by pid. */

@@ -66,6 +66,8 @@ void tt_topology_describe(const struct tt_topology *topology,
  * exactly for processes that can share memory, reach each other's abstract sockets and name each
  * other by pid. */
 uint64_t tt_host_id(void);
+/* Identity of the running kernel: hosts of one machine (containers) share its cores. */
+uint64_t tt_machine_id(void);
 /* Identity of the network namespace: equal means that the same loopback address leads here. */
 uint64_t tt_network_id(void);
 

@@ -213,8 +213,10 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     if (!fabric) return;
     if (fabric->record) {
         const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+        tt_fabric_pass_on(fabric);
         atomic_store_explicit(&fabric->record->state, state, memory_order_release);
     }
+    tt_wires_destroy(fabric->wires);
     if (fabric->pidfds)
         for (int place = 0; place < fabric->nlocal; place++)
             if (fabric->pidfds[place] >= 0) close(fabric->pidfds[place]);
@@ -287,12 +289,14 @@ struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank
 
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel)
 {
-    return local_end(fabric, true, peer, channel);
+    return tt_fabric_is_local(fabric, peer) ? local_end(fabric, true, peer, channel)
+                                            : tt_wires_tx(fabric->wires, peer, channel);
 }
 
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel)
 {
-    return local_end(fabric, false, peer, channel);
+    return tt_fabric_is_local(fabric, peer) ? local_end(fabric, false, peer, channel)
+                                            : tt_wires_rx(fabric->wires, peer, channel);
 }
 
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size)
@@ -301,7 +305,8 @@ void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, s
              fabric->peers[rank].pid);
 }
 
-const char *tt_fabric_way(const struct tt_fabric *fabric, int peer)
+/* Of a rank of this host. */
+static const char *local_way(const struct tt_fabric *fabric, int peer)
 {
     if (peer == fabric->rank) return "self";
     if (same_process(&fabric->peers[peer], &fabric->peers[fabric->rank]))
@@ -313,4 +318,12 @@ const char *tt_fabric_way(const struct tt_fabric *fabric, int peer)
             memory_order_relaxed);
     if (fabric->allow_window) return cma ? "shm + window + cma" : "shm + window";
     return cma ? "shm + cma" : "shm";
+}
+
+void tt_fabric_way(const struct tt_fabric *fabric, int peer, char *text, size_t size)
+{
+    if (tt_fabric_is_local(fabric, peer))
+        snprintf(text, size, "%s", local_way(fabric, peer));
+    else
+        tt_wires_describe(fabric->wires, peer, text, size);
 }

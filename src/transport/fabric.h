@@ -42,6 +42,8 @@ struct tt_fabric {
     struct tt_known_windows
         *known; /* [nlocal], made at first use: own windows that peers have been sent */
 
+    bool told; /* the communicator's failure to other hosts */
+
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
@@ -89,12 +91,16 @@ static inline void tt_count_more(_Atomic uint64_t *counter, uint64_t more)
 }
 
 /* Records the communicator's first failure for every rank: later ones change nothing. Returns the
- * status of the first. The text becomes this thread's last error; logged by the first only. */
+ * status of the first. The text becomes this thread's last error; logged by the first only. By the
+ * thread that runs this rank's work. */
 TT_NODISCARD tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* TT_OK, or the communicator's failure (its text as this thread's last error). A load; for every
  * turn of a wait. */
 TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
+/* A failure that this rank learned from its host goes on to the hosts it is connected with, once.
+ * By the thread that runs this rank's work. */
+void tt_fabric_pass_on(struct tt_fabric *fabric);
 /* The failure's text, "" without one. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
@@ -109,7 +115,8 @@ TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t 
 
 /* "rank 3 (host h, pid 77)". */
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);
-/* How messages go from this rank to a peer: "self", "shm + window", ... Static storage. */
-const char *tt_fabric_way(const struct tt_fabric *fabric, int peer);
+/* How messages go from this rank to a peer: "self", "shm + window", "tcp eth0", ... By the thread
+ * that runs this rank's work. */
+void tt_fabric_way(const struct tt_fabric *fabric, int peer, char *text, size_t size);
 
 #endif

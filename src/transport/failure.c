@@ -28,6 +28,7 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
         tt_deadline_ns(100); /* a rank that died while writing must not hang the others */
     tt_status status;
     while ((status = tt_fabric_check(fabric)) == TT_OK && !tt_expired(deadline)) tt_cpu_relax();
+    tt_fabric_pass_on(fabric);
     return status ? status
                   : tt_fail(TT_ERR_REMOTE, "the communicator failed; the rank that knew why died");
 }
@@ -38,6 +39,16 @@ tt_status tt_fabric_check(struct tt_fabric *fabric)
     if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK; /* A2 */
     tt_set_last_error(failure->text);
     return failure->code;
+}
+
+void tt_fabric_pass_on(struct tt_fabric *fabric)
+{
+    const struct tt_failure *failure = &fabric->segment->header->failure;
+    if (!fabric->wires || fabric->told ||
+        atomic_load_explicit(&failure->state, memory_order_acquire) != 2)
+        return; /* A2 */
+    fabric->told = true;
+    tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
 
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric)

@@ -24,6 +24,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
 {
     pthread_once(&process_once, draw_process_id);
     struct tt_peer_info mine = {.host_id = tt_host_id(),
+                                .machine_id = tt_machine_id(),
                                 .process_id = process_id ^ (uint64_t)getpid(),
                                 .pid = getpid(),
                                 .nslots = (uint32_t)config->nslots,
@@ -70,14 +71,15 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
 bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,
                              int host)
 {
-    const struct tt_group ranks = tt_hosts_inside(hosts, host);
-    const struct tt_peer_info *first = &infos[ranks.ranks[0]];
+    const struct tt_peer_info *first = &infos[tt_hosts_inside(hosts, host).ranks[0]];
     if (first->always_spin || first->oversubscribed) return !first->always_spin;
-    int ncpus = 0;
-    for (int word = 0; word < 16; word++) {
-        uint64_t together = 0;
-        for (int i = 0; i < ranks.number; i++) together |= infos[ranks.ranks[i]].cpus[word];
-        ncpus += __builtin_popcountll(together);
+    int ncpus = 0, sharing = 0;
+    uint64_t cpus[16] = {0};
+    for (int r = 0; r < hosts->nranks; r++) {
+        if (infos[r].machine_id != first->machine_id) continue;
+        sharing++;
+        for (int word = 0; word < 16; word++) cpus[word] |= infos[r].cpus[word];
     }
-    return ncpus > 0 && ranks.number > ncpus;
+    for (int word = 0; word < 16; word++) ncpus += __builtin_popcountll(cpus[word]);
+    return ncpus > 0 && sharing > ncpus;
 }

@@ -20,7 +20,7 @@ struct tt_fabric_config {
 
 /* Plain data, travels through bootstrap. */
 struct tt_peer_info {
-    uint64_t host_id;
+    uint64_t host_id, machine_id;
     uint64_t process_id; /* random, one per process: equal means same address space */
     uint64_t secret; /* rank 0's is the communicator's, that of a host's first rank the host's */
     struct tt_fd_address fd_address;
@@ -39,8 +39,8 @@ TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
 /* Rounds and meetings are cut by these settings: TT_ERR_USAGE names two ranks that differ. */
 TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks);
 
-/* Whether a host has more ranks than CPUs that they may run on; as its first rank is set, where
- * that says. The same answer on every rank. */
+/* Whether a host's machine has more ranks than CPUs that they may run on; as the host's first rank
+ * is set, where that says. The same answer on every rank. */
 bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,
                              int host);
 

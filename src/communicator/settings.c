@@ -1,0 +1,136 @@
+/* What a communicator is made with: tuttiConfig_t over the config table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "communicator/communicator.h"
+
+static int64_t int_or(int value, int64_t otherwise)
+{
+    return value == TUTTI_CONFIG_UNDEF_INT ? otherwise : value;
+}
+
+static tt_status check_timeout(const char *name, int value)
+{
+    if (value >= 0 || value == TUTTI_CONFIG_UNDEF_INT) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "%s %d is negative: give milliseconds, 0 for none", name,
+                   value);
+}
+
+/* An older caller's struct is shorter: what it lacks is undefined. */
+static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
+{
+    static const tuttiConfig_t undefined = TUTTI_CONFIG_INITIALIZER;
+    *full = undefined;
+    if (!config) return TT_OK;
+    const size_t least = offsetof(tuttiConfig_t, timeoutMs);
+    if (config->magic != TUTTI_CONFIG_MAGIC || config->size < least)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "the config is not from TUTTI_CONFIG_INITIALIZER (size %zu, magic %#llx)",
+                       config->size, (unsigned long long)config->magic);
+    memcpy(full, config, config->size < sizeof *full ? config->size : sizeof *full);
+    TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
+    return check_timeout("initTimeoutMs", full->initTimeoutMs);
+}
+
+tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig_t *config,
+                              const struct tuttiComm *parent)
+{
+    tuttiConfig_t full;
+    TT_TRY(read_struct(&full, config));
+    struct tt_comm_config fresh = {.oversubscribed = parent && parent->fabric->oversubscribed};
+    fresh.timeout_ms =
+        int_or(full.timeoutMs, parent ? parent->timeout_ms : tt_config_int(TT_CONFIG_TIMEOUT_MS));
+    fresh.init_timeout_ms =
+        int_or(full.initTimeoutMs,
+               parent ? parent->init_timeout_ms : tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
+    snprintf(fresh.name, sizeof fresh.name, "%s",
+             full.commName ? full.commName
+             : parent      ? "split"
+                           : "world");
+    const char *algorithm = full.algorithm ? full.algorithm : tt_config_string(TT_CONFIG_ALGORITHM);
+    if (parent && !full.algorithm)
+        memcpy(fresh.forced, parent->forced, sizeof fresh.forced);
+    else
+        TT_TRY(tt_parse_algorithms(algorithm, fresh.forced));
+    *settings = fresh;
+    return TT_OK;
+}
+
+/* Clamped: a value out of range is mended, and said. */
+static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
+{
+    const int64_t value = tt_config_int(key);
+    size_t good = value < (int64_t)least ? least : value > (int64_t)most ? most : (size_t)value;
+    good = (good + unit - 1) / unit * unit;
+    if ((int64_t)good != value)
+        TT_WARN("%s=%lld is not in %zu..%zu or no multiple of %zu: using %zu",
+                tt_config_row(key)->name, (long long)value, least, most, unit, good);
+    return good;
+}
+
+static bool lists(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && !strncmp(at, word, length)) return true;
+    return false;
+}
+
+static const char ways_inside[] = "shm,window,cma", ways_between[] = "tcp,rdma";
+
+/* Every word of TUTTI_TRANSPORT must be one there is. *inside, *between: whether it names any such
+ * way. */
+static tt_status check_transports(const char *list, bool *inside, bool *between)
+{
+    *inside = *between = false;
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        char word[32];
+        snprintf(word, sizeof word, "%.*s", length < 31 ? (int)length : 31, at);
+        const bool is_inside = length && lists(ways_inside, word);
+        const bool is_between = length && lists(ways_between, word);
+        if (!is_inside && !is_between)
+            return tt_fail(TT_ERR_ARGUMENT,
+                           "TUTTI_TRANSPORT=%s: '%s' is none of shm, window, cma, tcp, rdma", list,
+                           word);
+        *inside |= is_inside;
+        *between |= is_between;
+    }
+    return TT_OK;
+}
+
+static tt_status read_waiting(struct tt_fabric_config *fabric)
+{
+    const char *wait = tt_config_string(TT_CONFIG_WAIT);
+    if (!strcmp(wait, "yield"))
+        fabric->oversubscribed = true;
+    else if (strcmp(wait, "auto") && strcmp(wait, "spin"))
+        return tt_fail(TT_ERR_ARGUMENT, "TUTTI_WAIT=%s is none of auto, spin, yield", wait);
+    fabric->always_spin = !strcmp(wait, "spin");
+    return TT_OK;
+}
+
+tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_config *config)
+{
+    const char *list = tt_config_string(TT_CONFIG_TRANSPORT);
+    bool inside, between;
+    TT_TRY(check_transports(list, &inside, &between));
+    struct tt_comm_links links = {
+        .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, 2, 64, 1),
+                   .slot_bytes = bounded(TT_CONFIG_SLOT_BYTES, 1024, 4 << 20, TT_LINE),
+                   .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_LINE),
+                   .oversubscribed = config->oversubscribed,
+                   .allow_window = !inside || lists(list, "window"),
+                   .allow_cma = !inside || lists(list, "cma"),
+                   .force_cma = inside && lists(list, "cma")},
+        .wires = {.allow_tcp = !between || lists(list, "tcp"),
+                  .allow_rdma = !between || lists(list, "rdma")},
+    };
+    TT_TRY(read_waiting(&links.fabric));
+    links.wires.nslots = links.fabric.nslots;
+    links.wires.slot_bytes = links.fabric.slot_bytes;
+    *out = links;
+    return TT_OK;
+}

@@ -17,6 +17,15 @@ static uint32_t index_of(const struct tt_algorithm *algorithm)
     return (uint32_t)index;
 }
 
+static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective collective,
+                                int root)
+{
+    return (struct tt_shape){.collective = collective,
+                             .nranks = comm->nranks,
+                             .root = root,
+                             .hosts = comm->fabric->hosts};
+}
+
 static const struct tt_algorithm *choose(const struct tuttiComm *comm, const struct tt_shape *shape,
                                          int bucket)
 {
@@ -53,8 +62,7 @@ tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int ro
     const int bucket = bucket_of(nbytes);
     struct tt_cached **place = &comm->chosen[collective][bucket];
     if (!*place || (*place)->schedule->shape.root != root) {
-        const struct tt_shape shape = {
-            .collective = collective, .nranks = comm->nranks, .root = root};
+        const struct tt_shape shape = shape_of(comm, collective, root);
         TT_TRY(find_or_make(comm, choose(comm, &shape, bucket), &shape, place));
     }
     *out = *place;
@@ -82,6 +90,11 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
         return tt_result(tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
                                  tt_collective_name(kind), name, names));
     }
+    const struct tt_shape shape = shape_of(comm, kind, 0);
+    const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
+    if (refusal)
+        return tt_result(
+            tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tt_collective_name(kind), name, refusal));
     comm->forced[kind] = algorithm;
     for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
     comm->memos[kind].cached = NULL;
@@ -96,8 +109,7 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
     if (status) return tt_result(status);
-    const struct tt_shape shape = {.collective = (enum tt_collective)collective,
-                                   .nranks = comm->nranks};
+    const struct tt_shape shape = shape_of(comm, (enum tt_collective)collective, 0);
     *algorithm = choose(comm, &shape, bucket_of(nbytes))->name;
     return tuttiSuccess;
 }

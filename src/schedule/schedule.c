@@ -104,9 +104,10 @@ bool tt_meets(const struct tt_algorithm *algorithm)
 const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     const bool one_host = !shape->hosts || shape->hosts->nhosts == 1;
-    if (algorithm->one_host && !one_host) return "needs all ranks on one host";
+    if (algorithm->one_host && !one_host)
+        return "needs all ranks on one host; between hosts it can be the X of X/Y";
     if (!algorithm->parts) return NULL;
-    if (one_host) return "needs several hosts";
+    if (one_host) return "needs several hosts; on one host use X without /Y";
     const struct tt_shape seen = seen_by(algorithm, shape);
     return algorithm->refusal(&seen);
 }

@@ -52,20 +52,26 @@ TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, co
                                               void *all, size_t nbytes, int64_t deadline_ns);
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap);
 
-/* The launcher's view: which process of how many (base/config's tt_environment: RANK, WORLD_SIZE,
- * LOCAL_RANK, LOCAL_WORLD_SIZE). Without any: 0 of 1. RANK and WORLD_SIZE alone mean one host.
- * TT_ERR_ARGUMENT names a variable that is no number, out of range or missing. */
+/* How the ranks of a launcher find rank 0 when nobody set MASTER_ADDR (bootstrap/place.h). */
+enum tt_way { TT_WAY_NONE, TT_WAY_PMI, TT_WAY_PMIX, TT_WAY_SLURM };
+
+/* The launcher's view: which process of how many, from the variables of the first launcher in the
+ * table of launcher.c that set its own. Without any: 0 of 1. What it does not say about the host is
+ * Slurm's, when that counts the same ranks, else all ranks are on one. TT_ERR_ARGUMENT names a
+ * variable that is no number, out of range or missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
-    const char *found; /* "torchrun variables", "none"; static */
+    enum tt_way ways[2]; /* in the order in which they are tried */
+    const char *found;   /* "srun", "none"; static */
 };
 TT_NODISCARD tt_status tt_launcher_detect(struct tt_launcher *launcher);
 
-/* The unique id for a method: "env://" (MASTER_ADDR:MASTER_PORT), "tcp://host:port",
- * "file:///path". Process rank 0 makes what the others find: it listens at that address, or writes
- * the id (mode 0600, written aside and renamed). Others compute the id or wait for the file until
- * the deadline. The key of env and tcp is TUTTI_JOB_KEY or, when unset, derived from the address
- * (then only a guard against accidents: said once in the log at INFO). A leftover file of an
+/* The unique id for a method: "env://" (MASTER_ADDR:MASTER_PORT, without them the launcher's own
+ * means), "tcp://host:port", "file:///path". Process rank 0 makes what the others find: it listens
+ * at that address, or writes the id (mode 0600, written aside and renamed). Others compute the id
+ * or wait for the file until the deadline. The key of env and tcp is TUTTI_JOB_KEY, else what rank
+ * 0 passed on through PMI or PMIx, else derived from the address and the job's name (then only a
+ * guard against accidents: said once in the log at INFO). A leftover file of an
  * earlier job whose root is gone is recognised and waited past. */
 TT_NODISCARD tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
                                                 const struct tt_launcher *launcher,

@@ -1,29 +1,20 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
+#include <strings.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "net/handshake.h"
-#include "net/interface.h"
+#include "bootstrap/file.h"
+#include "bootstrap/place.h"
 #include "bootstrap/root.h"
 #include "bootstrap/uses.h"
-
-enum { HOST_BYTES = 256, MAX_PAUSE_MS = 20, PROBE_MS = 5000 };
-
-struct place {
-    char host[HOST_BYTES];
-    int port;
-};
 
 /* ---- env:// and tcp:// ---------------------------------------------------------------------- */
 
@@ -39,7 +30,7 @@ static tt_status parse_port(int *port, const char *text, const char *of)
 }
 
 /* "host:port" or "[v6]:port" */
-static tt_status parse_tcp(struct place *place, const char *method)
+static tt_status parse_tcp(struct tt_place *place, const char *method)
 {
     const char *host = method + strlen("tcp://");
     const char *colon = strrchr(host, ':');
@@ -47,20 +38,22 @@ static tt_status parse_tcp(struct place *place, const char *method)
     if (nbytes > 2 && host[0] == '[' && host[nbytes - 1] == ']') host++, nbytes -= 2;
     if (!colon || nbytes == 0 || nbytes >= sizeof place->host)
         return tt_fail(TT_ERR_ARGUMENT, "'%s' is not tcp://host:port", method);
+    *place = (struct tt_place){0};
     TT_TRY(parse_port(&place->port, colon + 1, method));
     memcpy(place->host, host, nbytes);
     place->host[nbytes] = '\0';
     return TT_OK;
 }
 
-static tt_status parse_env(struct place *place)
+static tt_status parse_env(struct tt_place *place)
 {
     const char *host = tt_environment("MASTER_ADDR"), *port = tt_environment("MASTER_PORT");
     if (!host || !host[0] || !port)
         return tt_fail(TT_ERR_ARGUMENT,
-                       "env:// needs %s, which is not set: start with tutti-run or torchrun, set "
-                       "it on every rank, or use tcp://host:port or file:///path",
-                       !host || !host[0] ? "MASTER_ADDR" : "MASTER_PORT");
+                       "%s is set but %s is not: set both on every rank, or use tcp://host:port or "
+                       "file:///path",
+                       port ? "MASTER_PORT" : "MASTER_ADDR", port ? "MASTER_ADDR" : "MASTER_PORT");
+    *place = (struct tt_place){0};
     if (strlen(host) >= sizeof place->host)
         return tt_fail(TT_ERR_ARGUMENT, "MASTER_ADDR has %zu characters, at most %zu", strlen(host),
                        sizeof place->host - 1);
@@ -73,7 +66,7 @@ static tt_status parse_env(struct place *place)
 }
 
 /* IPv4 where there is a choice, so that all ranks choose alike. */
-static tt_status resolve(struct tt_address *address, bool *local, const struct place *place)
+static tt_status resolve(struct tt_address *address, bool *local, const struct tt_place *place)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
@@ -94,46 +87,84 @@ static tt_status resolve(struct tt_address *address, bool *local, const struct p
         return tt_fail(TT_ERR_SYSTEM, "the host '%s' has neither an IPv4 nor an IPv6 address",
                        place->host);
     tt_address_set_port(address, place->port);
-    /* A host's own name may stand for 127.0.1.1 in /etc/hosts and yet mean all its interfaces. */
     *local = tt_address_is_loopback(address) &&
              (!strcmp(place->host, "localhost") ||
               strspn(place->host, "0123456789.:") == strlen(place->host));
     return TT_OK;
 }
 
-static tt_status derive_key(uint8_t key[32], const struct place *place, uint32_t sequence)
+static bool is_own_name(const char *name)
 {
-    const char *secret = tt_config_string(TT_CONFIG_JOB_KEY);
-    uint8_t job[32] = {0};
+    char own[TT_PLACE_HOST] = "";
+    if (gethostname(own, sizeof own - 1) != 0) return false;
+    const size_t length = strcspn(own, ".");
+    return length == strcspn(name, ".") && !strncasecmp(own, name, length);
+}
+
+/* A host's own name may stand for 127.0.1.1 in /etc/hosts and yet mean all its interfaces; that of
+ * another host must not. */
+static tt_status check_loopback(const struct tt_address *address, bool local,
+                                const struct tt_place *place, const struct tt_launcher *launcher)
+{
+    char text[TT_ADDRESS_TEXT];
+    if (!tt_address_is_loopback(address) || launcher->local_nranks >= launcher->nranks)
+        return TT_OK;
+    if (local && launcher->local_rank == 0)
+        TT_WARN("bootstrap: '%s' means every host itself, but only %d of %d ranks are on this one: "
+                "no others can join; MASTER_ADDR must be an address of rank 0's host",
+                place->host, launcher->local_nranks, launcher->nranks);
+    if (local || launcher->rank == 0 || is_own_name(place->host)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "'%s', the host of rank 0, resolves to %s on the host of rank %d, which is that "
+                   "host itself: correct /etc/hosts, or give an address (MASTER_ADDR, tcp://)",
+                   place->host, tt_address_host(address, text), launcher->rank);
+}
+
+/* The secret of TUTTI_JOB_KEY, else the place's, else none: *known says which. */
+static tt_status find_secret(uint8_t secret[TT_PLACE_SECRET], bool *known,
+                             const struct tt_place *place)
+{
+    const char *text = tt_config_string(TT_CONFIG_JOB_KEY), *end = text;
     size_t nbytes = 0;
-    const char *end = secret;
-    if (secret[0] &&
-        (sodium_hex2bin(job, sizeof job, secret, strlen(secret), NULL, &nbytes, &end) ||
-         nbytes != sizeof job || *end))
+    *known = text[0] || place->has_secret;
+    memcpy(secret, place->secret, TT_PLACE_SECRET);
+    if (text[0] &&
+        (sodium_hex2bin(secret, TT_PLACE_SECRET, text, strlen(text), NULL, &nbytes, &end) ||
+         nbytes != TT_PLACE_SECRET || *end))
         return tt_fail(TT_ERR_ARGUMENT,
                        "TUTTI_JOB_KEY is not 64 hex digits (it has %zu characters); make one with: "
                        "openssl rand -hex 32",
-                       strlen(secret));
-    if (!secret[0])
-        TT_INFO_ONCE("bootstrap: TUTTI_JOB_KEY is not set: the key is derived from %s:%d, which "
+                       strlen(text));
+    if (!*known)
+        TT_INFO_ONCE("bootstrap: TUTTI_JOB_KEY is not set: the key is derived from %s:%d %s, which "
                      "guards against accidents, not against other users of the network",
-                     place->host, place->port);
+                     place->host, place->port, place->job);
+    return TT_OK;
+}
+
+static tt_status derive_key(uint8_t key[32], const struct tt_place *place, uint32_t sequence)
+{
+    uint8_t secret[TT_PLACE_SECRET];
+    bool known;
+    TT_TRY(find_secret(secret, &known, place));
     crypto_generichash_state state;
     const uint8_t wire_sequence[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8),
                                       (uint8_t)(sequence >> 16), (uint8_t)(sequence >> 24)};
     const uint8_t wire_port[2] = {(uint8_t)place->port, (uint8_t)(place->port >> 8)};
-    crypto_generichash_init(&state, job, sizeof job, 32);
+    crypto_generichash_init(&state, secret, sizeof secret, 32);
     crypto_generichash_update(&state, wire_sequence, sizeof wire_sequence);
     crypto_generichash_update(&state, wire_port, sizeof wire_port);
-    if (!secret[0])
+    if (!known) {
         crypto_generichash_update(&state, (const uint8_t *)place->host, strlen(place->host));
+        crypto_generichash_update(&state, (const uint8_t *)place->job, strlen(place->job));
+    }
     crypto_generichash_final(&state, key, 32);
-    sodium_memzero(job, sizeof job);
+    sodium_memzero(secret, sizeof secret);
     sodium_memzero(&state, sizeof state);
     return TT_OK;
 }
 
-static tt_status from_place(struct tt_unique_id *id, const struct place *place,
+static tt_status from_place(struct tt_unique_id *id, const struct tt_place *place,
                             const struct tt_launcher *launcher, int64_t deadline_ns)
 {
     const struct tt_user user = {.host = place->host,
@@ -143,106 +174,35 @@ static tt_status from_place(struct tt_unique_id *id, const struct place *place,
     struct tt_unique_id made = {0};
     struct tt_address address;
     bool local = false;
+    int listener;
     TT_TRY(resolve(&address, &local, place));
+    TT_TRY(check_loopback(&address, local, place, launcher));
     TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
-    TT_TRY(derive_key(made.key, place, made.sequence));
+    if (launcher->rank == 0) TT_TRY(tt_socket_listen(&listener, &address, !local));
     tt_id_fill(&made, &address);
-    if (launcher->rank == 0) {
-        int listener;
-        TT_TRY(tt_socket_listen(&listener, &address, !local));
-        TT_TRY(tt_root_start(listener, &made, NULL, deadline_ns));
-    }
-    *id = made;
-    return TT_OK;
-}
-
-/* ---- file:// -------------------------------------------------------------------------------- */
-
-/* Written aside and renamed: whoever sees the file sees all of it. */
-static tt_status publish(const char *path, const struct tt_unique_id *id)
-{
-    char aside[4096];
-    const int n = snprintf(aside, sizeof aside, "%s.%d.new", path, (int)getpid());
-    if (n < 0 || n >= (int)sizeof aside)
-        return tt_fail(TT_ERR_ARGUMENT, "the path '%.64s...' is too long", path);
-    unlink(aside);
-    const int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return tt_fail_errno(errno, "cannot write '%s' (file://)", aside);
-    const ssize_t wrote = write(fd, id, sizeof *id);
-    int error = wrote == (ssize_t)sizeof *id ? 0 : wrote < 0 ? errno : ENOSPC;
-    if (close(fd) != 0 && !error) error = errno;
-    if (!error && rename(aside, path) != 0) error = errno;
-    if (!error) return TT_OK;
-    unlink(aside);
-    return tt_fail_errno(error, "cannot write the unique id to '%s' (file://)", path);
-}
-
-static tt_status make_file(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
-{
-    int listener;
-    struct tt_address address;
-    TT_TRY(tt_address_of_host(&address));
-    const bool local = tt_address_is_loopback(&address);
-    TT_TRY(tt_socket_listen(&listener, &address, !local));
-    struct tt_unique_id made = {.flags = local ? TT_ID_LOCAL : 0};
-    randombytes_buf(made.key, sizeof made.key);
-    tt_id_fill(&made, &address);
-    tt_status status = publish(path, &made);
-    if (status != TT_OK) {
+    tt_status status = derive_key(made.key, place, made.sequence);
+    if (launcher->rank == 0 && status == TT_OK)
+        status = tt_root_start(listener, &made, NULL, deadline_ns);
+    else if (launcher->rank == 0)
         close(listener);
-        return status;
-    }
-    status = tt_root_start(listener, &made, path, deadline_ns);
-    if (status == TT_OK)
-        *id = made;
-    else
-        unlink(path);
+    if (status == TT_OK) *id = made;
+    sodium_memzero(made.key, sizeof made.key);
     return status;
 }
 
-/* How far the file is from being useful, in words; NULL: *id is a live root's. */
-static const char *look(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+/* MASTER_ADDR and MASTER_PORT, or what the launcher offers. */
+static tt_status from_environment(struct tt_unique_id *id, const struct tt_launcher *launcher,
+                                  int64_t deadline_ns)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
-    struct stat stat;
-    struct tt_unique_id found;
-    const char *complaint = NULL;
-    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
-        complaint = "it is no regular file";
-    else if ((stat.st_uid != geteuid() && stat.st_uid != 0) || stat.st_mode & (S_IWGRP | S_IWOTH))
-        complaint = "another user owns it or may write it";
-    else if (read(fd, &found, sizeof found) != (ssize_t)sizeof found || found.magic != TT_ID_MAGIC)
-        complaint = "it holds no unique id";
-    close(fd);
-    if (complaint) return complaint;
-    const struct tt_address address = {.nbytes = found.address_bytes};
-    struct tt_address whole = address;
-    memcpy(whole.bytes, found.address, sizeof whole.bytes);
-    if (found.version != TT_ID_VERSION || !tt_address_valid(&whole))
-        return "its unique id is of another version of tutti";
-    const int64_t patience_ns = tt_deadline_ns(PROBE_MS);
-    if (!tt_root_alive(&found, patience_ns < deadline_ns ? patience_ns : deadline_ns))
-        return "it is left over from a job that has gone";
-    *id = found;
-    return NULL;
-}
-
-static tt_status await_file(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
-{
-    struct timespec pause = {.tv_nsec = 1000000};
-    for (;;) {
-        const char *complaint = look(id, path, deadline_ns);
-        if (!complaint) return TT_OK;
-        if (tt_expired(deadline_ns))
-            return tt_fail(TT_ERR_TIMEOUT,
-                           "rank 0's unique id did not appear in '%s' before the init deadline "
-                           "(TUTTI_INIT_TIMEOUT_MS): %s",
-                           path, complaint);
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < MAX_PAUSE_MS * 1000000) pause.tv_nsec *= 2;
-    }
+    struct tt_place place;
+    const bool given = tt_environment("MASTER_ADDR") || tt_environment("MASTER_PORT");
+    /* All ranks in this process: nobody has to be found. */
+    if (launcher->nranks == 1) return tt_unique_id_create(id);
+    TT_TRY(given ? parse_env(&place) : tt_place_of_launcher(&place, launcher, deadline_ns));
+    const tt_status status = from_place(id, &place, launcher, deadline_ns);
+    sodium_memzero(&place, sizeof place);
+    return status;
 }
 
 /* ---- The methods ---------------------------------------------------------------------------- */
@@ -251,26 +211,21 @@ tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
                                    const struct tt_launcher *launcher, int64_t deadline_ns)
 {
     static const char env[] = "env://", tcp[] = "tcp://", file[] = "file://";
-    struct place place;
+    struct tt_place place;
     if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
     if (!method || !method[0]) method = tt_config_string(TT_CONFIG_INIT_METHOD);
+    if (!strcmp(method, env)) return from_environment(id, launcher, deadline_ns);
     if (!strncmp(method, file, strlen(file))) {
         const char *path = method + strlen(file);
         if (path[0] != '/' || !path[1])
             return tt_fail(TT_ERR_ARGUMENT, "'%s' is not file:///path (with an absolute path)",
                            method);
-        return launcher->rank == 0 ? make_file(id, path, deadline_ns)
-                                   : await_file(id, path, deadline_ns);
+        return launcher->rank == 0 ? tt_file_make(id, path, deadline_ns)
+                                   : tt_file_await(id, path, deadline_ns);
     }
-    if (!strcmp(method, env)) {
-        /* All ranks in this process: nobody has to be found. */
-        if (launcher->nranks == 1) return tt_unique_id_create(id);
-        TT_TRY(parse_env(&place));
-    } else if (!strncmp(method, tcp, strlen(tcp))) {
-        TT_TRY(parse_tcp(&place, method));
-    } else {
+    if (strncmp(method, tcp, strlen(tcp)) != 0)
         return tt_fail(TT_ERR_ARGUMENT,
                        "'%s' is no init method: env://, tcp://host:port or file:///path", method);
-    }
+    TT_TRY(parse_tcp(&place, method));
     return from_place(id, &place, launcher, deadline_ns);
 }

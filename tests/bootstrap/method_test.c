@@ -115,10 +115,15 @@ TEST(method, env_without_an_address_names_what_is_missing)
     struct rank_run runs[2];
     clear_env();
     start(runs, "env://", 2);
-    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "env:// needs MASTER_ADDR");
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "Set MASTER_ADDR and MASTER_PORT on every rank");
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     start(runs, "env://", 2);
-    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "env:// needs MASTER_PORT");
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "MASTER_ADDR is set but MASTER_PORT is not");
+    unsetenv("MASTER_ADDR");
+    setenv("MASTER_PORT", "29500", 1);
+    start(runs, "env://", 2);
+    expect_ranks(runs, 2, TT_ERR_ARGUMENT, "MASTER_PORT is set but MASTER_ADDR is not");
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", "70000", 1);
     start(runs, "env://", 2);
     expect_ranks(runs, 2, TT_ERR_ARGUMENT, "MASTER_PORT: '70000' is not a port");

@@ -45,7 +45,8 @@ static tt_status join(struct rank_run *run, struct tt_bootstrap **bootstrap)
 {
     const int64_t deadline_ns = tt_deadline_ns(run->timeout_ms);
     if (run->method) {
-        const struct tt_launcher launcher = {.rank = run->process, .nranks = run->nprocesses};
+        const struct tt_launcher launcher = {
+            .rank = run->process, .nranks = run->nprocesses, .local_nranks = run->nprocesses};
         TT_TRY(tt_unique_id_from_method(&run->id, run->method, &launcher, deadline_ns));
     }
     return tt_bootstrap_create(bootstrap, &run->id, run->rank, run->nranks, deadline_ns);

@@ -1,0 +1,102 @@
+#include "bootstrap/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bootstrap/root.h"
+#include "net/handshake.h"
+#include "net/interface.h"
+
+enum { MAX_PAUSE_MS = 20, PROBE_MS = 5000 };
+
+/* Written aside and renamed: whoever sees the file sees all of it. */
+static tt_status publish(const char *path, const struct tt_unique_id *id)
+{
+    char aside[4096];
+    const int n = snprintf(aside, sizeof aside, "%s.%d.new", path, (int)getpid());
+    if (n < 0 || n >= (int)sizeof aside)
+        return tt_fail(TT_ERR_ARGUMENT, "the path '%.64s...' is too long", path);
+    unlink(aside);
+    const int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return tt_fail_errno(errno, "cannot write '%s' (file://)", aside);
+    const ssize_t wrote = write(fd, id, sizeof *id);
+    int error = wrote == (ssize_t)sizeof *id ? 0 : wrote < 0 ? errno : ENOSPC;
+    if (close(fd) != 0 && !error) error = errno;
+    if (!error && rename(aside, path) != 0) error = errno;
+    if (!error) return TT_OK;
+    unlink(aside);
+    return tt_fail_errno(error, "cannot write the unique id to '%s' (file://)", path);
+}
+
+tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+{
+    int listener;
+    struct tt_address address;
+    TT_TRY(tt_address_of_host(&address));
+    const bool local = tt_address_is_loopback(&address);
+    TT_TRY(tt_socket_listen(&listener, &address, !local));
+    struct tt_unique_id made = {.flags = local ? TT_ID_LOCAL : 0};
+    randombytes_buf(made.key, sizeof made.key);
+    tt_id_fill(&made, &address);
+    tt_status status = publish(path, &made);
+    if (status != TT_OK) {
+        close(listener);
+    } else {
+        status = tt_root_start(listener, &made, path, deadline_ns);
+        if (status != TT_OK) unlink(path);
+    }
+    if (status == TT_OK) *id = made;
+    sodium_memzero(&made, sizeof made);
+    return status;
+}
+
+/* How far the file is from being useful, in words; NULL: *id is a live root's. */
+static const char *look(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
+    struct stat stat;
+    struct tt_unique_id found;
+    const char *complaint = NULL;
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+        complaint = "it is no regular file";
+    else if ((stat.st_uid != geteuid() && stat.st_uid != 0) || stat.st_mode & (S_IWGRP | S_IWOTH))
+        complaint = "another user owns it or may write it";
+    else if (read(fd, &found, sizeof found) != (ssize_t)sizeof found || found.magic != TT_ID_MAGIC)
+        complaint = "it holds no unique id";
+    close(fd);
+    if (complaint) return complaint;
+    const struct tt_address address = {.nbytes = found.address_bytes};
+    struct tt_address whole = address;
+    memcpy(whole.bytes, found.address, sizeof whole.bytes);
+    if (found.version != TT_ID_VERSION || !tt_address_valid(&whole))
+        return "its unique id is of another version of tutti";
+    const int64_t patience_ns = tt_deadline_ns(PROBE_MS);
+    if (!tt_root_alive(&found, patience_ns < deadline_ns ? patience_ns : deadline_ns))
+        return "it is left over from a job that has gone";
+    *id = found;
+    return NULL;
+}
+
+tt_status tt_file_await(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    for (;;) {
+        const char *complaint = look(id, path, deadline_ns);
+        if (!complaint) return TT_OK;
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank 0's unique id did not appear in '%s' before the init deadline "
+                           "(TUTTI_INIT_TIMEOUT_MS): %s",
+                           path, complaint);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < MAX_PAUSE_MS * 1000000) pause.tv_nsec *= 2;
+    }
+}

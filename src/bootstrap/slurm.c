@@ -1,0 +1,80 @@
+#include "bootstrap/slurm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+
+enum { FIRST_PORT = 20000, PORTS = 10000 }; /* below those that the kernel hands out itself */
+
+tt_status tt_slurm_first_host(char *host, size_t size, const char *list)
+{
+    /* "n[003-7,9]" begins with n, and with the digits up to the first of "-,]". */
+    const size_t prefix = strcspn(list, "[,");
+    const char *digits = list[prefix] == '[' ? list + prefix + 1 : "";
+    const size_t ndigits = strspn(digits, "0123456789");
+    const char *suffix = digits[0] ? strchr(digits, ']') : NULL;
+    const size_t nsuffix = suffix ? strcspn(++suffix, "[,") : 0;
+    const bool whole = list[prefix] != '[' || (ndigits && suffix && suffix[nsuffix] != '[');
+    const size_t length = prefix + ndigits + nsuffix;
+    if (!whole || !length || length >= size)
+        return tt_fail(TT_ERR_ARGUMENT, "SLURM_STEP_NODELIST='%s' does not begin with a host",
+                       list);
+    snprintf(host, size, "%.*s%.*s%.*s", (int)prefix, list, (int)ndigits, digits, (int)nsuffix,
+             suffix ? suffix : "");
+    return TT_OK;
+}
+
+tt_status tt_slurm_tasks_of_node(int *ntasks, const char *list, int node)
+{
+    const char *at = list;
+    int before = 0; /* nodes of the entries so far */
+    while (*at) {
+        char *end;
+        long repeated = 1;
+        const long tasks = strtol(at, &end, 10);
+        if (end == at || tasks < 1 || tasks > INT32_MAX) break;
+        if (!strncmp(end, "(x", 2)) {
+            repeated = strtol(end + 2, &end, 10);
+            if (*end++ != ')' || repeated < 1 || repeated > INT32_MAX / 2) break;
+        }
+        if (node - before < repeated) {
+            *ntasks = (int)tasks;
+            return TT_OK;
+        }
+        before += (int)repeated;
+        if (*end != ',') break;
+        at = end + 1;
+    }
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "SLURM_STEP_TASKS_PER_NODE='%s' says nothing about node %d of the step", list,
+                   node);
+}
+
+static unsigned long number_or_0(const char *text)
+{
+    return text ? strtoul(text, NULL, 10) : 0;
+}
+
+tt_status tt_slurm_place(struct tt_place *place, const struct tt_launcher *launcher)
+{
+    const char *job = tt_environment("SLURM_JOB_ID"), *step = tt_environment("SLURM_STEP_ID");
+    const char *distribution = tt_environment("SLURM_DISTRIBUTION");
+    struct tt_place found = {0};
+    const unsigned long mixed = 31 * number_or_0(job) + number_or_0(step);
+    found.port = FIRST_PORT + (int)(mixed % PORTS);
+    snprintf(found.job, sizeof found.job, "slurm %s.%s", job ? job : "", step ? step : "");
+    if (launcher->local_nranks == launcher->nranks) {
+        strcpy(found.host, "127.0.0.1");
+    } else {
+        if (distribution && !strncmp(distribution, "arbitrary", strlen("arbitrary")))
+            return tt_fail(TT_ERR_USAGE,
+                           "srun --distribution=arbitrary does not say on which host rank 0 is: "
+                           "add --mpi=pmi2 or --mpi=pmix, or set MASTER_ADDR and MASTER_PORT");
+        TT_TRY(tt_slurm_first_host(found.host, sizeof found.host,
+                                   tt_environment("SLURM_STEP_NODELIST")));
+    }
+    *place = found;
+    return TT_OK;
+}

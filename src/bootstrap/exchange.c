@@ -65,18 +65,24 @@ static void tell(const struct tt_bootstrap *bootstrap, const struct tt_neighbour
     shutdown(peer->fd, SHUT_WR);
 }
 
-/* Ends the bootstrap: every neighbour is told, every later call fails alike. */
-__attribute__((format(printf, 3, 4))) static tt_status give_up(struct tt_bootstrap *bootstrap,
-                                                               int status, const char *format, ...)
+void tt_bootstrap_break(struct tt_bootstrap *bootstrap, tt_status status, const char *text)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(bootstrap->broken_text, sizeof bootstrap->broken_text, format, args);
-    va_end(args);
+    snprintf(bootstrap->broken_text, sizeof bootstrap->broken_text, "%s", text);
     bootstrap->broken = status;
     tell(bootstrap, &bootstrap->parent);
     for (int i = 0; i < bootstrap->nchildren; i++) tell(bootstrap, &bootstrap->children[i]);
-    return tt_fail(status, "%s", bootstrap->broken_text);
+}
+
+__attribute__((format(printf, 3, 4))) static tt_status give_up(struct tt_bootstrap *bootstrap,
+                                                               int status, const char *format, ...)
+{
+    char text[TT_WIRE_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tt_bootstrap_break(bootstrap, status, text);
+    return tt_fail(status, "%s", text);
 }
 
 /* The neighbour reports a failure: its text follows the frame. */

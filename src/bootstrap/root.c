@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,16 +19,30 @@
 
 enum {
     LINGER_MS = 2000, /* after a failure, for late ranks to hear why */
+    LINK_MS = 40000,  /* for all ranks to find their places in the tree; they have less */
+    REPORT_MS = 1000, /* for the rest of a report that has begun */
+    AGAIN_MS = 20,    /* until a rank comes again, plus one for every AGAIN_RANKS away */
+    AGAIN_RANKS = 10,
+    MAX_AGAIN_MS = 10000,
     STACK_BYTES = 512 * 1024,
+    RESERVE = 512,       /* descriptors left to the rest of the process */
     MAX_NAMED = 16,      /* missing ranks in an error */
     PATIENCE_MS = 10000, /* then the log says who is missing */
+};
+
+enum state {
+    ABSENT,
+    WAITING, /* for its answer, connected */
+    AWAY,    /* has come, and will come again for its answer */
+    LINKING, /* answered, still connected: it has yet to find its place in the tree */
+    DONE,
 };
 
 struct member {
     struct tt_greeting greeting;
     struct tt_hello hello;
-    int fd;
-    bool came;
+    int fd; /* owned; WAITING and LINKING only */
+    enum state state;
 };
 
 /* Owned by its thread. */
@@ -37,6 +52,8 @@ struct root {
     char *path;             /* NULL: no file */
     struct member *members; /* nranks of them; NULL until the first has come */
     int nranks, ncame;
+    int room; /* connections that may be held at a time */
+    int nheld, naway;
     int64_t start_ns, deadline_ns, notice_ns;
     tt_status status; /* what everyone will be answered */
     char text[TT_WIRE_TEXT];
@@ -59,24 +76,21 @@ __attribute__((format(printf, 3, 4))) static tt_status fail_all(struct root *roo
  * address at which they reached this host. */
 static void reachable(struct tt_address *parent, int child_fd)
 {
-    struct tt_address peer = {0}, local = {0};
-    socklen_t peer_bytes = sizeof peer.bytes, local_bytes = sizeof local.bytes;
-    if (!tt_address_is_loopback(parent)) return;
-    if (getpeername(child_fd, (struct sockaddr *)peer.bytes, &peer_bytes) != 0) return;
-    if (getsockname(child_fd, (struct sockaddr *)local.bytes, &local_bytes) != 0) return;
-    if (tt_address_is_loopback(&peer)) return;
-    local.nbytes = local_bytes;
-    tt_address_set_port(&local, tt_address_port(parent));
-    *parent = local;
+    struct tt_address peer, own;
+    if (!tt_address_is_loopback(parent) || tt_socket_peer(child_fd, &peer) != 0 ||
+        tt_socket_own(child_fd, &own) != 0 || tt_address_is_loopback(&peer))
+        return;
+    tt_address_set_port(&own, tt_address_port(parent));
+    *parent = own;
 }
 
+/* `reply` has its status. */
 static void answer(const struct root *root, int fd, const struct tt_hello *hello,
-                   const struct tt_greeting *greeting)
+                   const struct tt_greeting *greeting, struct tt_answer reply)
 {
-    struct tt_answer reply = {.status = root->status};
-    if (root->status != TT_OK) {
+    if (reply.status < 0) {
         memcpy(reply.text, root->text, sizeof reply.text);
-    } else if (hello->kind == TT_HELLO_JOIN && hello->rank > 0) {
+    } else if (reply.status == TT_OK && hello->kind == TT_HELLO_JOIN && hello->rank > 0) {
         const struct member *parent = &root->members[tt_tree_parent(hello->rank)];
         reply.parent = parent->hello.address;
         reply.parent_pid = parent->hello.pid;
@@ -88,18 +102,50 @@ static void answer(const struct root *root, int fd, const struct tt_hello *hello
     (void)tt_socket_send_now(fd, &reply, sizeof reply);
 }
 
+static void let_go(struct root *root, struct member *member)
+{
+    close(member->fd);
+    member->fd = -1;
+    member->state = DONE;
+    root->nheld--;
+}
+
+/* Tells all who are connected, and keeps their connections where all is well. */
 static void answer_all(struct root *root)
 {
+    const struct tt_answer reply = {.status = root->status, .keeps = root->status == TT_OK};
     for (int rank = 0; rank < root->nranks; rank++) {
         struct member *member = &root->members[rank];
-        if (!member->came) continue;
-        answer(root, member->fd, &member->hello, &member->greeting);
-        close(member->fd);
-        member->fd = -1;
+        if (member->fd < 0 || (member->state != WAITING && member->state != LINKING)) continue;
+        answer(root, member->fd, &member->hello, &member->greeting, reply);
+        if (root->status == TT_OK)
+            member->state = LINKING;
+        else
+            let_go(root, member);
     }
 }
 
 /* ---- Arrivals ------------------------------------------------------------------------------- */
+
+/* How many ranks' connections can be held at a time. Raises the process's limit when there are more
+ * ranks than that: as far as needed, and allowed. */
+static int make_room(int nranks)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return nranks;
+    const rlim_t wanted = (rlim_t)nranks + RESERVE;
+    if (limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    const rlim_t reserve = limit.rlim_cur / 2 < RESERVE ? limit.rlim_cur / 2 : RESERVE;
+    const rlim_t room = limit.rlim_cur - reserve;
+    if (room >= (rlim_t)nranks) return nranks;
+    TT_INFO("bootstrap: the root has descriptors for %llu ranks of %d at a time (ulimit -n %llu); "
+            "the others come in turns",
+            (unsigned long long)room, nranks, (unsigned long long)limit.rlim_cur);
+    return (int)room;
+}
 
 static tt_status begin(struct root *root, const struct tt_hello *hello)
 {
@@ -110,6 +156,7 @@ static tt_status begin(struct root *root, const struct tt_hello *hello)
     if (!root->members)
         return fail_all(root, TT_ERR_SYSTEM, "the root has no memory for %d ranks", hello->nranks);
     root->nranks = hello->nranks;
+    root->room = make_room(hello->nranks);
     root->start_ns = tt_now_ns();
     root->notice_ns = tt_deadline_ns(PATIENCE_MS);
     root->deadline_ns = INT64_MAX; /* from now on the ranks' own deadlines count */
@@ -119,7 +166,7 @@ static tt_status begin(struct root *root, const struct tt_hello *hello)
 static const struct member *anyone(const struct root *root)
 {
     int rank = 0;
-    while (!root->members[rank].came) rank++;
+    while (root->members[rank].state == ABSENT) rank++;
     return &root->members[rank];
 }
 
@@ -137,7 +184,8 @@ static tt_status check(struct root *root, const struct tt_hello *hello)
         return fail_all(root, TT_ERR_USAGE, "pid %d on %s says it is rank %d of %d", hello->pid,
                         hello->host, hello->rank, root->nranks);
     const struct member *member = &root->members[hello->rank];
-    if (member->came)
+    const bool again = member->state == AWAY && member->hello.self == hello->self;
+    if (member->state != ABSENT && !again)
         return fail_all(root, TT_ERR_USAGE,
                         "rank %d of %d came twice: pid %d on %s and pid %d on %s; every rank "
                         "needs a number of its own (RANK)",
@@ -146,21 +194,64 @@ static tt_status check(struct root *root, const struct tt_hello *hello)
     return TT_OK;
 }
 
+/* A rank that listens at its loopback address can be reached by the ranks of its host only. */
+static tt_status check_address(struct root *root, const struct tt_guest *guest)
+{
+    const struct tt_hello *hello = &guest->hello;
+    struct tt_address peer, own;
+    char from[TT_ADDRESS_TEXT], at[TT_ADDRESS_TEXT], a[TT_ADDRESS_TEXT];
+    if (!hello->address.nbytes || !tt_address_is_loopback(&hello->address) ||
+        tt_socket_peer(guest->fd, &peer) != 0 || tt_socket_own(guest->fd, &own) != 0 ||
+        tt_address_is_loopback(&peer) ||
+        !strcmp(tt_address_host(&peer, from), tt_address_host(&own, a)))
+        return TT_OK;
+    return fail_all(root, TT_ERR_USAGE,
+                    "rank %d (pid %d on %s) comes from %s but waits for others at %s, where only "
+                    "its own host can reach it: check TUTTI_SOCKET_INTERFACE and /etc/hosts there",
+                    hello->rank, hello->pid, hello->host, from,
+                    tt_address_host(&hello->address, at));
+}
+
+static tt_status hold(struct root *root, struct member *member, struct tt_guest *guest)
+{
+    member->fd = guest->fd;
+    guest->fd = -1;
+    member->state = WAITING;
+    root->nheld++;
+    if (tt_acceptor_watch(root->acceptor, member->fd, member->hello.rank) != TT_OK)
+        return fail_all(root, TT_ERR_SYSTEM, "%s", tt_last_error());
+    return TT_OK;
+}
+
+/* A rank has come, for the first time or again: it is held, answered or sent away. */
 static tt_status join(struct root *root, struct tt_guest *guest)
 {
     const struct tt_hello *hello = &guest->hello;
     TT_TRY(check(root, hello));
+    TT_TRY(check_address(root, guest));
     struct member *member = &root->members[hello->rank];
-    *member = (struct member){
-        .greeting = guest->greeting, .hello = *hello, .fd = guest->fd, .came = true};
-    guest->fd = -1;
-    root->ncame++;
+    const bool all_came = root->ncame == root->nranks;
+    root->ncame += member->state == ABSENT;
+    root->naway -= member->state == AWAY;
+    *member =
+        (struct member){.greeting = guest->greeting, .hello = *hello, .fd = -1, .state = DONE};
     if (hello->left_ms >= 0 && hello->left_ms < INT64_MAX / 2000000) {
         const int64_t until_ns = tt_now_ns() + hello->left_ms * 1000000;
-        if (until_ns < root->deadline_ns) root->deadline_ns = until_ns;
+        if (until_ns < root->deadline_ns && !all_came) root->deadline_ns = until_ns;
     }
-    if (tt_acceptor_watch(root->acceptor, member->fd, hello->rank) != TT_OK)
-        return fail_all(root, TT_ERR_SYSTEM, "%s", tt_last_error());
+    if (all_came) {
+        /* Before the last answer: whoever has one may already look for the next root here. */
+        if (!root->naway) tt_acceptor_stop_listening(root->acceptor);
+        answer(root, guest->fd, hello, &guest->greeting, (struct tt_answer){.status = TT_OK});
+        return TT_OK;
+    }
+    if (root->nheld < root->room) return hold(root, member, guest);
+    const int again_ms = AGAIN_MS + root->naway / AGAIN_RANKS;
+    const struct tt_answer reply = {.status = TT_IN_PROGRESS,
+                                    .again_ms = again_ms < MAX_AGAIN_MS ? again_ms : MAX_AGAIN_MS};
+    member->state = AWAY;
+    root->naway++;
+    answer(root, guest->fd, hello, &guest->greeting, reply);
     return TT_OK;
 }
 
@@ -171,19 +262,40 @@ static tt_status on_hello(void *context, struct tt_guest *guest)
     if (guest->hello.kind == TT_HELLO_JOIN && root->status == TT_OK) {
         if (!root->members) status = begin(root, &guest->hello);
         if (status == TT_OK) status = join(root, guest);
-        if (guest->fd < 0) return status; /* a member now */
+        if (status == TT_OK || guest->fd < 0) return status;
     }
-    answer(root, guest->fd, &guest->hello, &guest->greeting);
+    const struct tt_answer reply = {.status = root->status};
+    answer(root, guest->fd, &guest->hello, &guest->greeting, reply);
     return status;
 }
 
-/* A rank that waits for its answer has nothing to say: it can only have gone. */
+/* A rank that waits for its answer has nothing to say: it can only have gone. One that has it says
+ * how its way into the tree ended. */
 static tt_status on_watched(void *context, int tag)
 {
     struct root *root = context;
-    const struct tt_hello *hello = &root->members[tag].hello;
-    return fail_all(root, TT_ERR_REMOTE, "rank %d (pid %d on %s) left before all ranks had come",
-                    hello->rank, hello->pid, hello->host);
+    struct member *member = &root->members[tag];
+    const struct tt_hello *hello = &member->hello;
+    struct tt_report report;
+    if (member->fd < 0) return TT_OK;
+    if (member->state == WAITING)
+        return fail_all(root, TT_ERR_REMOTE,
+                        "rank %d (pid %d on %s) left before all ranks had come", hello->rank,
+                        hello->pid, hello->host);
+    const int64_t until_ns = tt_deadline_ns(REPORT_MS);
+    int error = tt_socket_receive(member->fd, &report.status, sizeof report.status, until_ns);
+    if (!error && report.status != TT_OK)
+        error = tt_socket_receive(member->fd, report.text, sizeof report.text, until_ns);
+    if (error)
+        return fail_all(root, TT_ERR_REMOTE,
+                        "rank %d (pid %d on %s) left before it had its place among the others",
+                        hello->rank, hello->pid, hello->host);
+    if (report.status == TT_OK) {
+        let_go(root, member);
+        return TT_OK;
+    }
+    report.text[sizeof report.text - 1] = '\0';
+    return fail_all(root, report.status < 0 ? report.status : TT_ERR_REMOTE, "%s", report.text);
 }
 
 /* "ranks 2, 5 of 8" */
@@ -193,7 +305,7 @@ static void name_missing(const struct root *root, char *text, size_t size)
     size_t used = 0;
     int nmissing = 0;
     for (int rank = 0; rank < root->nranks; rank++) {
-        if (root->members[rank].came) continue;
+        if (root->members[rank].state != ABSENT) continue;
         if (nmissing++ < MAX_NAMED)
             used +=
                 (size_t)snprintf(names + used, sizeof names - used, "%s%d", used ? ", " : "", rank);
@@ -237,29 +349,32 @@ static void remove_file(const struct root *root)
 static void destroy(struct root *root)
 {
     tt_acceptor_destroy(root->acceptor);
+    for (int rank = 0; rank < root->nranks; rank++)
+        if (root->members[rank].fd >= 0 && root->members[rank].state != ABSENT)
+            close(root->members[rank].fd);
     sodium_memzero(&root->id, sizeof root->id);
     free(root->members);
     free(root->path);
     free(root);
 }
 
+static const struct tt_acceptor_events events = {.on_hello = on_hello, .on_watched = on_watched};
+
 /* Ranks that are here already, or come soon if we still listen, shall hear what went wrong. */
-static void answer_late(struct root *root, const struct tt_acceptor_events *events)
+static void answer_late(struct root *root)
 {
     struct tt_acceptor *acceptor = root->acceptor;
     const int64_t until_ns = tt_deadline_ns(LINGER_MS);
     while (!tt_expired(until_ns) && (acceptor->listener >= 0 || acceptor->nguests)) {
-        const tt_status status = tt_acceptor_serve(acceptor, events, root, until_ns);
+        const tt_status status = tt_acceptor_serve(acceptor, &events, root, until_ns);
         if (status != TT_OK && acceptor->listener < 0) return;
         if (status != TT_OK) tt_acceptor_stop_listening(acceptor);
     }
 }
 
-static void *serve(void *argument)
+/* Until all ranks have come, or there is a failure. */
+static void gather(struct root *root)
 {
-    static const struct tt_acceptor_events events = {.on_hello = on_hello,
-                                                     .on_watched = on_watched};
-    struct root *root = argument;
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
         const int64_t next_ns =
             root->notice_ns < root->deadline_ns ? root->notice_ns : root->deadline_ns;
@@ -271,12 +386,34 @@ static void *serve(void *argument)
             look_at_clock(root);
         if (!root->members && tt_expired(root->deadline_ns)) break; /* nobody came */
     }
+}
+
+/* Until all have been answered and found their places. Who takes too long fails by itself, and is
+ * named by its neighbours. */
+static void link_all(struct root *root)
+{
+    const int64_t until_ns = tt_deadline_ns(LINK_MS);
+    while (root->status == TT_OK && (root->nheld || root->naway) && !tt_expired(until_ns)) {
+        const tt_status status = tt_acceptor_serve(root->acceptor, &events, root, until_ns);
+        if (status != TT_OK && root->status == TT_OK)
+            (void)fail_all(root, status, "%s", tt_last_error());
+    }
+}
+
+static void *serve(void *argument)
+{
+    struct root *root = argument;
+    gather(root);
     remove_file(root);
     /* Before the answers: whoever has one may already look for the next root at this address. */
-    if (root->status == TT_OK || root->id.flags & TT_ID_AWAIT)
+    if (!root->naway && (root->status == TT_OK || root->id.flags & TT_ID_AWAIT))
         tt_acceptor_stop_listening(root->acceptor);
     answer_all(root);
-    if (root->status != TT_OK) answer_late(root, &events);
+    link_all(root);
+    if (root->status != TT_OK) {
+        answer_all(root);
+        answer_late(root);
+    }
     destroy(root);
     return NULL;
 }

@@ -19,6 +19,7 @@
 enum {
     ROOT_GRACE_MS = 2000, /* the root keeps the deadline and knows who is missing: let it say so */
     TREE_MS = 30000,      /* to connect to neighbours that are known to be there */
+    VERDICT_MS = 1000,    /* for the root to say whose failure it was */
     FIRST_PAUSE_US = 500,
     LAST_PAUSE_US = 20000,
     PATIENCE_MS = 10000, /* then the log says what we wait for */
@@ -31,8 +32,13 @@ struct joining {
     struct tt_address root;
     int listener; /* -1: has no children, or not open yet */
     struct tt_address mine;
-    struct tt_answer answer;
     int64_t deadline_ns;
+    /* the conversation with the root; fd -1: it is over */
+    int root_fd;
+    bool known; /* the root has heard of us, and asked us to come again */
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer answer;
 };
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -47,22 +53,20 @@ static int64_t later(int64_t deadline_ns, int64_t ms)
 
 static void pause_us(int64_t us)
 {
-    const struct timespec time = {.tv_nsec = (long)us * 1000};
+    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
     nanosleep(&time, NULL);
 }
 
 /* Opens this rank's own listener, at the address by which it reaches the root. */
-static tt_status open_listener(struct joining *joining, int root_fd)
+static tt_status open_listener(struct joining *joining)
 {
     if (joining->bootstrap->nchildren == 0 || joining->listener >= 0) return TT_OK;
-    struct tt_address mine = {0};
-    socklen_t nbytes = sizeof mine.bytes;
+    struct tt_address mine;
     if (tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0]) {
         TT_TRY(tt_address_of_host(&mine));
     } else {
-        if (getsockname(root_fd, (struct sockaddr *)mine.bytes, &nbytes) != 0)
-            return tt_fail_errno(errno, "bootstrap: cannot tell the address of this host");
-        mine.nbytes = nbytes;
+        const int error = tt_socket_own(joining->root_fd, &mine);
+        if (error) return tt_fail_errno(error, "bootstrap: cannot tell the address of this host");
         tt_address_set_port(&mine, 0);
     }
     TT_TRY(tt_socket_listen(&joining->listener, &mine, !(joining->id->flags & TT_ID_LOCAL)));
@@ -75,36 +79,44 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
 {
     char text[TT_ADDRESS_TEXT];
     const int rank = joining->bootstrap->rank;
-    const bool awaited = joining->id->flags & TT_ID_AWAIT;
+    const bool awaited = joining->id->flags & TT_ID_AWAIT && !joining->known;
+    const char *hint = "";
     tt_address_format(&joining->root, text);
-    if (attempt == TT_ATTEMPT_LATE || (attempt == TT_ATTEMPT_EARLY && awaited))
+    if (rank > 0 && tt_address_is_loopback(&joining->root))
+        hint = " (a loopback address is another one on every host: with several hosts, "
+               "MASTER_ADDR or tcp:// must give the address by which the others reach rank 0's; "
+               "see /etc/hosts)";
+    if (attempt == TT_ATTEMPT_LATE || attempt == TT_ATTEMPT_BUSY ||
+        (attempt == TT_ATTEMPT_EARLY && awaited))
         return tt_fail(
             TT_ERR_TIMEOUT,
             "rank %d found no root at %s, where rank 0 listens, before the init deadline "
-            "(TUTTI_INIT_TIMEOUT_MS): %s",
-            rank, text, why);
+            "(TUTTI_INIT_TIMEOUT_MS): %s%s",
+            rank, text, why, hint);
     if (attempt == TT_ATTEMPT_EARLY)
         return tt_fail(TT_ERR_REMOTE,
                        "rank %d: %s; the root of this unique id has gone: all its ranks have come, "
                        "init failed, or the process that made it ended",
                        rank, why);
-    return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s: %s", rank, text, why);
+    return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s: %s%s", rank, text, why, hint);
 }
 
 /* Connects to the root, trying again while it may not be up yet. */
-static tt_status reach_root(const struct joining *joining, int *fd, struct tt_greeting *greeting)
+static tt_status reach_root(struct joining *joining)
 {
     char why[TT_WIRE_TEXT], before[TT_WIRE_TEXT] = "";
+    const bool awaited = joining->id->flags & TT_ID_AWAIT && !joining->known;
     const int64_t notice_ns = tt_deadline_ns(PATIENCE_MS);
     bool noticed = false;
     for (int64_t pause = FIRST_PAUSE_US;; pause = earlier(pause + pause / 4, LAST_PAUSE_US)) {
-        const enum tt_attempt attempt = tt_handshake_open(
-            fd, greeting, &joining->root, joining->id->sequence, joining->deadline_ns, why);
+        const enum tt_attempt attempt =
+            tt_handshake_open(&joining->root_fd, &joining->greeting, &joining->root,
+                              joining->id->sequence, joining->deadline_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
         /* An attempt that the deadline cut short says less than the one before it. */
         if (attempt == TT_ATTEMPT_LATE && before[0])
             return fail_to_reach_root(joining, attempt, before);
-        if (attempt != TT_ATTEMPT_EARLY || !(joining->id->flags & TT_ID_AWAIT))
+        if (attempt != TT_ATTEMPT_EARLY || !awaited)
             return fail_to_reach_root(joining, attempt, why);
         if (!noticed && tt_expired(notice_ns)) {
             TT_WARN("bootstrap: rank %d still waits for rank 0: %s", joining->bootstrap->rank, why);
@@ -116,56 +128,114 @@ static tt_status reach_root(const struct joining *joining, int *fd, struct tt_gr
     }
 }
 
+static void leave_root(struct joining *joining)
+{
+    if (joining->root_fd >= 0) close(joining->root_fd);
+    joining->root_fd = -1;
+}
+
+/* One visit to the root, which answers when all ranks have come. TT_IN_PROGRESS: it wants us to
+ * come again, in *again_ms. */
+static tt_status visit_root(struct joining *joining, int64_t *again_ms)
+{
+    char why[TT_WIRE_TEXT];
+    const uint64_t self = joining->hello.self;
+    TT_TRY(reach_root(joining));
+    TT_TRY(open_listener(joining));
+    tt_hello_fill(&joining->hello, TT_HELLO_JOIN, joining->bootstrap->rank,
+                  joining->bootstrap->nranks);
+    joining->hello.self = self;
+    joining->hello.left_ms = tt_left_ms(joining->deadline_ns);
+    joining->hello.address = joining->mine;
+    const enum tt_attempt attempt =
+        tt_handshake_finish(joining->root_fd, &joining->greeting, &joining->hello, &joining->answer,
+                            joining->id->key, later(joining->deadline_ns, ROOT_GRACE_MS), why);
+    if (attempt != TT_ATTEMPT_OK) joining->root_fd = -1; /* closed */
+    if (attempt == TT_ATTEMPT_BUSY && !tt_expired(joining->deadline_ns)) {
+        *again_ms = LAST_PAUSE_US / 1000;
+        return TT_IN_PROGRESS;
+    }
+    if (attempt != TT_ATTEMPT_OK) return fail_to_reach_root(joining, attempt, why);
+    if (joining->answer.status < 0)
+        return tt_fail(joining->answer.status, "%s", joining->answer.text);
+    if (joining->answer.status == TT_OK) return TT_OK;
+    joining->known = true;
+    *again_ms = joining->answer.again_ms;
+    return TT_IN_PROGRESS;
+}
+
 /* Shows up at the root; returns when all ranks have. */
 static tt_status show_up(struct joining *joining)
 {
+    int64_t again_ms = 0;
+    tt_status status;
+    randombytes_buf(&joining->hello.self, sizeof joining->hello.self);
+    while ((status = visit_root(joining, &again_ms)) == TT_IN_PROGRESS) {
+        leave_root(joining);
+        if (tt_expired(joining->deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d of %d: not all ranks came before the init deadline "
+                           "(TUTTI_INIT_TIMEOUT_MS); the ranks that the root had room for say who "
+                           "is missing",
+                           joining->bootstrap->rank, joining->bootstrap->nranks);
+        /* Spread, so that not all come again at once. */
+        const int64_t us = 500 * again_ms + randombytes_uniform((uint32_t)(1000 * again_ms) + 1);
+        const int64_t left_us = INT64_C(1000) * tt_left_ms(joining->deadline_ns);
+        pause_us(left_us >= 0 ? earlier(us, left_us + 1000) : us);
+    }
+    if (status != TT_OK || !joining->answer.keeps) leave_root(joining);
+    return status;
+}
+
+/* The root speaks again: a rank failed, or the root's process ended, which others will notice. */
+static tt_status hear_root(struct joining *joining, int64_t deadline_ns)
+{
+    const int error =
+        tt_socket_receive(joining->root_fd, &joining->answer, sizeof joining->answer, deadline_ns);
+    const bool heard = !error && tt_answer_verify(&joining->answer, &joining->hello,
+                                                  &joining->greeting, joining->id->key);
+    leave_root(joining);
+    if (!heard || joining->answer.status >= 0) return TT_OK;
+    return tt_fail(joining->answer.status, "%s", joining->answer.text);
+}
+
+/* Connects to the parent, again when that was too busy for us. */
+static enum tt_attempt call_parent(struct joining *joining, struct tt_answer *answer,
+                                   char why[TT_WIRE_TEXT])
+{
+    struct tt_bootstrap *bootstrap = joining->bootstrap;
     struct tt_greeting greeting;
     struct tt_hello hello;
-    char why[TT_WIRE_TEXT];
-    int fd;
-    TT_TRY(reach_root(joining, &fd, &greeting));
-    const tt_status status = open_listener(joining, fd);
-    if (status != TT_OK) {
-        close(fd);
-        return status;
+    for (;;) {
+        enum tt_attempt attempt =
+            tt_handshake_open(&bootstrap->parent.fd, &greeting, &joining->answer.parent,
+                              joining->id->sequence, joining->deadline_ns, why);
+        if (attempt != TT_ATTEMPT_OK) return attempt;
+        tt_hello_fill(&hello, TT_HELLO_CHILD, bootstrap->rank, bootstrap->nranks);
+        attempt = tt_handshake_finish(bootstrap->parent.fd, &greeting, &hello, answer,
+                                      joining->id->key, joining->deadline_ns, why);
+        if (attempt != TT_ATTEMPT_OK) bootstrap->parent.fd = -1; /* closed */
+        if (attempt != TT_ATTEMPT_BUSY || tt_expired(joining->deadline_ns)) return attempt;
+        pause_us(LAST_PAUSE_US);
     }
-    tt_hello_fill(&hello, TT_HELLO_JOIN, joining->bootstrap->rank, joining->bootstrap->nranks);
-    hello.left_ms = tt_left_ms(joining->deadline_ns);
-    hello.address = joining->mine;
-    const enum tt_attempt attempt =
-        tt_handshake_finish(fd, &greeting, &hello, &joining->answer, joining->id->key,
-                            later(joining->deadline_ns, ROOT_GRACE_MS), why);
-    if (attempt != TT_ATTEMPT_OK) return fail_to_reach_root(joining, attempt, why);
-    close(fd);
-    if (joining->answer.status == TT_OK) return TT_OK;
-    return tt_fail(joining->answer.status, "%s", joining->answer.text);
 }
 
 static tt_status reach_parent(struct joining *joining)
 {
     struct tt_bootstrap *bootstrap = joining->bootstrap;
     struct tt_neighbour *parent = &bootstrap->parent;
-    struct tt_greeting greeting;
-    struct tt_hello hello;
     struct tt_answer answer;
     char why[TT_WIRE_TEXT];
-    int fd;
     parent->rank = tt_tree_parent(bootstrap->rank);
     parent->pid = joining->answer.parent_pid;
     memcpy(parent->host, joining->answer.parent_host, sizeof parent->host);
     if (!tt_address_valid(&joining->answer.parent))
         return tt_fail(TT_ERR_INTERNAL, "the root gave no address for rank %d", parent->rank);
-    enum tt_attempt attempt = tt_handshake_open(&fd, &greeting, &joining->answer.parent,
-                                                joining->id->sequence, joining->deadline_ns, why);
-    if (attempt == TT_ATTEMPT_OK) {
-        tt_hello_fill(&hello, TT_HELLO_CHILD, bootstrap->rank, bootstrap->nranks);
-        attempt = tt_handshake_finish(fd, &greeting, &hello, &answer, joining->id->key,
-                                      joining->deadline_ns, why);
-    }
+    tt_address_set_scope(&joining->answer.parent, &joining->root);
+    const enum tt_attempt attempt = call_parent(joining, &answer, why);
     if (attempt != TT_ATTEMPT_OK)
         return tt_fail(TT_ERR_REMOTE, "rank %d lost rank %d (pid %d on %s) during init: %s",
                        bootstrap->rank, parent->rank, parent->pid, parent->host, why);
-    parent->fd = fd;
     if (answer.status == TT_OK) return TT_OK;
     return tt_fail(answer.status, "%s", answer.text);
 }
@@ -173,18 +243,17 @@ static tt_status reach_parent(struct joining *joining)
 /* ---- Children ------------------------------------------------------------------------------- */
 
 struct nursery {
-    struct tt_bootstrap *bootstrap;
-    const uint8_t *key;
+    struct joining *joining;
     int ncame;
 };
 
 static tt_status on_child(void *context, struct tt_guest *guest)
 {
     struct nursery *nursery = context;
-    struct tt_bootstrap *bootstrap = nursery->bootstrap;
+    struct tt_bootstrap *bootstrap = nursery->joining->bootstrap;
     const struct tt_hello *hello = &guest->hello;
     struct tt_answer answer = {0};
-    const int64_t index = (int64_t)hello->rank - INT64_C(8) * bootstrap->rank - 1;
+    const int64_t index = hello->rank - tt_tree_first_child(bootstrap->rank);
     const bool expected = hello->kind == TT_HELLO_CHILD && index >= 0 &&
                           index < bootstrap->nchildren && bootstrap->children[index].fd < 0;
     if (!expected) {
@@ -192,7 +261,7 @@ static tt_status on_child(void *context, struct tt_guest *guest)
         snprintf(answer.text, sizeof answer.text, "rank %d does not expect rank %d as its child",
                  bootstrap->rank, hello->rank);
     }
-    tt_answer_sign(&answer, hello, &guest->greeting, nursery->key);
+    tt_answer_sign(&answer, hello, &guest->greeting, nursery->joining->id->key);
     if (tt_socket_send_now(guest->fd, &answer, sizeof answer) != 0 || !expected) return TT_OK;
     struct tt_neighbour *child = &bootstrap->children[index];
     *child = (struct tt_neighbour){.fd = guest->fd, .rank = hello->rank, .pid = hello->pid};
@@ -202,17 +271,28 @@ static tt_status on_child(void *context, struct tt_guest *guest)
     return TT_OK;
 }
 
+/* The root. */
+static tt_status on_watched(void *context, int tag)
+{
+    (void)tag;
+    struct nursery *nursery = context;
+    if (nursery->joining->root_fd < 0) return TT_OK;
+    return hear_root(nursery->joining, tt_deadline_ns(VERDICT_MS));
+}
+
 static tt_status await_children(struct joining *joining)
 {
-    static const struct tt_acceptor_events events = {.on_hello = on_child};
+    static const struct tt_acceptor_events events = {.on_hello = on_child,
+                                                     .on_watched = on_watched};
     struct tt_bootstrap *bootstrap = joining->bootstrap;
-    struct nursery nursery = {.bootstrap = bootstrap, .key = joining->id->key};
+    struct nursery nursery = {.joining = joining};
     struct tt_acceptor *acceptor;
     if (bootstrap->nchildren == 0) return TT_OK;
     TT_TRY(
         tt_acceptor_create(&acceptor, joining->listener, joining->id->key, joining->id->sequence));
     joining->listener = -1; /* the acceptor's now */
     tt_status status = TT_OK;
+    if (joining->root_fd >= 0) status = tt_acceptor_watch(acceptor, joining->root_fd, 0);
     while (status == TT_OK && nursery.ncame < bootstrap->nchildren) {
         if (tt_expired(joining->deadline_ns)) {
             int i = 0;
@@ -220,7 +300,7 @@ static tt_status await_children(struct joining *joining)
             status = tt_fail(TT_ERR_REMOTE,
                              "rank %d lost rank %d during init: it came, but did not connect to "
                              "its parent in time",
-                             bootstrap->rank, 8 * bootstrap->rank + 1 + i);
+                             bootstrap->rank, (int)tt_tree_first_child(bootstrap->rank) + i);
         } else {
             status = tt_acceptor_serve(acceptor, &events, &nursery, joining->deadline_ns);
         }
@@ -243,23 +323,46 @@ static tt_status check(int rank, int nranks)
 
 static int count_children(int rank, int nranks)
 {
-    const int64_t first = INT64_C(8) * rank + 1;
-    const int64_t left = nranks - first;
+    const int64_t left = nranks - tt_tree_first_child(rank);
     return left < 0 ? 0 : left > TT_TREE_FANOUT ? TT_TREE_FANOUT : (int)left;
 }
 
-static tt_status build(struct joining *joining)
+static tt_status find_place(struct joining *joining)
 {
-    TT_TRY(show_up(joining));
     joining->deadline_ns = earlier(joining->deadline_ns, tt_deadline_ns(TREE_MS));
     if (joining->bootstrap->rank > 0) TT_TRY(reach_parent(joining));
     return await_children(joining);
 }
 
+/* Tells the root how it went. What it says to a failure is better than what we know: a rank that
+ * lost its neighbour may have lost one that failed because of a third. */
+static tt_status report(struct joining *joining, tt_status status)
+{
+    struct tt_report report = {.status = status};
+    if (joining->root_fd < 0) return status;
+    if (status == TT_OK) {
+        (void)tt_socket_send_now(joining->root_fd, &report.status, sizeof report.status);
+        leave_root(joining);
+        return TT_OK;
+    }
+    snprintf(report.text, sizeof report.text, "%s", tt_last_error());
+    (void)tt_socket_send_now(joining->root_fd, &report, sizeof report);
+    const tt_status verdict = hear_root(joining, tt_deadline_ns(VERDICT_MS));
+    return verdict == TT_OK ? status : verdict;
+}
+
+static tt_status build(struct joining *joining)
+{
+    TT_TRY(show_up(joining));
+    const tt_status status = report(joining, find_place(joining));
+    if (status != TT_OK) tt_bootstrap_break(joining->bootstrap, status, tt_last_error());
+    return status;
+}
+
 tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_unique_id *id,
                               int rank, int nranks, int64_t deadline_ns)
 {
-    struct joining joining = {.id = id, .listener = -1, .deadline_ns = deadline_ns};
+    struct joining joining = {.id = id, .listener = -1, .root_fd = -1, .deadline_ns = deadline_ns};
     if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
     TT_TRY(check(rank, nranks));
     TT_TRY(tt_id_address(&joining.root, id));
@@ -272,6 +375,7 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     for (int i = 0; i < TT_TREE_FANOUT; i++) b->children[i].fd = -1;
     joining.bootstrap = b;
     const tt_status status = build(&joining);
+    leave_root(&joining);
     if (joining.listener >= 0) close(joining.listener);
     if (status != TT_OK) {
         tt_bootstrap_destroy(b);

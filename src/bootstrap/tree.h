@@ -1,4 +1,4 @@
-/* A rank's place in the tree of fan-out 8: rank r's children are 8r+1 to 8r+8, so that the ranks
+/* A rank's place in the tree: with fan-out 8, rank r's children are 8r+1 to 8r+8, so that the ranks
  * below r on one level are consecutive. */
 #ifndef TT_BOOTSTRAP_TREE_H
 #define TT_BOOTSTRAP_TREE_H
@@ -16,6 +16,12 @@ static inline int tt_tree_parent(int rank)
     return (rank - 1) / TT_TREE_FANOUT;
 }
 
+/* May be a rank that does not exist. */
+static inline int64_t tt_tree_first_child(int rank)
+{
+    return INT64_C(1) * TT_TREE_FANOUT * rank + 1;
+}
+
 struct tt_neighbour {
     int fd; /* owned; -1: none */
     int rank, pid;
@@ -31,5 +37,15 @@ struct tt_bootstrap {
     struct tt_neighbour parent; /* fd -1 on rank 0 */
     struct tt_neighbour children[TT_TREE_FANOUT];
 };
+
+/* How a rank's way into the tree ended: its last word to the root, where that kept the connection.
+ * The text follows a failure only. */
+struct tt_report {
+    int32_t status;
+    char text[TT_WIRE_TEXT];
+};
+
+/* Ends the bootstrap: the neighbours are told, every later call fails alike. */
+void tt_bootstrap_break(struct tt_bootstrap *bootstrap, tt_status status, const char *text);
 
 #endif

@@ -12,8 +12,7 @@
 
 enum {
     GUEST_MS = 10000,   /* how long a guest may take */
-    CROWDED_MS = 1000,  /* the same when all places are taken */
-    MAX_LOGGED = 32,    /* bad guests that are worth a line each */
+    CROWDED_MS = 300,   /* the same when all places are taken; who was slow may call again */
     EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at the guests */
 };
 
@@ -24,7 +23,7 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
                              uint32_t sequence)
 {
     struct tt_acceptor *a = calloc(1, sizeof *a);
-    if (!a) return tt_fail_errno(ENOMEM, "bootstrap: no memory for the listener");
+    if (!a) return tt_fail_errno(ENOMEM, "no memory for the listener");
     a->listener = listener;
     a->sequence = sequence;
     a->listening = true;
@@ -33,8 +32,9 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
     if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
-        const tt_status status = tt_socket_fail(errno, "bootstrap: cannot watch the listener");
+        const tt_status status = tt_socket_fail(errno, "cannot watch the listener");
         if (a->epoll >= 0) close(a->epoll);
+        sodium_memzero(a->key, sizeof a->key);
         free(a);
         return status;
     }
@@ -57,7 +57,7 @@ tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
     /* MOD first: a guest's fd is there already. */
     if (epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, fd, &event) != 0 &&
         epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-        return tt_socket_fail(errno, "bootstrap: cannot watch a connection");
+        return tt_socket_fail(errno, "cannot watch a connection");
     return TT_OK;
 }
 
@@ -77,21 +77,34 @@ static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
     listen_again(acceptor, true);
 }
 
+/* Whether this complaint about this host is new, and there is room to remember it. */
+static bool is_news(struct tt_acceptor *acceptor, const struct tt_address *peer, const char *what)
+{
+    struct tt_address host = *peer;
+    tt_address_set_port(&host, 0);
+    for (int i = 0; i < acceptor->nlogged; i++)
+        if (acceptor->logged[i].what == what &&
+            !memcmp(&acceptor->logged[i].host, &host, sizeof host))
+            return false;
+    if (acceptor->nlogged == TT_MAX_LOGGED) return false;
+    acceptor->logged[acceptor->nlogged].host = host;
+    acceptor->logged[acceptor->nlogged++].what = what;
+    return true;
+}
+
+/* Once for each host and cause: a flood of connections is no flood of lines. `what` is static. */
 static void complain(struct tt_acceptor *acceptor, const struct tt_guest *guest, const char *what)
 {
-    if (acceptor->nlogged >= MAX_LOGGED) return;
+    /* Port scanners and health checks connect and go. */
+    const enum tt_log_level level = guest->received ? TT_LOG_WARN : TT_LOG_INFO;
     struct tt_address peer = {0};
     char text[TT_ADDRESS_TEXT] = "an unknown address";
-    socklen_t nbytes = sizeof peer.bytes;
-    if (getpeername(guest->fd, (struct sockaddr *)peer.bytes, &nbytes) == 0)
-        tt_address_format(&peer, text);
-    const bool last = ++acceptor->nlogged == MAX_LOGGED;
-    const char *more = last ? " (more of them will not be logged)" : "";
-    /* Port scanners and health checks connect and go. */
-    if (!guest->received)
-        TT_INFO("bootstrap: connection from %s closed: %s%s", text, what, more);
-    else
-        TT_WARN("bootstrap: connection from %s closed: %s%s", text, what, more);
+    if (tt_log_level() < level) return;
+    if (tt_socket_peer(guest->fd, &peer) == 0) tt_address_format(&peer, text);
+    if (!is_news(acceptor, &peer, what)) return;
+    const bool full = acceptor->nlogged == TT_MAX_LOGGED;
+    TT_LOG_AT(level, "connection from %s closed: %s (%s will not be logged)", text, what,
+              full ? "others" : "more of the like from there");
 }
 
 static void turn_away(struct tt_acceptor *acceptor, struct tt_guest *guest, const char *what)
@@ -103,7 +116,7 @@ static void turn_away(struct tt_acceptor *acceptor, struct tt_guest *guest, cons
 /* Closes guests older than they may be; returns when the next one will be. */
 static int64_t dismiss_late(struct tt_acceptor *acceptor)
 {
-    const bool crowded = acceptor->nguests == TT_MAX_GUESTS;
+    const bool crowded = acceptor->listener >= 0 && !acceptor->listening;
     const int64_t allowed_ns = (crowded ? CROWDED_MS : GUEST_MS) * INT64_C(1000000);
     const int64_t now = tt_now_ns();
     int64_t next = INT64_MAX;
@@ -134,20 +147,28 @@ static void welcome(struct tt_acceptor *acceptor, int fd)
         dismiss(acceptor, guest);
 }
 
+static bool is_scarcity(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 static tt_status accept_guests(struct tt_acceptor *acceptor)
 {
     if (acceptor->listener < 0) return TT_OK; /* stopped by an event of the same wake */
-    for (int i = 0; i < EVENTS_A_WAKE && acceptor->nguests < TT_MAX_GUESTS; i++) {
+    for (int i = 0; acceptor->nguests < TT_MAX_GUESTS; i++) {
+        if (i == EVENTS_A_WAKE) return TT_OK; /* the guests' turn */
         const int fd = accept4(acceptor->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0)
             welcome(acceptor, fd);
         else if (errno == EAGAIN)
             return TT_OK;
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            return tt_socket_fail(errno, "bootstrap: cannot accept a rank's connection");
+        else if (is_scarcity(errno) && !acceptor->nguests)
+            return tt_socket_fail(errno, "cannot accept a rank's connection");
+        else if (is_scarcity(errno))
+            break;
         /* All other errors are the connection's that just died, not the listener's. */
     }
-    if (acceptor->nguests == TT_MAX_GUESTS) listen_again(acceptor, false);
+    listen_again(acceptor, false);
     return TT_OK;
 }
 
@@ -186,7 +207,7 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
     const int64_t late_ns = dismiss_late(acceptor);
     const int64_t until_ns = late_ns < deadline_ns ? late_ns : deadline_ns;
     const int n = epoll_wait(acceptor->epoll, ready, EVENTS_A_WAKE, tt_left_ms(until_ns));
-    if (n < 0 && errno != EINTR) return tt_fail_errno(errno, "bootstrap: cannot wait for ranks");
+    if (n < 0 && errno != EINTR) return tt_fail_errno(errno, "cannot wait for ranks");
     tt_status status = TT_OK;
     for (int i = 0; i < n && status == TT_OK; i++) {
         const uint64_t who = ready[i].data.u64;

@@ -2,8 +2,8 @@
  * that proved the key.
  *
  * A guest gets a greeting, a bounded time and one hello's worth of bytes. What a guest does wrong
- * costs it its connection and one line in the log, never the others theirs. Used by one thread at a
- * time. */
+ * costs it its connection, never the others theirs, and is logged once for its host. Used by one
+ * thread at a time. */
 #ifndef TT_NET_ACCEPTOR_H
 #define TT_NET_ACCEPTOR_H
 
@@ -11,7 +11,7 @@
 
 #include "net/handshake.h"
 
-enum { TT_MAX_GUESTS = 256 };
+enum { TT_MAX_GUESTS = 256, TT_MAX_LOGGED = 32 };
 
 struct tt_guest {
     int fd; /* -1: free */
@@ -27,6 +27,10 @@ struct tt_acceptor {
     uint32_t sequence;
     int nguests, nlogged;
     bool listening; /* false: the listener rests until a place is free */
+    struct {
+        struct tt_address host;
+        const char *what; /* static */
+    } logged[TT_MAX_LOGGED];
     struct tt_guest guests[TT_MAX_GUESTS];
 };
 

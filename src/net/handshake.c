@@ -161,12 +161,25 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
     return greeting->sequence < sequence ? TT_ATTEMPT_EARLY : TT_ATTEMPT_BAD;
 }
 
+/* Whether the acceptor has closed after its greeting, as it does with guests that are slow. */
+static bool has_ended(int fd)
+{
+    char byte;
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
 enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                                     struct tt_hello *hello, struct tt_answer *answer,
                                     const uint8_t key[32], int64_t deadline_ns,
                                     char why[TT_WIRE_TEXT])
 {
     char words[128];
+    if (has_ended(fd)) {
+        snprintf(why, TT_WIRE_TEXT, "it closed the connection before it was told who we are");
+        close(fd);
+        return TT_ATTEMPT_BUSY;
+    }
     tt_hello_sign(hello, greeting, key);
     int error = tt_socket_send(fd, hello, sizeof *hello, deadline_ns);
     if (!error) error = tt_socket_receive(fd, answer, sizeof *answer, deadline_ns);

@@ -55,6 +55,7 @@ struct tt_hello {
     uint32_t kind;
     int32_t rank, nranks, pid;
     int64_t left_ms;           /* until the rank gives up; -1: never */
+    uint64_t self;             /* JOIN: tells a rank that comes again from another one */
     struct tt_address address; /* where its children find it */
     char host[TT_HOST_BYTES];
     uint8_t nonce[TT_NONCE_BYTES];
@@ -62,7 +63,9 @@ struct tt_hello {
 };
 
 struct tt_answer {
-    int32_t status; /* TT_OK or an error with its text */
+    int32_t status; /* TT_OK, an error with its text, or TT_IN_PROGRESS: come again */
+    int32_t again_ms;
+    int32_t keeps; /* the root holds the connection until the rank has its place in the tree */
     int32_t parent_pid;
     struct tt_address parent;
     char parent_host[TT_HOST_BYTES];
@@ -71,8 +74,8 @@ struct tt_answer {
 };
 
 _Static_assert(sizeof(struct tt_greeting) == 56, "no padding on the wire");
-_Static_assert(sizeof(struct tt_hello) == 16 + 4 * 4 + 8 + 32 + 64 + 32 + 32, "no padding");
-_Static_assert(sizeof(struct tt_answer) == 8 + 32 + 64 + 640 + 32, "no padding");
+_Static_assert(sizeof(struct tt_hello) == 16 + 4 * 4 + 8 + 8 + 32 + 64 + 32 + 32, "no padding");
+_Static_assert(sizeof(struct tt_answer) == 16 + 32 + 64 + 640 + 32, "no padding");
 
 void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence);
 void tt_hello_fill(struct tt_hello *hello, enum tt_hello_kind kind, int rank, int nranks);
@@ -98,6 +101,7 @@ bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
     TT_ATTEMPT_EARLY, /* nobody there, or the root of an earlier communicator: may be tried again */
+    TT_ATTEMPT_BUSY,  /* it is there, but gave our place away: may be tried again */
     TT_ATTEMPT_BAD,   /* trying again will not help */
     TT_ATTEMPT_LATE,  /* the deadline passed while the acceptor was thinking */
 };

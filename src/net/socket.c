@@ -65,6 +65,17 @@ static size_t offset_of_host(const struct tt_address *address)
                                                  : offsetof(struct sockaddr_in6, sin6_addr);
 }
 
+void tt_address_set_scope(struct tt_address *address, const struct tt_address *like)
+{
+    if (tt_address_family(address) != AF_INET6 || tt_address_family(like) != AF_INET6) return;
+    struct sockaddr_in6 in6, link;
+    memcpy(&in6, address->bytes, sizeof in6);
+    memcpy(&link, like->bytes, sizeof link);
+    if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) || !link.sin6_scope_id) return;
+    in6.sin6_scope_id = link.sin6_scope_id;
+    memcpy(address->bytes, &in6, sizeof in6);
+}
+
 bool tt_address_is_loopback(const struct tt_address *address)
 {
     if (tt_address_family(address) == AF_INET) {

@@ -27,6 +27,8 @@ void tt_address_set(struct tt_address *address, const struct sockaddr *from);
 int tt_address_family(const struct tt_address *address);
 int tt_address_port(const struct tt_address *address);
 void tt_address_set_port(struct tt_address *address, int port);
+/* Makes a link-local address of another host mean the link of `like`, which is link-local too. */
+void tt_address_set_scope(struct tt_address *address, const struct tt_address *like);
 bool tt_address_is_loopback(const struct tt_address *address);
 /* "192.0.2.1" or "fd00::1". Returns text. */
 const char *tt_address_host(const struct tt_address *address, char text[TT_ADDRESS_TEXT]);

@@ -23,24 +23,20 @@ static int place_of(const struct tt_work *work, const struct tt_step *step, int 
     return fabric->hosts->local_of[tt_peer_at(&step->recv, i, fabric->nranks)];
 }
 
-/* Blocks are known in a meeting by where they stand in the order that all its spans share. */
-static int first_of(const struct tt_work *work, const struct tt_span *span)
-{
-    const int nblocks = work->bound.geometry.nblocks;
-    const int modulo = span->modulo ? span->modulo : nblocks;
-    return modulo ? span->base + tt_mod(span->first, modulo) : 0;
-}
-
-/* Elements of `number` blocks from the first on in this round. */
+/* Elements of `number` blocks from place `first` on in this round: all spans of a meeting name
+ * places of the same part. */
 static size_t blocks_count(const struct tt_work *work, int channel, const struct tt_step *step,
                            int first, int number)
 {
+    const struct tt_span *part = step->dst.number ? &step->dst : &step->local;
     struct tt_span span = tt_range(TT_INPUT, first, number);
-    span.order = step->dst.number ? step->dst.order : step->local.order;
+    span.base = part->base;
+    span.modulo = part->modulo;
+    span.order = part->order;
     return number ? tt_span_count(work, &span, channel, work->channels[channel].round) : 0;
 }
 
-/* Where a block lies in a member's part; NULL when it is not in it. */
+/* Where the block of a place lies in a member's part; NULL when it is not in it. */
 static const char *block_in_part(const struct tt_work *work, int channel,
                                  const struct tt_step *step, struct tt_flag *flag, int block)
 {
@@ -55,8 +51,8 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
     const size_t round = work->channels[channel].round;
     struct tt_flag *flag = part_of(work, work->engine->fabric->local);
     const size_t nbytes = tt_span_count(work, &step->local, channel, round) * work->bound.element;
-    flag->nbytes_kind =
-        (uint64_t)nbytes << 8 | (step->finish ? TT_MESSAGE_LAST_PART : TT_MESSAGE_PART);
+    const bool last = step->finish && step->dst.number;
+    flag->nbytes_kind = (uint64_t)nbytes << 8 | (last ? TT_MESSAGE_LAST_PART : TT_MESSAGE_PART);
     char *to = tt_part_payload(flag);
     struct tt_cursor cursor;
     char *data;
@@ -68,7 +64,7 @@ static void put_in(struct tt_work *work, int channel, const struct tt_step *step
         to += count * work->bound.element;
     }
     flag->signature = work->signature;
-    flag->first = (uint32_t)first_of(work, &step->local);
+    flag->first = (uint32_t)step->local.first;
     flag->number = (uint32_t)step->local.number;
     atomic_store_explicit(&flag->seq, work->engine->meetings + 1, memory_order_release); /* R3 */
     tt_count_more(&work->engine->fabric->nmessages, 1);
@@ -167,7 +163,7 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_step *s
     tt_cursor_init(&cursor, work, &step->dst, channel, work->channels[channel].round,
                    whole && step->op == TT_FOLD);
     for (int i = 0; tt_cursor_next(&cursor, &data, &count); i++) {
-        const int block = first_of(work, &step->dst) + i;
+        const int block = step->dst.first + i;
         if (!count) continue;
         if (fold_here) {
             fold_blocks(work, channel, step, data, block, cursor.whole ? step->dst.number : 1,

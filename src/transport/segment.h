@@ -60,7 +60,7 @@ struct tt_flag {
             uint64_t window, offset; /* or window 0 and an address */
         } at;
     } data;
-    uint32_t first, number; /* meetings: which blocks are in */
+    uint32_t first, number; /* meetings: places of the blocks put in */
 };
 enum tt_message_kind {
     TT_MESSAGE_INLINE,

@@ -4,12 +4,42 @@
 #include "executor/calls.h"
 #include "shim.h"
 
-/* Whether there is an index-th algorithm that one host can run, for the reduction. */
-static bool fits(enum tt_collective collective, int index, const struct tt_reduction *reduction)
+/* One algorithm with all counts, in place and not. */
+static void try_counts(struct ranks *ranks, const struct tt_algorithm *algorithm,
+                       const size_t *counts, int ncounts, const struct tt_reduction *reduction)
 {
-    const struct tt_algorithm *algorithm = tt_algorithm_at(collective, index);
-    return algorithm && !algorithm->parts &&
-           (reduction->op == TT_SUM || tt_collective_reduces(collective));
+    static unsigned seed = 1;
+    const enum tt_collective c = algorithm->collective;
+    const int nranks = ranks->all.nranks;
+    for (int k = 0; k < ncounts; k++)
+        for (int in_place = 0; in_place < 2 && !tt_test_failed(); in_place++) {
+            const struct trial trial = {
+                .algorithm = algorithm,
+                .nranks = nranks,
+                .root = tt_collective_has_root(c) ? (int)(seed % (unsigned)nranks) : 0,
+                .count = c == TT_BARRIER ? 0 : counts[k],
+                .in_place = in_place && c != TT_ALL_TO_ALL,
+                .reduction = *reduction,
+                .seed = seed};
+            seed++;
+            run_trial(ranks, &trial);
+        }
+}
+
+/* All algorithms that can work on these hosts. */
+static void try_every(struct ranks *ranks, const size_t *counts, int ncounts,
+                      const struct tt_reduction *reduction)
+{
+    const struct tt_algorithm *algorithm;
+    for (int c = 0; c < TT_NCOLLECTIVES; c++) {
+        const struct tt_shape shape = {.collective = (enum tt_collective)c,
+                                       .nranks = ranks->all.nranks,
+                                       .hosts = ranks->all.fabrics[0]->hosts};
+        if (reduction->op != TT_SUM && !tt_collective_reduces(shape.collective)) continue;
+        for (int a = 0; (algorithm = tt_algorithm_at(shape.collective, a)); a++)
+            if (!tt_refusal(algorithm, &shape))
+                try_counts(ranks, algorithm, counts, ncounts, reduction);
+    }
 }
 
 static void try_all(const struct tt_fabric_config *config, int nranks, const size_t *counts,
@@ -17,23 +47,7 @@ static void try_all(const struct tt_fabric_config *config, int nranks, const siz
 {
     struct ranks ranks;
     REQUIRE(ranks_open(&ranks, nranks, config));
-    unsigned seed = 1;
-    for (int c = 0; c < TT_NCOLLECTIVES; c++)
-        for (int a = 0; fits((enum tt_collective)c, a, reduction); a++)
-            for (int k = 0; k < ncounts; k++)
-                for (int in_place = 0; in_place < 2 && !tt_test_failed(); in_place++) {
-                    const bool rooted = tt_collective_has_root((enum tt_collective)c);
-                    const struct trial trial = {.algorithm =
-                                                    tt_algorithm_at((enum tt_collective)c, a),
-                                                .nranks = nranks,
-                                                .root = rooted ? (int)(seed % (unsigned)nranks) : 0,
-                                                .count = c == TT_BARRIER ? 0 : counts[k],
-                                                .in_place = in_place && c != TT_ALL_TO_ALL,
-                                                .reduction = *reduction,
-                                                .seed = seed};
-                    seed++;
-                    run_trial(&ranks, &trial);
-                }
+    try_every(&ranks, counts, ncounts, reduction);
     ranks_close(&ranks);
 }
 
@@ -86,5 +100,31 @@ TEST(algorithms, average_and_scale_every_contribution_once)
         reduction.op = TT_PREMUL_SUM;
         memcpy(reduction.scalar, &scalar, sizeof scalar);
         try_all(&config, n, counts, 2, &reduction);
+    }
+}
+
+TEST(algorithms, give_the_collectives_definition_on_several_hosts)
+{
+    static const struct {
+        int nranks;
+        uint64_t host_of[TOGETHER_MAX];
+    } layouts[] = {
+        {2, {1, 2}},       {3, {1, 2, 3}},       {4, {1, 1, 2, 2}},      {4, {1, 2, 1, 2}},
+        {4, {1, 1, 1, 2}}, {5, {2, 1, 1, 3, 1}}, {6, {1, 1, 2, 2, 3, 3}}};
+    struct tt_fabric_config config = together_config();
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct ranks ranks;
+        const int n = layouts[i].nranks;
+        config.oversubscribed = i % 2;
+        config.nslots = i % 2 ? 2 : 4;
+        REQUIRE(ranks_open_on(&ranks, n, layouts[i].host_of, &config));
+        const size_t counts[] = {0, 1, (size_t)n + 1, 4003};
+        struct tt_reduction reduction = sum_of(i % 2 ? TT_FLOAT32 : TT_INT32, n);
+        try_every(&ranks, counts, 4, &reduction);
+        if (n == 2 || n == 4) { /* averages of small integers by powers of two are exact */
+            reduction = (struct tt_reduction){.type = TT_FLOAT32, .op = TT_AVG, .nranks = n};
+            try_every(&ranks, counts, 4, &reduction);
+        }
+        ranks_close(&ranks);
     }
 }

@@ -7,7 +7,14 @@
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config)
 {
-    if (!together_open(&ranks->all, nranks, config)) return false;
+    return ranks_open_on(ranks, nranks, NULL, config);
+}
+
+bool ranks_open_on(struct ranks *ranks, int nranks, const uint64_t *host_of,
+                   const struct tt_fabric_config *config)
+{
+    if (!together_open_on(&ranks->all, nranks, host_of, config)) return false;
+    if (host_of && !together_join(&ranks->all, config)) return false;
     for (int r = 0; r < nranks; r++)
         if (tt_engine_init(&ranks->engines[r], ranks->all.fabrics[r], 20000, "test")) return false;
     return true;
@@ -71,8 +78,10 @@ struct rank_memory {
 
 static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
 {
-    const struct tt_shape shape = {
-        .collective = trial->algorithm->collective, .nranks = trial->nranks, .root = trial->root};
+    const struct tt_shape shape = {.collective = trial->algorithm->collective,
+                                   .nranks = trial->nranks,
+                                   .root = trial->root,
+                                   .hosts = ranks->all.fabrics[r]->hosts};
     if (tt_schedule_create(trial->algorithm, &shape, r, &mine->schedule)) {
         CHECK_MESSAGE(false, "no schedule: %s", tt_last_error());
         return;

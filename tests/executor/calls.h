@@ -21,6 +21,9 @@ struct ranks {
 };
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);
+/* host_of[r] names rank r's host; hosts are joined by wires over loopback. */
+bool ranks_open_on(struct ranks *ranks, int nranks, const uint64_t *host_of,
+                   const struct tt_fabric_config *config);
 void ranks_close(struct ranks *ranks);
 
 /* Fails the running test, naming the trial, when anything differs. */

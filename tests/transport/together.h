@@ -3,6 +3,7 @@
 #define TT_TESTS_TRANSPORT_TOGETHER_H
 
 #include "transport/fabric.h"
+#include "transport/wires.h"
 
 enum { TOGETHER_MAX = 8 };
 struct together {
@@ -32,6 +33,21 @@ static inline bool together_open_on(struct together *all, int nranks, const uint
     for (int r = 0; r < nranks; r++)
         if (tt_fabric_attach(all->fabrics[r], INT64_MAX)) return false;
     for (int r = 0; r < nranks; r++) tt_fabric_finish(all->fabrics[r]);
+    return true;
+}
+
+/* Joins the ranks of different hosts by wires. */
+static inline bool together_join(struct together *all, const struct tt_fabric_config *config)
+{
+    const struct tt_wires_config wires = {.key = {4, 2},
+                                          .nslots = config->nslots,
+                                          .slot_bytes = config->slot_bytes,
+                                          .allow_tcp = true};
+    struct tt_wires_info infos[TOGETHER_MAX];
+    for (int r = 0; r < all->nranks; r++)
+        if (tt_wires_open(&all->fabrics[r]->wires, &wires, &infos[r])) return false;
+    for (int r = 0; r < all->nranks; r++)
+        if (tt_wires_start(all->fabrics[r]->wires, all->fabrics[r], infos)) return false;
     return true;
 }
 

@@ -3,10 +3,10 @@
  *   bench OPERATION[,OPERATION]... BYTES[,BYTES]...
  *
  * prints "operation ranks bytes best_us median_us" a line, of REPETITIONS repetitions of as many
- * calls as take about REPETITION_US; a repetition's time is that of its slowest rank. Bytes are of
- * the whole vector: a rank's block is bytes / ranks, at least one float, where there are blocks.
- * Each call takes the next place in REGION_BYTES of memory, so that neither input nor output lies
- * warm in a cache. */
+ * calls as take about REPETITION_US; a repetition's time is that of its slowest rank, and of a
+ * ping-pong half: one way. Bytes are of the whole vector: a rank's block is bytes / ranks, at least
+ * one float, where there are blocks. Each call takes the next place in REGION_BYTES of memory, so
+ * that neither input nor output lies warm in a cache. */
 #include "peer.h"
 
 #include <stdio.h>
@@ -14,11 +14,17 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPETITIONS = 11, REPETITION_US = 6000, MOST_CALLS = 4000, REGION_BYTES = 64 << 20 };
+enum {
+    REPETITIONS = 11,
+    REPETITION_US = 6000,
+    STREAM_US = 100000, /* longer than what kernels buffer and than a window takes to open */
+    MOST_CALLS = 4000,
+    REGION_BYTES = 64 << 20,
+};
 
 static const char *const names[PEER_NOPERATIONS] = {
-    "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter",
-    "alltoall",   "scatter",   "gather", "sendrecv",   "barrier"};
+    "all_reduce", "broadcast", "reduce",   "all_gather", "reduce_scatter", "alltoall",
+    "scatter",    "gather",    "sendrecv", "barrier",    "pingpong",       "stream"};
 
 struct bench {
     int rank, nranks;
@@ -60,7 +66,8 @@ static double repeat(struct bench *bench, int ncalls)
         bench->next = bench->next + 1 < bench->nplaces ? bench->next + 1 : 0;
         fine = peer_run(bench->operation, bench->input + at, bench->output + at, bench->count);
     }
-    const double mine = fine ? (now_us() - start) / ncalls : -1;
+    const int ways = bench->operation == PEER_PING_PONG ? 2 : 1;
+    const double mine = fine ? (now_us() - start) / (ncalls * ways) : -1;
     return fine ? peer_max(mine) : -1;
 }
 
@@ -68,7 +75,8 @@ static bool measure(struct bench *bench, size_t nbytes)
 {
     double times[REPETITIONS];
     const double first = repeat(bench, 4);
-    double wanted = REPETITION_US / (first > 0 ? first : 1);
+    const double least_us = bench->operation == PEER_STREAM ? STREAM_US : REPETITION_US;
+    double wanted = least_us / (first > 0 ? first : 1);
     if (wanted < 2) wanted = 2;
     if (wanted > MOST_CALLS) wanted = MOST_CALLS;
     for (int i = -1; i < REPETITIONS; i++) {

@@ -31,6 +31,19 @@ void peer_free(void *memory)
     free(memory);
 }
 
+static int ping_pong(const float *input, float *output, int n)
+{
+    if (my_rank > 1) return MPI_SUCCESS;
+    const int other = 1 - my_rank;
+    int result = MPI_SUCCESS;
+    if (my_rank == 0) result = MPI_Send(input, n, MPI_FLOAT, other, 0, MPI_COMM_WORLD);
+    if (result == MPI_SUCCESS)
+        result = MPI_Recv(output, n, MPI_FLOAT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (result == MPI_SUCCESS && my_rank == 1)
+        result = MPI_Send(output, n, MPI_FLOAT, other, 0, MPI_COMM_WORLD);
+    return result;
+}
+
 bool peer_run(enum peer_operation operation, const float *input, float *output, size_t count)
 {
     const MPI_Comm comm = MPI_COMM_WORLD;
@@ -68,6 +81,14 @@ bool peer_run(enum peer_operation operation, const float *input, float *output, 
         break;
     case PEER_BARRIER:
         result = MPI_Barrier(comm);
+        break;
+    case PEER_PING_PONG:
+        result = ping_pong(input, output, n);
+        break;
+    case PEER_STREAM:
+        result = my_rank == 0   ? MPI_Send(input, n, MPI_FLOAT, 1, 0, comm)
+                 : my_rank == 1 ? MPI_Recv(output, n, MPI_FLOAT, 0, 0, comm, MPI_STATUS_IGNORE)
+                                : MPI_SUCCESS;
         break;
     case PEER_NOPERATIONS:
         break;

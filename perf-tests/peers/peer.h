@@ -17,6 +17,8 @@ enum peer_operation {
     PEER_GATHER,
     PEER_SEND_RECV, /* to the next rank, from the one before */
     PEER_BARRIER,
+    PEER_PING_PONG, /* rank 0 to 1 and back, nothing else on the way */
+    PEER_STREAM,    /* from rank 0 to 1 only */
     PEER_NOPERATIONS
 };
 
@@ -29,7 +31,8 @@ void *peer_alloc(size_t nbytes);
 void peer_free(void *memory);
 
 /* One call, done on return. `count` floats: of the whole vector for all-reduce, broadcast, reduce
- * and send-recv; of one rank's block elsewhere. Root is rank 0. False when the library fails. */
+ * and the point-to-point ones; of one rank's block elsewhere. Root is rank 0. False when the
+ * library fails, or has nothing of the kind. */
 bool peer_run(enum peer_operation operation, const float *input, float *output, size_t count);
 
 /* The largest of the ranks' values; also a barrier. */

@@ -69,6 +69,18 @@ static tuttiResult_t send_and_receive(const float *input, float *output, size_t 
     return received != tuttiSuccess ? received : ended;
 }
 
+static tuttiResult_t ping_pong(const float *input, float *output, size_t count)
+{
+    if (my_rank > 1) return tuttiSuccess;
+    const int other = 1 - my_rank;
+    tuttiResult_t result = tuttiSuccess;
+    if (my_rank == 0) result = tuttiSend(input, count, tuttiFloat32, other, comm, NULL);
+    if (result == tuttiSuccess) result = tuttiRecv(output, count, tuttiFloat32, other, comm, NULL);
+    if (result == tuttiSuccess && my_rank == 1)
+        result = tuttiSend(output, count, tuttiFloat32, other, comm, NULL);
+    return result;
+}
+
 bool peer_run(enum peer_operation operation, const float *input, float *output, size_t count)
 {
     const tuttiDataType_t type = tuttiFloat32;
@@ -103,6 +115,14 @@ bool peer_run(enum peer_operation operation, const float *input, float *output, 
         break;
     case PEER_BARRIER:
         result = tuttiBarrier(comm, NULL);
+        break;
+    case PEER_PING_PONG:
+        result = ping_pong(input, output, count);
+        break;
+    case PEER_STREAM:
+        result = my_rank == 0   ? tuttiSend(input, count, type, 1, comm, NULL)
+                 : my_rank == 1 ? tuttiRecv(output, count, type, 0, comm, NULL)
+                                : tuttiSuccess;
         break;
     case PEER_NOPERATIONS:
         break;

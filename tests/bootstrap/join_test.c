@@ -1,10 +1,16 @@
+#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "bootstrap/tree.h"
+#include "net/handshake.h"
 #include "ranks.h"
+#include "bootstrap/root.h"
 #include "shim.h"
 
 static void join_all(int nranks, size_t nbytes)
@@ -127,6 +133,83 @@ TEST(join, an_id_serves_one_communicator)
     expect_ranks(&run, 1, TT_OK, NULL);
     run_ranks(&run, 1);
     expect_ranks(&run, 1, TT_ERR_REMOTE, "has gone");
+}
+
+/* A rank that comes to the root like any other, and gets no further. */
+struct straggler {
+    struct tt_unique_id id;
+    int rank, nranks;
+    struct tt_report report; /* its last word, if its status is not 0 */
+    bool answered;
+};
+
+static void *straggle(void *argument)
+{
+    struct straggler *straggler = argument;
+    struct tt_address address;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer answer = {0};
+    char why[TT_WIRE_TEXT];
+    int fd;
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    if (tt_id_address(&address, &straggler->id) != TT_OK ||
+        tt_handshake_open(&fd, &greeting, &address, 0, deadline_ns, why) != TT_ATTEMPT_OK)
+        return NULL;
+    tt_hello_fill(&hello, TT_HELLO_JOIN, straggler->rank, straggler->nranks);
+    if (tt_handshake_finish(fd, &greeting, &hello, &answer, straggler->id.key, deadline_ns, why) !=
+        TT_ATTEMPT_OK)
+        return NULL;
+    straggler->answered = answer.status == TT_OK && answer.keeps;
+    if (straggler->report.status)
+        (void)tt_socket_send_now(fd, &straggler->report, sizeof straggler->report);
+    close(fd);
+    return NULL;
+}
+
+/* All but the last of nranks join, the last one gets its answer and then ends. */
+static void lose_last(int nranks, struct tt_report report, tt_status status, const char *text)
+{
+    struct straggler straggler = {.rank = nranks - 1, .nranks = nranks, .report = report};
+    struct rank_run runs[32];
+    pthread_t thread;
+    REQUIRE(tt_unique_id_create(&straggler.id) == TT_OK);
+    REQUIRE(pthread_create(&thread, NULL, straggle, &straggler) == 0);
+    for (int rank = 0; rank < nranks - 1; rank++)
+        runs[rank] = rank_run_of(&straggler.id, rank, nranks);
+    run_ranks(runs, nranks - 1);
+    pthread_join(thread, NULL);
+    CHECK(straggler.answered);
+    expect_ranks(runs, nranks - 1, status, text);
+    /* The ranks would wait 20 s for it. */
+    for (int rank = 0; rank < nranks - 1; rank++) CHECK(runs[rank].took_ns < 10000000000);
+}
+
+TEST(join, a_rank_that_dies_on_its_way_into_the_tree_is_named_at_once)
+{
+    const struct tt_report silence = {0};
+    lose_last(2, silence, TT_ERR_REMOTE, "rank 1 (pid ");
+    lose_last(5, silence, TT_ERR_REMOTE, "left before it had its place among the others");
+    lose_last(20, silence, TT_ERR_REMOTE, "rank 19 (pid ");
+}
+
+TEST(join, a_rank_that_fails_on_its_way_into_the_tree_tells_all_why)
+{
+    struct tt_report report = {.status = TT_ERR_SYSTEM};
+    strcpy(report.text, "no descriptor is left for a rank's test");
+    lose_last(4, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
+    lose_last(20, report, TT_ERR_SYSTEM, "no descriptor is left for a rank's test");
+}
+
+TEST(join, no_descriptor_is_left_over)
+{
+    join_all(3, 8); /* whatever is opened once */
+    const int64_t patience_ns = tt_deadline_ns(10000);
+    const int before = count_descriptors();
+    join_all(40, 8);
+    /* The root's thread may be a little behind. */
+    while (count_descriptors() > before && !tt_expired(patience_ns)) sched_yield();
+    CHECK(count_descriptors() <= before);
 }
 
 static void leave(int nranks, int leaver)

@@ -1,6 +1,8 @@
 /* Ranks as processes, where it matters: death, limits. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,15 +54,82 @@ TEST(process, too_few_descriptors_are_named_with_the_remedy)
     expect_exit(pid);
 }
 
-TEST(process, a_root_out_of_descriptors_tells_those_who_came)
+static bool is_thread_sanitizer(void)
 {
 #ifdef __SANITIZE_THREAD__
-    SKIP("ThreadSanitizer allows no threads after a fork");
+    return true;
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-    SKIP("ThreadSanitizer allows no threads after a fork");
+    return true;
 #endif
 #endif
+    return false;
+}
+
+/* A process that has the root, and descriptors for few ranks. */
+static pid_t fork_root(struct tt_unique_id *id, rlim_t ndescriptors)
+{
+    int ends[2];
+    if (pipe(ends) != 0) return -1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit limit = {.rlim_cur = ndescriptors, .rlim_max = ndescriptors};
+        struct tt_unique_id made;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        if (tt_unique_id_create(&made) != TT_OK ||
+            write(ends[1], &made, sizeof made) != (ssize_t)sizeof made)
+            _exit(1);
+        close(ends[1]);
+        for (;;) pause();
+    }
+    close(ends[1]);
+    const bool made = read(ends[0], id, sizeof *id) == (ssize_t)sizeof *id;
+    close(ends[0]);
+    return made ? pid : -1;
+}
+
+TEST(process, a_root_with_few_descriptors_takes_the_ranks_in_turns)
+{
+    enum { RANKS = 150 };
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    struct tt_unique_id id;
+    struct rank_run runs[RANKS];
+    const pid_t pid = fork_root(&id, 60);
+    REQUIRE(pid > 0);
+    for (int rank = 0; rank < RANKS; rank++) runs[rank] = rank_run_of(&id, rank, RANKS);
+    run_ranks(runs, RANKS);
+    expect_ranks(runs, RANKS, TT_OK, NULL);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+TEST(process, ranks_sent_away_learn_that_some_are_missing)
+{
+    enum { RANKS = 100 };
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    struct tt_unique_id id;
+    struct rank_run runs[RANKS];
+    int nnamed = 0;
+    const pid_t pid = fork_root(&id, 60);
+    REQUIRE(pid > 0);
+    for (int i = 0; i < RANKS; i++) { /* rank 7 is missing */
+        runs[i] = rank_run_of(&id, i < 7 ? i : i + 1, RANKS + 1);
+        runs[i].timeout_ms = 1000;
+    }
+    run_ranks(runs, RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        CHECK(runs[i].status == TT_ERR_TIMEOUT || runs[i].status == TT_ERR_REMOTE);
+        nnamed += strstr(runs[i].text, "rank 7 of 101 did not come") != NULL;
+    }
+    CHECK(nnamed > 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+TEST(process, a_root_out_of_descriptors_tells_those_who_came)
+{
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
     const pid_t pid = fork();
     if (pid == 0) {
         struct tt_unique_id id;

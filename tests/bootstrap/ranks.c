@@ -1,5 +1,6 @@
 #include "ranks.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -99,4 +100,13 @@ void expect_ranks(const struct rank_run *runs, int n, tt_status status, const ch
             CHECK_MESSAGE(strstr(runs[i].text, text), "rank %d: '%s' is not in '%s'", runs[i].rank,
                           text, runs[i].text);
     }
+}
+
+int count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+    while (folder && readdir(folder)) n++;
+    if (folder) closedir(folder);
+    return n;
 }

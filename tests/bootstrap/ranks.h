@@ -44,4 +44,7 @@ void run_ranks(struct rank_run *runs, int n);
  * error. */
 void expect_ranks(const struct rank_run *runs, int n, tt_status status, const char *text);
 
+/* Open descriptors of this process, and a few that are always there. */
+int count_descriptors(void);
+
 #endif

@@ -91,6 +91,7 @@ struct tt_work_channel {
     int ready;    /* messages or members of the present step seen so far */
     int nslots;   /* slots of the present step got so far */
     bool entered; /* meeting: own part is in */
+    bool asked;   /* the message of the present step may be delivered in place */
     bool done;
 };
 
@@ -119,8 +120,9 @@ struct tt_work {
     int peer;
     char *data;
     size_t nbytes, offset;
-    size_t taken; /* bytes of the link's first message copied so far */
-    bool waits_for_drain;
+    size_t taken;         /* bytes of the link's first message copied so far */
+    bool published;       /* all of it is in the link */
+    bool waits_for_drain; /* for some of it is a reference */
 };
 
 /* Issues a call: gives it its turn. The operation then runs when advanced. */

@@ -44,6 +44,9 @@ static inline char *tt_part_payload(struct tt_flag *flag)
 
 /* One step of one channel: TT_OK when complete. */
 TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *step);
+/* Lets the step's only message be delivered to `to`, or, with NULL, no longer. */
+void tt_step_expect(struct tt_work *work, int channel, const struct tt_step *step, void *to,
+                    size_t nbytes);
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *step);
 
 /* What the signature says of the call, without its turn; and with it. */

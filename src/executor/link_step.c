@@ -41,6 +41,35 @@ static tt_status peek_briefly(const struct tt_work *work, struct tt_link *link,
     return status;
 }
 
+void tt_step_expect(struct tt_work *work, int channel, const struct tt_step *step, void *to,
+                    size_t nbytes)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    struct tt_link *link =
+        tt_fabric_rx(fabric, tt_peer_at(&step->recv, 0, fabric->nranks), channel);
+    link->ops->expect(link, to, nbytes, work->signature);
+}
+
+/* A message from another host that is only stored, in one piece, may be delivered there. */
+static void ask_for_delivery(struct tt_work *work, int channel, const struct tt_step *step,
+                             size_t nbytes)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    struct tt_work_channel *state = &work->channels[channel];
+    struct tt_cursor cursor;
+    char *to;
+    size_t count;
+    if (!fabric->wires || state->asked || !nbytes || step->op != TT_COPY || step->finish ||
+        step->recv.number != 1 || step->local.number ||
+        tt_fabric_is_local(fabric, tt_peer_at(&step->recv, 0, fabric->nranks)))
+        return;
+    tt_cursor_init(&cursor, work, &step->dst, channel, state->round,
+                   tt_span_is_whole(work, &step->dst));
+    if (!tt_cursor_next(&cursor, &to, &count) || count * work->bound.element != nbytes) return;
+    state->asked = true;
+    tt_step_expect(work, channel, step, to, nbytes);
+}
+
 /* Waits for the messages, one peer after the other; sources[i] is where the i-th lies. */
 static tt_status gather_messages(struct tt_work *work, int channel, const struct tt_step *step,
                                  size_t nbytes)
@@ -251,6 +280,7 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *
     bool known;
     size_t nbytes = message_bytes(work, channel, step, &known);
     if (!known) TT_TRY(forwarded_bytes(work, channel, step, &nbytes));
+    ask_for_delivery(work, channel, step, nbytes);
     TT_TRY(gather_messages(work, channel, step, nbytes));
     TT_TRY(get_slots(work, channel, step, nbytes));
     const char *reference = step->send.number ? sendable(work, channel, step, nbytes) : NULL;

@@ -188,7 +188,7 @@ static void next_step(struct tt_work *work, int channel)
 {
     struct tt_work_channel *state = &work->channels[channel];
     state->ready = state->nslots = 0;
-    state->entered = false;
+    state->entered = state->asked = false;
     work->progress++;
     if (++state->step < work->call.schedule->nsteps[channel]) return;
     state->step = 0;
@@ -278,8 +278,25 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
     return status < 0 ? status : TT_IN_PROGRESS;
 }
 
+/* The caller's buffers are its own again: nothing may be delivered there any more. */
+static void take_back(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    if (work->kind == TT_WORK_RECV) {
+        struct tt_link *link = tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
+        link->ops->expect(link, NULL, 0, 0);
+    }
+    if (work->kind != TT_WORK_COLLECTIVE) return;
+    for (int channel = 0; channel < work->call.schedule->nchannels; channel++)
+        if (work->channels[channel].asked)
+            tt_step_expect(work, channel,
+                           &work->call.schedule->steps[channel][work->channels[channel].step], NULL,
+                           0);
+}
+
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
+    if (status) take_back(work);
     if (status) tt_fabric_pass_on(work->engine->fabric);
     work->done = true;
     work->status = status;

@@ -338,7 +338,8 @@ TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t 
  */
 
 /* Forces `algorithm` (its name, or NULL for the library's choice) for `collective` on `comm` from
- * the next call on; call it alike on every rank. InvalidArgument lists the names there are. */
+ * the next call on; call it alike on every rank. InvalidArgument lists the names there are,
+ * InvalidUsage says why an algorithm cannot be on the communicator's hosts. */
 TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               const char *algorithm);
 /* The name that `collective` would use for `nbytes` of data. Static storage. */
@@ -347,13 +348,25 @@ TUTTI_API tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_
 
 /* "all_reduce", ...; NULL past the end. */
 TUTTI_API const char *tuttiCollectiveName(tuttiCollective_t collective);
-/* The index-th algorithm's name, NULL past the end. */
+/* The index-th algorithm's name, NULL past the end. Those named "X/Y", X inside each host and Y
+ * between hosts, come last. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
+
+/* 1 when the algorithm exists and can be on these hosts (hostOf as for tuttiPlanCreateOnHosts;
+ * NULL: one host), else 0; why not, the error of making its plan says. */
+TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
+                                 const int *hostOf);
 
 /* An algorithm's schedule for nranks ranks and a root (ignored where there is none). Takes memory
  * that does not grow with nranks. */
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
+/* The same for ranks on several hosts: hostOf[r], any number, is equal for the ranks of a host.
+ * Only so can there be a plan of an algorithm "X/Y": X inside each host, Y between hosts.
+ * InvalidUsage says why an algorithm cannot be on these hosts. */
+TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
+                                               const char *algorithm, int nranks, int root,
+                                               const int *hostOf);
 TUTTI_API tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan);
 
 typedef struct {
@@ -369,6 +382,11 @@ typedef struct {
  * 0, any number of ranks at once). */
 TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
                                       int exact, tuttiPlanCost_t *cost);
+
+/* Most bytes that leave any host, counted from the steps of every rank; 0 where there is one host.
+ */
+TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes,
+                                         uint64_t *bytes);
 
 /* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock,
  * races, in place. InvalidUsage, with the first violation as last error, when it is wrong. */

@@ -8,15 +8,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "plan_hosts.h"
 #include "tutti.h"
 
 static const char usage[] =
     "usage: tutti-plan list\n"
-    "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N [--root R] [--rank K]\n"
-    "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST [--root R|all] "
-    "[--counts LIST]\n"
-    "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST --bytes SIZE [--root R] "
-    "[--exact]\n"
+    "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N|--hosts H [--root R] [--rank K]\n"
+    "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST|--hosts H... "
+    "[--root R|all] [--counts LIST]\n"
+    "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
+    "[--root R] [--exact]\n"
     "Looks at schedules: what every rank does in a collective. Needs no other process.\n"
     "\n"
     "  list            every COLLECTIVE:ALGORITHM, one a line\n"
@@ -26,9 +27,12 @@ static const char usage[] =
     "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
     "\n"
     "  --ranks LIST    numbers and ranges: 8, 1-33, 2,4,8\n"
+    "  --hosts H       hosts and their ranks: 2x4, 3,1,4, 2x2:cyclic (in turns), abba (a letter a "
+    "rank)\n"
     "  --root R        the root (0); verify tries all by default\n"
     "  --rank K        print only this rank\n"
-    "  --all           every algorithm there is\n"
+    "  --all           every algorithm there is; verify without --hosts then takes X/Y on usual "
+    "hosts\n"
     "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
     "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
     "  --exact         also count the steps of every rank, and compare with the formulas\n"
@@ -55,17 +59,24 @@ static struct {
     int nnames;
     struct range ranks[MOST_ITEMS];
     int nranges;
+    struct plan_place places[MOST_ITEMS]; /* of --hosts */
+    const char *place_names[MOST_ITEMS];
+    int nplaces;
     struct count counts[MOST_ITEMS];
     int ncounts;
     int root, rank;
     size_t nbytes;
     bool all, exact, has_bytes, has_rank, has_root;
+    bool pairs;                          /* algorithms X/Y too */
+    struct plan_place usual[MOST_ITEMS]; /* hosts for them when none are given */
+    int nusual;
 } options;
 
 /* An algorithm of a collective. */
 struct subject {
     tuttiCollective_t collective;
     const char *algorithm;
+    bool named; /* asked for by its name */
 };
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
@@ -164,11 +175,20 @@ static bool parse_root(const char *text)
     return strcmp(text, "all") == 0 || parse_whole_int(text, &options.root);
 }
 
+static bool parse_hosts(const char *text)
+{
+    if (options.nplaces == MOST_ITEMS) return false;
+    options.place_names[options.nplaces] = text;
+    return plan_place_parse(&options.places[options.nplaces++], text);
+}
+
 static bool parse_option(int option, const char *text)
 {
     switch (option) {
     case 'n':
         return parse_ranks(text);
+    case 'o':
+        return parse_hosts(text);
     case 'r':
         return parse_root(text);
     case 'k':
@@ -189,12 +209,17 @@ static bool parse_option(int option, const char *text)
 
 static int parse_options(int argc, char *argv[])
 {
-    static const struct option table[] = {
-        {"ranks", required_argument, NULL, 'n'}, {"root", required_argument, NULL, 'r'},
-        {"rank", required_argument, NULL, 'k'},  {"counts", required_argument, NULL, 'c'},
-        {"bytes", required_argument, NULL, 'b'}, {"all", no_argument, NULL, 'a'},
-        {"exact", no_argument, NULL, 'e'},       {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"root", required_argument, NULL, 'r'},
+                                          {"rank", required_argument, NULL, 'k'},
+                                          {"counts", required_argument, NULL, 'c'},
+                                          {"bytes", required_argument, NULL, 'b'},
+                                          {"all", no_argument, NULL, 'a'},
+                                          {"exact", no_argument, NULL, 'e'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"hosts", required_argument, NULL, 'o'},
+                                          {NULL, 0, NULL, 0}};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
         if (option == '?') {
@@ -235,15 +260,51 @@ static int next_ranks(int nranks)
     return next;
 }
 
+/* The index-th placement of ranks to look at; false past the end. */
+static bool place_at(const struct subject *subject, int index, struct plan_place *place)
+{
+    if (options.nplaces > 0) {
+        if (index < options.nplaces) *place = options.places[index];
+        return index < options.nplaces;
+    }
+    if (strchr(subject->algorithm, '/') && options.nusual > 0) {
+        if (index < options.nusual) *place = options.usual[index];
+        return index < options.nusual;
+    }
+    int nranks = 0;
+    do nranks = next_ranks(nranks);
+    while (nranks > 0 && index-- > 0);
+    *place = (struct plan_place){.nranks = nranks};
+    return nranks > 0;
+}
+
+static tuttiResult_t create(tuttiPlan_t *plan, const struct subject *subject,
+                            const struct plan_place *place, int root)
+{
+    if (!place->host_of)
+        return tuttiPlanCreate(plan, subject->collective, subject->algorithm, place->nranks, root);
+    return tuttiPlanCreateOnHosts(plan, subject->collective, subject->algorithm, place->nranks,
+                                  root, place->host_of);
+}
+
+/* Whether it is an algorithm that nobody named and that cannot be on these hosts. */
+static bool is_elsewhere(const struct subject *subject, const struct plan_place *place)
+{
+    return !subject->named && !tuttiAlgorithmFits(subject->collective, subject->algorithm,
+                                                  place->nranks, place->host_of);
+}
+
 static int visit(int (*visitor)(const struct subject *), int collective, const char *algorithm)
 {
     int result = DONE;
     bool found = false;
     const char *name;
     for (int i = 0; (name = tuttiAlgorithmName((tuttiCollective_t)collective, i)) != NULL; i++) {
-        if (algorithm ? strcmp(name, algorithm) != 0 : strchr(name, '/') != NULL) continue;
+        if (algorithm ? strcmp(name, algorithm) != 0 : strchr(name, '/') && !options.pairs)
+            continue;
         const struct subject subject = {.collective = (tuttiCollective_t)collective,
-                                        .algorithm = name};
+                                        .algorithm = name,
+                                        .named = algorithm != NULL};
         const int outcome = visitor(&subject);
         if (outcome > result) result = outcome;
         found = true;
@@ -298,6 +359,14 @@ static int fail(tuttiResult_t result)
     return result == tuttiInvalidArgument ? BAD_USAGE : WRONG;
 }
 
+/* So it has where making a plan or proving it is what failed: InvalidUsage then means hosts on
+ * which the algorithm cannot be. */
+static int fail_plan(tuttiResult_t result)
+{
+    const int status = fail(result);
+    return result == tuttiInvalidUsage ? BAD_USAGE : status;
+}
+
 /* ---- list, print ---------------------------------------------------------------------------- */
 
 static int list_one(const struct subject *subject)
@@ -328,12 +397,12 @@ static int print_ranks(tuttiPlan_t plan, int nranks)
 
 static int print_one(const struct subject *subject)
 {
-    const int nranks = options.ranks[0].from;
+    struct plan_place place;
     tuttiPlan_t plan;
-    const tuttiResult_t created =
-        tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, options.root);
-    if (created != tuttiSuccess) return fail(created);
-    const int result = print_ranks(plan, nranks);
+    if (!place_at(subject, 0, &place)) return DONE;
+    const tuttiResult_t created = create(&plan, subject, &place, options.root);
+    if (created != tuttiSuccess) return fail_plan(created);
+    const int result = print_ranks(plan, place.nranks);
     tuttiPlanDestroy(plan);
     return result;
 }
@@ -364,31 +433,31 @@ static tuttiResult_t verify_count(tuttiPlan_t plan, long long count, struct verd
     return tuttiSuccess;
 }
 
-static tuttiResult_t verify_root(const struct subject *subject, int nranks, int root,
-                                 struct verdict *verdict)
+static tuttiResult_t verify_root(const struct subject *subject, const struct plan_place *place,
+                                 int root, struct verdict *verdict)
 {
     tuttiPlan_t plan;
-    const tuttiResult_t created =
-        tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, root);
+    const tuttiResult_t created = create(&plan, subject, place, root);
     if (created != tuttiSuccess) return created;
     tuttiResult_t result = tuttiSuccess;
     for (int i = 0; i < options.ncounts && result == tuttiSuccess; i++)
         result = verify_count(
-            plan, options.counts[i].offset + (options.counts[i].has_n ? nranks : 0), verdict);
+            plan, options.counts[i].offset + (options.counts[i].has_n ? place->nranks : 0),
+            verdict);
     tuttiPlanDestroy(plan);
     return result;
 }
 
 /* Every root that is asked for. */
-static tuttiResult_t verify_ranks(const struct subject *subject, int nranks,
+static tuttiResult_t verify_roots(const struct subject *subject, const struct plan_place *place,
                                   struct verdict *verdict)
 {
     const bool all = options.root == ALL_ROOTS && has_root(subject->collective);
     const int first = all || !has_root(subject->collective) ? 0 : options.root;
-    const int last = all ? nranks - 1 : first;
+    const int last = all ? place->nranks - 1 : first;
     tuttiResult_t result = tuttiSuccess;
     for (int root = first; root <= last && result == tuttiSuccess; root++)
-        result = verify_root(subject, nranks, root, verdict);
+        result = verify_root(subject, place, root, verdict);
     return result;
 }
 
@@ -405,11 +474,14 @@ static int verify_one(const struct subject *subject)
     const double start = seconds();
     char name[64];
     subject_name(subject, name, sizeof name);
-    for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks)) {
-        const tuttiResult_t result = verify_ranks(subject, nranks, &verdict);
-        if (result != tuttiSuccess) return fail(result);
+    struct plan_place place;
+    for (int i = 0; place_at(subject, i, &place); i++) {
+        if (is_elsewhere(subject, &place)) continue;
+        const tuttiResult_t result = verify_roots(subject, &place, &verdict);
+        if (result != tuttiSuccess) return fail_plan(result);
     }
-    printf("%-32s %-8s %6ld cases %7.2f s\n", name, verdict.refuted ? "REFUTED" : "proved",
+    if (verdict.cases == 0) return DONE;
+    printf("%-52s %-8s %6ld cases %7.2f s\n", name, verdict.refuted ? "REFUTED" : "proved",
            verdict.cases, seconds() - start);
     if (verdict.refuted)
         printf("  %ld of %ld cases are wrong; the first: %s\n", verdict.refuted, verdict.cases,
@@ -424,6 +496,12 @@ static int verify_one(const struct subject *subject)
 /* Whether any count that was asked for is one with any number of ranks that was asked for. */
 static bool any_case(void)
 {
+    for (int p = 0; p < options.nplaces; p++)
+        for (int i = 0; i < options.ncounts; i++)
+            if (options.counts[i].offset +
+                    (options.counts[i].has_n ? options.places[p].nranks : 0) >=
+                0)
+                return true;
     for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks))
         for (int i = 0; i < options.ncounts; i++)
             if (options.counts[i].offset + (options.counts[i].has_n ? nranks : 0) >= 0) return true;
@@ -451,28 +529,44 @@ static void bytes_text(uint64_t nbytes, char *text, size_t size)
     snprintf(text, size, unit == 0 || value >= 999.5 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
-static void print_cost(const char *name, int nranks, const char *from, const tuttiPlanCost_t *cost)
+/* off_host: NULL where it is not counted. */
+static void print_cost(const char *name, int nranks, const char *from, const tuttiPlanCost_t *cost,
+                       const uint64_t *off_host)
 {
-    char sent[32], reduced[32], scratch[32], plan[32];
+    char sent[32], reduced[32], scratch[32], plan[32], off[32] = "";
     bytes_text(cost->bytesSent, sent, sizeof sent);
     bytes_text(cost->bytesReduced, reduced, sizeof reduced);
     bytes_text(cost->scratchBytes, scratch, sizeof scratch);
     bytes_text(cost->planBytes, plan, sizeof plan);
-    printf("%-32s %7d %-8s %8" PRIu64 " %8" PRIu64 " %11s %11s %11s %8s\n", name, nranks, from,
-           cost->steps, cost->depth, sent, reduced, scratch, plan);
+    if (off_host) bytes_text(*off_host, off, sizeof off);
+    printf("%-52s %7d %-8s %8" PRIu64 " %8" PRIu64 " %11s %11s %11s %8s %11s\n", name, nranks, from,
+           cost->steps, cost->depth, sent, reduced, scratch, plan, off);
 }
 
-static int count_plan(const char *name, int nranks, tuttiPlan_t plan)
+/* Depth and sums of algorithms X/Y are at most what the formula says. */
+static bool agrees(const char *name, const tuttiPlanCost_t *formula, const tuttiPlanCost_t *counted)
+{
+    if (!strchr(name, '/')) return memcmp(formula, counted, sizeof *formula) == 0;
+    return counted->steps <= formula->steps && counted->depth <= formula->depth &&
+           counted->bytesSent <= formula->bytesSent &&
+           counted->bytesReduced <= formula->bytesReduced &&
+           counted->scratchBytes <= formula->scratchBytes;
+}
+
+static int count_plan(const char *name, const struct plan_place *place, tuttiPlan_t plan)
 {
     tuttiPlanCost_t formula, counted;
+    uint64_t off_host = 0;
     tuttiResult_t result = tuttiPlanCost(plan, options.nbytes, 1, 0, &formula);
+    if (result == tuttiSuccess && place->host_of)
+        result = tuttiPlanOffHost(plan, options.nbytes, 1, &off_host);
     if (result != tuttiSuccess) return fail(result);
-    print_cost(name, nranks, "formula", &formula);
+    print_cost(name, place->nranks, "formula", &formula, place->host_of ? &off_host : NULL);
     if (!options.exact) return DONE;
     result = tuttiPlanCost(plan, options.nbytes, 1, 1, &counted);
     if (result != tuttiSuccess) return fail(result);
-    const bool same = memcmp(&formula, &counted, sizeof formula) == 0;
-    print_cost(name, nranks, same ? "counted" : "DIFFERS", &counted);
+    const bool same = agrees(name, &formula, &counted);
+    print_cost(name, place->nranks, same ? "counted" : "DIFFERS", &counted, NULL);
     return same ? DONE : WRONG;
 }
 
@@ -480,13 +574,14 @@ static int count_one(const struct subject *subject)
 {
     char name[64];
     int worst = DONE;
+    struct plan_place place;
     subject_name(subject, name, sizeof name);
-    for (int nranks = next_ranks(0); nranks > 0; nranks = next_ranks(nranks)) {
+    for (int i = 0; place_at(subject, i, &place); i++) {
         tuttiPlan_t plan;
-        const tuttiResult_t created =
-            tuttiPlanCreate(&plan, subject->collective, subject->algorithm, nranks, options.root);
-        if (created != tuttiSuccess) return fail(created);
-        const int result = count_plan(name, nranks, plan);
+        if (is_elsewhere(subject, &place)) continue;
+        const tuttiResult_t created = create(&plan, subject, &place, options.root);
+        if (created != tuttiSuccess) return fail_plan(created);
+        const int result = count_plan(name, &place, plan);
         if (result > worst) worst = result;
         tuttiPlanDestroy(plan);
     }
@@ -495,8 +590,8 @@ static int count_one(const struct subject *subject)
 
 static int count_all(void)
 {
-    printf("%-32s %7s %-8s %8s %8s %11s %11s %11s %8s\n", "", "ranks", "from", "steps", "depth",
-           "sent", "reduced", "scratch", "plan");
+    printf("%-52s %7s %-8s %8s %8s %11s %11s %11s %8s %11s\n", "", "ranks", "from", "steps",
+           "depth", "sent", "reduced", "scratch", "plan", options.nplaces ? "off host" : "");
     return visit_all(count_one);
 }
 
@@ -504,7 +599,10 @@ static int count_all(void)
 
 static int need_ranks_and_names(void)
 {
-    if (options.nranges == 0) return complain("--ranks is missing", NULL);
+    if (options.nranges == 0 && options.nplaces == 0) return complain("--ranks is missing", NULL);
+    if (options.nranges > 0 && options.nplaces > 0)
+        return complain("--ranks or --hosts, not both", NULL);
+    options.pairs = options.nplaces > 0;
     if (options.nnames == 0 && !options.all)
         return complain("which algorithm? COLLECTIVE[:ALGORITHM], or --all", NULL);
     return DONE;
@@ -515,22 +613,32 @@ static int run_print(void)
     if (need_ranks_and_names() != DONE) return BAD_USAGE;
     if (options.nnames != 1 || options.all || !strchr(options.names[0], ':'))
         return complain("print takes one COLLECTIVE:ALGORITHM", NULL);
-    if (options.nranges != 1 || options.ranks[0].from != options.ranks[0].to)
-        return complain("print takes one number of ranks", NULL);
+    if (options.nplaces != 1 &&
+        (options.nranges != 1 || options.ranks[0].from != options.ranks[0].to))
+        return complain("print takes one number of ranks, or one --hosts", NULL);
     if (options.root == ALL_ROOTS) return complain("print takes one root", NULL);
     return visit_all(print_one);
+}
+
+static void take_usual_hosts(void)
+{
+    const char *text;
+    options.pairs = true;
+    for (int i = 0; (text = plan_place_usual(i)) != NULL && i < MOST_ITEMS; i++)
+        if (plan_place_parse(&options.usual[i], text)) options.nusual++;
 }
 
 static int run_command(void)
 {
     if (strcmp(options.command, "list") == 0) {
-        options.all = true;
+        options.all = options.pairs = true;
         return visit_all(list_one);
     }
     if (strcmp(options.command, "print") == 0) return run_print();
     if (strcmp(options.command, "verify") == 0) {
         if (!options.has_root) options.root = ALL_ROOTS;
         if (need_ranks_and_names() != DONE) return BAD_USAGE;
+        if (options.all && options.nplaces == 0) take_usual_hosts();
         if (!any_case()) return complain("no count of --counts is 0 or more with --ranks", NULL);
         return verify_all();
     }

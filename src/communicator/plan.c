@@ -8,6 +8,7 @@
  * of ranks. */
 struct tuttiPlan {
     uint64_t magic;
+    struct tt_hosts *hosts; /* of steps.shape; NULL: one host */
     struct tt_steps steps;
     bool proved; /* for every count */
 };
@@ -57,29 +58,54 @@ static tt_status find_algorithm(tuttiCollective_t collective, const char *name,
                    tuttiCollectiveName(collective), name, names);
 }
 
-static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, const char *name,
-                             int nranks, int root)
+/* Everything about the shape but the hosts. */
+static tt_status check_shape(const struct tt_algorithm *algorithm, int nranks, int root,
+                             struct tt_shape *shape)
 {
-    const struct tt_algorithm *algorithm = NULL;
-    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: plan is NULL");
-    TT_TRY(find_algorithm(collective, name, &algorithm));
+    const bool has_root = tt_collective_has_root(algorithm->collective);
     if (nranks < 1 || nranks > MOST_RANKS)
         return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: %d ranks; 1 to %d are possible", nranks,
                        MOST_RANKS);
-    const bool has_root = tt_collective_has_root(algorithm->collective);
     if (has_root && (root < 0 || root >= nranks))
         return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: root %d is not one of %d ranks (0 to %d)",
                        root, nranks, nranks - 1);
-    const struct tt_shape shape = {
+    *shape = (struct tt_shape){
         .collective = algorithm->collective, .nranks = nranks, .root = has_root ? root : 0};
+    return TT_OK;
+}
+
+static tt_status create_hosts(const int *host_of, int nranks, struct tt_hosts **hosts)
+{
+    if (!host_of) return TT_OK;
+    uint64_t *ids = malloc((size_t)nranks * sizeof *ids);
+    if (!ids) return tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
+    for (int r = 0; r < nranks; r++) ids[r] = (uint64_t)host_of[r];
+    const tt_status status = tt_hosts_create(ids, nranks, hosts);
+    free(ids);
+    return status;
+}
+
+static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, const char *name,
+                             int nranks, int root, const int *host_of)
+{
+    const struct tt_algorithm *algorithm = NULL;
+    struct tt_shape shape;
+    struct tt_hosts *hosts = NULL;
+    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: plan is NULL");
+    TT_TRY(find_algorithm(collective, name, &algorithm));
+    TT_TRY(check_shape(algorithm, nranks, root, &shape));
+    TT_TRY(create_hosts(host_of, nranks, &hosts));
+    shape.hosts = hosts;
     const char *refusal = tt_refusal(algorithm, &shape);
-    if (refusal)
-        return tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tuttiCollectiveName(collective), name, refusal);
-    struct tuttiPlan *made = calloc(1, sizeof *made);
-    if (!made) return tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
-    made->magic = plan_magic;
-    made->steps.algorithm = algorithm;
-    made->steps.shape = shape;
+    struct tuttiPlan *made = refusal ? NULL : calloc(1, sizeof *made);
+    if (!made) {
+        tt_hosts_destroy(hosts);
+        return refusal ? tt_fail(TT_ERR_USAGE, "%s:%s %s", tuttiCollectiveName(collective), name,
+                                 refusal)
+                       : tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
+    }
+    *made = (struct tuttiPlan){
+        .magic = plan_magic, .hosts = hosts, .steps = {.algorithm = algorithm, .shape = shape}};
     *plan = made;
     return TT_OK;
 }
@@ -87,7 +113,32 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
 tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                               const char *algorithm, int nranks, int root)
 {
-    return tt_result(create_plan(plan, collective, algorithm, nranks, root));
+    return tt_result(create_plan(plan, collective, algorithm, nranks, root, NULL));
+}
+
+tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
+                                     const char *algorithm, int nranks, int root, const int *hostOf)
+{
+    if (!hostOf)
+        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreateOnHosts: hostOf is NULL"));
+    return tt_result(create_plan(plan, collective, algorithm, nranks, root, hostOf));
+}
+
+int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
+                       const int *hostOf)
+{
+    const struct tt_algorithm *found =
+        is_collective(collective) && algorithm
+            ? tt_algorithm_find((enum tt_collective)collective, algorithm)
+            : NULL;
+    struct tt_shape shape;
+    struct tt_hosts *hosts = NULL;
+    if (!found || check_shape(found, nranks, 0, &shape) || create_hosts(hostOf, nranks, &hosts))
+        return 0;
+    shape.hosts = hosts;
+    const int fits = tt_refusal(found, &shape) == NULL;
+    tt_hosts_destroy(hosts);
+    return fits;
 }
 
 tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
@@ -96,6 +147,7 @@ tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
     const tt_status status = check_plan(plan, "tuttiPlanDestroy");
     if (status) return tt_result(status);
     plan->magic = 0;
+    tt_hosts_destroy(plan->hosts);
     free(plan);
     return tuttiSuccess;
 }
@@ -121,6 +173,12 @@ static uint64_t part_bytes(const struct tt_steps *steps, size_t count, size_t el
     return times(tt_geometry_largest_part(&geometry), element_bytes);
 }
 
+static uint64_t plan_bytes(const struct tuttiPlan *plan)
+{
+    const size_t numbers = plan->hosts ? 5 * (size_t)plan->hosts->nranks + 1 : 0;
+    return sizeof *plan + (plan->hosts ? sizeof *plan->hosts : 0) + numbers * sizeof(int32_t);
+}
+
 static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes, int exact,
                            tuttiPlanCost_t *cost)
 {
@@ -141,7 +199,7 @@ static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes,
                                     .bytesSent = times(formula.sent, part),
                                     .bytesReduced = times(formula.reduced, part),
                                     .scratchBytes = times(times(formula.scratch, nchannels), part),
-                                    .planBytes = sizeof *plan};
+                                    .planBytes = plan_bytes(plan)};
     if (part == UINT64_MAX || result.bytesSent == UINT64_MAX || result.bytesReduced == UINT64_MAX ||
         result.scratchBytes == UINT64_MAX)
         return tt_fail(TT_ERR_ARGUMENT,
@@ -155,6 +213,27 @@ tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
                             tuttiPlanCost_t *cost)
 {
     return tt_result(cost_plan(plan, count, elementBytes, exact, cost));
+}
+
+static tt_status count_off_host(tuttiPlan_t plan, size_t count, size_t element_bytes,
+                                uint64_t *bytes)
+{
+    TT_TRY(check_plan(plan, "tuttiPlanOffHost"));
+    if (!bytes) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanOffHost: bytes is NULL");
+    struct tt_traffic traffic;
+    TT_TRY(tt_count_traffic(&plan->steps, &traffic));
+    const uint64_t result = times(traffic.sent, part_bytes(&plan->steps, count, element_bytes));
+    if (result == UINT64_MAX)
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "tuttiPlanOffHost: %zu elements of %zu bytes are more than can be counted",
+                       count, element_bytes);
+    *bytes = result;
+    return TT_OK;
+}
+
+tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes, uint64_t *bytes)
+{
+    return tt_result(count_off_host(plan, count, elementBytes, bytes));
 }
 
 /* ---- Verify, print -------------------------------------------------------------------------- */

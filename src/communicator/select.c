@@ -94,7 +94,7 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
     if (refusal)
         return tt_result(
-            tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tt_collective_name(kind), name, refusal));
+            tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
     comm->forced[kind] = algorithm;
     for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
     comm->memos[kind].cached = NULL;

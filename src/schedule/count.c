@@ -6,12 +6,14 @@
 /* What one rank has done so far, over all channels but for depth. */
 struct tally {
     uint64_t sent, reduced;
+    uint64_t far, far_messages; /* sent to other hosts */
     uint32_t depth;
 };
 
 struct counting {
     const struct tt_steps *steps;
     int nblocks, channel;
+    bool far; /* depth counts what goes from host to host */
     struct tally *tallies;
     struct tt_formula *counted;
 };
@@ -50,6 +52,32 @@ static tt_status begin(void *arg, int rank, int index, const struct tt_step *ste
                    wrong);
 }
 
+static bool is_far(const struct counting *counting, int rank, int peer)
+{
+    const struct tt_hosts *hosts = counting->steps->shape.hosts;
+    return hosts && hosts->host_of[rank] != hosts->host_of[peer];
+}
+
+/* Counts a message received from a peer into the chain of this rank. */
+static void lengthen(struct counting *counting, int rank, int peer, const void *message)
+{
+    const uint32_t one = !counting->far || is_far(counting, rank, peer);
+    struct tally *tally = &counting->tallies[rank];
+    if (message_depth(message) + one > tally->depth) tally->depth = message_depth(message) + one;
+}
+
+static void count_sent(struct counting *counting, int rank, const struct tt_peers *peers,
+                       uint32_t number)
+{
+    struct tally *tally = &counting->tallies[rank];
+    tally->sent += (uint64_t)number * (uint64_t)peers->number;
+    for (int i = 0; i < peers->number; i++) {
+        if (!is_far(counting, rank, tt_peer_at(peers, i, counting->steps->shape.nranks))) continue;
+        tally->far += number;
+        tally->far_messages++;
+    }
+}
+
 static tt_status count_link(void *arg, int rank, int index, const struct tt_step *step,
                             void *const *received, void **sent)
 {
@@ -58,14 +86,14 @@ static tt_status count_link(void *arg, int rank, int index, const struct tt_step
     struct tally *tally = &counting->tallies[rank];
     uint32_t number = (uint32_t)step->local.number, sources = step->local.number > 0;
     for (int i = 0; i < step->recv.number; i++) {
-        if (tt_peer_at(&step->recv, i, counting->steps->shape.nranks) == rank) continue;
-        if (message_depth(received[i]) + 1 > tally->depth)
-            tally->depth = message_depth(received[i]) + 1;
+        const int peer = tt_peer_at(&step->recv, i, counting->steps->shape.nranks);
+        if (peer == rank) continue;
+        lengthen(counting, rank, peer, received[i]);
         number = message_number(received[i]);
         sources++;
     }
     if (step->op == TT_FOLD) tally->reduced += (uint64_t)sources * number;
-    tally->sent += (uint64_t)number * (uint64_t)step->send.number;
+    count_sent(counting, rank, &step->send, number);
     if (step->send.number > 0) raise(&counting->counted->message, number);
     *sent = pack(tally->depth, number);
     return TT_OK;
@@ -85,7 +113,7 @@ static tt_status count_meeting(void *arg, const struct tt_network *network,
         const int rank = tt_peer_at(members, i, nranks);
         const struct tt_step *step = tt_network_step(network, rank, NULL);
         struct tally *tally = &counting->tallies[rank];
-        tally->depth = depth + 1;
+        tally->depth = depth + !counting->far;
         tally->sent += (uint64_t)step->local.number;
         if (step->op == TT_FOLD)
             tally->reduced += (uint64_t)members->number * (uint64_t)step->dst.number;
@@ -117,26 +145,60 @@ static tt_status count_channel(struct counting *counting, int channel)
     return status;
 }
 
+/* Runs all channels; tallies come allocated, and hold the sums. */
+static tt_status count_channels(struct counting *counting)
+{
+    const struct tt_steps *steps = counting->steps;
+    const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
+    if (!counting->tallies)
+        return tt_fail(TT_ERR_SYSTEM, "no memory to count the steps of %d ranks",
+                       steps->shape.nranks);
+    counting->nblocks = tt_nblocks(steps->algorithm, &steps->shape);
+    for (int channel = 0; channel < nchannels; channel++) TT_TRY(count_channel(counting, channel));
+    return TT_OK;
+}
+
 tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted)
 {
     const int nranks = steps->shape.nranks;
     struct tt_formula result = {.steps = 0};
     struct counting counting = {.steps = steps,
-                                .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
                                 .tallies = calloc((size_t)nranks, sizeof *counting.tallies),
                                 .counted = &result};
-    if (!counting.tallies)
-        return tt_fail(TT_ERR_SYSTEM, "no memory to count the steps of %d ranks", nranks);
-    const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
-    tt_status status = TT_OK;
-    for (int channel = 0; channel < nchannels && !status; channel++)
-        status = count_channel(&counting, channel);
-    for (int rank = 0; rank < nranks; rank++) {
+    const tt_status status = count_channels(&counting);
+    for (int rank = 0; rank < nranks && !status; rank++) {
         raise(&result.sent, counting.tallies[rank].sent);
         raise(&result.reduced, counting.tallies[rank].reduced);
         raise(&result.scratch, (uint64_t)tt_nscratch(steps->algorithm, &steps->shape, rank));
     }
     free(counting.tallies);
     if (!status) *counted = result;
+    return status;
+}
+
+tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic)
+{
+    const struct tt_hosts *hosts = steps->shape.hosts;
+    struct tt_formula result = {.steps = 0};
+    *traffic = (struct tt_traffic){.sent = 0};
+    if (!hosts || hosts->nhosts == 1) return TT_OK;
+    struct counting counting = {.steps = steps,
+                                .far = true,
+                                .tallies = calloc((size_t)hosts->nranks, sizeof *counting.tallies),
+                                .counted = &result};
+    const tt_status status = count_channels(&counting);
+    for (int h = 0; h < hosts->nhosts && !status; h++) {
+        uint64_t sent = 0, messages = 0;
+        for (int i = hosts->begin[h]; i < hosts->begin[h + 1]; i++) {
+            const struct tally *tally = &counting.tallies[hosts->ranks[i]];
+            sent += tally->far;
+            messages += tally->far_messages;
+            raise(&traffic->sent_by_rank, tally->far);
+        }
+        raise(&traffic->sent, sent);
+        raise(&traffic->messages, messages);
+    }
+    traffic->depth = result.depth;
+    free(counting.tallies);
     return status;
 }

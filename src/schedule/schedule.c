@@ -361,7 +361,7 @@ static tt_status check_shape(const struct tt_algorithm *algorithm, const struct 
                        shape->nranks, shape->nranks - 1);
     const char *refusal = tt_refusal(algorithm, shape);
     if (refusal)
-        return tt_fail(TT_ERR_ARGUMENT, "%s:%s %s", tt_collective_name(shape->collective),
+        return tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(shape->collective),
                        algorithm->name, refusal);
     return TT_OK;
 }

@@ -293,9 +293,9 @@ struct tt_schedule {
     struct tt_arena arena;  /* holds all of the above */
 };
 
-/* Builds rank's schedule. TT_ERR_ARGUMENT for a shape out of range, TT_ERR_SYSTEM without memory.
- * The builder keeps the first error of any step (peer, span, op out of range) and reports it:
- * TT_ERR_INTERNAL. */
+/* Builds rank's schedule. TT_ERR_ARGUMENT for a shape out of range, TT_ERR_USAGE where the
+ * algorithm cannot be on these hosts (tt_refusal), TT_ERR_SYSTEM without memory. The builder keeps
+ * the first error of any step (peer, span, op out of range) and reports it: TT_ERR_INTERNAL. */
 TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm,
                                           const struct tt_shape *shape, int rank,
                                           struct tt_schedule **schedule);
@@ -338,6 +338,17 @@ TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
 
 /* Counts by walking every rank's steps (depth by simulating). */
 TT_NODISCARD tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted);
+
+/* What leaves the hosts. */
+struct tt_traffic {
+    uint64_t sent;         /* most blocks that leave any host, in the unit of tt_formula.sent */
+    uint64_t sent_by_rank; /* most that any rank sends to other hosts */
+    uint64_t messages;     /* most messages that leave any host */
+    uint64_t depth;        /* messages between hosts on the chain that has most of them */
+};
+
+/* Counted likewise; nothing where there is one host. */
+TT_NODISCARD tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic);
 
 /* One line per step of `rank`, without newline: "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send
  * 1". */

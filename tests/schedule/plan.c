@@ -63,6 +63,18 @@ TEST(plan, bad_arguments_are_named)
     CHECK(strstr(tuttiGetLastError(NULL), "root 3 is not one of 3 ranks"));
     CHECK(plan == NULL);
     CHECK(tuttiPlanVerify(NULL, 1) == tuttiInvalidArgument);
+    const int host_of[] = {0, 0, 1};
+    CHECK(tuttiPlanCreateOnHosts(&plan, tuttiCollReduce, "direct", 3, 0, NULL) ==
+          tuttiInvalidArgument);
+    CHECK(tuttiPlanCreateOnHosts(&plan, tuttiCollAllReduce, "ring/ring", 3, 0, host_of) ==
+          tuttiInvalidUsage);
+    CHECK(tuttiPlanCreate(&plan, tuttiCollAllReduce, "meet/ring", 3, 0) == tuttiInvalidUsage);
+    CHECK(!tuttiAlgorithmFits(tuttiCollAllReduce, "ring/ring", 3, host_of));
+    CHECK(tuttiAlgorithmFits(tuttiCollAllReduce, "meet/ring", 3, host_of));
+    CHECK(!tuttiAlgorithmFits(tuttiCollAllReduce, "meet/ring", 3, NULL));
+    CHECK(!tuttiAlgorithmFits(tuttiCollAllReduce, "none", 3, NULL));
+    CHECK(!tuttiAlgorithmFits((tuttiCollective_t)77, "ring", 3, NULL));
+    CHECK(plan == NULL);
     CHECK(tuttiPlanDestroy(NULL) == tuttiSuccess);
     REQUIRE(tuttiPlanCreate(&plan, tuttiCollAllReduce, "ring", 3, 99) == tuttiSuccess);
     CHECK(tuttiPlanCost(plan, 1, 4, 2, &cost) == tuttiInvalidArgument);
@@ -70,6 +82,26 @@ TEST(plan, bad_arguments_are_named)
     CHECK(tuttiPlanCost(plan, 1, 4, 0, NULL) == tuttiInvalidArgument);
     CHECK(tuttiPlanPrint(plan, 3, NULL, NULL) == tuttiInvalidArgument);
     tuttiPlanDestroy(plan);
+}
+
+TEST(plan, a_hierarchy_sends_less_off_host_than_a_ring)
+{
+    enum { N = 4, HOSTS = 2, BYTES = 1 << 20 };
+    const int host_of[N] = {7, 7, -1, -1};
+    tuttiPlan_t flat, composed;
+    uint64_t bytes = 1;
+    REQUIRE(tuttiPlanCreateOnHosts(&flat, tuttiCollAllReduce, "ring", N, 0, host_of) ==
+            tuttiSuccess);
+    REQUIRE(tuttiPlanCreateOnHosts(&composed, tuttiCollAllReduce, "ring/ring", N, 0, host_of) ==
+            tuttiSuccess);
+    CHECK(tuttiPlanOffHost(flat, BYTES, 1, &bytes) == tuttiSuccess);
+    CHECK_EQ(bytes, 2 * (N - 1) * BYTES / N);
+    CHECK(tuttiPlanOffHost(composed, BYTES, 1, &bytes) == tuttiSuccess);
+    CHECK_EQ(bytes, 2 * (HOSTS - 1) * BYTES / HOSTS);
+    CHECK(tuttiPlanOffHost(composed, BYTES, 1, NULL) == tuttiInvalidArgument);
+    CHECK(tuttiPlanOffHost(composed, SIZE_MAX, 8, &bytes) == tuttiInvalidArgument);
+    tuttiPlanDestroy(flat);
+    tuttiPlanDestroy(composed);
 }
 
 /* ---- tutti-plan ----------------------------------------------------------------------------- */
@@ -111,6 +143,14 @@ TEST(tutti_plan, commands_do_what_they_say)
     check_tool("count all_gather --ranks 5 --bytes 1K --exact", 0, "counted");
     check_tool("count all_reduce:ring --ranks 131072 --bytes 1G", 0, "262143   262142");
     check_tool("verify all_reduce:ring --ranks 1048576", 1, "verify fewer");
+    check_tool("print all_reduce:meet/ring --hosts 2x2 --rank 3", 0,
+               "0: meet 2,3 reduce INPUT[0..3] -> OUTPUT[2..3]\n");
+    check_tool("print all_gather:ring/ring --hosts abba --rank 0", 0, "send 1\n");
+    check_tool("verify all_reduce:ring/ring --hosts 2x2 --hosts 3x2:cyclic --counts 0,N", 0,
+               "4 cases: 4 proved");
+    check_tool("verify all_reduce --hosts 3,1 --counts N", 0, "all_reduce:meet/ring");
+    check_tool("count all_reduce:ring/ring --hosts 2x2 --bytes 16M --exact", 0, "16.0 MiB\n");
+    check_tool("count all_reduce:ring --hosts 2x2 --bytes 16M", 0, "24.0 MiB\n");
     check_tool("--help", 0, "usage: tutti-plan");
     check_tool("--version", 0, "tutti-plan ");
 }
@@ -118,6 +158,15 @@ TEST(tutti_plan, commands_do_what_they_say)
 TEST(tutti_plan, wrong_usage_is_named_and_ends_with_2)
 {
     check_tool("", 2, "no command");
+    check_tool("verify all_reduce:ring/ring --hosts 3,1", 2, "equally many ranks; with binomial");
+    check_tool("verify all_reduce:ring/ring --ranks 4", 2, "needs several hosts");
+    check_tool("verify all_reduce:meet --hosts 2x2", 2, "needs all ranks on one host");
+    check_tool("verify --all --hosts 2y2", 2, "--hosts does not understand '2y2'");
+    check_tool("verify --all --hosts 0x2", 2, "--hosts does not understand '0x2'");
+    check_tool("verify --all --hosts 2x2:cyclical", 2, "does not understand");
+    check_tool("verify --all --hosts 100000x2", 2, "does not understand");
+    check_tool("verify --all --hosts 4096x4096", 2, "does not understand");
+    check_tool("verify --all --hosts 2x2 --ranks 4", 2, "--ranks or --hosts, not both");
     check_tool("draw", 2, "there is no such command: 'draw'");
     check_tool("verify --all", 2, "--ranks is missing");
     check_tool("verify --ranks 3", 2, "which algorithm?");

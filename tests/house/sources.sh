@@ -16,7 +16,7 @@ mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.sh' '*.md' '*.txt' '*.
     grep -vx tests/house/sources.sh)
 
 mapfile -t not_config < <(printf '%s\n' "${code[@]}" |
-    grep -vE '^(src/base/config\.c|tests/.*)$')
+    grep -vE '^(src/base/config\.c|perf-tests/peers/.*|tests/.*)$')
 never '\b(secure_)?getenv *\(' "only src/base/config.c reads the environment" "${not_config[@]}"
 never '\b(exit|_exit|_Exit|quick_exit|abort) *\(' "the library never ends the process" "${library[@]}"
 never '\b(strcat|sprintf|vsprintf|gets|alloca) *\(' "unbounded" "${library[@]}"

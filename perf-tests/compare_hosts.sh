@@ -106,7 +106,7 @@ start() {
 
 start_openmpi() {
     local hosts=(--host localhost:2 --bind-to none)
-    [ "$place" = loopback ] || hosts=(--host h0:1,h1:1 --prtemca plm_ssh_agent on --bind-to none)
+    [ "$place" = loopback ] || hosts=(--host 'h0:1,h1:1' --prtemca plm_ssh_agent on --bind-to none)
     [ "$(id -u)" -ne 0 ] || hosts+=(--allow-run-as-root)
     "$openmpi/bin/mpirun" -n 2 "${hosts[@]}" --mca pml ob1 --mca btl tcp,self "${pin[@]}" "$work/openmpi" "$@"
 }

@@ -41,6 +41,9 @@ TT_NODISCARD tt_status tt_rdma_wire_create(struct tt_rdma_wire **wire, struct tt
  * have said over their socket that this succeeded. */
 TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
                                             const struct tt_rdma_offer *theirs);
+/* The peer has said goodbye: what cannot be delivered any more (late credits) is no failure. */
+void tt_rdma_wire_peer_left(struct tt_rdma_wire *wire);
+/* Waits, a second at most, for what is on its way. NULL is allowed. */
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire);
 
 struct tt_link *tt_rdma_tx(struct tt_rdma_wire *wire, int channel);

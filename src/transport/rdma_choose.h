@@ -1,0 +1,58 @@
+/* Which RDMA ports are used, and which of two ranks' ports and GIDs belong together: pure functions
+ * over plain data. */
+#ifndef TT_TRANSPORT_RDMA_CHOOSE_H
+#define TT_TRANSPORT_RDMA_CHOOSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64 };
+
+/* A port that there is. */
+struct tt_rdma_candidate {
+    char device[TT_RDMA_NAME];
+    int port;
+    int distance; /* from the CPUs of this process; only compared */
+    bool named;   /* used while choosing */
+};
+
+/* Moves the ports that the list (TUTTI_RDMA_DEVICE) asks for to the front, nearest first, then by
+ * name and port. An empty list takes those at the least distance. TT_ERR_ARGUMENT for a name that
+ * no port has; it lists those there are. */
+TT_NODISCARD tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number,
+                                            const char *list, int *nchosen);
+
+/* Larger is preferred. */
+enum tt_gid_kind { TT_GID_NONE, TT_GID_LINK_LOCAL, TT_GID_GLOBAL, TT_GID_IPV4 };
+struct tt_gid {
+    uint8_t raw[16];
+};
+enum tt_gid_kind tt_gid_kind(const struct tt_gid *gid);
+/* "10.0.0.1", "fe80::1". */
+void tt_gid_name(const struct tt_gid *gid, char *text, unsigned size);
+
+/* One port's end of a connection, as the other side needs it. */
+struct tt_rdma_end {
+    uint32_t qp_number, first_packet;
+    uint32_t key; /* of the memory, at this port's device */
+    uint16_t lid;
+    uint8_t mtu; /* as libibverbs numbers them: 1 is 256, 5 is 4096 */
+    uint8_t ethernet;
+    uint8_t ngids;
+    struct tt_gid gids[TT_RDMA_MAX_GIDS];
+};
+
+struct tt_rdma_pair {
+    int low, high;         /* ends of the lower and of the higher rank */
+    int low_gid, high_gid; /* and which of their GIDs */
+};
+
+/* Pairs each end with at most one of the other side: of the same link layer, the same kind of
+ * address, the same subnet where possible. Both sides get the same pairs in the same order. Returns
+ * their number. */
+int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
+                      int nhigh, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS]);
+
+#endif

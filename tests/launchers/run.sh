@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Every launcher that is installed here starts a verified all_reduce_perf and a short training run, with no
+# flag for tutti. See --help.
+set -u
+PATH=$PATH:/usr/sbin:/sbin
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+usage() {
+    cat <<TEXT
+usage: run.sh [--bin DIR] [PART...]
+
+  --bin DIR   where the programs are (build/bin)
+  PART        local (mpirun, mpiexec, torchrun on this host), slurm (a cluster of its own: srun, sbatch,
+              salloc) or hosts (tutti-run --hosts); all of them without
+
+Names each run. Ends with "N passed, N failed, N skipped"; exits 1 when one failed.
+TEXT
+}
+
+bin=$root/build/bin parts=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --bin) bin=${2:?--bin wants a folder} && shift ;;
+    -h | --help) usage && exit 0 ;;
+    local | slurm | hosts) parts+=("$1") ;;
+    *) echo "run.sh: '$1' is no option" >&2 && usage >&2 && exit 2 ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(local slurm hosts)
+bin=$(cd "$bin" 2>/dev/null && pwd) || { echo "run.sh: --bin is no folder" >&2 && exit 2; }
+# Where a part runs itself again on other hosts, it counts in the same file.
+[ -n "${WORK-}" ] || {
+    export WORK
+    WORK=$(mktemp -d) && trap 'rm -rf "$WORK"' EXIT
+    outermost=1
+}
+
+perf=("$bin/all_reduce_perf" -b 8 -e 256K -f 32 -n 3 -w 1)
+train=("$bin/tutti-train" --layers=1 --heads=2 --width=32 --context=32 --batch=4 --micro-batch=2 --steps=4
+    --sample=0 "--data=$root/include")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_INIT_TIMEOUT_MS=20000
+
+count() { echo "$1" >>"$WORK/counts"; }
+skip() {
+    echo "skipped: $*"
+    count skipped
+}
+
+# verdict NAME REASON: an empty reason is a success; else the output follows.
+verdict() {
+    if [ -z "$2" ]; then
+        echo "ok: $1"
+        count passed
+    else
+        echo "FAILED: $1: $2"
+        tail -n 25 "$WORK/out" | sed 's/^/  | /'
+        count failed
+    fi
+}
+
+# start COMMAND...: its output in $WORK/out; prints what is wrong with its end.
+start() {
+    local status=0
+    timeout --kill-after=5 60 "$@" >"$WORK/out" 2>&1 </dev/null || status=$?
+    [ $status -eq 0 ] || echo "exit status $status"
+}
+
+# check_perf NRANKS, check_train NRANKS: what is wrong with the output.
+check_perf() {
+    local ranks
+    ranks=$(grep -cE '#  Rank +[0-9]+ ' "$WORK/out")
+    [ "$ranks" -eq "$1" ] || echo "$ranks ranks, not $1"
+    grep -q 'Out of bounds values : 0 OK' "$WORK/out" || echo "no verified result"
+}
+check_train() {
+    grep -q "ranks: $1," "$WORK/out" || echo "not $1 ranks"
+    grep -q 'done: loss [0-9.]* at the first step' "$WORK/out" || echo "no losses"
+}
+
+# perf NAME NRANKS LAUNCHER..., train NAME NRANKS LAUNCHER...
+perf() {
+    local name=$1 nranks=$2 wrong
+    shift 2
+    wrong=$(start "$@" "${perf[@]}")
+    verdict "$name: all_reduce_perf, $nranks ranks" "${wrong:-$(check_perf "$nranks")}"
+}
+train() {
+    local name=$1 wrong
+    shift
+    [ -x "${train[0]}" ] || { skip "$name: tutti-train was not built" && return; }
+    wrong=$(start "$@" "${train[@]}")
+    verdict "$name: tutti-train, 2 ranks" "${wrong:-$(check_train 2)}"
+}
+
+# needs PROGRAM PACKAGE
+needs() { command -v "$1" >/dev/null || { skip "no $1 (Debian package $2)" && false; }; }
+
+# ----------------------------------------------------------------------------------- on this host
+try_local() {
+    if needs mpirun.openmpi openmpi-bin; then
+        perf "Open MPI's mpirun" 4 mpirun.openmpi --oversubscribe -n 4
+        train "Open MPI's mpirun" mpirun.openmpi --oversubscribe -n 2
+    fi
+    if needs mpiexec.hydra mpich; then
+        perf "MPICH's mpiexec" 4 mpiexec.hydra -n 4
+        train "MPICH's mpiexec" mpiexec.hydra -n 2
+    fi
+    if needs torchrun python3-torch; then try_torchrun; fi
+}
+
+# Both programs at once, for it takes long to start. Debian's 1.13 knows no dashes in its options, and with its
+# Python no output that is neither redirected nor copied.
+try_torchrun() {
+    local wrong script
+    script="$(printf '%q ' "${perf[@]}")"
+    [ ! -x "${train[0]}" ] || script+="&& $(printf '%q ' "${train[@]}")"
+    wrong=$(start torchrun --no_python --nproc_per_node 2 --log_dir "$WORK" -r 2 -t 1 sh -c "$script")
+    verdict "torchrun: all_reduce_perf, 2 ranks" "${wrong:-$(check_perf 2)}"
+    [ ! -x "${train[0]}" ] || verdict "torchrun: tutti-train, 2 ranks" "${wrong:-$(check_train 2)}"
+}
+
+# --------------------------------------------------------------------------------- a Slurm cluster
+try_slurm() {
+    if [ -n "${IN_SLURM-}" ]; then in_slurm && return; fi
+    local status=0
+    IN_SLURM=1 timeout 200 "$here/with-slurm" --nodes 4 -- "${BASH_SOURCE[0]}" --bin "$bin" slurm || status=$?
+    case $status in
+    0 | 1) ;;
+    77) count skipped ;;
+    *) echo "FAILED: with-slurm: exit status $status" && count failed ;;
+    esac
+}
+
+in_slurm() {
+    local mpi nodes libraries
+    libraries=/usr/lib/$(uname -m)-linux-gnu
+    for mpi in none pmi2 pmix; do
+        if [ $mpi = pmix ] && [ ! -e "$libraries/pmix2/lib/libpmix.so" ]; then
+            skip "srun --mpi=pmix: Slurm's plugin wants libpmix.so (Debian package libpmix-dev)"
+            continue
+        fi
+        for nodes in 1 2 4; do
+            perf "srun --mpi=$mpi on $nodes nodes" 4 srun -N $nodes --ntasks-per-node=$((4 / nodes)) --mpi=$mpi
+        done
+        perf "srun --mpi=$mpi on 2 nodes, 3 and 1 ranks" 4 srun -N 2 -n 4 --mpi=$mpi
+        for nodes in 1 2; do train "srun --mpi=$mpi on $nodes nodes" srun -N $nodes -n 2 --mpi=$mpi; done
+    done
+    perf "srun --distribution=cyclic on 2 nodes" 4 srun -N 2 --ntasks-per-node=2 -m cyclic
+    perf "srun --mpi=pmi2 --distribution=arbitrary" 3 env SLURM_HOSTFILE=<(printf 'h2\nh0\nh1\n') \
+        srun -N 3 -n 3 -m arbitrary --mpi=pmi2
+    in_batch
+    in_allocation
+}
+
+# batch NAME CHECK NRANKS SBATCH_ARGUMENTS...
+batch() {
+    local name=$1 check=$2 nranks=$3 wrong
+    shift 3
+    wrong=$(start sbatch --wait --output="$WORK/batch" "$@")
+    cat "$WORK/batch" >>"$WORK/out"
+    verdict "sbatch $name, $nranks ranks" "${wrong:-$("$check" "$nranks")}"
+}
+
+# With the example's script, as a user would; and a program that the script runs without srun is alone.
+in_batch() {
+    local script=$root/examples/slurm.sbatch
+    batch "slurm.sbatch: all_reduce_perf" check_perf 4 "$script" "${perf[@]}"
+    [ ! -x "${train[0]}" ] ||
+        batch "slurm.sbatch: tutti-train" check_train 2 --ntasks-per-node=1 "$script" "${train[@]}"
+    batch "without srun: all_reduce_perf" check_perf 1 -N 2 -n 4 --wrap="$(printf '%q ' "${perf[@]}")"
+}
+
+in_allocation() {
+    ! needs mpirun.openmpi openmpi-bin ||
+        perf "salloc, Open MPI's mpirun on 2 nodes" 4 salloc -N 2 --ntasks-per-node=2 mpirun.openmpi -n 4
+    ! needs mpiexec.hydra mpich ||
+        perf "salloc, MPICH's mpiexec on 2 nodes" 4 salloc -N 2 --ntasks-per-node=2 mpiexec.hydra -n 4
+}
+
+try_hosts() { :; }
+
+for part in "${parts[@]}"; do "try_$part"; done
+[ -n "${outermost-}" ] || exit 0
+of() { grep -cx "$1" "$WORK/counts"; }
+echo "$(of passed) passed, $(of failed) failed, $(of skipped) skipped"
+[ "$(of failed)" -eq 0 ]

@@ -420,6 +420,12 @@ typedef struct {
     uint64_t bytesCopied; /* sent through slots */
     uint64_t bytesDirect; /* sent in place, read by the receiver */
     uint64_t memoryBytes; /* held by this rank's end of the communicator (virtual) */
+    /* of init, while the ranks found each other; 0 in communicators made by split */
+    uint64_t initConnections; /* opened and accepted, and closed again */
+    uint64_t initMessages;    /* sent and received on them */
+    uint64_t initBytes;
+    uint64_t initJoinNs; /* until all ranks had come and knew their neighbours */
+    uint64_t initNs;     /* the whole of it */
 } tuttiCounters_t;
 TUTTI_API tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters);
 

@@ -50,6 +50,11 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
  * neighbour. */
 TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine,
                                               void *all, size_t nbytes, int64_t deadline_ns);
+/* What this rank has opened and accepted, sent and received, the handshakes included. */
+struct tt_bootstrap_counts {
+    uint64_t connections, messages, nbytes;
+};
+struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootstrap);
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap);
 
 /* How the ranks of a launcher find rank 0 when nobody set MASTER_ADDR (bootstrap/place.h). */

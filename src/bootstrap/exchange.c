@@ -196,6 +196,8 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
         if (n < 0 && errno == EAGAIN) return TT_OK;
         if (n < 0) return lost(bootstrap, job, errno);
         advance(job, (size_t)n);
+        bootstrap->counts.nbytes += (size_t)n;
+        bootstrap->counts.messages += job->done;
         if (job->kind == JOB_SEND)
             job->peer->midway = !job->done;
         else if (heading && job->part > 0)

@@ -128,6 +128,14 @@ static tt_status reach_root(struct joining *joining)
     }
 }
 
+static void count_handshake(struct tt_bootstrap *bootstrap)
+{
+    bootstrap->counts.connections++;
+    bootstrap->counts.messages += 3;
+    bootstrap->counts.nbytes +=
+        sizeof(struct tt_greeting) + sizeof(struct tt_hello) + sizeof(struct tt_answer);
+}
+
 static void leave_root(struct joining *joining)
 {
     if (joining->root_fd >= 0) close(joining->root_fd);
@@ -156,6 +164,7 @@ static tt_status visit_root(struct joining *joining, int64_t *again_ms)
         return TT_IN_PROGRESS;
     }
     if (attempt != TT_ATTEMPT_OK) return fail_to_reach_root(joining, attempt, why);
+    count_handshake(joining->bootstrap);
     if (joining->answer.status < 0)
         return tt_fail(joining->answer.status, "%s", joining->answer.text);
     if (joining->answer.status == TT_OK) return TT_OK;
@@ -236,6 +245,7 @@ static tt_status reach_parent(struct joining *joining)
     if (attempt != TT_ATTEMPT_OK)
         return tt_fail(TT_ERR_REMOTE, "rank %d lost rank %d (pid %d on %s) during init: %s",
                        bootstrap->rank, parent->rank, parent->pid, parent->host, why);
+    count_handshake(bootstrap);
     if (answer.status == TT_OK) return TT_OK;
     return tt_fail(answer.status, "%s", answer.text);
 }
@@ -267,6 +277,7 @@ static tt_status on_child(void *context, struct tt_guest *guest)
     *child = (struct tt_neighbour){.fd = guest->fd, .rank = hello->rank, .pid = hello->pid};
     memcpy(child->host, hello->host, sizeof child->host);
     guest->fd = -1;
+    count_handshake(bootstrap);
     nursery->ncame++;
     return TT_OK;
 }
@@ -342,6 +353,8 @@ static tt_status report(struct joining *joining, tt_status status)
     if (joining->root_fd < 0) return status;
     if (status == TT_OK) {
         (void)tt_socket_send_now(joining->root_fd, &report.status, sizeof report.status);
+        joining->bootstrap->counts.messages++;
+        joining->bootstrap->counts.nbytes += sizeof report.status;
         leave_root(joining);
         return TT_OK;
     }
@@ -384,6 +397,11 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     if (id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
     *bootstrap = b;
     return TT_OK;
+}
+
+struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootstrap)
+{
+    return bootstrap->counts;
 }
 
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap)

@@ -34,6 +34,7 @@ struct tt_bootstrap {
     uint32_t sequence; /* of the next allgather */
     tt_status broken;  /* the failure that ended it, with its text */
     char broken_text[TT_WIRE_TEXT];
+    struct tt_bootstrap_counts counts;
     struct tt_neighbour parent; /* fd -1 on rank 0 */
     struct tt_neighbour children[TT_TREE_FANOUT];
 };

@@ -54,6 +54,10 @@ struct tuttiComm {
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_fabric *fabric;
     struct tt_setting setting;
+    struct {
+        struct tt_bootstrap_counts bootstrap;
+        uint64_t join_ns, total_ns;
+    } init; /* what it took; all 0 after a split */
     /* owner: the issuing thread */
     struct tt_engine engine;
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];

@@ -149,6 +149,11 @@ tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
         .bytesCopied = atomic_load_explicit(&comm->fabric->nbytes_copied, memory_order_relaxed),
         .bytesDirect = atomic_load_explicit(&comm->fabric->nbytes_direct, memory_order_relaxed),
         .memoryBytes = held_bytes(comm),
+        .initConnections = comm->init.bootstrap.connections,
+        .initMessages = comm->init.bootstrap.messages,
+        .initBytes = comm->init.bootstrap.nbytes,
+        .initJoinNs = comm->init.join_ns,
+        .initNs = comm->init.total_ns,
     };
     return tuttiSuccess;
 }

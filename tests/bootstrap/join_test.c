@@ -47,6 +47,36 @@ TEST(join, five_hundred_and_twelve_ranks_come_at_once)
     join_all(512, 16);
 }
 
+/* The most messages of a rank among so many, each gathering `ngathers` times. */
+static uint64_t most_messages(int nranks, int ngathers)
+{
+    struct tt_unique_id id;
+    uint64_t most = 0;
+    if (tt_unique_id_create(&id) != TT_OK) return 0;
+    struct rank_run *runs = calloc((size_t)nranks, sizeof *runs);
+    for (int rank = 0; rank < nranks; rank++) {
+        runs[rank] = rank_run_of(&id, rank, nranks);
+        runs[rank].nallgathers = ngathers;
+    }
+    run_ranks(runs, nranks);
+    expect_ranks(runs, nranks, TT_OK, NULL);
+    for (int rank = 0; rank < nranks; rank++)
+        if (runs[rank].counts.messages > most) most = runs[rank].counts.messages;
+    /* A leaf has the root, its parent, and one message each way in each allgather. */
+    CHECK_EQ(runs[nranks - 1].counts.connections, 2);
+    CHECK_EQ(runs[nranks - 1].counts.messages, 3 + 3 + 1 + 2 * ngathers);
+    free(runs);
+    return most;
+}
+
+TEST(join, messages_of_a_rank_do_not_grow_with_the_number_of_ranks)
+{
+    /* The root and nine neighbours: handshakes of three, a report, two for each allgather. */
+    CHECK_EQ(most_messages(74, 0), 10 * 3 + 1);
+    CHECK_EQ(most_messages(74, 3), 10 * 3 + 1 + 3 * 2 * 9);
+    CHECK_EQ(most_messages(300, 3), 10 * 3 + 1 + 3 * 2 * 9);
+}
+
 TEST(join, the_largest_part_is_64_kib)
 {
     join_all(11, 64 * 1024);

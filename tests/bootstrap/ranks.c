@@ -65,6 +65,7 @@ void run_rank(struct rank_run *run)
     if (run->status != TT_OK) snprintf(run->text, sizeof run->text, "%s", tt_last_error());
     if (run->try_again && bootstrap && gather(run, bootstrap, 9) != run->status) run->wrong = -1;
     while (run->stay_for && !atomic_load(&run->stay_for->ended)) sched_yield();
+    if (bootstrap) run->counts = tt_bootstrap_counts(bootstrap);
     tt_bootstrap_destroy(bootstrap);
     run->took_ns = tt_now_ns() - start;
     atomic_store(&run->ended, true);

@@ -28,6 +28,7 @@ struct rank_run {
     tt_status status; /* the first failure */
     char text[TEXT_BYTES];
     int64_t took_ns;
+    struct tt_bootstrap_counts counts;
     int wrong; /* bytes that were not right */
 };
 

@@ -2,8 +2,8 @@
 # What can happen to a network and to hosts, at random moments of a running job: each must end with the
 # right result, or soon with an error on every rank that names who and where. See --help.
 set -u
-kinds=(cable_out cable_back one_cable_of_two lost_for_good lost_a_while lossy slow host_killed host_vanished
-    interface_gone reset rank_killed rank_stopped killed_in_init)
+kinds=(cable_out cable_back one_cable_of_two lost_for_good lost_a_while lossy slow delayed host_killed
+    host_vanished interface_gone reset rank_killed rank_stopped killed_in_init)
 
 usage() {
     cat <<TEXT
@@ -112,6 +112,7 @@ bring_about() {
         ;;
     lossy) expected=right && on_every_nic loss $((1 + RANDOM % 3)) ;;
     slow) expected=right && on_every_nic rate 50 ;;
+    delayed) expected=right && on_every_nic delay 50 ;;
     host_killed)
         says=("rank ($(ranks_on "$victim" | paste -sd '|')) .*h$victim")
         signal_host KILL "$victim"
@@ -183,7 +184,7 @@ one() {
     export TUTTI_ENCRYPT=$((RANDOM % 4 == 0)) TUTTI_SOCKETS=$((1 + RANDOM % 2))
     work=/run/hosts/faults # ends with the hosts
     mkdir $work
-    case $kind in cable_back | lost_a_while | lossy) net_ms=20000 ;; esac
+    case $kind in cable_back | lost_a_while | lossy | delayed) net_ms=20000 ;; esac
     case $kind in rank_stopped) deadline_ms=3000 ;; esac
     start_job
     if [ "$kind" = killed_in_init ]; then

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "algorithms/hierarchy.h"
+
 /* The cost model: what the busiest rank does, from the algorithm's formula. A message that does not
  * fit a slot (or a part that does not fit a meeting) is cut, and the whole schedule run once a
  * round. A rank waits in every round for the dependences that its own steps can hold; the rest of
@@ -17,7 +19,15 @@
  *             + bytes of the result * byte_result
  *
  * With more ranks than cores a dependence waits for a rank's turn on a core instead: turn_link or
- * turn_meeting, times nranks. */
+ * turn_meeting, times nranks.
+ *
+ * Between hosts, for what leaves the busiest of them:
+ *             + rounds * (messages between hosts one after another) * (net_link - link)
+ *             + (messages that a rank sends to other hosts) * net_message
+ *             + bytes that a rank sends * net_byte, or, where that is more,
+ *               bytes that leave the host / speed of the interface
+ *
+ * An algorithm X/Y costs what its phases cost. */
 struct cost {
     const char *name;
     double value; /* microseconds, or microseconds a byte */
@@ -34,6 +44,9 @@ enum {
     BYTE_SENT,
     BYTE_REDUCED,
     BYTE_RESULT,
+    NET_LINK,
+    NET_MESSAGE,
+    NET_BYTE,
     NCOSTS
 };
 
@@ -48,11 +61,14 @@ static const struct cost costs[NCOSTS] = {
     [ACTION] = {"action", 0.08, "a step of the executor, or one of its messages"},
     [BYTE_SENT] = {"byte_sent", 1.0 / 14000, "12 to 16 GB/s into lines the other core read last"},
     [BYTE_REDUCED] = {"byte_reduced", 1.0 / 22000, "20 to 25 GB/s from lines the other core wrote"},
+    [NET_LINK] = {"net_link", 12.0, "a message over TCP, to a rank that waits for it"},
+    [NET_MESSAGE] = {"net_message", 2.0, "the system calls of a message"},
+    [NET_BYTE] = {"net_byte", 1.0 / 3000, "TCP on one core, its copies and checksums"},
     [BYTE_RESULT] = {"byte_result", 1.0 / 17000, "one core's copy out of the cache, non-temporal"},
 };
 
-/* Ranks up to which everyone may talk to everyone. */
-enum { MOST_PEERS = 64 };
+/* Ranks up to which everyone may talk to everyone, and whose steps are counted to choose. */
+enum { MOST_PEERS = 64, MOST_COUNTED = 64 };
 
 /* What the formula says of nbytes, and how they are cut. */
 struct load {
@@ -93,11 +109,11 @@ static struct load load_of(const struct tt_algorithm *algorithm, const struct tt
     return load;
 }
 
-double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                  const struct tt_setting *setting, size_t nbytes)
+/* On one host, or where it is not known who is where. */
+static double cost_inside(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                          const struct tt_setting *setting, size_t nbytes)
 {
     const bool meets = algorithm->one_host && shape->nranks > 1, turns = setting->oversubscribed;
-    if (tt_refusal(algorithm, shape)) return INFINITY;
     if (meets && (!setting->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     const struct load load = load_of(algorithm, shape, nbytes, most);
@@ -116,14 +132,111 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
            load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
 }
 
+/* What goes between hosts costs more. traffic: in blocks of `block` bytes. */
+static double cost_between(const struct tt_traffic *traffic, double block, double rounds,
+                           const struct tt_setting *setting)
+{
+    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
+    return rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
+           rounds * (double)traffic->messages * costs[NET_MESSAGE].value +
+           block * fmax((double)traffic->sent_by_rank * costs[NET_BYTE].value,
+                        (double)traffic->sent * wire);
+}
+
+/* Counted exactly where that takes no time; else as if every rank sent to all alike. */
+static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
+                                    const struct tt_shape *shape)
+{
+    struct tt_traffic traffic;
+    const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
+    const struct tt_hosts *hosts = shape->hosts;
+    if (shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK) {
+        traffic.messages = (traffic.messages + (uint64_t)hosts->most - 1) / (uint64_t)hosts->most;
+        return traffic;
+    }
+    const struct tt_formula formula = tt_formula_of(algorithm, shape);
+    const double away = (double)(shape->nranks - hosts->most) / (shape->nranks - 1);
+    const uint64_t sent = (uint64_t)ceil(away * (double)formula.sent);
+    return (struct tt_traffic){.sent = sent * (uint64_t)hosts->most,
+                               .sent_by_rank = sent,
+                               .messages = (uint64_t)ceil(away * messages_of(&formula)),
+                               .depth = formula.depth};
+}
+
+/* Of an algorithm on ranks that are each on a host of its own, `at_once` times. */
+static struct tt_traffic traffic_alone(const struct tt_formula *formula, int at_once)
+{
+    return (struct tt_traffic){.sent = formula->sent * (uint64_t)at_once,
+                               .sent_by_rank = formula->sent,
+                               .messages = (uint64_t)messages_of(formula),
+                               .depth = formula->depth};
+}
+
+/* Bytes in the unit of a formula, and rounds. */
+static double unit_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                      size_t nbytes)
+{
+    const int nblocks = tt_nblocks(algorithm, shape);
+    return nblocks > 0 ? (double)nbytes / ((double)nblocks * tt_nchannels(algorithm, shape)) : 0;
+}
+
+static double cost_of_phase(const struct tt_phase *phase, const struct tt_setting *setting,
+                            size_t nbytes)
+{
+    struct tt_setting own = *setting;
+    own.one_host = !phase->between;
+    const size_t share = (size_t)(phase->share * (double)nbytes);
+    const double cost = cost_inside(phase->algorithm, &phase->shape, &own, share);
+    if (!phase->between) return cost;
+    const struct tt_formula formula = tt_formula_of(phase->algorithm, &phase->shape);
+    const struct tt_traffic traffic = traffic_alone(&formula, phase->at_once);
+    const struct load load = load_of(phase->algorithm, &phase->shape, share, setting->slot_bytes);
+    return cost + cost_between(&traffic, unit_of(phase->algorithm, &phase->shape, share),
+                               load.rounds, setting);
+}
+
+double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                  const struct tt_setting *setting, size_t nbytes)
+{
+    if (tt_refusal(algorithm, shape)) return INFINITY;
+    if (!algorithm->parts) {
+        double cost = cost_inside(algorithm, shape, setting, nbytes);
+        if (!shape->hosts || shape->hosts->nhosts == 1) return cost;
+        const struct tt_traffic traffic = traffic_of(algorithm, shape);
+        const struct load load = load_of(algorithm, shape, nbytes, setting->slot_bytes);
+        return cost +
+               cost_between(&traffic, unit_of(algorithm, shape, nbytes), load.rounds, setting);
+    }
+    struct tt_phase phases[TT_MOST_PHASES];
+    const int n = tt_hierarchy_phases(algorithm, shape, phases);
+    double cost = 0;
+    for (int i = 0; i < n; i++) cost += cost_of_phase(&phases[i], setting, nbytes);
+    return cost;
+}
+
 /* With many ranks, an algorithm in which a rank talks to all others at once: every link takes
  * memory, so the choice falls on it only where there is nothing else. */
 static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     if (shape->nranks <= MOST_PEERS || algorithm->one_host) return false;
+    if (algorithm->parts) {
+        struct tt_phase phases[TT_MOST_PHASES];
+        bool any = false;
+        for (int i = tt_hierarchy_phases(algorithm, shape, phases); i-- > 0;)
+            any = any || crowded(phases[i].algorithm, &phases[i].shape);
+        return any;
+    }
     const struct tt_formula formula = tt_formula_of(algorithm, shape);
     const double messages = fmax((double)formula.steps, messages_of(&formula));
     return formula.depth <= 2 && messages >= shape->nranks - 1;
+}
+
+/* Whether to look at it at all. With one rank on each host X/Y is Y. */
+static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    if (tt_refusal(algorithm, shape)) return false;
+    if (algorithm->parts && shape->hosts->most == 1) return false;
+    return !crowded(algorithm, shape);
 }
 
 const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
@@ -132,7 +245,7 @@ const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct 
     const struct tt_algorithm *best = NULL, *algorithm;
     double best_cost = INFINITY;
     for (int i = 0; (algorithm = tt_algorithm_at(shape->collective, i)) != NULL; i++) {
-        if (tt_refusal(algorithm, shape) || crowded(algorithm, shape)) continue;
+        if (!eligible(algorithm, shape)) continue;
         const double cost = tt_cost_us(algorithm, shape, setting, nbytes);
         if (cost >= best_cost) continue;
         best = algorithm;

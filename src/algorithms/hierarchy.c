@@ -62,10 +62,8 @@ struct phase {
     int scratch; /* slots before the phase's own */
 };
 
-enum { MOST_PHASES = 3 };
-
 struct phases {
-    struct phase at[MOST_PHASES];
+    struct phase at[TT_MOST_PHASES];
     int number;
 };
 
@@ -347,17 +345,42 @@ static void add(struct tt_formula *sum, const struct phase *phase, int channels)
     sum->message = most(sum->message, own.message * scale);
 }
 
-/* Of the leader of the largest host. */
-struct tt_formula tt_hierarchy_formula(const struct tt_shape *shape)
+/* Of the leader of the largest host, who has most to do. */
+static struct phases busiest(const struct tt_shape *shape)
 {
     const struct tt_hosts *hosts = shape->hosts;
     int host = 0;
     while (tt_hosts_size(hosts, host) < hosts->most) host++;
-    const struct view view = view_of(shape, hosts->ranks[hosts->begin[host]]);
-    const struct phases phases = phases_of(shape, hosts->ranks[hosts->begin[host] + view.leader]);
+    const int32_t *ranks = hosts->ranks + hosts->begin[host];
+    return phases_of(shape, ranks[view_of(shape, ranks[0]).leader]);
+}
+
+struct tt_formula tt_hierarchy_formula(const struct tt_shape *shape)
+{
+    const struct phases phases = busiest(shape);
     struct tt_formula sum = {.steps = 0};
     for (int i = 0; i < phases.number; i++) add(&sum, &phases.at[i], tt_hierarchy_nchannels(shape));
     return sum;
+}
+
+int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                        struct tt_phase out[TT_MOST_PHASES])
+{
+    struct tt_shape seen = *shape;
+    seen.parts = algorithm->parts;
+    const struct phases phases = busiest(&seen);
+    const double nblocks = tt_nblocks(algorithm, shape);
+    for (int i = 0; i < phases.number; i++) {
+        const struct phase *phase = &phases.at[i];
+        out[i] = (struct tt_phase){
+            .algorithm = phase->algorithm,
+            .shape = phase->shape,
+            .between = phase->between,
+            .share = phase->cut.modulo > 0 ? phase->cut.modulo / nblocks : 1,
+            .at_once = phase->between && on_lanes(&seen) ? shape->hosts->most : 1,
+        };
+    }
+    return phases.number;
 }
 
 /* ---- Where it can be ------------------------------------------------------------------------ */

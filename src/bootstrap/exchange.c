@@ -1,8 +1,8 @@
 /* The allgather over the tree.
  *
  * Up: every rank receives its children's subtrees straight into `all`, then sends its own subtree
- * to its parent. Down: the parent sends all of `all`. A subtree is a run of consecutive ranks on
- * each level:
+ * to its parent. Down: the parent sends all of `all`, in pieces, so that a rank passes on the one
+ * while the next arrives. A subtree is a run of consecutive ranks on each level:
  *
  *          0               subtree of 1 (drawn with fan-out 2): 1 | 3 4 | 7 8 9 10
  *       1     2
@@ -21,7 +21,12 @@
 #include "bootstrap/tree.h"
 
 #define FRAME_MAGIC 0x54624147u
-enum { MAX_NBYTES = 64 * 1024, MAX_JOBS = TT_TREE_FANOUT + 1, PARTS = TT_TREE_LEVELS + 1 };
+enum {
+    MAX_NBYTES = 64 * 1024,
+    PIECE_BYTES = 256 * 1024,
+    MAX_JOBS = TT_TREE_FANOUT + 1,
+    PARTS = TT_TREE_LEVELS + 1,
+};
 
 enum frame_kind { FRAME_UP = 1, FRAME_DOWN, FRAME_FAILED };
 
@@ -197,7 +202,6 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
         if (n < 0) return lost(bootstrap, job, errno);
         advance(job, (size_t)n);
         bootstrap->counts.nbytes += (size_t)n;
-        bootstrap->counts.messages += job->done;
         if (job->kind == JOB_SEND)
             job->peer->midway = !job->done;
         else if (heading && job->part > 0)
@@ -266,7 +270,8 @@ static tt_status go_up(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
     return run(bootstrap, jobs, 1, NULL, deadline_ns);
 }
 
-static tt_status go_down(struct tt_bootstrap *bootstrap, void *all, size_t nbytes,
+/* A piece of `all`, of `length` bytes. */
+static tt_status go_down(struct tt_bootstrap *bootstrap, void *piece, size_t length, size_t nbytes,
                          int64_t deadline_ns)
 {
     struct job jobs[MAX_JOBS];
@@ -274,10 +279,9 @@ static tt_status go_down(struct tt_bootstrap *bootstrap, void *all, size_t nbyte
                                 .kind = FRAME_DOWN,
                                 .sequence = bootstrap->sequence,
                                 .nbytes = (uint32_t)nbytes};
-    const size_t total = nbytes * (size_t)bootstrap->nranks;
     if (bootstrap->parent.fd >= 0) {
         start_job(&jobs[0], JOB_RECEIVE, &bootstrap->parent);
-        add_part(&jobs[0], all, total);
+        add_part(&jobs[0], piece, length);
         for (int i = 0; i < bootstrap->nchildren; i++)
             start_job(&jobs[1 + i], JOB_WATCH, &bootstrap->children[i]);
         TT_TRY(run(bootstrap, jobs, 1 + bootstrap->nchildren, &frame, deadline_ns));
@@ -285,7 +289,7 @@ static tt_status go_down(struct tt_bootstrap *bootstrap, void *all, size_t nbyte
     for (int i = 0; i < bootstrap->nchildren; i++) {
         start_job(&jobs[i], JOB_SEND, &bootstrap->children[i]);
         jobs[i].frame = frame;
-        add_part(&jobs[i], all, total);
+        add_part(&jobs[i], piece, length);
     }
     return run(bootstrap, jobs, bootstrap->nchildren, NULL, deadline_ns);
 }
@@ -299,7 +303,15 @@ tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *min
     if (bootstrap->broken != TT_OK) return tt_fail(bootstrap->broken, "%s", bootstrap->broken_text);
     if (nbytes) memmove((char *)all + (size_t)bootstrap->rank * nbytes, mine, nbytes);
     TT_TRY(go_up(bootstrap, all, nbytes, deadline_ns));
-    TT_TRY(go_down(bootstrap, all, nbytes, deadline_ns));
+    const size_t total = nbytes * (size_t)bootstrap->nranks;
+    size_t done = 0;
+    do {
+        const size_t length = total - done < PIECE_BYTES ? total - done : PIECE_BYTES;
+        TT_TRY(go_down(bootstrap, (char *)all + done, length, nbytes, deadline_ns));
+        done += length;
+    } while (done < total);
     bootstrap->sequence++;
+    bootstrap->counts.messages +=
+        2 * (uint64_t)(bootstrap->nchildren + (bootstrap->parent.fd >= 0));
     return TT_OK;
 }

@@ -400,6 +400,17 @@ static void link_all(struct root *root)
     }
 }
 
+static void say_cost(const struct root *root)
+{
+    struct timespec used = {0};
+    if (root->status != TT_OK || !root->ncame) return;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    const double us = (double)used.tv_sec * 1e6 + (double)used.tv_nsec / 1e3;
+    TT_INFO("bootstrap: %d ranks came and found their places within %lld ms; the root used %.1f us "
+            "of processor time for each",
+            root->nranks, (long long)(tt_now_ns() - root->start_ns) / 1000000, us / root->nranks);
+}
+
 static void *serve(void *argument)
 {
     struct root *root = argument;
@@ -414,6 +425,7 @@ static void *serve(void *argument)
         answer_all(root);
         answer_late(root);
     }
+    say_cost(root);
     destroy(root);
     return NULL;
 }

@@ -28,7 +28,6 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     a->sequence = sequence;
     a->listening = true;
     memcpy(a->key, key, sizeof a->key);
-    for (int i = 0; i < TT_MAX_GUESTS; i++) a->guests[i].fd = -1;
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
     if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
@@ -120,7 +119,7 @@ static int64_t dismiss_late(struct tt_acceptor *acceptor)
     const int64_t allowed_ns = (crowded ? CROWDED_MS : GUEST_MS) * INT64_C(1000000);
     const int64_t now = tt_now_ns();
     int64_t next = INT64_MAX;
-    for (int i = 0; i < TT_MAX_GUESTS && acceptor->nguests; i++) {
+    for (int i = 0; i < acceptor->nplaces; i++) {
         struct tt_guest *guest = &acceptor->guests[i];
         if (guest->fd < 0) continue;
         const int64_t until = guest->since_ns + allowed_ns;
@@ -135,7 +134,8 @@ static int64_t dismiss_late(struct tt_acceptor *acceptor)
 static void welcome(struct tt_acceptor *acceptor, int fd)
 {
     int i = 0;
-    while (acceptor->guests[i].fd >= 0) i++;
+    while (i < acceptor->nplaces && acceptor->guests[i].fd >= 0) i++;
+    if (i == acceptor->nplaces) acceptor->nplaces++;
     struct tt_guest *guest = &acceptor->guests[i];
     *guest = (struct tt_guest){.fd = fd, .since_ns = tt_now_ns()};
     acceptor->nguests++;
@@ -230,7 +230,7 @@ void tt_acceptor_stop_listening(struct tt_acceptor *acceptor)
 void tt_acceptor_destroy(struct tt_acceptor *acceptor)
 {
     if (!acceptor) return;
-    for (int i = 0; i < TT_MAX_GUESTS; i++)
+    for (int i = 0; i < acceptor->nplaces; i++)
         if (acceptor->guests[i].fd >= 0) close(acceptor->guests[i].fd);
     tt_acceptor_stop_listening(acceptor);
     close(acceptor->epoll);

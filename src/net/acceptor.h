@@ -26,6 +26,7 @@ struct tt_acceptor {
     uint8_t key[32];
     uint32_t sequence;
     int nguests, nlogged;
+    int nplaces;    /* of guests[] that have been in use */
     bool listening; /* false: the listener rests until a place is free */
     struct {
         struct tt_address host;

@@ -73,6 +73,12 @@ static tt_status agree(const struct making *making)
     const struct tt_exchange *exchange = making->exchange;
     struct verdict own = {.status = making->status}, *all = making->verdicts;
     if (own.status) snprintf(own.text, sizeof own.text, "%s", tt_last_error());
+    /* Mostly all is well, which four bytes say. */
+    int32_t *statuses = (int32_t *)(void *)all;
+    bool well = true;
+    TT_TRY(exchange->allgather(exchange->context, &own.status, statuses, sizeof own.status));
+    for (int p = 0; p < exchange->nparticipants; p++) well = well && !statuses[p];
+    if (well) return TT_OK;
     TT_TRY(exchange->allgather(exchange->context, &own, all, sizeof own));
     for (int p = 0; p < exchange->nparticipants; p++)
         if (all[p].status) {

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { RUN_MAX_RANKS = 4096, RUN_KEY_TEXT = 65 };
+enum { RUN_MAX_RANKS = 4096, RUN_KEY_TEXT = 65, RUN_JOB_BYTES = 1 << 20 };
 enum { EXIT_USAGE = 2, EXIT_TIMEOUT = 124, EXIT_NOT_RUNNABLE = 126, EXIT_NOT_FOUND = 127 };
 
 struct options {
@@ -20,6 +20,15 @@ struct options {
     int64_t timeout_ms;   /* of the whole job; 0: none */
     int64_t grace_ms;     /* between SIGTERM and SIGKILL */
     char *const *command; /* program and arguments, NULL at the end */
+    /* Several hosts */
+    const char *hosts, *hostfile; /* NULL: this one */
+    const char *rsh;              /* the command that reaches a host, in words */
+    const char *master_addr;      /* NULL: find one */
+    const char **exported;        /* of -x; owned */
+    int nexported;
+    /* Of a server, started by the tutti-run that the user started (run_serve.c) */
+    bool serve, announce; /* says first where the ranks will meet */
+    int first_rank;
 };
 
 /* One stream of one rank on its way to ours, line by line. */
@@ -31,21 +40,29 @@ struct pump {
     char *buffer;
 };
 
-struct rank {
+/* What we look after: a rank, or the connection to a host, on which a tutti-run looks after ranks.
+ */
+struct member {
+    const char *name; /* of the host; NULL: a rank */
+    char *const *command;
     pid_t pid;      /* 0: ended and reaped */
     bool own_group; /* a process group of its own, numbered as the pid */
     cpu_set_t cpus; /* empty: not bound */
+    int control;    /* to a host: closing it ends the ranks there; -1: none */
     struct pump pumps[2];
 };
 
 struct run {
     struct options options;
-    struct rank *ranks;
-    int nalive;
-    int complaints;  /* pipe on which a child says why exec failed */
-    int signals;     /* signalfd */
-    sigset_t before; /* signal mask for the children */
-    int port_holder; /* keeps MASTER_PORT ours until the job ends */
+    struct member *members;
+    int nmembers, nalive;
+    char *job;         /* of a server: what it was told; owned */
+    int control;       /* of a server: from the tutti-run that started us; -1: none */
+    char **commands;   /* of several hosts; owned */
+    int complaints[2]; /* pipe on which a child says why exec failed */
+    int signals;       /* signalfd */
+    sigset_t before;   /* signal mask for the children */
+    int port_holder;   /* keeps MASTER_PORT ours until the job ends */
     int exit_code;
     bool failing;                         /* a rank has died; the others are being ended */
     int asked_signal;                     /* the last ending signal passed on; 0: none */
@@ -53,7 +70,8 @@ struct run {
 };
 
 int64_t run_now_ns(void);
-/* "tutti-run: ..." on stderr. */
+/* "tutti-run: ..." on stderr; a server adds its host's name. */
+void run_say_where(const char *host);
 void run_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* run_options.c: fills options; ends the process for --help, --version and usage errors. */
@@ -65,13 +83,28 @@ void run_bind_ranks(struct run *run);
 
 /* run_launch.c: environment and start of all ranks. 0, or the exit code after saying why not. */
 int run_launch(struct run *run);
+int run_prepare(struct run *run, int nmembers);
+/* Starts a member with this stdin (-1: none). 0 or an errno value, said. */
+int run_start_member(struct run *run, int index, int input);
+/* Kills what has been started. */
+void run_take_back(struct run *run);
+int run_make_key(void);
+
+/* run_hosts.c: a tutti-run --serve on each host. As run_launch. */
+int run_launch_hosts(struct run *run);
+
+/* run_serve.c: what the tutti-run that started us says: options, environment and folder. */
+int run_receive_job(struct run *run);
+/* The address of this host that the others should use. Static. */
+const char *run_own_address(void);
 
 /* run_pump.c */
 int run_pump_open(struct pump *pump, int to, int *child_end);
-/* Moves what one read gives; `last` moves all that is there, newline or not, and ends. */
+/* Moves what one read gives, each line with its rank in front (-1: as it is); `last` moves all that
+ * is there, newline or not, and ends. */
 void run_pump_move(struct pump *pump, int rank, bool last);
 
-/* run_supervise.c: until the last rank has ended; returns the exit code. */
+/* run_supervise.c: until the last member has ended; returns the exit code. */
 int run_supervise(struct run *run);
 
 #endif

@@ -27,8 +27,8 @@ void run_bind_ranks(struct run *run)
     /* More ranks than cores: the kernel spreads them better than we can. */
     for (int i = 0; i < nranks && nranks <= ncores; i++) {
         const hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
-        hwloc_cpuset_to_glibc_sched_affinity(topology, core->cpuset, &run->ranks[i].cpus,
-                                             sizeof run->ranks[i].cpus);
+        hwloc_cpuset_to_glibc_sched_affinity(topology, core->cpuset, &run->members[i].cpus,
+                                             sizeof run->members[i].cpus);
     }
     if (nranks > ncores && run->options.bind_asked)
         run_say("%d ranks on %d core%s: not bound", nranks, ncores, ncores == 1 ? "" : "s");

@@ -18,25 +18,31 @@
 
 /* Binds without listening: with SO_REUSEADDR on both sides rank 0 can still listen at the port, but
  * nobody is given it as a free one meanwhile. */
-static int hold_port(int *holder, int *port)
+static int hold_port(int *holder, int *port, const char *address)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)*port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t nbytes = sizeof at;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in6 at = {
+        0}; /* or a sockaddr_in: it is larger, and has the port at the same place */
+    struct sockaddr_in *in = (struct sockaddr_in *)&at;
+    const bool v4 = inet_pton(AF_INET, address, &in->sin_addr) == 1;
+    if (!v4 && inet_pton(AF_INET6, address, &at.sin6_addr) != 1) return EINVAL;
+    at.sin6_family = v4 ? AF_INET : AF_INET6;
+    at.sin6_port = htons((uint16_t)*port);
+    socklen_t nbytes = v4 ? sizeof *in : sizeof at;
+    const int fd = socket(at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, (const struct sockaddr *)&at, sizeof at) != 0 ||
+    if (bind(fd, (const struct sockaddr *)&at, nbytes) != 0 ||
         getsockname(fd, (struct sockaddr *)&at, &nbytes) != 0) {
         const int error = errno;
         close(fd);
         return error;
     }
-    *port = ntohs(at.sin_port);
+    *port = ntohs(at.sin6_port);
     *holder = fd;
     return 0;
 }
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+               "one place for both families");
 
 static void set_number(const char *name, int value)
 {
@@ -46,7 +52,7 @@ static void set_number(const char *name, int value)
 }
 
 /* Random for every job: in the environment, so that ps does not show it to others. */
-static int set_key(void)
+int run_make_key(void)
 {
     unsigned char key[(RUN_KEY_TEXT - 1) / 2];
     char text[RUN_KEY_TEXT];
@@ -55,28 +61,43 @@ static int set_key(void)
     return setenv("TUTTI_JOB_KEY", text, 1);
 }
 
-/* What is the same for all ranks. */
-static int set_environment(struct run *run)
+/* Where rank 0 will listen: nobody else is given that port until the job ends. */
+static int set_master(struct run *run)
 {
-    int port = run->options.master_port;
-    const int error = hold_port(&run->port_holder, &port);
+    const struct options *options = &run->options;
+    const char *address = options->announce ? run_own_address() : "127.0.0.1";
+    int port = options->master_port;
+    const int error = hold_port(&run->port_holder, &port, address);
     if (error) {
         if (port)
             run_say("port %d: %s; choose another with --master-port", port, strerror(error));
         else
-            run_say("no port to be had on 127.0.0.1: %s", strerror(error));
+            run_say("no port to be had on %s: %s", address, strerror(error));
         return 1;
     }
-    if (set_key() != 0) {
+    if (options->announce && options->master_addr) address = options->master_addr;
+    setenv("MASTER_ADDR", address, 1);
+    set_number("MASTER_PORT", port);
+    if (!options->announce) return 0;
+    printf("tutti-run master %s %d\n", address, port);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* What is the same for all ranks of this host. A server has been told what is the same for all. */
+static int set_environment(struct run *run)
+{
+    const bool alone = !run->options.serve;
+    if ((alone || run->options.announce) && set_master(run) != 0) return 1;
+    if (alone && run_make_key() != 0) {
         run_say("no random key to be had: %s", strerror(errno));
         return 1;
     }
-    set_number("WORLD_SIZE", run->options.nranks);
+    if (alone) {
+        set_number("WORLD_SIZE", run->options.nranks);
+        set_number("GROUP_RANK", 0);
+        set_number("NODE_RANK", 0);
+    }
     set_number("LOCAL_WORLD_SIZE", run->options.nranks);
-    set_number("GROUP_RANK", 0);
-    set_number("NODE_RANK", 0);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set_number("MASTER_PORT", port);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE"); /* of a torchrun around us: not its port */
     setenv("OMP_NUM_THREADS", "1", 0);
     return 0;
@@ -84,64 +105,69 @@ static int set_environment(struct run *run)
 
 /* ---- A child -------------------------------------------------------------------------------- */
 
-/* Between fork and exec. `outputs` are -1 where the rank writes straight to ours. */
-static void become(const struct run *run, int index, pid_t parent, const int outputs[2])
+/* Between fork and exec. `outputs` are -1 where the child writes straight to ours. */
+static void become(const struct run *run, int index, pid_t parent, int input, const int outputs[2])
 {
-    const struct rank *rank = &run->ranks[index];
+    const struct member *member = &run->members[index];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* it died before we asked to be told */
-    if (rank->own_group) setpgid(0, 0);
-    if (CPU_COUNT(&rank->cpus)) sched_setaffinity(0, sizeof rank->cpus, &rank->cpus);
-    if (index > 0) {
-        const int null = open("/dev/null", O_RDONLY);
-        if (null >= 0 && null != STDIN_FILENO) {
-            dup2(null, STDIN_FILENO);
-            close(null);
-        }
+    if (member->own_group) setpgid(0, 0);
+    if (CPU_COUNT(&member->cpus)) sched_setaffinity(0, sizeof member->cpus, &member->cpus);
+    const int null = input < 0 ? open("/dev/null", O_RDONLY) : input;
+    if (null >= 0 && null != STDIN_FILENO) {
+        dup2(null, STDIN_FILENO);
+        if (input < 0) close(null);
     }
     for (int i = 0; i < 2; i++)
         if (outputs[i] >= 0) dup2(outputs[i], STDOUT_FILENO + i);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &run->before, NULL);
-    execvp(run->options.command[0], run->options.command);
+    execvp(member->command[0], member->command);
     const int error = errno;
-    if (write(run->complaints, &error, sizeof error) < 0) {
+    if (write(run->complaints[1], &error, sizeof error) < 0) {
         /* The exit code says it too. */
     }
     _exit(error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE);
 }
 
-static int start_rank(struct run *run, int index)
+int run_start_member(struct run *run, int index, int input)
 {
-    struct rank *rank = &run->ranks[index];
+    struct member *member = &run->members[index];
     int outputs[2] = {-1, -1};
     /* A rank that may read the terminal must stay in the terminal's foreground group. */
-    rank->own_group = index > 0 || !isatty(STDIN_FILENO);
+    member->own_group = input != STDIN_FILENO || !isatty(STDIN_FILENO);
     int error = 0;
-    for (int i = 0; i < 2 && run->options.tag_output && !error; i++)
-        error = run_pump_open(&rank->pumps[i], STDOUT_FILENO + i, &outputs[i]);
+    for (int i = 0; i < 2 && (run->options.tag_output || member->name) && !error; i++)
+        error = run_pump_open(&member->pumps[i], STDOUT_FILENO + i, &outputs[i]);
     if (!error) {
         const pid_t parent = getpid();
-        set_number("RANK", index);
-        set_number("LOCAL_RANK", index);
-        rank->pid = fork();
-        if (rank->pid == 0) become(run, index, parent, outputs);
-        if (rank->pid < 0) error = errno;
+        member->pid = fork();
+        if (member->pid == 0) become(run, index, parent, input, outputs);
+        if (member->pid < 0) error = errno;
     }
     for (int i = 0; i < 2; i++)
         if (outputs[i] >= 0) close(outputs[i]);
     if (error) {
-        rank->pid = 0;
-        run_say("rank %d cannot be started: %s%s", index, strerror(error),
+        member->pid = 0;
+        run_say("%s %d cannot be started: %s%s", member->name ? "host" : "rank",
+                run->options.first_rank + index, strerror(error),
                 error == EMFILE   ? " (raise the limit: ulimit -n)"
                 : error == EAGAIN ? " (raise the limit: ulimit -u)"
                                   : "");
         return error;
     }
     /* The child does it too; whoever comes first, signals find the group from now on. */
-    if (rank->own_group) setpgid(rank->pid, rank->pid);
+    if (member->own_group) setpgid(member->pid, member->pid);
     run->nalive++;
     return 0;
+}
+
+static int start_rank(struct run *run, int index)
+{
+    run->members[index].command = run->options.command;
+    set_number("RANK", run->options.first_rank + index);
+    set_number("LOCAL_RANK", index);
+    return run_start_member(run, index, index > 0 || run->options.serve ? -1 : STDIN_FILENO);
 }
 
 /* ---- All of them ---------------------------------------------------------------------------- */
@@ -159,41 +185,47 @@ static int open_signals(struct run *run)
     return run->signals < 0 ? errno : 0;
 }
 
-/* Ends the ranks that have been started, with what they started themselves. */
-static void take_back(struct run *run)
+void run_take_back(struct run *run)
 {
-    for (int i = 0; i < run->options.nranks; i++) {
-        struct rank *rank = &run->ranks[i];
-        if (rank->pid > 0) {
-            kill(rank->own_group ? -rank->pid : rank->pid, SIGKILL);
-            while (waitpid(rank->pid, NULL, 0) < 0 && errno == EINTR) {
+    for (int i = 0; i < run->nmembers; i++) {
+        struct member *member = &run->members[i];
+        if (member->control >= 0) close(member->control);
+        if (member->pid > 0) {
+            kill(member->own_group ? -member->pid : member->pid, SIGKILL);
+            while (waitpid(member->pid, NULL, 0) < 0 && errno == EINTR) {
             }
-            rank->pid = 0;
+            member->pid = 0;
         }
-        for (int k = 0; k < 2; k++) run_pump_move(&rank->pumps[k], i, true);
+        for (int k = 0; k < 2; k++)
+            run_pump_move(&member->pumps[k], member->name ? -1 : run->options.first_rank + i, true);
     }
+}
+
+int run_prepare(struct run *run, int nmembers)
+{
+    run->members = calloc((size_t)nmembers, sizeof *run->members);
+    if (!run->members || pipe2(run->complaints, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        open_signals(run) != 0) {
+        run_say("cannot start: %s", strerror(errno));
+        return 1;
+    }
+    run->nmembers = nmembers;
+    for (int i = 0; i < nmembers; i++) {
+        run->members[i].control = -1;
+        for (int k = 0; k < 2; k++) run->members[i].pumps[k].from = -1;
+    }
+    /* Orphans of a rank come to us, so that nothing of a failed job is left. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return 0;
 }
 
 int run_launch(struct run *run)
 {
-    int ends[2];
-    run->ranks = calloc((size_t)run->options.nranks, sizeof *run->ranks);
-    if (!run->ranks || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0 || open_signals(run) != 0) {
-        run_say("cannot start: %s", strerror(errno));
-        return 1;
-    }
-    for (int i = 0; i < run->options.nranks; i++)
-        for (int k = 0; k < 2; k++) run->ranks[i].pumps[k].from = -1;
-    if (set_environment(run) != 0) return 1;
-    if (run->options.bind) run_bind_ranks(run);
-    /* Orphans of a rank come to us, so that nothing of a failed job is left. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    run->complaints = ends[1];
     int error = 0;
-    for (int i = 0; i < run->options.nranks && !error; i++) error = start_rank(run, i);
-    close(ends[1]);
-    run->complaints = ends[0];
+    if (run_prepare(run, run->options.nranks) != 0 || set_environment(run) != 0) return 1;
+    if (run->options.bind) run_bind_ranks(run);
+    for (int i = 0; i < run->nmembers && !error; i++) error = start_rank(run, i);
     if (!error) return 0;
-    take_back(run);
+    run_take_back(run);
     return 1;
 }

@@ -11,9 +11,17 @@
 static const char help[] =
     "usage: tutti-run [options] [--] program [arguments]\n"
     "\n"
-    "Runs the program once for every rank on this host, with torchrun's variables set.\n"
+    "Runs the program once for every rank, on this host or several, with torchrun's variables "
+    "set.\n"
     "\n"
     "  -n, --ranks N          ranks to start (default: one a core)\n"
+    "      --hosts A,B:2      on these hosts, through ssh; so many ranks on each (default: N "
+    "shared\n"
+    "                         evenly, without -n one each)\n"
+    "      --hostfile FILE    the same, a host a line: NAME, NAME:RANKS or NAME slots=RANKS\n"
+    "      --rsh COMMAND      instead of ssh: called as COMMAND HOST TUTTI-RUN --serve\n"
+    "      --master-addr A    what the hosts call the first one (default: its address)\n"
+    "  -x NAME[=VALUE]        pass this variable on to the hosts too (TUTTI_* always are)\n"
     "      --bind core|none   each rank on a core of its own while there are enough (default),\n"
     "                         or wherever the kernel likes\n"
     "      --tag-output       put \"[rank] \" before every line that a rank writes\n"
@@ -55,21 +63,52 @@ static int64_t seconds(const char *text, const char *complaint)
     return (int64_t)(value * 1000);
 }
 
+static void export(struct options *options, const char *name, int most)
+{
+    if (!options->exported) options->exported = calloc((size_t)most, sizeof *options->exported);
+    if (!options->exported) wrong("-x %s: no memory", name);
+    options->exported[options->nexported++] = name;
+}
+
 void run_options_parse(struct options *options, int argc, char **argv)
 {
-    enum { BIND = 256, TAG, PORT, TIMEOUT, GRACE };
+    enum {
+        BIND = 256,
+        TAG,
+        PORT,
+        TIMEOUT,
+        GRACE,
+        HOSTS,
+        HOSTFILE,
+        RSH,
+        ADDR,
+        SERVE,
+        FIRST,
+        ANNOUNCE
+    };
     static const struct option names[] = {{"ranks", required_argument, NULL, 'n'},
                                           {"bind", required_argument, NULL, BIND},
                                           {"tag-output", no_argument, NULL, TAG},
                                           {"master-port", required_argument, NULL, PORT},
                                           {"timeout", required_argument, NULL, TIMEOUT},
                                           {"grace", required_argument, NULL, GRACE},
+                                          {"hosts", required_argument, NULL, HOSTS},
+                                          {"hostfile", required_argument, NULL, HOSTFILE},
+                                          {"rsh", required_argument, NULL, RSH},
+                                          {"master-addr", required_argument, NULL, ADDR},
+                                          {"serve", no_argument, NULL, SERVE},
+                                          {"first-rank", required_argument, NULL, FIRST},
+                                          {"announce", no_argument, NULL, ANNOUNCE},
                                           {"help", no_argument, NULL, 'h'},
                                           {"version", no_argument, NULL, 'V'},
                                           {0}};
-    *options = (struct options){.bind = true, .grace_ms = 5000};
+    *options = (struct options){
+        .bind = true,
+        .grace_ms = 5000,
+        .rsh = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4"};
     int c;
-    while ((c = getopt_long(argc, argv, "+n:hV", names, NULL)) != -1) {
+    optind = 0; /* a server parses a second time */
+    while ((c = getopt_long(argc, argv, "+n:x:hV", names, NULL)) != -1) {
         switch (c) {
         case 'n':
             options->nranks =
@@ -93,6 +132,30 @@ void run_options_parse(struct options *options, int argc, char **argv)
         case GRACE:
             options->grace_ms = seconds(optarg, "--grace %s: it must be a number of seconds");
             break;
+        case HOSTS:
+            options->hosts = optarg;
+            break;
+        case HOSTFILE:
+            options->hostfile = optarg;
+            break;
+        case RSH:
+            options->rsh = optarg;
+            break;
+        case ADDR:
+            options->master_addr = optarg;
+            break;
+        case 'x':
+            export(options, optarg, argc);
+            break;
+        case SERVE:
+            options->serve = true;
+            return; /* the rest comes on stdin */
+        case FIRST:
+            options->first_rank = number(optarg, 0, RUN_MAX_RANKS, "--first-rank %s");
+            break;
+        case ANNOUNCE:
+            options->announce = true;
+            break;
         case 'h':
             fputs(help, stdout);
             exit(0);
@@ -106,6 +169,8 @@ void run_options_parse(struct options *options, int argc, char **argv)
     }
     if (optind == argc) wrong("%s", "which program? None was given.");
     options->command = argv + optind;
+    if (options->hosts && options->hostfile) wrong("%s", "--hosts or --hostfile, not both");
+    if (options->hosts || options->hostfile) return; /* their numbers of ranks come with them */
     if (!options->nranks) options->nranks = run_count_cores();
     if (options->nranks > RUN_MAX_RANKS) options->nranks = RUN_MAX_RANKS;
 }

@@ -62,7 +62,7 @@ static bool put_lines(struct pump *pump, int rank, size_t nbytes)
     char out[BUFFER_BYTES];
     char tag[TAG_BYTES];
     size_t used = 0;
-    const size_t tag_bytes = (size_t)snprintf(tag, sizeof tag, "[%d] ", rank);
+    const size_t tag_bytes = rank < 0 ? 0 : (size_t)snprintf(tag, sizeof tag, "[%d] ", rank);
     const char *from = pump->buffer, *stop = pump->buffer + nbytes;
     while (from < stop) {
         const char *newline = memchr(from, '\n', (size_t)(stop - from));

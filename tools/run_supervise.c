@@ -22,18 +22,47 @@ static int64_t after_ms(int64_t ms)
 
 /* ---- Signals -------------------------------------------------------------------------------- */
 
+static void send_signal(struct member *member, int signal)
+{
+    const unsigned char byte = (unsigned char)signal;
+    if (!member->pid) return;
+    if (member->control < 0) {
+        kill(member->own_group ? -member->pid : member->pid, signal);
+    } else if (signal == SIGKILL) {
+        close(
+            member->control); /* which ends the ranks there, also if the next line is all we can */
+        member->control = -1;
+        kill(-member->pid, SIGTERM);
+    } else if (write(member->control, &byte, 1) < 0) { /* its end will tell why */
+    }
+}
+
 static void send_to_all(struct run *run, int signal, bool also_ours)
 {
-    for (int i = 0; i < run->options.nranks; i++) {
-        const struct rank *rank = &run->ranks[i];
-        if (!rank->pid || (!rank->own_group && !also_ours)) continue;
-        kill(rank->own_group ? -rank->pid : rank->pid, signal);
-    }
+    for (int i = 0; i < run->nmembers; i++)
+        if (run->members[i].own_group || also_ours) send_signal(&run->members[i], signal);
 }
 
 static bool is_ending(int signal)
 {
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+/* From the tutti-run that started us: one byte a signal; when it has gone, so shall the ranks. */
+static void obey(struct run *run)
+{
+    unsigned char signal = SIGKILL;
+    const ssize_t n = read(run->control, &signal, 1);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n == 1) {
+        if (is_ending(signal)) run->asked_signal = signal;
+        send_to_all(run, signal, true);
+        return;
+    }
+    run->control = -1;
+    run->failing = true;
+    if (!run->exit_code) run->exit_code = 128 + SIGKILL;
+    send_to_all(run, SIGKILL, true);
 }
 
 static void pass_on(struct run *run, const struct signalfd_siginfo *info)
@@ -59,32 +88,44 @@ static int code_of(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* Hosts have put the ranks in front of the lines themselves. */
+static int tag_of(const struct run *run, int index)
+{
+    return run->members[index].name ? -1 : run->options.first_rank + index;
+}
+
 /* Why exec failed, if it did; -1: it did not. */
 static int exec_error(const struct run *run)
 {
     int error;
-    return read(run->complaints, &error, sizeof error) == (ssize_t)sizeof error ? error : -1;
+    return read(run->complaints[0], &error, sizeof error) == (ssize_t)sizeof error ? error : -1;
 }
 
 static void report(const struct run *run, int index, pid_t pid, int status)
 {
     const int error = exec_error(run);
+    const struct member *member = &run->members[index];
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (error >= 0)
-        run_say("cannot run '%s': %s", run->options.command[0], strerror(error));
+        run_say("cannot run '%s': %s", member->command[0], strerror(error));
+    else if (member->name)
+        run_say("host %s: %s ended with code %d", member->name, member->command[0],
+                code_of(status));
     else if (signal && signal == run->asked_signal)
         run_say("ended by SIG%s", sigabbrev_np(signal));
     else if (signal)
-        run_say("rank %d (pid %d) was killed by signal %d (%s)%s", index, (int)pid, signal,
-                strsignal(signal), WCOREDUMP(status) ? ", core dumped" : "");
+        run_say("rank %d (pid %d) was killed by signal %d (%s)%s", tag_of(run, index), (int)pid,
+                signal, strsignal(signal), WCOREDUMP(status) ? ", core dumped" : "");
     else
-        run_say("rank %d (pid %d) exited with code %d", index, (int)pid, WEXITSTATUS(status));
+        run_say("rank %d (pid %d) exited with code %d", tag_of(run, index), (int)pid,
+                WEXITSTATUS(status));
 }
 
 static void drain(struct run *run, int index, bool last)
 {
     /* Twice: part of a line in the buffer leaves no room for all that a pipe holds. */
-    for (int k = 0; k < 4; k++) run_pump_move(&run->ranks[index].pumps[k % 2], index, last);
+    for (int k = 0; k < 4; k++)
+        run_pump_move(&run->members[index].pumps[k % 2], tag_of(run, index), last);
 }
 
 /* Reaps who has ended. The first failure decides the exit code; of several in one go a signal comes
@@ -95,15 +136,15 @@ static void reap(struct run *run)
     pid_t pid, worst_pid = 0;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int i = 0;
-        while (i < run->options.nranks && run->ranks[i].pid != pid) i++;
-        if (i == run->options.nranks) continue; /* an orphan of a rank */
-        run->ranks[i].pid = 0;
+        while (i < run->nmembers && run->members[i].pid != pid) i++;
+        if (i == run->nmembers) continue; /* an orphan of a rank */
+        run->members[i].pid = 0;
         run->nalive--;
         if (status == 0) continue;
         if (worst < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(worst_status)))
             worst = i, worst_status = status, worst_pid = pid;
         /* What the dead left running is part of the failed job. */
-        if (run->ranks[i].own_group) kill(-pid, SIGKILL);
+        if (run->members[i].own_group) kill(-pid, SIGKILL);
     }
     if (worst < 0 || run->failing) return;
     drain(run, worst, false); /* its last words before ours */
@@ -115,12 +156,19 @@ static void reap(struct run *run)
 
 /* ---- Deadlines ------------------------------------------------------------------------------ */
 
+/* "rank 1, 2", "host a, b" */
 static void name_alive(const struct run *run, char *text, size_t size)
 {
     size_t used = 0;
-    for (int i = 0; i < run->options.nranks && used + 1 < size; i++)
-        if (run->ranks[i].pid)
-            used += (size_t)snprintf(text + used, size - used, "%s%d", used ? ", " : "", i);
+    for (int i = 0; i < run->nmembers && used + 1 < size; i++) {
+        const struct member *member = &run->members[i];
+        if (!member->pid) continue;
+        const char *before = used ? ", " : member->name ? "host " : "rank ";
+        const int n = member->name
+                          ? snprintf(text + used, size - used, "%s%s", before, member->name)
+                          : snprintf(text + used, size - used, "%s%d", before, tag_of(run, i));
+        used += (size_t)n;
+    }
 }
 
 static void do_what_is_due(struct run *run)
@@ -130,20 +178,20 @@ static void do_what_is_due(struct run *run)
     if (!run->nalive) return;
     name_alive(run, names, sizeof names);
     if (now >= run->timeout_ns) {
-        run_say("timeout after %g s: still running: rank %s",
-                (double)run->options.timeout_ms / 1000, names);
+        run_say("timeout after %g s: still running: %s", (double)run->options.timeout_ms / 1000,
+                names);
         run->timeout_ns = INT64_MAX;
         if (!run->exit_code) run->exit_code = EXIT_TIMEOUT;
         run->failing = true;
         run->term_ns = now;
     }
     if (now >= run->kill_ns) {
-        run_say("killing rank %s (SIGKILL)", names);
+        run_say("killing %s (SIGKILL)", names);
         send_to_all(run, SIGKILL, true);
         run->kill_ns = INT64_MAX;
     }
     if (now >= run->term_ns) {
-        run_say("ending rank %s (SIGTERM)", names);
+        run_say("ending %s (SIGTERM)", names);
         send_to_all(run, SIGTERM, true);
         send_to_all(run, SIGCONT, true); /* a stopped one could not end */
         run->term_ns = INT64_MAX;
@@ -162,14 +210,16 @@ static int wait_ms(const struct run *run)
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
-/* The signalfd first, then every rank's two streams. */
+enum { FIRST = 2 }; /* the signalfd and the control, then every member's two streams */
+
 static void fill(const struct run *run, struct pollfd *entries)
 {
     entries[0] = (struct pollfd){.fd = run->signals, .events = POLLIN};
-    for (int i = 0; i < run->options.nranks; i++)
+    entries[1] = (struct pollfd){.fd = run->control, .events = POLLIN};
+    for (int i = 0; i < run->nmembers; i++)
         for (int k = 0; k < 2; k++)
-            entries[1 + 2 * i + k] =
-                (struct pollfd){.fd = run->ranks[i].pumps[k].from, .events = POLLIN};
+            entries[FIRST + 2 * i + k] =
+                (struct pollfd){.fd = run->members[i].pumps[k].from, .events = POLLIN};
 }
 
 static void hear_signals(struct run *run)
@@ -198,26 +248,29 @@ static void reap_orphans(const struct run *run)
 
 int run_supervise(struct run *run)
 {
-    const int nstreams = run->options.tag_output ? 2 * run->options.nranks : 0;
-    struct pollfd *entries = calloc(1 + 2 * (size_t)run->options.nranks, sizeof *entries);
+    const bool streams = run->options.tag_output || run->members[0].name;
+    const int nstreams = streams ? 2 * run->nmembers : 0;
+    struct pollfd *entries = calloc(FIRST + 2 * (size_t)run->nmembers, sizeof *entries);
     if (!entries) {
-        run_say("no memory for %d ranks", run->options.nranks);
+        run_say("no memory for %d ranks", run->nmembers);
         send_to_all(run, SIGKILL, true);
         return 1;
     }
     run->term_ns = run->kill_ns = run->timeout_ns = INT64_MAX;
     if (run->options.timeout_ms) run->timeout_ns = after_ms(run->options.timeout_ms);
+    reap(run); /* who ended while the others were being started */
     while (run->nalive) {
         fill(run, entries);
-        const int n = poll(entries, 1 + (nfds_t)nstreams, wait_ms(run));
+        const int n = poll(entries, FIRST + (nfds_t)nstreams, wait_ms(run));
         if (n > 0)
             for (int i = 0; i < nstreams; i++)
-                if (entries[1 + i].revents)
-                    run_pump_move(&run->ranks[i / 2].pumps[i % 2], i / 2, false);
+                if (entries[FIRST + i].revents)
+                    run_pump_move(&run->members[i / 2].pumps[i % 2], tag_of(run, i / 2), false);
         if (n > 0 && entries[0].revents) hear_signals(run);
+        if (n > 0 && entries[1].revents) obey(run);
         do_what_is_due(run);
     }
-    for (int i = 0; i < run->options.nranks; i++) drain(run, i, true);
+    for (int i = 0; i < run->nmembers; i++) drain(run, i, true);
     if (run->failing) reap_orphans(run);
     free(entries);
     return run->exit_code;

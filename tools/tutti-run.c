@@ -1,4 +1,5 @@
-/* tutti-run: starts a program once for every rank on this host and looks after them. */
+/* tutti-run: starts a program once for every rank, on this host or several, and looks after them.
+ */
 #include "run.h"
 
 #include <stdarg.h>
@@ -14,11 +15,18 @@ int64_t run_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static char where[80]; /* " on HOST", of a server */
+
+void run_say_where(const char *host)
+{
+    snprintf(where, sizeof where, " on %s", host);
+}
+
 void run_say(const char *format, ...)
 {
     char text[1024];
     va_list args;
-    int used = snprintf(text, sizeof text, "tutti-run: ");
+    int used = snprintf(text, sizeof text, "tutti-run%s: ", where);
     va_start(args, format);
     used += vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
@@ -30,10 +38,15 @@ void run_say(const char *format, ...)
 
 int main(int argc, char **argv)
 {
-    struct run run = {.port_holder = -1};
+    struct run run = {.port_holder = -1, .control = -1};
     run_options_parse(&run.options, argc, argv);
-    int code = run_launch(&run);
+    int code = run.options.serve ? run_receive_job(&run) : 0;
+    const bool several = run.options.hosts || run.options.hostfile;
+    if (code == 0) code = several ? run_launch_hosts(&run) : run_launch(&run);
     if (code == 0) code = run_supervise(&run);
-    free(run.ranks);
+    free(run.members);
+    free(run.commands);
+    free(run.options.exported);
+    free(run.job);
     return code;
 }

@@ -1,0 +1,379 @@
+/* Several hosts: a tutti-run --serve on each, reached through ssh, looks after the ranks there.
+ *
+ *   tutti-run --+-- ssh a -- sshd -- tutti-run --serve --+-- rank 0
+ *               |                                        '-- rank 1
+ *               '-- ssh b -- sshd -- tutti-run --serve ----- rank 2
+ *
+ * What a server needs to know, the job's key too, goes through its stdin, where ps does not show
+ * it. When that ends, for whatever reason, it kills its ranks. */
+#include "run.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "tutti.h"
+
+extern char **environ;
+
+struct host {
+    char *name;
+    int nranks; /* 0: not said */
+};
+
+struct plan {
+    struct host *hosts; /* names lie in `text` */
+    char *text;
+    int nhosts, nranks;
+    char program[4096]; /* this one, quoted for a shell if need be */
+};
+
+/* ---- Which hosts, and how many ranks on each ------------------------------------------------ */
+
+/* "NAME", "NAME:RANKS", "[ADDRESS]:RANKS"; an IPv6 address without brackets has no ranks. */
+static int parse_host(struct host *host, char *text)
+{
+    char *colon = strrchr(text, ':'), *end = NULL;
+    if (colon && strchr(text, ':') != colon && colon[-1] != ']') colon = NULL;
+    *host = (struct host){.name = text};
+    if (colon) {
+        *colon = '\0';
+        const long nranks = strtol(colon + 1, &end, 10);
+        if (end == colon + 1 || *end || nranks < 1 || nranks > RUN_MAX_RANKS) {
+            run_say("host %s:%s: its ranks must be a number, 1 to %d", text, colon + 1,
+                    RUN_MAX_RANKS);
+            return EXIT_USAGE;
+        }
+        host->nranks = (int)nranks;
+    }
+    const size_t length = strlen(host->name);
+    if (length > 2 && host->name[0] == '[' && host->name[length - 1] == ']') {
+        host->name[length - 1] = '\0';
+        host->name++;
+    }
+    /* ssh would take it for an option, or a shell for a command. */
+    if (!host->name[0] || host->name[0] == '-' || strpbrk(host->name, " \t'\"\\$`;|&<>()*?")) {
+        run_say("'%s' is no name of a host", host->name);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
+/* A hostfile as a list: "a b:2 # all\nc slots=4" -> "a,b:2,c:4". */
+static int read_hostfile(char **text, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    size_t nbytes = 0, room = 0;
+    char *list = NULL, *line = NULL;
+    if (!file) {
+        run_say("--hostfile %s: %s", path, strerror(errno));
+        return EXIT_USAGE;
+    }
+    FILE *out = open_memstream(&list, &nbytes);
+    while (out && getline(&line, &room, file) > 0) {
+        char *rest = line, *word;
+        line[strcspn(line, "#\n")] = '\0';
+        while ((word = strsep(&rest, " \t\r"))) {
+            const bool slots = !strncmp(word, "slots=", 6);
+            if (*word) fprintf(out, "%s%s", slots ? ":" : ",", slots ? word + 6 : word);
+        }
+    }
+    free(line);
+    fclose(file);
+    if (!out || fclose(out) != 0) {
+        run_say("--hostfile %s: no memory", path);
+        return 1;
+    }
+    *text = list;
+    return 0;
+}
+
+/* Those that do not say how many ranks they have share evenly what is left, the first ones one
+ * more. */
+static int share_ranks(struct plan *plan, int wanted)
+{
+    int said = 0, nsilent = 0;
+    for (int i = 0; i < plan->nhosts; i++) {
+        said += plan->hosts[i].nranks;
+        nsilent += !plan->hosts[i].nranks;
+    }
+    int left = wanted ? wanted - said : nsilent;
+    if (left < nsilent || (wanted && !nsilent && left != 0) || said + left > RUN_MAX_RANKS) {
+        run_say("-n %d does not fit the hosts: %d of them, with %d ranks said", wanted,
+                plan->nhosts, said);
+        return EXIT_USAGE;
+    }
+    plan->nranks = said + left;
+    for (int i = 0; i < plan->nhosts; i++) {
+        struct host *host = &plan->hosts[i];
+        if (host->nranks) continue;
+        host->nranks = (left + nsilent - 1) / nsilent;
+        left -= host->nranks;
+        nsilent--;
+    }
+    return 0;
+}
+
+static int plan_hosts(struct plan *plan, const struct options *options)
+{
+    int code = 0, most = 1;
+    if (options->hosts)
+        plan->text = strdup(options->hosts);
+    else
+        code = read_hostfile(&plan->text, options->hostfile);
+    if (code) return code;
+    for (const char *at = plan->text; at && *at; at++) most += *at == ',';
+    plan->hosts = calloc((size_t)most, sizeof *plan->hosts);
+    if (!plan->text || !plan->hosts) return 1;
+    char *rest = plan->text, *word;
+    while (!code && (word = strsep(&rest, ",")))
+        if (*word) code = parse_host(&plan->hosts[plan->nhosts++], word);
+    if (!code && !plan->nhosts) {
+        run_say("no hosts are named");
+        code = EXIT_USAGE;
+    }
+    return code ? code : share_ranks(plan, options->nranks);
+}
+
+/* Our own path, which is taken to be the same there. */
+static int find_program(struct plan *plan)
+{
+    char path[2048];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0) {
+        run_say("cannot tell where tutti-run is: %s", strerror(errno));
+        return 1;
+    }
+    path[n] = '\0';
+    bool plain = true;
+    for (ssize_t i = 0; i < n; i++)
+        plain &= isalnum((unsigned char)path[i]) || strchr("/._+-", path[i]);
+    if (strchr(path, '\'')) {
+        run_say("tutti-run lies in a folder whose name has a quote: %s", path);
+        return 1;
+    }
+    snprintf(plan->program, sizeof plan->program, plain ? "%s" : "'%s'", path);
+    return 0;
+}
+
+/* ---- What a server is told ------------------------------------------------------------------ */
+
+static void put_text(FILE *out, const char *text)
+{
+    fwrite(text, strlen(text) + 1, 1, out);
+}
+
+static void put_number(FILE *out, const char *name, int value)
+{
+    fprintf(out, "%s=%d%c", name, value, '\0');
+}
+
+static void put_environment(FILE *out, const struct run *run, const struct plan *plan, int index)
+{
+    for (char **at = environ; *at; at++)
+        if (!strncmp(*at, "TUTTI_", 6)) put_text(out, *at);
+    for (int i = 0; i < run->options.nexported; i++) {
+        const char *name = run->options.exported[i];
+        const char *value = strchr(name, '=') ? NULL : getenv(name);
+        if (strchr(name, '='))
+            put_text(out, name);
+        else if (value)
+            fprintf(out, "%s=%s%c", name, value, '\0');
+    }
+    static const char *const passed[] = {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"};
+    for (size_t i = index > 0 ? 0 : 2; i < sizeof passed / sizeof *passed; i++)
+        if (getenv(passed[i])) fprintf(out, "%s=%s%c", passed[i], getenv(passed[i]), '\0');
+    put_number(out, "WORLD_SIZE", plan->nranks);
+    put_number(out, "GROUP_RANK", index);
+    put_number(out, "NODE_RANK", index);
+    put_text(out, "");
+}
+
+static void put_arguments(FILE *out, const struct options *options, const struct plan *plan,
+                          int index)
+{
+    int first = 0;
+    for (int i = 0; i < index; i++) first += plan->hosts[i].nranks;
+    put_text(out, "tutti-run");
+    fprintf(out, "-n%d%c--first-rank=%d%c", plan->hosts[index].nranks, '\0', first, '\0');
+    fprintf(out, "--grace=%g%c", (double)options->grace_ms / 1000, '\0');
+    if (!options->bind || options->bind_asked)
+        fprintf(out, "--bind=%s%c", options->bind ? "core" : "none", '\0');
+    if (options->tag_output) put_text(out, "--tag-output");
+    if (index == 0) put_text(out, "--announce");
+    if (index == 0 && options->master_port)
+        fprintf(out, "--master-port=%d%c", options->master_port, '\0');
+    if (index == 0 && options->master_addr)
+        fprintf(out, "--master-addr=%s%c", options->master_addr, '\0');
+    put_text(out, "--");
+    for (char *const *word = options->command; *word; word++) put_text(out, *word);
+}
+
+/* At once, into the pipe: nobody may be reading yet. */
+static int tell(int fd, const struct run *run, const struct plan *plan, int index)
+{
+    char *job = NULL, *whole = NULL, folder[4096];
+    size_t nbytes = 0;
+    FILE *out = getcwd(folder, sizeof folder) ? open_memstream(&job, &nbytes) : NULL;
+    if (out) {
+        put_text(out, folder);
+        put_environment(out, run, plan, index);
+        put_arguments(out, &run->options, plan, index);
+        if (fclose(out) != 0) nbytes = 0;
+    }
+    char head[64];
+    const int head_bytes = snprintf(head, sizeof head, "tutti-run %d.%d.%d %zu\n", TUTTI_MAJOR,
+                                    TUTTI_MINOR, TUTTI_PATCH, nbytes);
+    const size_t total = (size_t)head_bytes + nbytes;
+    if (nbytes) whole = malloc(total);
+    bool told = false;
+    if (whole) {
+        memcpy(whole, head, (size_t)head_bytes);
+        memcpy(whole + head_bytes, job, nbytes);
+        if (total > 65536) fcntl(fd, F_SETPIPE_SZ, RUN_JOB_BYTES);
+        told = write(fd, whole, total) == (ssize_t)total;
+        explicit_bzero(whole, total);
+        explicit_bzero(job, nbytes);
+    }
+    if (!told)
+        run_say("cannot tell host %s its part: folder, variables and command have %zu bytes",
+                plan->hosts[index].name, nbytes);
+    free(whole);
+    free(job);
+    return told ? 0 : 1;
+}
+
+/* ---- Starting ------------------------------------------------------------------------------- */
+
+static int start_host(struct run *run, const struct plan *plan, int index)
+{
+    struct member *member = &run->members[index];
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        run_say("host %s: %s", member->name, strerror(errno));
+        return 1;
+    }
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    member->control = ends[1];
+    int code = tell(ends[1], run, plan, index);
+    if (!code) code = run_start_member(run, index, ends[0]) ? 1 : 0;
+    close(ends[0]);
+    return code;
+}
+
+/* Takes the announcement out of what the first host has sent; what a login shell says goes on. */
+static bool find_master(struct pump *pump)
+{
+    char address[256], port[8];
+    char *newline;
+    while ((newline = memchr(pump->buffer, '\n', pump->nbytes))) {
+        *newline = '\0';
+        const bool found = sscanf(pump->buffer, "tutti-run master %255s %7s", address, port) == 2;
+        if (!found) printf("%s\n", pump->buffer);
+        const size_t used = (size_t)(newline + 1 - pump->buffer);
+        memmove(pump->buffer, newline + 1, pump->nbytes - used);
+        pump->nbytes -= used;
+        if (!found) continue;
+        setenv("MASTER_ADDR", address, 1);
+        setenv("MASTER_PORT", port, 1);
+        fflush(stdout);
+        return true;
+    }
+    return false;
+}
+
+/* Until the first host has said where the ranks will meet. 0, or the exit code. */
+static int await_master(struct run *run)
+{
+    struct member *first = &run->members[0];
+    struct pump *pump = &first->pumps[0];
+    const int64_t until_ns =
+        run->options.timeout_ms ? run_now_ns() + run->options.timeout_ms * 1000000 : INT64_MAX;
+    while (!find_master(pump)) {
+        struct pollfd entries[] = {{.fd = pump->from, .events = POLLIN},
+                                   {.fd = first->pumps[1].from, .events = POLLIN},
+                                   {.fd = run->signals, .events = POLLIN}};
+        struct signalfd_siginfo info;
+        const int64_t left_ms = until_ns == INT64_MAX ? -1 : (until_ns - run_now_ns()) / 1000000;
+        if (until_ns != INT64_MAX && left_ms <= 0) {
+            run_say("timeout: host %s did not answer", first->name);
+            return EXIT_TIMEOUT;
+        }
+        if (poll(entries, 3, (int)left_ms) < 0 && errno != EINTR) return 1;
+        if (entries[1].revents) run_pump_move(&first->pumps[1], -1, false);
+        if (entries[0].revents) {
+            const ssize_t n = read(pump->from, pump->buffer + pump->nbytes, 4096);
+            if (n > 0) pump->nbytes += (size_t)n;
+            if (n == 0 || pump->nbytes > 32768) {
+                run_pump_move(&first->pumps[1], -1, true);
+                return -1; /* its end says why */
+            }
+        }
+        if (entries[2].revents && read(run->signals, &info, sizeof info) == sizeof info &&
+            (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP ||
+             info.ssi_signo == SIGQUIT))
+            return 128 + (int)info.ssi_signo;
+    }
+    return 0;
+}
+
+/* rsh's words, the host, our path, --serve. */
+static int make_commands(struct run *run, const struct plan *plan)
+{
+    size_t nwords = 0;
+    char *rest = run->job = strdup(run->options.rsh);
+    const size_t most = strlen(run->options.rsh) + 4;
+    run->commands = calloc(most * (size_t)plan->nhosts, sizeof *run->commands);
+    if (!rest || !run->commands) return 1;
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word) run->commands[nwords++] = word;
+    if (!nwords) {
+        run_say("--rsh names no command");
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < plan->nhosts; i++) {
+        char **command = run->commands + (size_t)i * most;
+        if (i > 0) memcpy(command, run->commands, nwords * sizeof *command);
+        command[nwords] = plan->hosts[i].name;
+        command[nwords + 1] = (char *)plan->program;
+        command[nwords + 2] = (char *)"--serve";
+        command[nwords + 3] = NULL;
+        run->members[i].name = plan->hosts[i].name;
+        run->members[i].command = command;
+    }
+    return 0;
+}
+
+static int start_all(struct run *run, const struct plan *plan)
+{
+    int code = start_host(run, plan, 0);
+    if (!code) code = await_master(run);
+    if (code < 0) return 0;
+    for (int i = 1; i < plan->nhosts && !code; i++) code = start_host(run, plan, i);
+    return code;
+}
+
+int run_launch_hosts(struct run *run)
+{
+    /* Lives as long as the members, which borrow from it. */
+    static struct plan plan;
+    int code = plan_hosts(&plan, &run->options);
+    if (!code) code = find_program(&plan);
+    if (!code) code = run_prepare(run, plan.nhosts);
+    if (!code) code = make_commands(run, &plan);
+    if (!code && run_make_key() != 0) {
+        run_say("no random key to be had: %s", strerror(errno));
+        code = 1;
+    }
+    if (!code) {
+        code = start_all(run, &plan);
+        if (code) run_take_back(run);
+    }
+    return code;
+}

@@ -74,7 +74,7 @@ enum { MOST_PEERS = 64, MOST_COUNTED = 64 };
 struct load {
     double steps, depth, actions;
     double message, sent, reduced, result; /* bytes */
-    double rounds;
+    double rounds, block;                  /* block: bytes in the unit of the formula */
 };
 
 /* A rank sends or receives at least so many messages. */
@@ -103,6 +103,7 @@ static struct load load_of(const struct tt_algorithm *algorithm, const struct tt
                   : result_is_a_block ? block
                                       : (double)nbytes,
         .rounds = 1,
+        .block = block,
     };
     if (load.message > (double)most) load.rounds = ceil(load.message / (double)most);
     if (!algorithm->one_host) load.actions = fmax(load.actions, messages_of(&formula));
@@ -132,67 +133,49 @@ static double cost_inside(const struct tt_algorithm *algorithm, const struct tt_
            load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
 }
 
-/* What goes between hosts costs more. traffic: in blocks of `block` bytes. */
-static double cost_between(const struct tt_traffic *traffic, double block, double rounds,
+/* What goes between hosts costs more. traffic: in blocks of `block` bytes; at_once: ranks of a host
+ * that have as much. */
+static double cost_between(const struct tt_traffic *traffic, int at_once, const struct load *load,
                            const struct tt_setting *setting)
 {
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
-    return rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
-           rounds * (double)traffic->messages * costs[NET_MESSAGE].value +
-           block * fmax((double)traffic->sent_by_rank * costs[NET_BYTE].value,
-                        (double)traffic->sent * wire);
+    const double through =
+        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
+    return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
+           load->rounds * (double)traffic->messages * costs[NET_MESSAGE].value +
+           load->block *
+               fmax((double)traffic->by_rank * costs[NET_BYTE].value, at_once * through * wire);
 }
 
-/* Counted exactly where that takes no time; else as if every rank sent to all alike. */
+/* Counted where that takes no time; else as if every rank sent to all alike. */
 static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
                                     const struct tt_shape *shape)
 {
     struct tt_traffic traffic;
     const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
-    const struct tt_hosts *hosts = shape->hosts;
-    if (shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK) {
-        traffic.messages = (traffic.messages + (uint64_t)hosts->most - 1) / (uint64_t)hosts->most;
+    if (shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK)
         return traffic;
-    }
     const struct tt_formula formula = tt_formula_of(algorithm, shape);
-    const double away = (double)(shape->nranks - hosts->most) / (shape->nranks - 1);
-    const uint64_t sent = (uint64_t)ceil(away * (double)formula.sent);
-    return (struct tt_traffic){.sent = sent * (uint64_t)hosts->most,
-                               .sent_by_rank = sent,
+    const int most = shape->hosts ? shape->hosts->most : 1;
+    const double away = (double)(shape->nranks - most) / (shape->nranks - 1);
+    const uint64_t by_rank = (uint64_t)ceil(away * (double)formula.sent);
+    return (struct tt_traffic){.sent = by_rank * (uint64_t)most,
+                               .by_rank = by_rank,
                                .messages = (uint64_t)ceil(away * messages_of(&formula)),
                                .depth = formula.depth};
 }
 
-/* Of an algorithm on ranks that are each on a host of its own, `at_once` times. */
-static struct tt_traffic traffic_alone(const struct tt_formula *formula, int at_once)
-{
-    return (struct tt_traffic){.sent = formula->sent * (uint64_t)at_once,
-                               .sent_by_rank = formula->sent,
-                               .messages = (uint64_t)messages_of(formula),
-                               .depth = formula->depth};
-}
-
-/* Bytes in the unit of a formula, and rounds. */
-static double unit_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                      size_t nbytes)
-{
-    const int nblocks = tt_nblocks(algorithm, shape);
-    return nblocks > 0 ? (double)nbytes / ((double)nblocks * tt_nchannels(algorithm, shape)) : 0;
-}
-
-static double cost_of_phase(const struct tt_phase *phase, const struct tt_setting *setting,
-                            size_t nbytes)
+/* One algorithm that is not made of others, all of whose ranks are on one host or not. */
+static double cost_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                      const struct tt_setting *setting, size_t nbytes, bool between, int at_once)
 {
     struct tt_setting own = *setting;
-    own.one_host = !phase->between;
-    const size_t share = (size_t)(phase->share * (double)nbytes);
-    const double cost = cost_inside(phase->algorithm, &phase->shape, &own, share);
-    if (!phase->between) return cost;
-    const struct tt_formula formula = tt_formula_of(phase->algorithm, &phase->shape);
-    const struct tt_traffic traffic = traffic_alone(&formula, phase->at_once);
-    const struct load load = load_of(phase->algorithm, &phase->shape, share, setting->slot_bytes);
-    return cost + cost_between(&traffic, unit_of(phase->algorithm, &phase->shape, share),
-                               load.rounds, setting);
+    own.one_host = !between;
+    const double cost = cost_inside(algorithm, shape, &own, nbytes);
+    if (!between) return cost;
+    const struct tt_traffic traffic = traffic_of(algorithm, shape);
+    const struct load load = load_of(algorithm, shape, nbytes, setting->slot_bytes);
+    return cost + cost_between(&traffic, at_once, &load, setting);
 }
 
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
@@ -200,17 +183,15 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
 {
     if (tt_refusal(algorithm, shape)) return INFINITY;
     if (!algorithm->parts) {
-        double cost = cost_inside(algorithm, shape, setting, nbytes);
-        if (!shape->hosts || shape->hosts->nhosts == 1) return cost;
-        const struct tt_traffic traffic = traffic_of(algorithm, shape);
-        const struct load load = load_of(algorithm, shape, nbytes, setting->slot_bytes);
-        return cost +
-               cost_between(&traffic, unit_of(algorithm, shape, nbytes), load.rounds, setting);
+        if (!shape->hosts) return cost_inside(algorithm, shape, setting, nbytes);
+        return cost_of(algorithm, shape, setting, nbytes, shape->hosts->nhosts > 1, 1);
     }
     struct tt_phase phases[TT_MOST_PHASES];
-    const int n = tt_hierarchy_phases(algorithm, shape, phases);
     double cost = 0;
-    for (int i = 0; i < n; i++) cost += cost_of_phase(&phases[i], setting, nbytes);
+    for (int i = tt_hierarchy_phases(algorithm, shape, phases); i-- > 0;)
+        cost += cost_of(phases[i].algorithm, &phases[i].shape, setting,
+                        (size_t)(phases[i].share * (double)nbytes), phases[i].between,
+                        phases[i].at_once);
     return cost;
 }
 

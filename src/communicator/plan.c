@@ -220,8 +220,8 @@ static tt_status count_off_host(tuttiPlan_t plan, size_t count, size_t element_b
 {
     TT_TRY(check_plan(plan, "tuttiPlanOffHost"));
     if (!bytes) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanOffHost: bytes is NULL");
-    struct tt_traffic traffic;
-    TT_TRY(tt_count_traffic(&plan->steps, &traffic));
+    struct tt_traffic traffic = {.sent = 0};
+    if (plan->hosts) TT_TRY(tt_count_traffic(&plan->steps, &traffic));
     const uint64_t result = times(traffic.sent, part_bytes(&plan->steps, count, element_bytes));
     if (result == UINT64_MAX)
         return tt_fail(TT_ERR_ARGUMENT,

@@ -7,6 +7,7 @@
 struct tally {
     uint64_t sent, reduced;
     uint64_t far, far_messages; /* sent to other hosts */
+    uint64_t far_received;
     uint32_t depth;
 };
 
@@ -55,15 +56,17 @@ static tt_status begin(void *arg, int rank, int index, const struct tt_step *ste
 static bool is_far(const struct counting *counting, int rank, int peer)
 {
     const struct tt_hosts *hosts = counting->steps->shape.hosts;
-    return hosts && hosts->host_of[rank] != hosts->host_of[peer];
+    return !hosts || hosts->host_of[rank] != hosts->host_of[peer];
 }
 
-/* Counts a message received from a peer into the chain of this rank. */
-static void lengthen(struct counting *counting, int rank, int peer, const void *message)
+/* The chain of this rank now goes on from the message, if that makes it longer. */
+static void count_received(struct counting *counting, int rank, int peer, const void *message)
 {
-    const uint32_t one = !counting->far || is_far(counting, rank, peer);
+    const bool far = is_far(counting, rank, peer);
+    const uint32_t depth = message_depth(message) + (far || !counting->far);
     struct tally *tally = &counting->tallies[rank];
-    if (message_depth(message) + one > tally->depth) tally->depth = message_depth(message) + one;
+    if (depth > tally->depth) tally->depth = depth;
+    if (far) tally->far_received += message_number(message);
 }
 
 static void count_sent(struct counting *counting, int rank, const struct tt_peers *peers,
@@ -88,7 +91,7 @@ static tt_status count_link(void *arg, int rank, int index, const struct tt_step
     for (int i = 0; i < step->recv.number; i++) {
         const int peer = tt_peer_at(&step->recv, i, counting->steps->shape.nranks);
         if (peer == rank) continue;
-        lengthen(counting, rank, peer, received[i]);
+        count_received(counting, rank, peer, received[i]);
         number = message_number(received[i]);
         sources++;
     }
@@ -176,29 +179,39 @@ tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted)
     return status;
 }
 
+/* Adds up what the ranks of a host send and receive. */
+static void raise_host(struct tt_traffic *traffic, const struct tally *tallies,
+                       const int32_t *ranks, int nranks)
+{
+    struct tally sum = {.sent = 0};
+    for (int i = 0; i < nranks; i++) {
+        const struct tally *tally = &tallies[ranks[i]];
+        sum.far += tally->far;
+        sum.far_received += tally->far_received;
+        raise(&traffic->by_rank, tally->far);
+        raise(&traffic->by_rank, tally->far_received);
+        raise(&traffic->messages, tally->far_messages);
+    }
+    raise(&traffic->sent, sum.far);
+    raise(&traffic->received, sum.far_received);
+}
+
 tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic)
 {
     const struct tt_hosts *hosts = steps->shape.hosts;
+    const int nranks = steps->shape.nranks;
     struct tt_formula result = {.steps = 0};
-    *traffic = (struct tt_traffic){.sent = 0};
-    if (!hosts || hosts->nhosts == 1) return TT_OK;
     struct counting counting = {.steps = steps,
                                 .far = true,
-                                .tallies = calloc((size_t)hosts->nranks, sizeof *counting.tallies),
+                                .tallies = calloc((size_t)nranks, sizeof *counting.tallies),
                                 .counted = &result};
     const tt_status status = count_channels(&counting);
-    for (int h = 0; h < hosts->nhosts && !status; h++) {
-        uint64_t sent = 0, messages = 0;
-        for (int i = hosts->begin[h]; i < hosts->begin[h + 1]; i++) {
-            const struct tally *tally = &counting.tallies[hosts->ranks[i]];
-            sent += tally->far;
-            messages += tally->far_messages;
-            raise(&traffic->sent_by_rank, tally->far);
-        }
-        raise(&traffic->sent, sent);
-        raise(&traffic->messages, messages);
-    }
-    traffic->depth = result.depth;
+    *traffic = (struct tt_traffic){.depth = result.depth};
+    for (int h = 0; hosts && !status && h < hosts->nhosts; h++)
+        raise_host(traffic, counting.tallies, hosts->ranks + hosts->begin[h],
+                   tt_hosts_size(hosts, h));
+    for (int32_t rank = 0; !hosts && !status && rank < nranks; rank++)
+        raise_host(traffic, counting.tallies, &rank, 1);
     free(counting.tallies);
     return status;
 }

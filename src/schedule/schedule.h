@@ -339,15 +339,15 @@ TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
 /* Counts by walking every rank's steps (depth by simulating). */
 TT_NODISCARD tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted);
 
-/* What leaves the hosts. */
+/* What goes from host to host; blocks are in the unit of tt_formula.sent. */
 struct tt_traffic {
-    uint64_t sent;         /* most blocks that leave any host, in the unit of tt_formula.sent */
-    uint64_t sent_by_rank; /* most that any rank sends to other hosts */
-    uint64_t messages;     /* most messages that leave any host */
-    uint64_t depth;        /* messages between hosts on the chain that has most of them */
+    uint64_t sent, received; /* most that leave any host; that come to any */
+    uint64_t by_rank;        /* most that any rank sends to, or receives from, other hosts */
+    uint64_t messages;       /* most messages that any rank sends to other hosts */
+    uint64_t depth;          /* on the chain of dependences that has most of them */
 };
 
-/* Counted likewise; nothing where there is one host. */
+/* Counted likewise. Without hosts in the shape every rank counts as one. */
 TT_NODISCARD tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic);
 
 /* One line per step of `rank`, without newline: "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send

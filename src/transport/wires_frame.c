@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/fabric.h"
 #include "transport/wire.h"
 
@@ -82,6 +83,7 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
     if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
         record.state != TT_RANK_ABORTED)
         return fail(tcp, "state", record.state);
+    atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
     struct tt_entry *entry = &theirs->entries[record.seq % TT_NENTRIES];
     if (record.seq > atomic_load_explicit(&entry->seq, memory_order_relaxed))
         take_entry(entry, &record);

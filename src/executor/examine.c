@@ -8,7 +8,6 @@ enum {
     EXPLAIN_MS = 500, /* what a rank of another host has to say what it has called */
     FIRST_REPORT_MS = 100,
     REPORT_MS = 1000,
-    SILENT_MS = 2 * REPORT_MS, /* who waits is heard of more often */
 };
 
 /* A call as its rank entered it. */
@@ -162,24 +161,6 @@ static bool is_unheard(const struct tt_fabric *fabric, int rank)
            TT_RANK_ABSENT;
 }
 
-/* All have entered it, and some are not even waiting: stopped, or cut off. */
-static void list_silent(const struct tt_work *work, char *text, size_t size)
-{
-    const struct tt_fabric *fabric = work->engine->fabric;
-    size_t used = (size_t)snprintf(text, size, "; every rank has entered it");
-    for (int r = 0; r < fabric->nranks && used < size; r++) {
-        const struct tt_rank_record *record = tt_fabric_record(fabric, r);
-        const int64_t seen = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
-        const int64_t silent_ms = (tt_now_ns() - seen) / 1000000;
-        char name[128];
-        if (r == fabric->rank || !seen || silent_ms < SILENT_MS) continue;
-        if (atomic_load_explicit(&record->done, memory_order_acquire) >= work->turn) continue;
-        tt_fabric_name_rank(fabric, r, name, sizeof name);
-        used += (size_t)snprintf(text + used, size - used, "; %s has been silent for %lld ms", name,
-                                 (long long)silent_ms);
-    }
-}
-
 /* Who has not come, or is where, for the message of a timeout. */
 static void list_missing(const struct tt_work *work, char *text, size_t size)
 {
@@ -203,7 +184,7 @@ static void list_missing(const struct tt_work *work, char *text, size_t size)
     }
     if (missing > 4 && used < size)
         snprintf(text + used, size - used, "; %d more have not", missing - 4);
-    if (!missing) list_silent(work, text, size);
+    if (!missing) snprintf(text, size, "; every rank has entered it");
 }
 
 static tt_status time_out(struct tt_work *work)
@@ -226,11 +207,10 @@ static tt_status time_out(struct tt_work *work)
                           (long long)work->engine->timeout_ms, call, work->engine->name, missing);
 }
 
-/* The others learn where this one is when it waits long. */
+/* Ranks of other hosts learn where this one is when it waits long. */
 static void report(struct tt_engine *engine)
 {
     const int64_t now = tt_now_ns();
-    atomic_store_explicit(&engine->fabric->record->seen_ns, now, memory_order_relaxed);
     if (!engine->fabric->wires || now < engine->report_ns) return;
     if (engine->report_ns) tt_wires_send_record(engine->fabric->wires);
     engine->report_ns = tt_deadline_ns(engine->report_ns ? REPORT_MS : FIRST_REPORT_MS);

@@ -29,8 +29,10 @@ struct tt_rdma_offer {
 /* Opens the devices that may be used (TUTTI_RDMA_DEVICE, TUTTI_RDMA_GID_INDEX, ...). TT_OK with
  * *rdma NULL: there is no library or no usable device, said once at INFO; a setting that names what
  * does not exist is TT_ERR_ARGUMENT and lists what does. */
-TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, struct tt_fabric *fabric, size_t nslots,
-                                    size_t slot_bytes);
+TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes);
+/* The fabric it works for (borrowed), before the first wire. */
+void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric);
+/* After its wires. NULL is allowed. */
 void tt_rdma_close(struct tt_rdma *rdma);
 
 /* Makes queue pairs and slots for a peer; fills the offer. On failure (said once) the wire falls

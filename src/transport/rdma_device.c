@@ -230,16 +230,14 @@ static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)
     return TT_OK;
 }
 
-tt_status tt_rdma_open(struct tt_rdma **out, struct tt_fabric *fabric, size_t nslots,
-                       size_t slot_bytes)
+tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
 {
     *out = NULL;
     const struct tt_verbs *verbs = tt_verbs_load();
     if (!verbs) return TT_OK;
     struct tt_rdma *rdma = calloc(1, sizeof *rdma);
     if (!rdma) return tt_fail(TT_ERR_SYSTEM, "out of memory for RDMA devices");
-    *rdma = (struct tt_rdma){
-        .verbs = verbs, .fabric = fabric, .nslots = nslots, .slot_bytes = slot_bytes};
+    *rdma = (struct tt_rdma){.verbs = verbs, .nslots = nslots, .slot_bytes = slot_bytes};
     struct ibv_device *none = NULL, **list = verbs->get_device_list(NULL);
     const tt_status status = open_ports(rdma, list ? list : &none);
     if (list) verbs->free_device_list(list);
@@ -250,6 +248,11 @@ tt_status tt_rdma_open(struct tt_rdma **out, struct tt_fabric *fabric, size_t ns
     }
     *out = rdma;
     return TT_OK;
+}
+
+void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric)
+{
+    rdma->fabric = fabric;
 }
 
 void tt_rdma_close(struct tt_rdma *rdma)

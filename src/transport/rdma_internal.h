@@ -43,7 +43,7 @@ struct tt_rdma_memory {
 struct tt_rdma {
     /* immutable after open */
     const struct tt_verbs *verbs;
-    struct tt_fabric *fabric;
+    struct tt_fabric *fabric; /* NULL before start */
     size_t nslots, slot_bytes;
     int ndevices, nports;
     struct tt_rdma_device devices[TT_RDMA_MAX_PORTS];

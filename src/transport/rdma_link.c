@@ -175,6 +175,7 @@ tt_status tt_rdma_poll(struct tt_rdma_path *path)
         for (int i = 0; i < n; i++) {
             if (done[i].status != IBV_WC_SUCCESS) {
                 TT_TRY(tt_rdma_fail_completion(path, &done[i]));
+                if (done[i].wr_id >> 16 != WORK_RECEIVE) wire->ncompleted++; /* nobody waits */
             } else if (done[i].wr_id >> 16 == WORK_RECEIVE) {
                 TT_TRY(on_received(path, ntohl(done[i].imm_data)));
                 nreceived++;

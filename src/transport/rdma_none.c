@@ -3,13 +3,17 @@
 #include "base/log.h"
 #include "transport/rdma.h"
 
-tt_status tt_rdma_open(struct tt_rdma **rdma, struct tt_fabric *fabric, size_t nslots,
-                       size_t slot_bytes)
+tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes)
 {
-    (void)fabric, (void)nslots, (void)slot_bytes;
+    (void)nslots, (void)slot_bytes;
     TT_INFO_ONCE("no RDMA: tutti was built without libibverbs (libibverbs-dev)");
     *rdma = NULL;
     return TT_OK;
+}
+
+void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric)
+{
+    (void)rdma, (void)fabric;
 }
 
 void tt_rdma_close(struct tt_rdma *rdma)

@@ -321,7 +321,8 @@ void tt_rdma_wire_peer_left(struct tt_rdma_wire *wire)
 static void see_off(struct tt_rdma_wire *wire)
 {
     const int64_t deadline = tt_deadline_ns(SEE_OFF_MS);
-    while (wire->nposted != wire->ncompleted && !wire->failed && !wire->peer_left) {
+    wire->peer_left = true; /* what fails now is no failure any more */
+    while (wire->nposted != wire->ncompleted && !wire->failed) {
         for (int i = 0; i < wire->npaths; i++)
             if (tt_rdma_poll(wire->used[i])) return;
         if (tt_expired(deadline)) return;

@@ -20,6 +20,8 @@ enum tt_frame_kind {
     TT_FRAME_CREDIT,   /* nothing but the credits that every header carries */
     TT_FRAME_RECORD,   /* what the sender has entered and done, or that it leaves */
     TT_FRAME_FAILURE,  /* the communicator has failed: `number` is the code, then the text */
+    TT_FRAME_OFFER,    /* of RDMA; empty: none */
+    TT_FRAME_READY,    /* `number`: whether the queue pairs are connected */
 };
 
 struct tt_frame {

@@ -5,6 +5,7 @@
  *   wires_connect.c  making a wire: dialling, accepting, knocking
  *   wires_frame.c    what the frames mean
  *   wires_link.c     the links over sockets
+ *   wires_rdma.c     agreeing on RDMA instead
  *   tcp.c            one socket: frames in, frames out
  *   tls.c            the same, encrypted */
 #ifndef TT_TRANSPORT_WIRE_H
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "net/acceptor.h"
+#include "transport/rdma.h"
 #include "transport/segment.h"
 #include "transport/tcp.h"
 #include "transport/wires.h"
@@ -79,7 +81,8 @@ struct tt_dial {
 };
 
 enum tt_wire_state {
-    TT_WIRE_MAKING, /* its sockets are being connected */
+    TT_WIRE_MAKING,   /* its sockets are being connected */
+    TT_WIRE_AGREEING, /* on RDMA */
     TT_WIRE_UP,
     TT_WIRE_GONE, /* the peer has left, or the connection is lost */
 };
@@ -96,7 +99,10 @@ struct tt_wire {
     struct tt_wire_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
     uint8_t owed[TT_NCHANNELS];                 /* credits not yet returned to the peer */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
-    char failure[TT_ERROR_TEXT]; /* text that is being sent */
+    char failure[TT_ERROR_TEXT];    /* text that is being sent */
+    struct tt_agreement *agreement; /* NULL: none was tried */
+    struct tt_rdma_wire *rdma;      /* NULL: data goes over the sockets */
+    bool by_rdma;                   /* data does, now */
 };
 
 struct tt_wires {
@@ -112,6 +118,7 @@ struct tt_wires {
 
     /* owner: the thread that runs this rank's work */
     struct tt_acceptor *acceptor;
+    struct tt_rdma *rdma; /* NULL: there is none, or it may not be used */
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_wire *first;
@@ -136,6 +143,14 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_guest *guest);
 void tt_dial_hang_up(struct tt_dial *dial);
+
+/* The wire is made. */
+TT_NODISCARD tt_status tt_wire_up(struct tt_wire *wire);
+
+/* wires_rdma.c: all sockets stand; what the peer offers, and whether it has connected. */
+TT_NODISCARD tt_status tt_wire_agree(struct tt_wire *wire);
+TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, const char *bytes, uint32_t nbytes);
+TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, bool ready);
 
 /* wires_frame.c: a frame's header has come: checks it and says where its payload goes. */
 TT_NODISCARD tt_status tt_wire_begin(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);

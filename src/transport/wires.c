@@ -72,6 +72,9 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
         if (status) close(listener);
     }
     if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
+    if (!status && config->allow_rdma && !made.encrypt)
+        status = tt_rdma_open(&wires->rdma, config->nslots, config->slot_bytes);
+    made.rdma = wires->rdma != NULL;
     if (status) {
         tt_wires_destroy(wires);
         return status;
@@ -92,6 +95,7 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to %zu ranks", n);
     memcpy(wires->infos, infos, n * sizeof *infos);
     wires->nbytes += n * (sizeof *infos + sizeof *wires->table);
+    if (wires->rdma) tt_rdma_start(wires->rdma, fabric);
     for (int r = 0; r < fabric->nranks; r++) {
         struct tt_path paths[TT_MAX_INTERFACES];
         if (tt_fabric_is_local(fabric, r)) continue;
@@ -163,12 +167,14 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
 struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel)
 {
     struct tt_wire *wire = tt_wire_to(wires, peer);
+    if (wire && wire->by_rdma) return tt_rdma_tx(wire->rdma, channel);
     return wire ? &wire->links[1][channel].link : &tt_wire_no_link;
 }
 
 struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel)
 {
     struct tt_wire *wire = tt_wire_to(wires, peer);
+    if (wire && wire->by_rdma) return tt_rdma_rx(wire->rdma, channel);
     return wire ? &wire->links[0][channel].link : &tt_wire_no_link;
 }
 
@@ -202,6 +208,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     }
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (wire->state == TT_WIRE_MAKING) TT_TRY(tt_wire_attend(wire));
+        if (wire->by_rdma) TT_TRY(tt_rdma_wire_progress(wire->rdma));
         for (int i = 0; i < wire->nopen; i++)
             if (wire->sockets[i].count) (void)!tt_tcp_flush(&wire->sockets[i]);
     }
@@ -227,8 +234,10 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
 bool tt_wires_flushed(struct tt_wires *wires)
 {
     bool flushed = true;
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (wire->by_rdma) flushed &= tt_rdma_wire_flushed(wire->rdma);
         for (int i = 0; i < wire->nopen; i++) flushed &= tt_tcp_flush(&wire->sockets[i]) == TT_OK;
+    }
     return flushed;
 }
 
@@ -304,7 +313,9 @@ static void say_goodbye(struct tt_wires *wires)
 static void wire_destroy(struct tt_wire *wire)
 {
     tt_dial_hang_up(&wire->dial);
+    tt_rdma_wire_destroy(wire->rdma);
     for (int i = 0; i < wire->nsockets; i++) tt_tcp_close(&wire->sockets[i]);
+    free(wire->agreement);
     for (int c = 0; c < TT_NCHANNELS; c++) {
         free(wire->links[0][c].slots);
         free(wire->links[1][c].slots);
@@ -322,6 +333,7 @@ void tt_wires_destroy(struct tt_wires *wires)
         wires->first = wire->following;
         wire_destroy(wire);
     }
+    tt_rdma_close(wires->rdma);
     tt_acceptor_destroy(wires->acceptor);
     if (wires->epoll >= 0) close(wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
@@ -335,8 +347,12 @@ void tt_wires_destroy(struct tt_wires *wires)
 void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)
 {
     const struct tt_wire *wire = wires->table[peer];
-    if (!wire || wire->state == TT_WIRE_MAKING) {
+    if (!wire || wire->state < TT_WIRE_UP) {
         snprintf(text, size, "not connected yet");
+        return;
+    }
+    if (wire->by_rdma) {
+        tt_rdma_wire_describe(wire->rdma, text, size);
         return;
     }
     size_t n = (size_t)snprintf(text, size, "tcp ");

@@ -36,6 +36,7 @@ struct tt_wires_info {
     uint64_t network_id;        /* tt_network_id(): equal means same network namespace */
     uint32_t nsockets;          /* TUTTI_SOCKETS; a pair of ranks takes the smaller number */
     uint32_t encrypt;           /* TUTTI_ENCRYPT */
+    uint32_t rdma;              /* whether it has devices that may be used */
 };
 
 struct tt_wires_config {

@@ -70,9 +70,14 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
     wire->nopen++;
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
     if (wire->nopen < wire->nsockets) return TT_OK;
+    tt_dial_hang_up(&wire->dial);
+    return tt_wire_agree(wire);
+}
+
+tt_status tt_wire_up(struct tt_wire *wire)
+{
     wire->state = TT_WIRE_UP;
     wire->wires->nmaking--;
-    tt_dial_hang_up(&wire->dial);
     say_ready(wire);
     return TT_OK;
 }

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "transport/fabric.h"
 #include "transport/wire.h"
 
@@ -83,7 +82,6 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
     if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
         record.state != TT_RANK_ABORTED)
         return fail(tcp, "state", record.state);
-    atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
     struct tt_entry *entry = &theirs->entries[record.seq % TT_NENTRIES];
     if (record.seq > atomic_load_explicit(&entry->seq, memory_order_relaxed))
         take_entry(entry, &record);
@@ -91,6 +89,7 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
         atomic_store_explicit(&theirs->done, record.done, memory_order_release);
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
+    if (tcp->wire->rdma) tt_rdma_wire_peer_left(tcp->wire->rdma);
     atomic_store_explicit(&theirs->state, record.state, memory_order_release);
     return TT_OK;
 }
@@ -145,11 +144,12 @@ tt_status tt_wire_begin(struct tt_tcp *tcp, const struct tt_frame *frame, char *
     TT_TRY(take_credits(tcp, frame));
     if (frame->kind == TT_FRAME_DATA) return place_message(tcp, frame, to);
     const size_t nbytes = frame->nbytes;
-    const bool fits = frame->kind == TT_FRAME_CREDIT ? nbytes == 0
-                      : frame->kind == TT_FRAME_RECORD
-                          ? nbytes == sizeof(struct tt_wire_record)
-                          : nbytes < TT_ERROR_TEXT && nbytes < TT_CONTROL_BYTES;
-    if (frame->kind < TT_FRAME_DATA || frame->kind > TT_FRAME_FAILURE)
+    const bool fits = frame->kind == TT_FRAME_CREDIT || frame->kind == TT_FRAME_READY ? nbytes == 0
+                      : frame->kind == TT_FRAME_RECORD ? nbytes == sizeof(struct tt_wire_record)
+                      : frame->kind == TT_FRAME_OFFER
+                          ? nbytes <= sizeof((struct tt_rdma_offer *)0)->bytes
+                          : nbytes < TT_ERROR_TEXT;
+    if (frame->kind < TT_FRAME_DATA || frame->kind > TT_FRAME_READY)
         return fail(tcp, "frame", frame->kind);
     if (!fits) return fail(tcp, "length", nbytes);
     *to = tcp->control;
@@ -160,6 +160,8 @@ tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to
 {
     if (frame->kind == TT_FRAME_RECORD) return take_record(tcp, to);
     if (frame->kind == TT_FRAME_FAILURE) return take_failure(tcp, frame, to);
+    if (frame->kind == TT_FRAME_OFFER) return tt_wire_take_offer(tcp->wire, to, frame->nbytes);
+    if (frame->kind == TT_FRAME_READY) return tt_wire_take_ready(tcp->wire, frame->number != 0);
     if (frame->kind != TT_FRAME_DATA) return TT_OK;
     struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
     const uint64_t number = link->next + (frame->number - (uint32_t)link->next);

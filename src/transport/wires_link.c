@@ -46,7 +46,7 @@ static void look_for_credits(struct tt_wire *wire)
 static bool has_room(struct tt_wire_link *link)
 {
     struct tt_wire *wire = link->wire;
-    if (wire->state == TT_WIRE_MAKING) (void)!tt_wires_progress(wire->wires);
+    if (wire->state < TT_WIRE_UP) (void)!tt_wires_progress(wire->wires);
     if (wire->state != TT_WIRE_UP) return false;
     if (link->next < link->allowed) return true;
     look_for_credits(wire);
@@ -169,7 +169,7 @@ static void wire_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t 
 static tt_status read_next(struct tt_wire_link *link)
 {
     struct tt_wire *wire = link->wire;
-    if (wire->state == TT_WIRE_MAKING) return tt_wires_progress(wire->wires);
+    if (wire->state < TT_WIRE_UP) return tt_wires_progress(wire->wires);
     struct tt_tcp *tcp = socket_of(link, link->next);
     if (tcp->count) (void)!tt_tcp_flush(tcp);
     return tt_tcp_read(tcp);

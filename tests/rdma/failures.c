@@ -186,7 +186,7 @@ static void check_open_fails(const char *name, const char *value, const char *wo
     REQUIRE(together_open(&all, 1, &config));
     setenv(name, value, 1);
     tt_config_reload();
-    CHECK_EQ(tt_rdma_open(&rdma, all.fabrics[0], 2, 4096), TT_ERR_ARGUMENT);
+    CHECK_EQ(tt_rdma_open(&rdma, 2, 4096), TT_ERR_ARGUMENT);
     CHECK_MESSAGE(strstr(tt_last_error(), words), "no \"%s\" in: %s", words, tt_last_error());
     CHECK(strstr(tt_last_error(), name));
     CHECK(!rdma);
@@ -211,8 +211,9 @@ static int without_locked_memory(void)
     if (!together_open(&pair.all, 2, &config) || setrlimit(RLIMIT_MEMLOCK, &limit) ||
         setresuid(65534, 65534, 65534))
         return 2;
-    if (tt_rdma_open(&pair.rdma[0], pair.all.fabrics[0], PAIR_SLOTS, PAIR_SLOT_BYTES)) return 3;
+    if (tt_rdma_open(&pair.rdma[0], PAIR_SLOTS, PAIR_SLOT_BYTES)) return 3;
     if (!pair.rdma[0]) return 4;
+    tt_rdma_start(pair.rdma[0], pair.all.fabrics[0]);
     pair.offers[0].nbytes = 1;
     if (!tt_rdma_wire_create(&pair.wires[0], pair.rdma[0], 1, &pair.offers[0])) return 5;
     if (!strstr(tt_last_error(), "ulimit -l is 64 KiB") || pair.offers[0].nbytes) return 6;

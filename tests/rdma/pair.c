@@ -25,10 +25,10 @@ bool pair_open(struct pair *pair, const char *low_devices, const char *high_devi
     for (int r = 0; r < 2; r++) {
         setenv("TUTTI_RDMA_DEVICE", r ? high_devices : low_devices, 1);
         tt_config_reload();
-        const tt_status status =
-            tt_rdma_open(&pair->rdma[r], pair->all.fabrics[r], PAIR_SLOTS, PAIR_SLOT_BYTES);
+        const tt_status status = tt_rdma_open(&pair->rdma[r], PAIR_SLOTS, PAIR_SLOT_BYTES);
         CHECK_MESSAGE(status == TT_OK && pair->rdma[r], "rank %d: %s", r, tt_last_error());
         if (status || !pair->rdma[r]) return false;
+        tt_rdma_start(pair->rdma[r], pair->all.fabrics[r]);
         if (tt_rdma_wire_create(&pair->wires[r], pair->rdma[r], 1 - r, &pair->offers[r])) {
             CHECK_MESSAGE(false, "rank %d: %s", r, tt_last_error());
             return false;

@@ -1,35 +1,19 @@
 /* tuttiDescribe: what is here, in words. */
 #include "communicator/communicator.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "algorithms/algorithms.h"
 #include "base/config.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "datatype/datatype.h"
 #include "topology/topology.h"
 #include "tutti.h"
 
-struct output {
-    void (*emit)(void *arg, const char *line);
-    void *arg;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(const struct output *output,
-                                                      const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    output->emit(output->arg, line);
-}
-
-static tt_status describe_topology(const struct output *output)
+static tt_status describe_topology(const struct tt_output *output)
 {
     const struct tt_topology *topology;
     TT_TRY(tt_topology_local(&topology));
@@ -37,7 +21,7 @@ static tt_status describe_topology(const struct output *output)
     return TT_OK;
 }
 
-static tt_status describe_topology_xml(const struct output *output)
+static tt_status describe_topology_xml(const struct tt_output *output)
 {
     char *xml;
     TT_TRY(tt_topology_xml(tt_config_string(TT_CONFIG_TOPOLOGY_FILE), &xml));
@@ -52,35 +36,36 @@ static tt_status describe_topology_xml(const struct output *output)
     return TT_OK;
 }
 
-static void describe_config(const struct output *output)
+static void describe_config(const struct tt_output *output)
 {
     for (int key = 0; key < TT_CONFIG_COUNT; key++) {
         const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
         const char *value = tt_config_string((enum tt_config_key)key);
         if (key == TT_CONFIG_JOB_KEY && value[0]) value = "(secret)";
-        say(output, "%s=%s  (%s)", row->name, value, tt_config_source((enum tt_config_key)key));
-        say(output, "    %s %s%s%s.", row->sentence, row->type,
-            row->fallback[0] ? ", default " : "", row->fallback);
+        tt_say(output, "%s=%s  (%s)", row->name, value, tt_config_source((enum tt_config_key)key));
+        tt_say(output, "    %s %s%s%s.", row->sentence, row->type,
+               row->fallback[0] ? ", default " : "", row->fallback);
     }
 }
 
-static void describe_config_markdown(const struct output *output)
+static void describe_config_markdown(const struct tt_output *output)
 {
-    say(output, "| setting | type | default | what it does |");
-    say(output, "|---|---|---|---|");
+    tt_say(output, "| setting | type | default | what it does |");
+    tt_say(output, "|---|---|---|---|");
     for (int key = 0; key < TT_CONFIG_COUNT; key++) {
         const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
         const char *quote = row->fallback[0] ? "`" : "";
-        say(output, "| `%s` | %s | %s%s%s | %s |", row->name, row->type, quote, row->fallback,
-            quote, row->sentence);
+        tt_say(output, "| `%s` | %s | %s%s%s | %s |", row->name, row->type, quote, row->fallback,
+               quote, row->sentence);
     }
 }
 
-static void describe_cpu(const struct output *output)
+static void describe_cpu(const struct tt_output *output)
 {
     const char *mask = tt_config_string(TT_CONFIG_CPU);
-    say(output, "features found: %s", tt_isa_found());
-    say(output, "reductions use: %s%s%s", tt_isa_in_use(), mask[0] ? ", as TUTTI_CPU=" : "", mask);
+    tt_say(output, "features found: %s", tt_isa_found());
+    tt_say(output, "reductions use: %s%s%s", tt_isa_in_use(), mask[0] ? ", as TUTTI_CPU=" : "",
+           mask);
 }
 
 /* What would be used for these bytes: by `comm`, or, without one, by nranks ranks of this host. */
@@ -112,7 +97,7 @@ static void append(char *line, size_t size, int column, const char *text)
     snprintf(line + used, size - used, "%*s%s", gap, "", text);
 }
 
-static void describe_choices(const struct output *output, tuttiComm_t comm, int nranks)
+static void describe_choices(const struct tt_output *output, tuttiComm_t comm, int nranks)
 {
     static const struct {
         const char *name;
@@ -121,20 +106,20 @@ static void describe_choices(const struct output *output, tuttiComm_t comm, int 
         {"8 B", 8}, {"4 KiB", 4096}, {"64 KiB", 65536}, {"1 MiB", 1 << 20}, {"16 MiB", 16 << 20}};
     enum { NSIZES = sizeof sizes / sizeof *sizes };
     char line[256] = "";
-    say(output, "choices for %d rank%s%s:", nranks, nranks == 1 ? "" : "s",
-        comm ? " of this communicator" : " on this host");
+    tt_say(output, "choices for %d rank%s%s:", nranks, nranks == 1 ? "" : "s",
+           comm ? " of this communicator" : " on this host");
     for (int i = 0; i < NSIZES; i++) append(line, sizeof line, i + 1, sizes[i].name);
-    say(output, "%s", line);
+    tt_say(output, "%s", line);
     for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
         line[0] = '\0';
         append(line, sizeof line, 0, tt_collective_name((enum tt_collective)collective));
         for (int i = 0; i < NSIZES; i++)
             append(line, sizeof line, i + 1, choice(comm, collective, nranks, sizes[i].nbytes));
-        say(output, "%s", line);
+        tt_say(output, "%s", line);
     }
 }
 
-static void describe_costs(const struct output *output, tuttiComm_t comm)
+static void describe_costs(const struct tt_output *output, tuttiComm_t comm)
 {
     int nranks = 0;
     tt_cost_describe(output->emit, output->arg);
@@ -146,7 +131,7 @@ static void describe_costs(const struct output *output, tuttiComm_t comm)
     describe_choices(output, NULL, 8);
 }
 
-static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct output *output)
+static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct tt_output *output)
 {
     switch (what) {
     case tuttiDescribeTopology:
@@ -181,7 +166,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct o
 tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                             void (*emit)(void *arg, const char *line), void *arg)
 {
-    const struct output output = {emit, arg};
+    const struct tt_output output = {emit, arg};
     if (!emit)
         return tt_result(tt_fail(TT_ERR_ARGUMENT,
                                  "tuttiDescribe: emit is NULL; expected a function "

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/output.h"
 #include "communicator/communicator.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
@@ -161,20 +162,19 @@ tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
 void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg)
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
-    char line[512], name[128], way[256];
-    snprintf(line, sizeof line,
-             "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
-             comm->name, comm->rank, comm->nranks, header->nslots, header->slot_bytes,
-             header->meet_bytes,
-             comm->fabric->oversubscribed ? "yielding (more ranks than cores)"
-                                          : "spinning (a core for each rank)");
-    emit(arg, line);
+    const struct tt_output output = {emit, arg};
+    char name[128], way[256];
+    tt_say(&output,
+           "communicator %s: rank %d of %d, %u slots of %u bytes a link, %u bytes a meeting, %s",
+           comm->name, comm->rank, comm->nranks, header->nslots, header->slot_bytes,
+           header->meet_bytes,
+           comm->fabric->oversubscribed ? "yielding (more ranks than cores)"
+                                        : "spinning (a core for each rank)");
     for (int peer = 0; peer < comm->nranks; peer++) {
         tt_fabric_name_rank(comm->fabric, peer, name, sizeof name);
         tt_engine_enter(&comm->engine);
         tt_fabric_way(comm->fabric, peer, way, sizeof way);
         tt_engine_leave(&comm->engine);
-        snprintf(line, sizeof line, "  to %s: %s", name, way);
-        emit(arg, line);
+        tt_say(&output, "  to %s: %s", name, way);
     }
 }

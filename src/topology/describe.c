@@ -1,24 +1,8 @@
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/output.h"
 #include "topology/backend.h"
 #include "topology/topology.h"
-
-struct output {
-    void (*emit)(void *arg, const char *line);
-    void *arg;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(const struct output *output,
-                                                      const char *format, ...)
-{
-    char line[768];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    output->emit(output->arg, line);
-}
 
 static const char *format_bytes(char *text, size_t size, size_t nbytes)
 {
@@ -60,7 +44,7 @@ static int shares_l3(const struct tt_pu *a, const struct tt_pu *b)
     return a->package == b->package && a->numa == b->numa && a->l3 == b->l3;
 }
 
-static void describe_group(const struct output *output, const struct tt_topology *topology,
+static void describe_group(const struct tt_output *output, const struct tt_topology *topology,
                            int first, int end)
 {
     const struct tt_pu *pu = &topology->pus[first];
@@ -72,25 +56,25 @@ static void describe_group(const struct output *output, const struct tt_topology
         snprintf(cores, sizeof cores, "core %d", pu->core);
     else
         snprintf(cores, sizeof cores, "cores %d-%d", pu->core, last_core);
-    say(output, "  package %d, NUMA node %d%s: %s, CPU%s %s", pu->package, pu->numa, l3, cores,
-        plural(end - first), cpus);
+    tt_say(output, "  package %d, NUMA node %d%s: %s, CPU%s %s", pu->package, pu->numa, l3, cores,
+           plural(end - first), cpus);
 }
 
 void tt_topology_describe(const struct tt_topology *topology,
                           void (*emit)(void *arg, const char *line), void *arg)
 {
-    const struct output output = {emit, arg};
+    const struct tt_output output = {emit, arg};
     char l1[32], l2[32], l3[32], memory[32];
-    say(&output, "source: %s", topology->source);
-    say(&output, "processor: %s", topology->cpu_model[0] ? topology->cpu_model : "unknown");
-    say(&output, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s", topology->npackages,
-        plural(topology->npackages), topology->nnumas, plural(topology->nnumas), topology->ncores,
-        plural(topology->ncores), topology->npus, plural(topology->npus));
-    say(&output, "caches: L1 %s, L2 %s, L3 %s; memory: %s",
-        format_bytes(l1, sizeof l1, topology->l1_bytes),
-        format_bytes(l2, sizeof l2, topology->l2_bytes),
-        format_bytes(l3, sizeof l3, topology->l3_bytes),
-        format_bytes(memory, sizeof memory, topology->memory_bytes));
+    tt_say(&output, "source: %s", topology->source);
+    tt_say(&output, "processor: %s", topology->cpu_model[0] ? topology->cpu_model : "unknown");
+    tt_say(&output, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s", topology->npackages,
+           plural(topology->npackages), topology->nnumas, plural(topology->nnumas),
+           topology->ncores, plural(topology->ncores), topology->npus, plural(topology->npus));
+    tt_say(&output, "caches: L1 %s, L2 %s, L3 %s; memory: %s",
+           format_bytes(l1, sizeof l1, topology->l1_bytes),
+           format_bytes(l2, sizeof l2, topology->l2_bytes),
+           format_bytes(l3, sizeof l3, topology->l3_bytes),
+           format_bytes(memory, sizeof memory, topology->memory_bytes));
     for (int first = 0, end = 0; first < topology->npus; first = end) {
         while (end < topology->npus && shares_l3(&topology->pus[first], &topology->pus[end])) end++;
         describe_group(&output, topology, first, end);

@@ -5,6 +5,7 @@
 
 /* A collective call before it is checked. */
 struct request {
+    const char *function; /* for messages */
     enum tt_collective collective;
     const void *input;
     void *output;
@@ -16,11 +17,12 @@ struct request {
     tuttiStream_t stream;
 };
 
-static tt_status check_type(tuttiDataType_t type, size_t *element)
+static tt_status check_type(const char *function, tuttiDataType_t type, size_t *element)
 {
     *element = (int)type >= 0 && type < tuttiNumTypes ? tt_type_size((enum tt_type)type) : 0;
     if (*element) return TT_OK;
-    return tt_fail(TT_ERR_ARGUMENT, "type %d is none of 0 to %d", (int)type, tuttiNumTypes - 1);
+    return tt_fail(TT_ERR_ARGUMENT, "%s: type %d is none of 0 to %d", function, (int)type,
+                   tuttiNumTypes - 1);
 }
 
 /* Fills in operation and scalar. Pre-multiplied sums are the communicator's. */
@@ -35,19 +37,20 @@ static tt_status resolve_op(const struct request *request, struct tt_reduction *
         const struct tt_dynamic_op *made = &request->comm->dynamic_ops[op - tuttiFirstDynamicRedOp];
         if (!made->used)
             return tt_fail(TT_ERR_ARGUMENT,
-                           "operation %d was not made on communicator %s, or destroyed", op,
-                           request->comm->name);
+                           "%s: operation %d was not made on communicator %s, or destroyed",
+                           request->function, op, request->comm->name);
         if (made->type != type)
             return tt_fail(TT_ERR_ARGUMENT,
-                           "the pre-multiplied sum is of type %s, the call of type %s",
-                           tt_type_name(made->type), tt_type_name(type));
+                           "%s: the pre-multiplied sum is of type %s, the call of type %s",
+                           request->function, tt_type_name(made->type), tt_type_name(type));
         reduction->op = TT_PREMUL_SUM;
         memcpy(reduction->scalar, made->scalar, tt_type_size(type));
         *scalar = made->pointer;
         return TT_OK;
     }
     if (op < 0 || op >= TT_NOPS || op == TT_PREMUL_SUM || !tt_op_supports((enum tt_op)op, type)) {
-        return tt_fail(TT_ERR_ARGUMENT, "operation %d (%s) is not defined for type %s", op,
+        return tt_fail(TT_ERR_ARGUMENT, "%s: operation %d (%s) is not defined for type %s",
+                       request->function, op,
                        op >= 0 && op < TT_NOPS ? tt_op_name((enum tt_op)op) : "unknown",
                        tt_type_name(type));
     }
@@ -61,13 +64,16 @@ struct extent {
     size_t nbytes;
 };
 
-static tt_status check_buffer(const char *name, const void *buffer, size_t nbytes)
+static tt_status check_buffer(const char *function, const char *name, const void *buffer,
+                              size_t nbytes)
 {
     if (!nbytes) return TT_OK;
-    if (!buffer) return tt_fail(TT_ERR_ARGUMENT, "%s is NULL, expected %zu bytes", name, nbytes);
-    if ((uintptr_t)buffer > UINTPTR_MAX - nbytes)
-        return tt_fail(TT_ERR_ARGUMENT, "%s %p with %zu bytes ends beyond memory", name, buffer,
+    if (!buffer)
+        return tt_fail(TT_ERR_ARGUMENT, "%s: %s is NULL, expected %zu bytes", function, name,
                        nbytes);
+    if ((uintptr_t)buffer > UINTPTR_MAX - nbytes)
+        return tt_fail(TT_ERR_ARGUMENT, "%s: %s %p with %zu bytes ends beyond memory", function,
+                       name, buffer, nbytes);
     return TT_OK;
 }
 
@@ -85,8 +91,7 @@ static tt_status check_overlap(const struct request *request, struct extent in, 
     if (in_place && request->collective != TT_ALL_TO_ALL) return TT_OK;
     return tt_fail(
         TT_ERR_ARGUMENT, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s",
-        tt_collective_name(request->collective), (void *)in.first, in.nbytes, (void *)out.first,
-        out.nbytes,
+        request->function, (void *)in.first, in.nbytes, (void *)out.first, out.nbytes,
         request->collective == TT_ALL_TO_ALL ? "all_to_all is never in place"
                                              : "only the in-place form of tutti.h is allowed");
 }
@@ -96,8 +101,8 @@ static tt_status measure(const struct request *request, struct tt_memo *memo, si
 {
     const int n = request->comm->nranks, rank = request->comm->rank;
     if (request->count > SIZE_MAX / 2 / memo->element / (size_t)n)
-        return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes on %d ranks overflows",
-                       request->count, memo->element, n);
+        return tt_fail(TT_ERR_ARGUMENT, "%s: count %zu of %zu bytes on %d ranks overflows",
+                       request->function, request->count, memo->element, n);
     const size_t block = request->count * memo->element;
     const struct tt_shape shape = {
         .collective = request->collective, .nranks = n, .root = request->root};
@@ -122,10 +127,10 @@ static tt_status prepare(const struct request *request, struct tt_memo *memo)
                             .root = request->root};
     size_t total = 0;
     memo->cached = NULL;
-    TT_TRY(check_type(request->type, &fresh.element));
+    TT_TRY(check_type(request->function, request->type, &fresh.element));
     if (request->root < 0 || request->root >= request->comm->nranks)
-        return tt_fail(TT_ERR_ARGUMENT, "root %d is not in 0..%d", request->root,
-                       request->comm->nranks - 1);
+        return tt_fail(TT_ERR_ARGUMENT, "%s: root %d is not in 0..%d", request->function,
+                       request->root, request->comm->nranks - 1);
     TT_TRY(resolve_op(request, &fresh.reduction, &fresh.scalar));
     TT_TRY(measure(request, &fresh, &total));
     TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &fresh.cached));
@@ -162,8 +167,8 @@ static tt_status issue(const struct request *request)
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     if (!is_remembered(memo, request)) TT_TRY(prepare(request, memo));
-    TT_TRY(check_buffer("sendbuff", request->input, memo->in));
-    TT_TRY(check_buffer("recvbuff", request->output, memo->out));
+    TT_TRY(check_buffer(request->function, "sendbuff", request->input, memo->in));
+    TT_TRY(check_buffer(request->function, "recvbuff", request->output, memo->out));
     TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
                          (struct extent){(uintptr_t)request->output, memo->out}));
     fill_call(&pending.call, request, memo);
@@ -181,82 +186,86 @@ tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                              tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                              tuttiStream_t stream)
 {
-    return call(
-        &(struct request){TT_ALL_REDUCE, sendbuff, recvbuff, count, type, op, 0, comm, stream});
+    return call(&(struct request){__func__, TT_ALL_REDUCE, sendbuff, recvbuff, count, type, op, 0,
+                                  comm, stream});
 }
 
 tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                           tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(
-        &(struct request){TT_REDUCE, sendbuff, recvbuff, count, type, op, root, comm, stream});
+    return call(&(struct request){__func__, TT_REDUCE, sendbuff, recvbuff, count, type, op, root,
+                                  comm, stream});
 }
 
 tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                              tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){TT_BROADCAST, sendbuff, recvbuff, count, type, tuttiSum, root,
-                                  comm, stream});
+    return call(&(struct request){__func__, TT_BROADCAST, sendbuff, recvbuff, count, type, tuttiSum,
+                                  root, comm, stream});
 }
 
 tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                  tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                  tuttiStream_t stream)
 {
-    return call(&(struct request){TT_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type, op, 0,
-                                  comm, stream});
+    return call(&(struct request){__func__, TT_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type,
+                                  op, 0, comm, stream});
 }
 
 tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                              tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){TT_ALL_GATHER, sendbuff, recvbuff, sendcount, type, tuttiSum, 0,
-                                  comm, stream});
+    return call(&(struct request){__func__, TT_ALL_GATHER, sendbuff, recvbuff, sendcount, type,
+                                  tuttiSum, 0, comm, stream});
 }
 
 tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                             tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){TT_ALL_TO_ALL, sendbuff, recvbuff, count, type, tuttiSum, 0, comm,
-                                  stream});
+    return call(&(struct request){__func__, TT_ALL_TO_ALL, sendbuff, recvbuff, count, type,
+                                  tuttiSum, 0, comm, stream});
 }
 
 tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                           int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){TT_GATHER, sendbuff, recvbuff, count, type, tuttiSum, root, comm,
-                                  stream});
+    return call(&(struct request){__func__, TT_GATHER, sendbuff, recvbuff, count, type, tuttiSum,
+                                  root, comm, stream});
 }
 
 tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                            int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){TT_SCATTER, sendbuff, recvbuff, count, type, tuttiSum, root, comm,
-                                  stream});
+    return call(&(struct request){__func__, TT_SCATTER, sendbuff, recvbuff, count, type, tuttiSum,
+                                  root, comm, stream});
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(
-        &(struct request){TT_BARRIER, NULL, NULL, 0, tuttiUint8, tuttiSum, 0, comm, stream});
+    return call(&(struct request){__func__, TT_BARRIER, NULL, NULL, 0, tuttiUint8, tuttiSum, 0,
+                                  comm, stream});
 }
 
 static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
                            tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
 {
+    const char *function = kind == TT_WORK_SEND ? "tuttiSend" : "tuttiRecv";
     size_t element;
     TT_TRY(tt_comm_check(comm));
-    TT_TRY(check_type(type, &element));
+    TT_TRY(check_type(function, type, &element));
     if (peer < 0 || peer >= comm->nranks)
-        return tt_fail(TT_ERR_ARGUMENT, "peer %d is not in 0..%d", peer, comm->nranks - 1);
+        return tt_fail(TT_ERR_ARGUMENT, "%s: peer %d is not in 0..%d", function, peer,
+                       comm->nranks - 1);
     if (count > SIZE_MAX / 2 / element)
-        return tt_fail(TT_ERR_ARGUMENT, "count %zu of %zu bytes overflows", count, element);
-    TT_TRY(check_buffer(kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data, count * element));
+        return tt_fail(TT_ERR_ARGUMENT, "%s: count %zu of %zu bytes overflows", function, count,
+                       element);
+    TT_TRY(check_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
+                        count * element));
     if (peer == comm->rank && !tt_in_group())
-        return tt_fail(
-            TT_ERR_USAGE,
-            "rank %d sends to or receives from itself outside a group: it would wait for itself",
-            peer);
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: rank %d sends to or receives from itself outside a group: it would "
+                       "wait for itself",
+                       function, peer);
     return tt_issue(&(struct tt_pending){.comm = comm,
                                          .stream = stream,
                                          .kind = kind,

@@ -79,40 +79,56 @@ static int first_of_stream(const struct tt_pending *calls, int call)
 /* A batch whose worker cannot be told would leave its turns open: it is run here instead. */
 static tt_status launch(struct batch *batch, tuttiStream_t stream)
 {
-    if (stream && tt_stream_push((struct tt_stream *)stream, run_batch, batch) == TT_OK)
-        return TT_OK;
+    if (tt_stream_push((struct tt_stream *)stream, run_batch, batch) == TT_OK) return TT_OK;
     return run_batch(batch);
 }
 
-/* Streams first, so that their workers are under way while this thread runs the rest. */
-static tt_status issue_all(const struct tt_pending *calls, int ncalls)
+/* batches[i] = the batch of the i-th call, which shares it with all others of its stream. */
+static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
 {
-    struct batch *own = NULL, **batches = calloc((size_t)ncalls, sizeof *batches);
-    tt_status status = batches ? TT_OK : tt_fail(TT_ERR_SYSTEM, "out of memory for a group");
-    for (int i = 0; i < ncalls && !status; i++) {
+    for (int i = 0; i < ncalls; i++) {
         const int first = first_of_stream(calls, i);
         batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, calls[i].stream);
-        if (!batches[i])
-            status = tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-        else if (!calls[i].stream)
-            own = batches[i];
+        if (batches[i]) continue;
+        while (--i >= 0)
+            if (first_of_stream(calls, i) == i) free(batches[i]);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     }
-    for (int i = 0; i < ncalls && batches && status; i++)
-        if (first_of_stream(calls, i) == i) free(batches[i]);
-    /* Turns are taken in the order of the calls, whatever their streams. */
-    for (int i = 0; i < ncalls && !status; i++)
-        begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
-    tt_status first_error = status;
-    for (int i = 0; i < ncalls && !status; i++) {
-        if (!calls[i].stream || first_of_stream(calls, i) < i) continue;
+    return TT_OK;
+}
+
+/* Streams first, so that their workers are under way while this thread runs the rest. */
+static tt_status run_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
+{
+    struct batch *own = NULL;
+    tt_status status = TT_OK;
+    for (int i = 0; i < ncalls; i++) {
+        if (first_of_stream(calls, i) < i) continue;
+        if (!calls[i].stream) {
+            own = batches[i];
+            continue;
+        }
         const tt_status launched = launch(batches[i], calls[i].stream);
-        if (!first_error) first_error = launched;
+        if (!status) status = launched;
+    }
+    if (!own) return status;
+    const tt_status ran = tt_run(own->works, own->nworks, false);
+    free(own);
+    return status ? status : ran;
+}
+
+static tt_status issue_all(const struct tt_pending *calls, int ncalls)
+{
+    struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
+    tt_status status = batches ? make_batches(calls, ncalls, batches)
+                               : tt_fail(TT_ERR_SYSTEM, "out of memory for a group");
+    if (!status) {
+        /* Turns are taken in the order of the calls, whatever their streams. */
+        for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+        status = run_batches(calls, ncalls, batches);
     }
     free(batches);
-    if (status || !own) return first_error;
-    status = tt_run(own->works, own->nworks, false);
-    free(own);
-    return first_error ? first_error : status;
+    return status;
 }
 
 /* Room for one more element of `size` bytes in a growing array. */

@@ -59,9 +59,18 @@ static tt_status init_rank(const struct tt_pending_init *init)
     return TT_OK;
 }
 
+/* All threads of a group begin, or none: one that cannot be started would be waited for. */
+struct init_gate {
+    pthread_mutex_t lock; /* held by the starter until all threads are there */
+    /* guarded by lock */
+    tt_status status;
+    char error[TT_ERROR_TEXT];
+};
+
 /* One init in a thread of its own. */
 struct init_thread {
     const struct tt_pending_init *init;
+    struct init_gate *gate;
     pthread_t thread;
     bool started;
     tt_status status;
@@ -71,7 +80,11 @@ struct init_thread {
 static void *run_init(void *argument)
 {
     struct init_thread *self = argument;
-    self->status = init_rank(self->init);
+    pthread_mutex_lock(&self->gate->lock);
+    self->status = self->gate->status;
+    if (self->status) tt_set_last_error(self->gate->error);
+    pthread_mutex_unlock(&self->gate->lock);
+    if (!self->status) self->status = init_rank(self->init);
     if (self->status) snprintf(self->error, sizeof self->error, "%s", tt_last_error());
     return NULL;
 }
@@ -87,11 +100,23 @@ static tt_status collect(struct init_thread *threads, int nthreads)
         tt_set_last_error(threads[i].error);
     }
     for (int i = 0; i < nthreads && first; i++) {
-        if (threads[i].status) continue;
+        if (threads[i].status || !threads[i].started) continue;
         tt_comm_free(*threads[i].init->comm);
         *threads[i].init->comm = NULL;
     }
     return first;
+}
+
+static void start_locked(struct init_thread *self)
+{
+    struct init_gate *gate = self->gate;
+    const int error = pthread_create(&self->thread, NULL, run_init, self);
+    self->started = !error;
+    if (!error) return;
+    gate->status = self->status = tt_fail_errno(
+        error, "cannot start a thread for the init of rank %d (ulimit -u?)", self->init->rank);
+    snprintf(gate->error, sizeof gate->error, "%s", tt_last_error());
+    snprintf(self->error, sizeof self->error, "%s", tt_last_error());
 }
 
 tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
@@ -99,15 +124,13 @@ tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
     if (ninits == 1) return init_rank(inits);
     struct init_thread *threads = calloc((size_t)ninits, sizeof *threads);
     if (!threads) return tt_fail(TT_ERR_SYSTEM, "out of memory for the init of %d ranks", ninits);
-    for (int i = 0; i < ninits; i++) {
-        threads[i].init = &inits[i];
-        const int error = pthread_create(&threads[i].thread, NULL, run_init, &threads[i]);
-        threads[i].started = !error;
-        if (!error) continue;
-        threads[i].status =
-            tt_fail_errno(error, "cannot start a thread for the init of rank %d", inits[i].rank);
-        snprintf(threads[i].error, sizeof threads[i].error, "%s", tt_last_error());
+    struct init_gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_lock(&gate.lock);
+    for (int i = 0; i < ninits && !gate.status; i++) {
+        threads[i] = (struct init_thread){.init = &inits[i], .gate = &gate};
+        start_locked(&threads[i]);
     }
+    pthread_mutex_unlock(&gate.lock);
     const tt_status status = collect(threads, ninits);
     free(threads);
     return status;

@@ -158,7 +158,7 @@ static tt_status receive_segment(struct tt_fabric *fabric, int64_t deadline_ns)
             status = note.kind == TT_FD_SEGMENT
                          ? tt_segment_attach(note.id, fd, &fabric->segment)
                          : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
-                                   note.kind);
+                                   (int)note.kind);
             close(fd);
             return status;
         }

@@ -20,8 +20,7 @@ struct tt_fd_note {
     uint64_t id;     /* segment or window */
     uint64_t nbytes;
     uint64_t gone[4]; /* windows sent before that the receiver may unmap; 0: none */
-    int32_t kind;     /* enum tt_fd_kind */
-    int32_t reserved;
+    uint64_t kind;    /* enum tt_fd_kind */
 };
 enum tt_fd_kind { TT_FD_SEGMENT, TT_FD_WINDOW };
 enum { TT_FD_GONE_MAX = 4 };

@@ -71,6 +71,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
     if (status) return tt_result(status);
     if (!result)
         return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
+    tt_engine_look(&comm->engine); /* a watchdog asks while nothing else does */
     *result = tt_result(tt_fabric_check(comm->fabric));
     return tuttiSuccess;
 }

@@ -55,6 +55,15 @@ void tt_engine_leave(struct tt_engine *engine)
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
 }
 
+void tt_engine_look(struct tt_engine *engine)
+{
+    if (!engine->fabric->wires ||
+        atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+        return; /* A7 */
+    if (tt_wires_progress(engine->fabric->wires) < 0) tt_fabric_pass_on(engine->fabric);
+    tt_engine_leave(engine);
+}
+
 size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;

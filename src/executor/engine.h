@@ -52,6 +52,9 @@ void tt_engine_fini(struct tt_engine *engine);
  * under way. */
 void tt_engine_enter(struct tt_engine *engine);
 void tt_engine_leave(struct tt_engine *engine);
+/* Learns what other hosts say about the communicator, unless an operation is under way, which
+ * learns it. */
+void tt_engine_look(struct tt_engine *engine);
 /* Bytes that the engine and its wires hold. */
 size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether everything issued is done. */

@@ -8,16 +8,18 @@
 enum {
     SPIN_TURNS =
         4000, /* with a core for each rank: about 20 us before the core is offered to others */
-    LOOK_TURNS = 64,          /* how often a wait looks at the clock and the failure record */
-    EXAMINE_NS = 1000000,     /* system calls and the deadline: every millisecond */
-    SLEEP_AFTER_NS = 1000000, /* waking costs tens of microseconds: only after a long wait */
-    POLITE_SLEEP_AFTER_NS = 50000,
+    LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
+    EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
+    SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
+    POLITE_SLEEP_AFTER_NS = 50000, /* also where the network wakes, and the kernel's part of it
+                                    * needs the core */
     SLEEP_NS = 50000,
 };
 
 struct wait {
     unsigned turns;
-    bool spin, polite;
+    bool spin;
+    int64_t sleep_after_ns;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
 };
 
@@ -44,8 +46,7 @@ static void look_around(struct wait *wait, struct tt_work *works, int nworks)
         wait->examined_ns = now;
         for (int i = 0; i < nworks; i++) tt_work_examine(&works[i]);
     }
-    if (now - wait->since_ns >= (wait->polite ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
-        doze(works, nworks);
+    if (now - wait->since_ns >= wait->sleep_after_ns) doze(works, nworks);
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)
@@ -66,6 +67,13 @@ static bool may_spin(const struct tt_work *works, int nworks)
     return true;
 }
 
+static bool has_wires(const struct tt_work *works, int nworks)
+{
+    for (int i = 0; i < nworks; i++)
+        if (works[i].engine->fabric->wires) return true;
+    return false;
+}
+
 /* Advances everything once; sums what moved. */
 static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
 {
@@ -79,7 +87,9 @@ static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
 
 tt_status tt_run(struct tt_work *works, int nworks, bool polite)
 {
-    struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
+    struct wait wait = {.spin = !polite && may_spin(works, nworks),
+                        .sleep_after_ns = polite || has_wires(works, nworks) ? POLITE_SLEEP_AFTER_NS
+                                                                             : SLEEP_AFTER_NS};
     uint64_t before = 0;
     for (;;) {
         uint64_t progress = 0;

@@ -42,13 +42,13 @@ static void check_survivor(const struct job *job, int rank, int dead, int64_t ki
                   survivor->text);
 }
 
-static void one_run(uint64_t *state)
+static void one_run(uint64_t *state, const char *hosts)
 {
     static struct job job;
     const int dead = random_below(state, NRANKS);
     const struct timespec delay = {.tv_nsec = random_below(state, 20000000)};
     const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", "TUTTI_INIT_TIMEOUT_MS=60000", NULL};
-    REQUIRE(job_start(&job, NRANKS, (const char *const[]){"loop", NULL}, extra, NULL));
+    REQUIRE(job_start_on(&job, hosts, (const char *const[]){"loop", NULL}, extra));
     CHECK_MESSAGE(job_ready(&job, 60000), "not every rank came to loop");
     nanosleep(&delay, NULL); /* so that death comes anywhere in the loop */
     const int64_t killed_ms = now_ms();
@@ -65,13 +65,20 @@ TEST(fault, a_killed_rank_ends_the_others_soon_with_its_name)
     REQUIRE(mkdtemp(directory));
     setenv("TMPDIR", directory, 1);
     const int shared = entries("/dev/shm"), fds = count_fds();
-    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state);
+    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, "aaaa");
     CHECK_EQ(entries("/dev/shm"), shared);
     CHECK_EQ(entries(directory), 2); /* "." and ".." */
     CHECK(count_fds() <= fds);       /* a root of an earlier test may have closed meanwhile */
     CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
     unsetenv("TMPDIR");
     rmdir(directory);
+}
+
+TEST(fault, a_killed_rank_ends_those_on_other_hosts_with_its_name)
+{
+    static const char *const layouts[] = {"aabb", "abcc", "aaab", "abcd"};
+    uint64_t state = test_seed();
+    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, layouts[i % 4]);
 }
 
 TEST(fault, a_rank_killed_during_init_ends_the_others_within_the_deadline)

@@ -38,6 +38,7 @@ static void set_number(const char *name, int value)
 
 struct start {
     int rank, nranks, port, out;
+    const char *hosts; /* NULL: one */
     const char *const *args, *const *extra;
     void (*prepare)(void);
 };
@@ -56,33 +57,49 @@ static _Noreturn void become_rank(const struct start *start, int log)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     for (int i = 0; start->extra && start->extra[i]; i++)
         putenv((char *)(uintptr_t)start->extra[i]);
+    if (start->hosts) setenv("TUTTI_HOST_ID", (char[]){start->hosts[start->rank], '\0'}, 1);
     if (start->prepare) start->prepare();
     execv(argv[0], argv);
     dprintf(2, "cannot run %s: %s\n", argv[0], strerror(errno));
     _exit(127);
 }
 
-bool job_start(struct job *job, int nranks, const char *const *args, const char *const *extra,
-               void (*prepare)(void))
+static bool start_all(struct job *job, struct start *start)
 {
-    *job = (struct job){.nranks = nranks};
-    const int port = free_port();
-    bool good = port > 0 && nranks <= MAX_JOB;
-    for (int r = 0; good && r < nranks; r++) {
+    *job = (struct job){.nranks = start->nranks};
+    start->port = free_port();
+    bool good = start->port > 0 && start->nranks <= MAX_JOB;
+    for (int r = 0; good && r < start->nranks; r++) {
         struct job_rank *rank = &job->ranks[r];
         int out[2];
         if (pipe2(out, O_CLOEXEC)) return false;
         rank->ready = out[0];
         rank->log = memfd_create("log", MFD_CLOEXEC);
         fcntl(rank->log, F_SETFL, O_APPEND);
+        start->rank = r;
+        start->out = out[1];
         rank->pid = fork();
-        if (rank->pid == 0)
-            become_rank(&(struct start){r, nranks, port, out[1], args, extra, prepare}, rank->log);
+        if (rank->pid == 0) become_rank(start, rank->log);
         close(out[1]);
         rank->pidfd = (int)syscall(SYS_pidfd_open, rank->pid, 0);
         good = rank->pid > 0 && rank->pidfd >= 0 && rank->log >= 0;
     }
     return good;
+}
+
+bool job_start(struct job *job, int nranks, const char *const *args, const char *const *extra,
+               void (*prepare)(void))
+{
+    struct start start = {.nranks = nranks, .args = args, .extra = extra, .prepare = prepare};
+    return start_all(job, &start);
+}
+
+bool job_start_on(struct job *job, const char *hosts, const char *const *args,
+                  const char *const *extra)
+{
+    struct start start = {
+        .nranks = (int)strlen(hosts), .hosts = hosts, .args = args, .extra = extra};
+    return start_all(job, &start);
 }
 
 bool job_ready(struct job *job, int timeout_ms)

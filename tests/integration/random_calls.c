@@ -195,20 +195,20 @@ static void settle(struct run *run)
     run->npending = 0;
 }
 
-/* Forces some algorithm for some collective on some communicator, or leaves the choice to the
- * library again. */
+/* Forces some algorithm for some collective on some communicator, if it can be on its hosts, or
+ * leaves the choice to the library again. */
 static void draw_algorithm(struct run *run)
 {
     const tuttiCollective_t kind =
         (tuttiCollective_t)random_below(&run->common, tuttiNumCollectives);
     const tuttiComm_t comm = run->comms[random_below(&run->common, NCOMMS)];
-    int n = 0; /* those after the first X/Y are for several hosts */
-    while (tuttiAlgorithmName(kind, n) && !strchr(tuttiAlgorithmName(kind, n), '/')) n++;
+    int n = 0;
+    while (tuttiAlgorithmName(kind, n)) n++;
     const int which = random_below(&run->common, n + 1);
-    if (comm)
-        need(run,
-             tuttiCommSetAlgorithm(comm, kind, which < n ? tuttiAlgorithmName(kind, which) : NULL),
-             "set algorithm");
+    const char *name = which < n ? tuttiAlgorithmName(kind, which) : NULL;
+    if (!comm) return;
+    const tuttiResult_t result = tuttiCommSetAlgorithm(comm, kind, name);
+    if (!name || result != tuttiInvalidUsage) need(run, result, "set algorithm");
 }
 
 /* One batch: 1 to MAX_BATCH calls, in a group or one by one. */

@@ -1,6 +1,7 @@
 /* One rank of the integration tests that need processes: rank_program loop | random SEED NCALLS |
- * hello Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR ...");
- * 4: wrong results. */
+ * hello | disagree | stay_away | abort. Exit 0: all was right; 3: a call failed and the last line
+ * of stderr says how ("ERROR ..."); 4: wrong results. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,49 @@ static int hello(tuttiComm_t comm)
     return result == tuttiSuccess ? RIGHT : failed(NULL, result);
 }
 
+static bool is_last(tuttiComm_t comm)
+{
+    int nranks = 0, rank = 0;
+    return !tuttiCommCount(comm, &nranks) && !tuttiCommUserRank(comm, &rank) && rank == nranks - 1;
+}
+
+static int barriers(tuttiComm_t comm)
+{
+    tuttiResult_t result = tuttiSuccess;
+    while (result == tuttiSuccess) result = tuttiBarrier(comm, NULL);
+    return failed(comm, result);
+}
+
+/* The last rank calls something else. */
+static int disagree(tuttiComm_t comm)
+{
+    float data[1000] = {0};
+    tuttiResult_t result = tuttiBarrier(comm, NULL);
+    if (result == tuttiSuccess)
+        result = is_last(comm)
+                     ? tuttiBroadcast(data, data, 20, tuttiFloat32, 0, comm, NULL)
+                     : tuttiAllReduce(data, data, 1000, tuttiFloat32, tuttiSum, comm, NULL);
+    return result == tuttiSuccess ? barriers(comm) : failed(comm, result);
+}
+
+/* The last rank does not come to the second barrier: it only looks whether all is well. */
+static int stay_away(tuttiComm_t comm)
+{
+    tuttiResult_t result = tuttiBarrier(comm, NULL), asked = tuttiSuccess;
+    if (!is_last(comm)) return barriers(comm);
+    while (result == tuttiSuccess && asked == tuttiSuccess)
+        result = tuttiCommGetAsyncError(comm, &asked);
+    return failed(comm, asked);
+}
+
+static int abort_last(tuttiComm_t comm)
+{
+    if (tuttiBarrier(comm, NULL) != tuttiSuccess || !is_last(comm)) return barriers(comm);
+    if (tuttiCommAbort(comm) != tuttiSuccess) return WRONG;
+    fprintf(stderr, "ERROR aborted by rank itself\n");
+    return FAILED;
+}
+
 int main(int argc, char **argv)
 {
     tuttiComm_t comm = NULL;
@@ -81,10 +125,15 @@ int main(int argc, char **argv)
     if (result != tuttiSuccess) return failed(NULL, result);
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
+    if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
+    if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
+    if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(stderr, "usage: rank_program loop | random SEED NCALLS | hello\n");
+    fprintf(
+        stderr,
+        "usage: rank_program loop | random SEED NCALLS | hello | disagree | stay_away | abort\n");
     return 2;
 }

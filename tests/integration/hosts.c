@@ -1,0 +1,73 @@
+/* Ranks on several hosts, as TUTTI_HOST_ID makes them out of one: right results, and errors that
+ * reach everybody. Real hosts are in tests/hosts. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { NCALLS = SANITIZED ? 60 : 200 };
+
+static const char *const layouts[] = {"aabb", "aaab", "abc", "abab"};
+enum { NLAYOUTS = sizeof layouts / sizeof *layouts };
+
+TEST(hosts, random_collectives_splits_and_streams_match_the_reference)
+{
+    uint64_t state = test_seed();
+    for (int i = 0; i < NLAYOUTS && !tt_test_failed(); i++) {
+        static struct job job;
+        char seed[24], ncalls[16];
+        snprintf(seed, sizeof seed, "%llu", (unsigned long long)(next_random(&state) >> 1));
+        snprintf(ncalls, sizeof ncalls, "%d", NCALLS);
+        printf("hosts %s, seed %s\n", layouts[i], seed);
+        const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", NULL};
+        REQUIRE(job_start_on(&job, layouts[i], (const char *const[]){"random", seed, ncalls, NULL},
+                             extra));
+        CHECK_MESSAGE(job_wait(&job, 240000), "some rank did not end");
+        job_check_exit(&job, 0);
+    }
+}
+
+/* All ranks end with an error whose text has all the words. */
+static void check_all_say(const char *mode, const char *hosts, const char *const *extra,
+                          const char *const *words)
+{
+    static struct job job;
+    REQUIRE(job_start_on(&job, hosts, (const char *const[]){mode, NULL}, extra));
+    CHECK_MESSAGE(job_wait(&job, 60000), "%s on %s: some rank did not end", mode, hosts);
+    job_check_exit(&job, 3);
+    for (int r = 0; r < job.nranks; r++) {
+        const char *error = strstr(job.ranks[r].text, "ERROR ");
+        for (int w = 0; words[w]; w++)
+            CHECK_MESSAGE(error && strstr(error, words[w]),
+                          "%s on %s: rank %d's error has no '%s':\n%s", mode, hosts, r, words[w],
+                          job.ranks[r].text);
+    }
+}
+
+TEST(hosts, ranks_that_disagree_all_see_both_calls)
+{
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", NULL};
+    const char *const words[] = {"disagree", "all_reduce number 2 (count 1000, float, sum)",
+                                 "broadcast number 2 (count 20", NULL};
+    for (int i = 0; i < NLAYOUTS; i++) check_all_say("disagree", layouts[i], extra, words);
+}
+
+TEST(hosts, a_rank_that_stays_away_is_named_at_the_deadline)
+{
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=700", NULL};
+    for (int i = 0; i < NLAYOUTS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "rank %zu", strlen(layouts[i]) - 1);
+        check_all_say("stay_away", layouts[i], extra,
+                      (const char *const[]){"TUTTI_TIMEOUT_MS", name, NULL});
+    }
+}
+
+TEST(hosts, an_abort_ends_the_ranks_of_all_hosts)
+{
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=30000", NULL};
+    for (int i = 0; i < NLAYOUTS; i++)
+        check_all_say("abort", layouts[i], extra, (const char *const[]){"aborted", NULL});
+}

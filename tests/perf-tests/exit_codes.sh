@@ -36,6 +36,12 @@ if command -v python3 >/dev/null; then
     expect 0 '"average_bus_bandwidth"' python3 -m json.tool "$folder/x.json"
 else echo "skipped: no python3 to read the JSON with"; fi
 
+expect 0 "# bootstrap_perf concluded" "$bin/bootstrap_perf" -b 2 -e 16 -f 8 -n 2
+expect 0 "# bootstrap_perf concluded" "$bin/tutti-run" -n 3 "$bin/bootstrap_perf" -b 2 -e 8 -n 2
+expect 0 "usage: bootstrap_perf" "$bin/bootstrap_perf" --help
+expect 2 "-b: '0' is not a whole number from 1 to 8192" "$bin/bootstrap_perf" -b 0
+expect 2 "'x' is no option" "$bin/bootstrap_perf" x
+
 heads=$("$bin/tutti-run" -n 3 "$bin/all_gather_perf" "${small[@]}" | grep -c 'Collective test starting')
 if [ "$heads" -ne 1 ]; then
     echo "expected one head of three processes, got $heads"

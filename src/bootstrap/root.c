@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -414,6 +415,7 @@ static void say_cost(const struct root *root)
 static void *serve(void *argument)
 {
     struct root *root = argument;
+    prctl(PR_SET_NAME, "tutti-root");
     gather(root);
     remove_file(root);
     /* Before the answers: whoever has one may already look for the next root at this address. */

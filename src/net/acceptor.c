@@ -28,6 +28,7 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     a->sequence = sequence;
     a->listening = true;
     memcpy(a->key, key, sizeof a->key);
+    tt_socket_tune(listener); /* what it accepts inherits that */
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
     if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
@@ -139,7 +140,6 @@ static void welcome(struct tt_acceptor *acceptor, int fd)
     struct tt_guest *guest = &acceptor->guests[i];
     *guest = (struct tt_guest){.fd = fd, .since_ns = tt_now_ns()};
     acceptor->nguests++;
-    tt_socket_tune(fd);
     tt_greeting_fill(&guest->greeting, acceptor->sequence);
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
     if (epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0 ||

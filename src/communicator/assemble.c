@@ -36,6 +36,17 @@ struct verdict {
     char text[252];
 };
 
+/* The slowest network that any rank has, in Mbit/s; 0: unknown. */
+static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
+{
+    uint32_t slowest = 0;
+    for (int r = 0; r < nranks; r++) {
+        const uint32_t mbit = infos[r].naddresses ? infos[r].addresses[0].mbit : 0;
+        if (mbit && (!slowest || mbit < slowest)) slowest = mbit;
+    }
+    return slowest;
+}
+
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
 {
     tuttiComm_t comm = calloc(1, sizeof *comm);
@@ -198,6 +209,7 @@ static tt_status start_wires(struct making *making)
     for (int r = 0; r < comm->nranks; r++)
         infos[r] = making->everyones_wires[participant(making, r)];
 
+    comm->setting.net_mbit = slowest_mbit(infos, comm->nranks);
     const tt_status status = tt_wires_start(making->wires, comm->fabric, infos);
     free(infos);
     TT_TRY(status);

@@ -179,7 +179,45 @@ in_allocation() {
         perf "salloc, MPICH's mpiexec on 2 nodes" 4 salloc -N 2 --ntasks-per-node=2 mpiexec.hydra -n 4
 }
 
-try_hosts() { :; }
+# ------------------------------------------------------------------------------ tutti-run --hosts
+try_hosts() {
+    if [ -n "${IN_HOSTS-}" ]; then in_hosts && return; fi
+    local status=0
+    IN_HOSTS=1 timeout 200 "$here/../hosts/with-hosts" --hosts 3 --family 4 -- \
+        "${BASH_SOURCE[0]}" --bin "$bin" hosts || status=$?
+    [ $status -ne 77 ] || count skipped
+    case $status in 0 | 1 | 77) ;; *) echo "FAILED: with-hosts: exit status $status" && count failed ;; esac
+}
+
+in_hosts() {
+    local name="tutti-run --hosts" rsh=on wrong # with-hosts' own way, where there is no ssh
+    if needs sshd openssh-server && needs ssh openssh-client && start_sshd; then
+        name="tutti-run --hosts over ssh" rsh="ssh -F $WORK/ssh"
+    fi
+    perf "$name" 4 "$bin/tutti-run" --hosts h0:2,h1,h2 --rsh "$rsh"
+    train "$name" "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
+    wrong=$(start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
+    verdict "$name: variables, mistakes and deaths" "$wrong"
+}
+
+# A real one on each host, with keys and a port of its own; of the system's nothing is used or changed.
+start_sshd() {
+    local host
+    ssh-keygen -q -t ed25519 -N '' -f "$WORK/host-key" && ssh-keygen -q -t ed25519 -N '' -f "$WORK/key" || return 1
+    cp "$WORK/key.pub" "$WORK/authorized"
+    printf '%s\n' "Port 2222" "HostKey $WORK/host-key" "AuthorizedKeysFile $WORK/authorized" "PidFile none" \
+        "StrictModes no" "UsePAM no" "PasswordAuthentication no" "PermitRootLogin yes" "MaxStartups 100" >"$WORK/sshd"
+    printf '%s\n' "Port 2222" "IdentityFile $WORK/key" "IdentitiesOnly yes" "BatchMode yes" "LogLevel ERROR" \
+        "StrictHostKeyChecking no" "UserKnownHostsFile /dev/null" >"$WORK/ssh"
+    mkdir -p /run/sshd # the hosts' own /run
+    for host in h0 h1 h2; do
+        on $host "exec $(command -v sshd) -D -e -f $WORK/sshd" >"$WORK/sshd.$host" 2>&1 </dev/null &
+    done
+    for host in h0 h1 h2; do
+        timeout 20 sh -c "until ssh -F $WORK/ssh $host true 2>/dev/null; do sleep 0.05; done" </dev/null ||
+            { skip "no sshd on $host: $(tail -n 1 "$WORK/sshd.$host")" && return 1; }
+    done
+}
 
 for part in "${parts[@]}"; do "try_$part"; done
 [ -n "${outermost-}" ] || exit 0

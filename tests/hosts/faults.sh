@@ -2,7 +2,7 @@
 # What can happen to a network and to hosts, at random moments of a running job: each must end with the
 # right result, or soon with an error on every rank that names who and where. See --help.
 set -u
-kinds=(cable_out cable_back one_cable_of_two lost_for_good lost_a_while lossy slow delayed host_killed
+kinds=(cable_out cable_back one_cable_of_two lost_for_good lost_a_while large_lost lossy slow delayed host_killed
     host_vanished interface_gone reset rank_killed rank_stopped killed_in_init)
 
 usage() {
@@ -42,6 +42,16 @@ start_job() {
     done
 }
 
+# Packets are then cut by the host, not behind the interface, whose MTU matters.
+without_offload() {
+    local host n
+    for host in ${HOSTS//,/ }; do
+        for ((n = 0; n < nics; n++)); do
+            "$here/on" "$host" ip link set "eth$n" gso_max_size 1600 gso_max_segs 1 || fail "segmentation offload stays on"
+        done
+    done
+}
+
 # await SECONDS COMMAND...: until it succeeds.
 await() {
     local until=$((SECONDS + $1))
@@ -55,7 +65,7 @@ await() {
 all_loop() {
     local r
     for r in "${!pids[@]}"; do
-        grep -q looping "$work/out.$r" || [ ! -d "/proc/${pids[r]}" ] || return 1
+        grep -qs looping "$work/out.$r" || [ ! -d "/proc/${pids[r]}" ] || return 1
     done
 }
 
@@ -89,8 +99,8 @@ on_every_nic() { # ACTION VALUE
     for ((n = 0; n < nics; n++)); do "$here/link" "$1" "h$victim" "eth$n" ${2-} || fail "link $1"; done
 }
 
-# Brings the fault about. Sets `expected` (right, error or either), what the errors must say (`says`),
-# and, in `spared`, who need not say anything.
+# Brings the fault about. Sets `expected` (right, error or either), what every error must say (`says`)
+# and one of them (`anyone`), and, in `spared`, who need not say anything.
 bring_about() {
     local network='eth[0-9]|10\.77\.|fd77:' r
     expected=error says=("rank [0-9]+ .*h[0-9]" "$network")
@@ -104,6 +114,10 @@ bring_about() {
         ;;
     one_cable_of_two) expected=either && "$here/link" down "h$victim" "eth$((RANDOM % 2))" ;;
     lost_for_good) on_every_nic loss 100 ;;
+    large_lost) # the word of it is large too: who does not get it sees the others leave
+        says=("rank [0-9]+ .*h[0-9]") anyone=$network
+        on_every_nic mtu 1000
+        ;;
     lost_a_while)
         expected=right
         on_every_nic loss 100
@@ -172,11 +186,12 @@ judge() {
         *) fail "rank $r ended with $status: $(tail -n 3 "$work/err.$r")" ;;
         esac
     done
+    [ -z "$anyone" ] || grep -qE "ERROR .*($anyone)" $work/err.* || fail "nobody says '$anyone'"
     end=${!ends[*]}
 }
 
 one() {
-    kind=$1 seed=$2 nics=$3 program=$4 failed=0 pids=() on=() spared=()
+    kind=$1 seed=$2 nics=$3 program=$4 failed=0 pids=() on=() spared=() anyone=
     RANDOM=$seed
     layouts=("1,1" "2,2" "1,1,1" "2,1,2")
     layout=${layouts[RANDOM % 4]} family=$((RANDOM % 2 ? 4 : 6))
@@ -186,6 +201,7 @@ one() {
     mkdir $work
     case $kind in cable_back | lost_a_while | lossy | delayed) net_ms=20000 ;; esac
     case $kind in rank_stopped) deadline_ms=3000 ;; esac
+    [ "$kind" != large_lost ] || without_offload
     start_job
     if [ "$kind" = killed_in_init ]; then
         nap 120

@@ -38,6 +38,9 @@ struct tt_rank_record {
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
     _Atomic uint64_t done; /* sequence number of the last collective completed, 0: none */
+    /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
+     * never. */
+    _Atomic int64_t seen_ns;
     struct tt_entry entries[TT_NENTRIES];
 };
 

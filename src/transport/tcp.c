@@ -8,13 +8,19 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
+#include <linux/errqueue.h> /* needs time.h */
 
+#include "base/config.h"
+#include "transport/fabric.h"
+#include "transport/tls.h"
 #include "transport/wire.h"
 
 enum {
     SPARE_FRAMES = 8, /* of the queue, for what is not data */
     FRAMES_A_WRITE = 8,
+    ZEROCOPY_MIN_BYTES = 32768, /* below, the notes cost more than the copy */
 };
 
 void tt_tcp_tune(int fd, int64_t timeout_ns)
@@ -29,22 +35,38 @@ void tt_tcp_tune(int fd, int64_t timeout_ns)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){2}, sizeof(int));
 }
 
-tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd)
+/* Over loopback the kernel would copy all the same. */
+static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
 {
-    const uint32_t room = (uint32_t)wire->wires->config.nslots * TT_NCHANNELS + SPARE_FRAMES;
+    const char *setting = tt_config_string(TT_CONFIG_ZEROCOPY);
+    tcp->zerocopy_always = !strcmp(setting, "1");
+    if (tcp->tls || !strcmp(setting, "0") || (loopback && !tcp->zerocopy_always)) return;
+    tcp->zerocopy = setsockopt(tcp->fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0;
+}
+
+tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd, bool loopback)
+{
+    const struct tt_wires *wires = wire->wires;
+    const uint32_t room = (uint32_t)wires->config.nslots * TT_NCHANNELS + SPARE_FRAMES;
+    struct tt_tls *tls = NULL;
+    if (wires->encrypt)
+        TT_TRY(tt_tls_open(&tls, fd, wires->config.key, wires->fabric->rank < wire->peer));
     struct tt_outgoing *queue = calloc(room, sizeof *queue);
     char *control = malloc(TT_CONTROL_BYTES);
     if (!queue || !control) {
         free(queue);
         free(control);
+        tt_tls_close(tls);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for a connection to rank %d", wire->peer);
     }
     *tcp = (struct tt_tcp){.watched = TT_WATCHED_TCP,
                            .wire = wire,
                            .fd = fd,
+                           .tls = tls,
                            .control = control,
                            .queue = queue,
                            .room = room};
+    choose_zerocopy(tcp, loopback);
     wire->wires->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
     return TT_OK;
 }
@@ -94,6 +116,8 @@ static void drop_all(struct tt_tcp *tcp)
 void tt_tcp_close(struct tt_tcp *tcp)
 {
     drop_all(tcp);
+    tt_tls_close(tcp->tls);
+    tcp->tls = NULL;
     if (tcp->fd >= 0) close(tcp->fd);
     tcp->fd = -1;
     free(tcp->queue);
@@ -116,42 +140,94 @@ static void drop_sent(struct tt_tcp *tcp, size_t nbytes)
     }
 }
 
-/* The first frames of the queue as pieces of memory. */
-static int gather(struct tt_tcp *tcp, struct iovec *pieces)
+static bool is_lent(const struct tt_tcp *tcp, const struct tt_outgoing *item)
+{
+    return tcp->zerocopy && item->link && item->body_nbytes >= ZEROCOPY_MIN_BYTES;
+}
+
+/* The first frames of the queue as pieces of memory, up to a body that is lent. Adds the flags
+ * for sending them. */
+static int gather(struct tt_tcp *tcp, struct iovec *pieces, int *flags)
 {
     int n = 0;
     size_t skip = tcp->sent;
     for (uint32_t i = 0; i < tcp->count && i < FRAMES_A_WRITE; i++) {
         struct tt_outgoing *item = queued(tcp, i);
+        const bool lent = is_lent(tcp, item);
         stamp(item, tcp->wire);
-        if (skip < item->head_nbytes) {
-            pieces[n++] = (struct iovec){item->head + skip, item->head_nbytes - skip};
-            skip = 0;
-        } else {
-            skip -= item->head_nbytes;
+        const size_t in_head = skip < item->head_nbytes ? skip : item->head_nbytes;
+        if (in_head < item->head_nbytes)
+            pieces[n++] = (struct iovec){item->head + in_head, item->head_nbytes - in_head};
+        if (lent && n) {
+            *flags |= MSG_MORE;
+            return n;
         }
+        skip -= in_head;
         if (skip < item->body_nbytes)
             pieces[n++] =
                 (struct iovec){(char *)(uintptr_t)item->body + skip, item->body_nbytes - skip};
         skip = 0;
+        if (lent) {
+            *flags |= MSG_ZEROCOPY;
+            return n;
+        }
     }
     return n;
 }
 
-/* One write: 1 all, 0 not all. */
+static ssize_t write_pieces(struct tt_tcp *tcp, struct iovec *pieces, int npieces, int flags)
+{
+    if (tcp->tls) return tt_tls_send(tcp->tls, pieces, npieces);
+    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)npieces};
+    ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
+    if (n >= 0 && flags & MSG_ZEROCOPY) tcp->lent++;
+    if (n < 0 && errno == ENOBUFS && flags & MSG_ZEROCOPY) /* too much is lent already */
+        n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return n;
+}
+
+/* One write. False when the kernel takes no more. */
 static bool write_some(struct tt_tcp *tcp)
 {
     struct iovec pieces[2 * FRAMES_A_WRITE];
-    const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)gather(tcp, pieces)};
-    const ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int flags = 0;
+    const int npieces = gather(tcp, pieces, &flags);
+    size_t offered = 0;
+    for (int i = 0; i < npieces; i++) offered += pieces[i].iov_len;
+    const ssize_t n = write_pieces(tcp, pieces, npieces, flags);
     if (n >= 0) {
         drop_sent(tcp, (size_t)n);
-        return tcp->sent == 0;
+        return (size_t)n == offered;
     }
     if (errno == EAGAIN || errno == EINTR) return false;
     tcp->broken = errno;
     drop_all(tcp);
     return true;
+}
+
+/* Takes the kernel's notes about lent memory. Copied after all: not worth the trouble here. */
+static void take_notes(struct tt_tcp *tcp)
+{
+    for (;;) {
+        char control[256];
+        struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
+        if (recvmsg(tcp->fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+            struct sock_extended_err note;
+            if (c->cmsg_len < CMSG_LEN(sizeof note)) continue;
+            memcpy(&note, CMSG_DATA(c), sizeof note);
+            if (note.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
+            tcp->returned += note.ee_data - note.ee_info + 1;
+            if (note.ee_code & SO_EE_CODE_ZEROCOPY_COPIED && !tcp->zerocopy_always)
+                tcp->zerocopy = false;
+        }
+    }
+}
+
+bool tt_tcp_returned(struct tt_tcp *tcp)
+{
+    if (tcp->lent != tcp->returned && tcp->fd >= 0) take_notes(tcp);
+    return tcp->lent == tcp->returned || tcp->fd < 0;
 }
 
 static bool credits_due(const struct tt_wire *wire)
@@ -181,7 +257,9 @@ tt_status tt_tcp_flush(struct tt_tcp *tcp)
 size_t tt_tcp_unsent(const struct tt_tcp *tcp)
 {
     int in_kernel = 0;
-    if (tcp->fd < 0 || tcp->broken) return 0;
+    if (tcp->fd < 0 || tcp->broken || tcp->left) return 0;
+    /* What is owed to the peer's kernel goes at once, as it should do to us. */
+    setsockopt(tcp->fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));
     if (ioctl(tcp->fd, SIOCOUTQ, &in_kernel) != 0) in_kernel = 0;
     return (size_t)in_kernel + tcp->count;
 }
@@ -197,7 +275,7 @@ static size_t payload_left(const struct tt_tcp *tcp)
  * would like it. */
 static tt_status choose_place(struct tt_tcp *tcp)
 {
-    return tcp->in_frame && !tcp->to ? tt_wire_begin(tcp, &tcp->frame, &tcp->to) : TT_OK;
+    return tcp->in_frame && !tcp->to ? tt_wire_place(tcp, &tcp->frame, &tcp->to) : TT_OK;
 }
 
 static tt_status finish_if_whole(struct tt_tcp *tcp)
@@ -225,6 +303,7 @@ static tt_status parse(struct tt_tcp *tcp)
             if (n < sizeof tcp->frame) break;
             n = sizeof tcp->frame;
             memcpy(&tcp->frame, from, n);
+            TT_TRY(tt_wire_check(tcp, &tcp->frame));
             tcp->in_frame = true;
             tcp->got = 0;
         }
@@ -242,17 +321,19 @@ static tt_status parse(struct tt_tcp *tcp)
 static ssize_t read_some(struct tt_tcp *tcp)
 {
     const size_t left = payload_left(tcp);
-    if (!left)
-        return recv(tcp->fd, tcp->staged + tcp->staged_end, sizeof tcp->staged - tcp->staged_end,
-                    MSG_DONTWAIT);
+    uint8_t *ahead = tcp->staged + tcp->staged_end;
+    const size_t room = sizeof tcp->staged - tcp->staged_end;
+    if (tcp->tls)
+        return left ? tt_tls_receive(tcp->tls, tcp->to + tcp->got, left)
+                    : tt_tls_receive(tcp->tls, ahead, room);
+    if (!left) return recv(tcp->fd, ahead, room, MSG_DONTWAIT);
     struct iovec pieces[2] = {{tcp->to + tcp->got, left}, {tcp->staged, sizeof(struct tt_frame)}};
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
     return recvmsg(tcp->fd, &message, MSG_DONTWAIT);
 }
 
-tt_status tt_tcp_read(struct tt_tcp *tcp)
+static tt_status read_once(struct tt_tcp *tcp)
 {
-    if (tcp->fd < 0) return TT_IN_PROGRESS;
     TT_TRY(choose_place(tcp));
     const size_t left = payload_left(tcp);
     const ssize_t n = read_some(tcp);
@@ -263,4 +344,13 @@ tt_status tt_tcp_read(struct tt_tcp *tcp)
     tcp->staged_end += (uint32_t)((size_t)n - into_place);
     TT_TRY(finish_if_whole(tcp));
     return parse(tcp);
+}
+
+tt_status tt_tcp_read(struct tt_tcp *tcp)
+{
+    if (tcp->fd < 0) return TT_IN_PROGRESS;
+    if (tcp->lent != tcp->returned) take_notes(tcp);
+    TT_TRY(read_once(tcp));
+    while (tcp->tls && tt_tls_holds(tcp->tls)) TT_TRY(read_once(tcp)); /* no epoll tells of these */
+    return TT_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "transport/segment.h"
 
+struct tt_tls;
 struct tt_wire;
 struct tt_wire_link;
 
@@ -60,10 +61,11 @@ struct tt_outgoing {
 struct tt_tcp {
     int watched; /* enum tt_watched */
     struct tt_wire *wire;
-    int fd;           /* -1: not open */
-    bool awaits_room; /* epoll reports when it can be written */
-    bool left;        /* the peer has said goodbye */
-    int broken;       /* errno of sending; what the peer sent before may still be read */
+    int fd;             /* -1: not open */
+    struct tt_tls *tls; /* NULL: not encrypted */
+    bool awaits_room;   /* epoll reports when it can be written */
+    bool left;          /* the peer has said goodbye */
+    int broken;         /* errno of sending; what the peer sent before may still be read */
 
     /* incoming */
     uint32_t staged_begin, staged_end;
@@ -78,12 +80,16 @@ struct tt_tcp {
     struct tt_outgoing *queue;
     uint32_t room, first, count;
     size_t sent; /* of the first one */
+
+    /* large bodies sent from the caller's memory: the kernel says when it has done with one */
+    bool zerocopy, zerocopy_always;
+    uint32_t lent, returned; /* writes, since the beginning */
 };
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
 void tt_tcp_tune(int fd, int64_t timeout_ns);
-/* Takes the connected fd over on success. */
-TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd);
+/* Takes the connected fd over on success. The path is over loopback or not. */
+TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd, bool loopback);
 void tt_tcp_close(struct tt_tcp *tcp);
 
 /* A place at the end of the queue, zeroed; NULL when it is full, which no message meets. */
@@ -93,7 +99,9 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp);
 tt_status tt_tcp_flush(struct tt_tcp *tcp);
 /* Reads what is there, at most once from the kernel. TT_IN_PROGRESS: nothing was. */
 TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
-/* Bytes that the peer's kernel has not acknowledged, with those that are still here. */
+/* Whether the kernel has done with all memory that was lent to it. */
+bool tt_tcp_returned(struct tt_tcp *tcp);
+/* How much the peer's kernel has not acknowledged, 0: nothing, or the peer does not want it. */
 size_t tt_tcp_unsent(const struct tt_tcp *tcp);
 
 #endif

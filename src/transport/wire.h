@@ -24,7 +24,7 @@
 enum {
     TT_MAX_SOCKETS = 16, /* of one pair of interfaces */
     TT_MAX_SLOTS = 64,
-    TT_CONTROL_BYTES = 1088, /* the longest payload of a frame that is not data */
+    TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
 };
 
 /* What an epoll event is about; the first member of each. */
@@ -152,8 +152,10 @@ TT_NODISCARD tt_status tt_wire_agree(struct tt_wire *wire);
 TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, const char *bytes, uint32_t nbytes);
 TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, bool ready);
 
-/* wires_frame.c: a frame's header has come: checks it and says where its payload goes. */
-TT_NODISCARD tt_status tt_wire_begin(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);
+/* wires_frame.c: a frame's header has come: nothing of it is believed before. */
+TT_NODISCARD tt_status tt_wire_check(struct tt_tcp *tcp, const struct tt_frame *frame);
+/* Where the payload of a frame that was checked goes. */
+TT_NODISCARD tt_status tt_wire_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);
 /* The payload is whole, at `to`. */
 TT_NODISCARD tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to);
 /* The connection has ended: error 0: closed by the peer. TT_OK when the peer had said goodbye. */

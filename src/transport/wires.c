@@ -12,10 +12,11 @@
 #include "base/config.h"
 #include "topology/topology.h"
 #include "transport/fabric.h"
+#include "transport/tls.h"
 #include "transport/wire.h"
 
 enum { EVENTS_A_WAKE = 16 };
-#define GOODBYE_NS INT64_C(5000000000) /* how long the end waits for the kernel to send all */
+#define HASTE_NS INT64_C(1000000000) /* after a failure nobody may be reading any more */
 
 /* ---- Opening -------------------------------------------------------------------------------- */
 
@@ -56,11 +57,13 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     if (made.nsockets < 1 || made.nsockets > TT_MAX_SOCKETS)
         return tt_fail(TT_ERR_ARGUMENT, "TUTTI_SOCKETS=%s: expected 1 to %d",
                        tt_config_string(TT_CONFIG_SOCKETS), TT_MAX_SOCKETS);
+    if (made.encrypt) TT_TRY(tt_tls_load());
     struct tt_wires *wires = calloc(1, sizeof *wires);
     if (!wires) return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to other hosts");
     wires->config = *config;
     wires->owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1;
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
+    wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
     wires->watched = TT_WATCHED_ACCEPTOR;
     wires->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -84,6 +87,43 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     return TT_OK;
 }
 
+static bool is_sound(const struct tt_wires_info *info)
+{
+    bool sound = info->naddresses >= 0 && info->naddresses <= TT_MAX_INTERFACES &&
+                 info->nsockets >= 1 && info->nsockets <= TT_MAX_SOCKETS &&
+                 (!info->loopback.nbytes || tt_address_valid(&info->loopback));
+    for (int i = 0; sound && i < info->naddresses; i++) {
+        const struct tt_wire_address *at = &info->addresses[i];
+        sound = tt_address_valid(&at->address) &&
+                at->prefix <= (tt_address_family(&at->address) == AF_INET ? 32 : 128) &&
+                memchr(at->interface, '\0', sizeof at->interface);
+    }
+    return sound;
+}
+
+/* What another rank has told about itself fits, and there is a way to it. */
+static tt_status check_peer(const struct tt_fabric *fabric, const struct tt_wires_info *infos,
+                            int peer)
+{
+    struct tt_path paths[TT_MAX_INTERFACES];
+    char name[128], first[128];
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    tt_fabric_name_rank(fabric, 0, first, sizeof first);
+    if (!is_sound(&infos[peer]))
+        return tt_fail(TT_ERR_REMOTE, "%s sent a malformed description of its network", name);
+    if (infos[peer].encrypt != infos[0].encrypt)
+        return tt_fail(TT_ERR_USAGE, "%s has TUTTI_ENCRYPT=%d, %s has %d: give all ranks the same",
+                       first, infos[0].encrypt != 0, name, infos[peer].encrypt != 0);
+    if (tt_fabric_is_local(fabric, peer) ||
+        tt_wire_plan(paths, &infos[fabric->rank], &infos[peer], fabric->rank < peer))
+        return TT_OK;
+    return tt_fail(TT_ERR_SYSTEM,
+                   "rank %d and %s have no network in common: one of them has loopback only, or "
+                   "one IPv4 and the other IPv6 (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY; "
+                   "tutti-info lists the interfaces)",
+                   fabric->rank, name);
+}
+
 tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
                          const struct tt_wires_info *infos)
 {
@@ -96,18 +136,7 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     memcpy(wires->infos, infos, n * sizeof *infos);
     wires->nbytes += n * (sizeof *infos + sizeof *wires->table);
     if (wires->rdma) tt_rdma_start(wires->rdma, fabric);
-    for (int r = 0; r < fabric->nranks; r++) {
-        struct tt_path paths[TT_MAX_INTERFACES];
-        if (tt_fabric_is_local(fabric, r)) continue;
-        char name[128];
-        tt_fabric_name_rank(fabric, r, name, sizeof name);
-        if (!tt_wire_plan(paths, &infos[fabric->rank], &infos[r], fabric->rank < r))
-            return tt_fail(TT_ERR_SYSTEM,
-                           "rank %d and %s have no network in common: one of them has loopback "
-                           "only, or one IPv4 and the other IPv6 (TUTTI_SOCKET_INTERFACE, "
-                           "TUTTI_SOCKET_FAMILY; tutti-info lists the interfaces)",
-                           fabric->rank, name);
-    }
+    for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, wires->infos, r));
     return TT_OK;
 }
 
@@ -305,8 +334,9 @@ static void say_goodbye(struct tt_wires *wires)
     const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->nopen; i++) push_record(&wire->sockets[i], state);
-    const int64_t patience = wires->timeout_ns < GOODBYE_NS ? wires->timeout_ns : GOODBYE_NS;
-    const int64_t deadline = tt_now_ns() + patience;
+    const bool haste = state == TT_RANK_ABORTED || tt_fabric_failure_text(fabric)[0];
+    const int64_t deadline =
+        tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
     while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
 }
 

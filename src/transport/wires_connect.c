@@ -1,5 +1,6 @@
 /* Making a wire. The lower rank dials, one socket after the other; the higher one accepts, and
- * when nobody comes it knocks, to learn whether the other still lives. */
+ * when nobody comes it knocks: so the lower one knows that it is wanted, and the higher one whether
+ * the other still lives. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,9 @@
 #include "transport/fabric.h"
 #include "transport/wire.h"
 
-#define KNOCK_NS INT64_C(2000000000) /* between two looks at a silent peer */
-#define AGAIN_NS INT64_C(100000000)  /* between two attempts to connect */
+#define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
+#define KNOCK_AGAIN_NS INT64_C(2000000000) /* between two of them */
+#define AGAIN_NS INT64_C(100000000)        /* between two attempts to connect */
 
 static const struct tt_path *path_of(const struct tt_dial *dial)
 {
@@ -62,7 +64,9 @@ static void say_ready(const struct tt_wire *wire)
 static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
     struct tt_tcp *tcp = &wire->sockets[wire->nopen];
-    tt_status status = tt_tcp_open(tcp, wire, fd);
+    const struct tt_path *path = &wire->paths[wire->nopen % wire->npaths];
+    const bool loopback = tt_address_is_loopback(&path->target);
+    const tt_status status = tt_tcp_open(tcp, wire, fd, loopback);
     if (status) {
         close(fd);
         return tt_fabric_fail(wire->wires->fabric, status, "%s", tt_last_error());
@@ -184,7 +188,8 @@ static tt_status hear_answer(struct tt_dial *dial)
     const int fd = dial->fd;
     if (dial->kind == TT_HELLO_PROBE) { /* it lives: another knock later */
         tt_dial_hang_up(dial);
-        tt_wire_dial(wire);
+        dial->next_ns = tt_now_ns() + KNOCK_AGAIN_NS;
+        dial->deadline_ns = dial->next_ns + wire->wires->timeout_ns;
         return TT_OK;
     }
     tt_wire_dial(wire); /* for the next socket */
@@ -223,8 +228,9 @@ static const char *complaint_about(const struct tt_wires *wires, const struct tt
     if (hello->nranks != fabric->nranks || hello->rank < 0 || hello->rank >= fabric->nranks ||
         tt_fabric_is_local(fabric, hello->rank))
         return "there is no such rank on another host";
+    if ((hello->kind == TT_HELLO_LINK) != (hello->rank < fabric->rank))
+        return "the lower rank connects to the higher one, and not the other way round";
     if (hello->kind == TT_HELLO_PROBE) return NULL;
-    if (hello->rank > fabric->rank) return "the lower rank connects to the higher one";
     const struct tt_wire *wire = wires->table[hello->rank];
     if (wire && wire->state != TT_WIRE_MAKING) return "this rank is connected already";
     return NULL;
@@ -243,9 +249,10 @@ tt_status tt_wire_on_hello(void *context, struct tt_guest *guest)
     }
     tt_answer_sign(&answer, &guest->hello, &guest->greeting, wires->config.key);
     const int error = tt_socket_send_now(guest->fd, &answer, sizeof answer);
-    if (error || complaint || guest->hello.kind == TT_HELLO_PROBE) return TT_OK;
+    if (error || complaint) return TT_OK;
     struct tt_wire *wire = tt_wire_to(wires, guest->hello.rank);
     if (!wire) return TT_ERR_SYSTEM;
+    if (guest->hello.kind == TT_HELLO_PROBE) return TT_OK; /* who knocks is dialled back */
     const int fd = tt_acceptor_take(wires->acceptor, guest);
     tt_tcp_tune(fd, wires->timeout_ns);
     return add_socket(wire, fd, false);

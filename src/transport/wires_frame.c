@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/fabric.h"
 #include "transport/wire.h"
 
@@ -82,6 +83,7 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
     if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
         record.state != TT_RANK_ABORTED)
         return fail(tcp, "state", record.state);
+    atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
     struct tt_entry *entry = &theirs->entries[record.seq % TT_NENTRIES];
     if (record.seq > atomic_load_explicit(&entry->seq, memory_order_relaxed))
         take_entry(entry, &record);
@@ -115,44 +117,65 @@ static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)
     return TT_OK;
 }
 
-/* A message's place: where its receiver expects it, else its slot. */
-static tt_status place_message(struct tt_tcp *tcp, const struct tt_frame *frame, char **to)
+static struct tt_arrival *arrival_of(const struct tt_tcp *tcp, const struct tt_frame *frame,
+                                     uint64_t *number)
+{
+    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
+    *number = link->next + (frame->number - (uint32_t)link->next);
+    return &link->arrivals[*number % tcp->wire->wires->config.nslots];
+}
+
+static tt_status check_message(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     const struct tt_wire *wire = tcp->wire;
     if (frame->channel >= TT_NCHANNELS) return fail(tcp, "channel", frame->channel);
-    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
+    const struct tt_wire_link *link = &wire->links[0][frame->channel];
+    uint64_t number;
+    const struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
     if (frame->nbytes > link->link.slot_bytes) return fail(tcp, "length", frame->nbytes);
-    const uint32_t ahead = frame->number - (uint32_t)link->next;
-    const size_t nslots = wire->wires->config.nslots;
-    if (ahead >= nslots) return fail(tcp, "message number", frame->number);
-    const uint64_t number = link->next + ahead;
-    struct tt_arrival *arrival = &link->arrivals[number % nslots];
-    if (arrival->data || &wire->sockets[number % (uint64_t)wire->nsockets] != tcp)
+    if (number - link->next >= wire->wires->config.nslots || arrival->data ||
+        &wire->sockets[number % (uint64_t)wire->nsockets] != tcp)
         return fail(tcp, "message number", frame->number);
-    const bool expected = ahead == 0 && link->expected && link->expected_nbytes == frame->nbytes &&
-                          link->expected_signature == frame->signature;
-    char *place = expected ? link->expected : tt_wire_slot(link, number);
-    if (!place) return tt_fabric_check(wire->wires->fabric);
-    *arrival =
-        (struct tt_arrival){.data = place, .nbytes = frame->nbytes, .signature = frame->signature};
-    *to = place;
     return TT_OK;
 }
 
-tt_status tt_wire_begin(struct tt_tcp *tcp, const struct tt_frame *frame, char **to)
+tt_status tt_wire_check(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     TT_TRY(take_credits(tcp, frame));
-    if (frame->kind == TT_FRAME_DATA) return place_message(tcp, frame, to);
-    const size_t nbytes = frame->nbytes;
-    const bool fits = frame->kind == TT_FRAME_CREDIT || frame->kind == TT_FRAME_READY ? nbytes == 0
-                      : frame->kind == TT_FRAME_RECORD ? nbytes == sizeof(struct tt_wire_record)
-                      : frame->kind == TT_FRAME_OFFER
-                          ? nbytes <= sizeof((struct tt_rdma_offer *)0)->bytes
-                          : nbytes < TT_ERROR_TEXT;
-    if (frame->kind < TT_FRAME_DATA || frame->kind > TT_FRAME_READY)
+    bool fits = false;
+    switch (frame->kind) {
+    case TT_FRAME_DATA:
+        return check_message(tcp, frame);
+    case TT_FRAME_CREDIT:
+        fits = frame->nbytes == 0;
+        break;
+    case TT_FRAME_RECORD:
+        fits = frame->nbytes == sizeof(struct tt_wire_record);
+        break;
+    case TT_FRAME_FAILURE:
+        fits = frame->nbytes < TT_ERROR_TEXT;
+        break;
+    default:
         return fail(tcp, "frame", frame->kind);
-    if (!fits) return fail(tcp, "length", nbytes);
+    }
+    return fits ? TT_OK : fail(tcp, "length", frame->nbytes);
+}
+
+tt_status tt_wire_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **to)
+{
     *to = tcp->control;
+    if (frame->kind != TT_FRAME_DATA) return TT_OK;
+    uint64_t number;
+    struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
+    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
+    const bool expected = number == link->next && link->expected &&
+                          link->expected_nbytes == frame->nbytes &&
+                          link->expected_signature == frame->signature;
+    char *place = expected ? link->expected : tt_wire_slot(link, number);
+    if (!place) return tt_fabric_check(tcp->wire->wires->fabric);
+    *arrival =
+        (struct tt_arrival){.data = place, .nbytes = frame->nbytes, .signature = frame->signature};
+    *to = place;
     return TT_OK;
 }
 
@@ -163,9 +186,8 @@ tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to
     if (frame->kind == TT_FRAME_OFFER) return tt_wire_take_offer(tcp->wire, to, frame->nbytes);
     if (frame->kind == TT_FRAME_READY) return tt_wire_take_ready(tcp->wire, frame->number != 0);
     if (frame->kind != TT_FRAME_DATA) return TT_OK;
-    struct tt_wire_link *link = &tcp->wire->links[0][frame->channel];
-    const uint64_t number = link->next + (frame->number - (uint32_t)link->next);
-    link->arrivals[number % tcp->wire->wires->config.nslots].whole = true;
+    uint64_t number;
+    arrival_of(tcp, frame, &number)->whole = true;
     return TT_OK;
 }
 
@@ -191,5 +213,7 @@ tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
                           path,
                           !error                ? "closed"
                           : error == ECONNRESET ? "reset"
+                          : error == EPROTO     ? "broken off by TLS: what came was not what "
+                                                  "rank and key make"
                                                 : strerror_r(error, words, sizeof words));
 }

@@ -120,9 +120,13 @@ static bool wire_reaches(struct tt_link *base, const void *data, size_t nbytes)
 static bool wire_drained(struct tt_link *base)
 {
     const struct tt_wire_link *link = wire_link_of(base);
-    for (int i = 0; link->references && i < link->wire->nsockets; i++)
-        (void)!tt_tcp_flush(&link->wire->sockets[i]);
-    return link->references == 0;
+    const struct tt_wire *wire = link->wire;
+    bool returned = true;
+    for (int i = 0; i < wire->nopen; i++) {
+        if (link->references) (void)!tt_tcp_flush(&wire->sockets[i]);
+        returned &= tt_tcp_returned(&wire->sockets[i]);
+    }
+    return link->references == 0 && returned;
 }
 
 static bool wire_flushed(struct tt_link *base)

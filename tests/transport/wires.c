@@ -1,31 +1,259 @@
 #include "transport/wired.h"
 
 #include "shim.h"
+#include "transport/tls.h"
 
-TEST(wires, carry_messages_of_all_sizes_both_ways_on_all_channels)
+/* Each message is checked where it arrives; sizes around what is read ahead and the slot. */
+static void exchange_all_sizes(struct wired *all)
 {
-    struct wired all;
-    const struct tt_wires_config config = wired_config();
-    REQUIRE(wired_open(&all, 2, &config));
     static const size_t sizes[] = {0, 1, 8, 32, 33, 4071, 4072, 4073, 5000, 65535, 65536};
     const int nsizes = sizeof sizes / sizeof *sizes;
-    for (int turn = 0; turn < 5 * nsizes; turn++)
+    for (int turn = 0; turn < 3 * nsizes; turn++)
         for (int from = 0; from < 2; from++)
             for (int channel = 0; channel < TT_NCHANNELS; channel++) {
                 const size_t nbytes = sizes[turn % nsizes];
                 const unsigned seed = (unsigned)(turn * 10 + from * 3 + channel);
-                struct tt_link *tx = tt_wires_tx(all.wires[from], !from, channel);
-                struct tt_link *rx = tt_wires_rx(all.wires[!from], from, channel);
-                void *slot = wired_slot(&all, from, !from, channel, nbytes);
+                struct tt_link *tx = tt_wires_tx(all->wires[from], !from, channel);
+                struct tt_link *rx = tt_wires_rx(all->wires[!from], from, channel);
+                void *slot = wired_slot(all, from, !from, channel, nbytes);
                 REQUIRE(slot);
                 wired_fill(slot, nbytes, seed);
                 tx->ops->publish(tx, nbytes, seed);
                 struct tt_message message;
-                REQUIRE(wired_peek(&all, from, !from, channel, &message));
+                REQUIRE(wired_peek(all, from, !from, channel, &message));
                 CHECK_EQ(message.nbytes, nbytes);
                 CHECK_EQ(message.signature, seed);
                 CHECK(wired_matches(message.data, nbytes, seed));
                 rx->ops->release(rx);
             }
+}
+
+static void exchange_with(const char *name, const char *value)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    if (name) setenv(name, value, 1);
+    tt_config_reload();
+    if (wired_open(&all, 2, &config))
+        exchange_all_sizes(&all);
+    else
+        CHECK_MESSAGE(false, "%s", tt_last_error());
+    wired_close(&all);
+    if (name) unsetenv(name);
+    tt_config_reload();
+}
+
+TEST(wires, carry_messages_of_all_sizes_both_ways_on_all_channels)
+{
+    exchange_with(NULL, NULL);
+}
+
+TEST(wires, keep_their_order_over_several_sockets)
+{
+    exchange_with("TUTTI_SOCKETS", "5");
+}
+
+TEST(wires, carry_the_same_encrypted)
+{
+    if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
+    exchange_with("TUTTI_ENCRYPT", "1");
+}
+
+TEST(wires, carry_the_same_without_the_kernels_copy)
+{
+    exchange_with("TUTTI_ZEROCOPY", "1");
+}
+
+TEST(wires, hold_as_many_messages_as_there_are_slots)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0), *rx = tt_wires_rx(all.wires[1], 0, 0);
+    int sent = 0, got = 0;
+    for (int turn = 0; turn < 50; turn++) {
+        const size_t nbytes = (size_t)(turn * 977 % 65537);
+        for (; sent < got + 4; sent++) {
+            void *slot = wired_slot(&all, 0, 1, 0, nbytes);
+            REQUIRE(slot);
+            wired_fill(slot, nbytes, (unsigned)sent);
+            tx->ops->publish(tx, nbytes, (uint64_t)sent);
+        }
+        for (int i = 0; i < 20; i++) {
+            CHECK(tx->ops->slot(tx, nbytes) == NULL);
+            REQUIRE(wired_turn(&all));
+        }
+        for (; got < sent; got++) {
+            struct tt_message message;
+            REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+            CHECK_EQ(message.signature, got);
+            CHECK(wired_matches(message.data, nbytes, (unsigned)got));
+            rx->ops->release(rx);
+        }
+    }
+    wired_close(&all);
+}
+
+TEST(wires, channels_do_not_block_one_another)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    for (int i = 0; i < 4; i++) { /* fills channel 0, which nobody reads */
+        struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+        REQUIRE(wired_slot(&all, 0, 1, 0, 65536));
+        tx->ops->publish(tx, 65536, 1);
+    }
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1);
+    int *slot = wired_slot(&all, 0, 1, 1, sizeof *slot);
+    REQUIRE(slot);
+    *slot = 77;
+    tx->ops->publish(tx, sizeof *slot, 2);
+    struct tt_message message;
+    REQUIRE(wired_peek(&all, 0, 1, 1, &message));
+    int value;
+    memcpy(&value, message.data, sizeof value);
+    CHECK_EQ(value, 77);
+    wired_close(&all);
+}
+
+TEST(wires, send_from_the_callers_memory_and_deliver_where_it_is_expected)
+{
+    static char from[65536], to[65536];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 2), *rx = tt_wires_rx(all.wires[0], 1, 2);
+    for (unsigned seed = 0; seed < 20; seed++) {
+        const size_t nbytes = sizeof from - seed * 1000;
+        wired_fill(from, nbytes, seed);
+        REQUIRE(wired_slot(&all, 1, 0, 2, nbytes));
+        rx->ops->expect(rx, to, nbytes, seed);
+        CHECK(tx->ops->reaches(tx, from, nbytes));
+        REQUIRE(tx->ops->publish_direct(tx, from, nbytes, seed));
+        struct tt_message message;
+        REQUIRE(wired_peek(&all, 1, 0, 2, &message));
+        CHECK(message.data == to);
+        CHECK(wired_matches(to, nbytes, seed));
+        rx->ops->release(rx);
+        while (!tx->ops->drained(tx)) REQUIRE(wired_turn(&all));
+    }
+    CHECK(!tx->ops->reaches(tx, from, 65537));
+    wired_close(&all);
+}
+
+TEST(wires, deliver_to_a_slot_what_is_not_as_expected)
+{
+    static char to[1000];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0), *rx = tt_wires_rx(all.wires[1], 0, 0);
+    for (int i = 0; i < 2; i++) { /* another length, another signature */
+        void *slot = wired_slot(&all, 0, 1, 0, sizeof to);
+        REQUIRE(slot);
+        wired_fill(slot, sizeof to, 3);
+        rx->ops->expect(rx, to, i ? sizeof to : sizeof to - 1, i ? 8 : 9);
+        tx->ops->publish(tx, sizeof to, 9);
+        struct tt_message message;
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        CHECK(message.data != to);
+        CHECK(wired_matches(message.data, sizeof to, 3));
+        rx->ops->release(rx);
+    }
+    wired_close(&all);
+}
+
+/* An expectation is taken back with any part of the message delivered: nothing is lost, and the
+ * memory is not written any more. */
+TEST(wires, an_expectation_can_be_taken_back_at_any_time)
+{
+    static char from[65536], to[65536], before[65536];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0), *rx = tt_wires_rx(all.wires[1], 0, 0);
+    for (int looks = 0; looks < 8; looks++) {
+        const size_t nbytes = sizeof from;
+        struct tt_message message;
+        wired_fill(from, nbytes, (unsigned)looks);
+        memset(to, 0, sizeof to);
+        REQUIRE(wired_slot(&all, 0, 1, 0, nbytes));
+        rx->ops->expect(rx, to, nbytes, 5);
+        REQUIRE(tx->ops->publish_direct(tx, from, nbytes, 5));
+        for (int i = 0; i < looks; i++) CHECK(rx->ops->peek(rx, &message) >= 0);
+        rx->ops->expect(rx, NULL, 0, 0);
+        memcpy(before, to, sizeof to);
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        CHECK(message.data != to);
+        CHECK(wired_matches(message.data, nbytes, (unsigned)looks));
+        CHECK(memcmp(before, to, sizeof to) == 0);
+        rx->ops->release(rx);
+    }
+    wired_close(&all);
+}
+
+TEST(wires, of_three_ranks_are_made_only_where_they_are_used)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 3, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[2], 0, 0);
+    REQUIRE(wired_slot(&all, 2, 0, 0, 4));
+    tx->ops->publish(tx, 4, 1);
+    struct tt_message message;
+    REQUIRE(wired_peek(&all, 2, 0, 0, &message));
+    char text[128];
+    tt_wires_describe(all.wires[0], 2, text, sizeof text);
+    CHECK_STR(text, "tcp lo");
+    tt_wires_describe(all.wires[0], 1, text, sizeof text);
+    CHECK_STR(text, "not connected yet");
+    CHECK(tt_wires_bytes(all.wires[0]) > tt_wires_bytes(all.wires[1]));
+    wired_close(&all);
+}
+
+TEST(wires, bring_what_a_rank_has_entered_ahead_of_its_message)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_rank_record *mine = all.ranks.fabrics[0]->record;
+    struct tt_entry *entry = &mine->entries[6 % TT_NENTRIES];
+    atomic_store(&entry->collective, 3);
+    atomic_store(&entry->count, 1234);
+    atomic_store(&entry->root, 1);
+    atomic_store(&entry->seq, 6);
+    atomic_store(&mine->done, 5);
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    REQUIRE(wired_slot(&all, 0, 1, 0, 4));
+    tx->ops->publish(tx, 4, 1);
+    struct tt_message message;
+    REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+    const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+    CHECK_EQ(atomic_load(&seen->done), 5);
+    CHECK_EQ(atomic_load(&seen->entries[6 % TT_NENTRIES].seq), 6);
+    CHECK_EQ(atomic_load(&seen->entries[6 % TT_NENTRIES].count), 1234);
+    atomic_store(&mine->done, 6);
+    tt_wires_send_record(all.wires[0]);
+    while (atomic_load(&seen->done) != 6) REQUIRE(wired_turn(&all));
+    wired_close(&all);
+}
+
+TEST(wires, are_flushed_when_nothing_waits_here)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0), *rx = tt_wires_rx(all.wires[1], 0, 0);
+    CHECK(tt_wires_flushed(all.wires[0]));
+    for (int i = 0; i < 40; i++) {
+        REQUIRE(wired_slot(&all, 0, 1, 0, 65536));
+        tx->ops->publish(tx, 65536, 1);
+        struct tt_message message;
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        rx->ops->release(rx);
+        while (!tt_wires_flushed(all.wires[0]) || !tx->ops->flushed(tx)) REQUIRE(wired_turn(&all));
+        CHECK(rx->ops->flushed(rx));
+    }
     wired_close(&all);
 }

@@ -1,0 +1,282 @@
+/* How wires end: goodbyes, deaths, failures, and what strangers and broken peers send. */
+#include "transport/wired.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "net/handshake.h"
+#include "shim.h"
+#include "transport/tcp.h"
+#include "transport/wire.h"
+
+/* Sends one message on channel 0 and receives it. */
+static bool say(struct wired *all, int from, int to, int value)
+{
+    struct tt_link *tx = tt_wires_tx(all->wires[from], to, 0);
+    struct tt_link *rx = tt_wires_rx(all->wires[to], from, 0);
+    struct tt_message message;
+    int *slot = wired_slot(all, from, to, 0, sizeof *slot);
+    if (!slot) return false;
+    *slot = value;
+    tx->ops->publish(tx, sizeof *slot, 1);
+    if (!wired_peek(all, from, to, 0, &message)) return false;
+    const bool right = !memcmp(message.data, &value, sizeof value);
+    rx->ops->release(rx);
+    return right;
+}
+
+/* Turns of one rank's wait loop until its communicator has failed. */
+static const char *failure_of(struct wired *all, int rank)
+{
+    struct tt_fabric *fabric = all->ranks.fabrics[rank];
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (tt_wires_progress(all->wires[rank]) >= 0 && tt_fabric_check(fabric) == TT_OK &&
+           !tt_expired(deadline))
+        tt_wires_wait(all->wires[rank], 1000);
+    return tt_fabric_failure_text(fabric);
+}
+
+static struct tt_wire *wire_between(struct wired *all, int rank, int peer)
+{
+    return all->wires[rank]->table[peer];
+}
+
+TEST(wires_end, a_rank_that_left_is_known_and_what_it_sent_is_read)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    for (int i = 0; i < 3; i++) { /* the reader also owes credits when the writer has gone */
+        struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1);
+        void *slot = wired_slot(&all, 0, 1, 1, 20000);
+        REQUIRE(slot);
+        wired_fill(slot, 20000, (unsigned)i);
+        tx->ops->publish(tx, 20000, 1);
+    }
+    tt_wires_destroy(all.wires[0]);
+    all.wires[0] = NULL;
+    struct tt_link *rx = tt_wires_rx(all.wires[1], 0, 1);
+    for (int i = 0; i < 3; i++) {
+        struct tt_message message;
+        tt_status status;
+        while ((status = rx->ops->peek(rx, &message)) == TT_IN_PROGRESS) {
+        }
+        REQUIRE(status == TT_OK);
+        CHECK(wired_matches(message.data, 20000, (unsigned)i));
+        rx->ops->release(rx);
+    }
+    const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+    while (atomic_load(&seen->state) != TT_RANK_LEFT) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    for (int i = 0; i < 10; i++) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+    wired_close(&all);
+}
+
+TEST(wires_end, a_connection_that_just_ends_is_a_death_with_name_and_interface)
+{
+    for (int reset = 0; reset < 2; reset++) {
+        struct wired all;
+        const struct tt_wires_config config = wired_config();
+        REQUIRE(wired_open(&all, 2, &config));
+        REQUIRE(say(&all, 0, 1, 5));
+        struct tt_tcp *tcp = &wire_between(&all, 0, 1)->sockets[0];
+        const struct linger now = {.l_onoff = reset};
+        setsockopt(tcp->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        tt_tcp_close(tcp);
+        const char *text = failure_of(&all, 1);
+        CHECK_MESSAGE(strstr(text, "rank 0 (host ") && strstr(text, "has died") &&
+                          strstr(text, "over lo") && strstr(text, reset ? "reset" : "closed"),
+                      "unexpected: %s", text);
+        wired_close(&all);
+    }
+}
+
+TEST(wires_end, a_failure_reaches_the_other_hosts)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 3, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    REQUIRE(say(&all, 0, 2, 6));
+    tt_wires_send_failure(all.wires[0], TT_ERR_ARGUMENT, "the count is wrong");
+    for (int r = 1; r < 3; r++) {
+        CHECK_STR(failure_of(&all, r), "the count is wrong");
+        CHECK_EQ(tt_fabric_check(all.ranks.fabrics[r]), TT_ERR_ARGUMENT);
+    }
+    wired_close(&all);
+}
+
+TEST(wires_end, who_is_gone_before_the_wire_was_made_is_an_error_on_both_sides)
+{
+    for (int gone = 0; gone < 2; gone++) {
+        struct wired all;
+        const struct tt_wires_config config = wired_config();
+        setenv("TUTTI_NET_TIMEOUT_MS", "500", 1);
+        tt_config_reload();
+        REQUIRE(wired_open(&all, 2, &config));
+        tt_wires_destroy(all.wires[gone]);
+        all.wires[gone] = NULL;
+        (void)tt_wires_tx(all.wires[!gone], gone, 0);
+        const char *text = failure_of(&all, !gone);
+        char name[64];
+        snprintf(name, sizeof name, "cannot reach rank %d (host ", gone);
+        CHECK_MESSAGE(strstr(text, name) && strstr(text, "nothing listens there"), "unexpected: %s",
+                      text);
+        wired_close(&all);
+        unsetenv("TUTTI_NET_TIMEOUT_MS");
+        tt_config_reload();
+    }
+}
+
+/* ---- Frames that no rank sends ----------------------------------------------------------------
+ */
+
+static void send_raw(struct wired *all, const struct tt_frame *frame)
+{
+    const int fd = wire_between(all, 0, 1)->sockets[0].fd;
+    CHECK_EQ(send(fd, frame, sizeof *frame, MSG_NOSIGNAL), sizeof *frame);
+}
+
+static void expect_refusal(const struct tt_frame *frame, const char *what)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    send_raw(&all, frame);
+    const char *text = failure_of(&all, 1);
+    CHECK_MESSAGE(strstr(text, what) && strstr(text, "rank 0 (host ") && strstr(text, "over lo"),
+                  "unexpected: %s", text);
+    wired_close(&all);
+}
+
+TEST(wires_end, frames_that_no_rank_sends_are_refused_by_name)
+{
+    expect_refusal(&(struct tt_frame){.kind = 0}, "frame 0");
+    expect_refusal(&(struct tt_frame){.kind = 99}, "frame 99");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .channel = 3}, "channel 3");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 1, .nbytes = 65537},
+                   "length 65537");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 5}, "message number 5");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 0}, "message number 0");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .nbytes = 1}, "length 1");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {200}}, "credits 200");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_RECORD, .nbytes = 4}, "length 4");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .nbytes = 1u << 31},
+                   "length 2147483648");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .number = 4}, "failure code 4");
+}
+
+TEST(wires_end, a_message_sent_twice_is_refused)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    const struct tt_frame frame = {.kind = TT_FRAME_DATA, .number = 1};
+    send_raw(&all, &frame);
+    send_raw(&all, &frame);
+    CHECK(strstr(failure_of(&all, 1), "message number 1"));
+    wired_close(&all);
+}
+
+/* ---- Strangers ------------------------------------------------------------------------------ */
+
+static int connect_to(const struct tt_wires_info *info)
+{
+    int fd;
+    return tt_socket_connect(&fd, &info->loopback, tt_deadline_ns(5000)) ? -1 : fd;
+}
+
+/* A turn for each rank until the other end has closed. */
+static bool is_turned_away(struct wired *all, int fd)
+{
+    char byte[2000];
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (!tt_expired(deadline)) {
+        const ssize_t n = recv(fd, byte, sizeof byte, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
+        if (!wired_turn(all)) return false;
+    }
+    return false;
+}
+
+TEST(wires_end, strangers_at_the_listener_change_nothing)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    static char garbage[5000];
+    REQUIRE(wired_open(&all, 2, &config));
+    memset(garbage, 'x', sizeof garbage);
+    const int loud = connect_to(&all.infos[1]), silent = connect_to(&all.infos[1]);
+    REQUIRE(loud >= 0 && silent >= 0);
+    CHECK_EQ(send(loud, garbage, sizeof garbage, MSG_NOSIGNAL), sizeof garbage);
+    CHECK(say(&all, 0, 1, 5));
+    CHECK(is_turned_away(&all, loud));
+    CHECK(say(&all, 1, 0, 6));
+    close(loud);
+    close(silent);
+    wired_close(&all);
+}
+
+/* A hello with another key, or a right one that does not belong here. */
+static void greet_and_say(struct wired *all, const uint8_t key[32], int rank,
+                          enum tt_hello_kind kind)
+{
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    const int fd = connect_to(&all->infos[1]);
+    REQUIRE(fd >= 0);
+    for (size_t n = 0; n < sizeof greeting;) {
+        const ssize_t more = recv(fd, (char *)&greeting + n, sizeof greeting - n, MSG_DONTWAIT);
+        if (more > 0) n += (size_t)more;
+        REQUIRE(wired_turn(all));
+    }
+    tt_hello_fill(&hello, kind, rank, 2);
+    tt_hello_sign(&hello, &greeting, key);
+    CHECK_EQ(tt_socket_send_now(fd, &hello, sizeof hello), 0);
+    CHECK(is_turned_away(all, fd));
+    close(fd);
+}
+
+TEST(wires_end, who_does_not_belong_here_is_turned_away)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    const uint8_t foreign[32] = {9};
+    REQUIRE(wired_open(&all, 2, &config));
+    greet_and_say(&all, foreign, 0, TT_HELLO_LINK);
+    greet_and_say(&all, config.key, 1, TT_HELLO_LINK);
+    greet_and_say(&all, config.key, 7, TT_HELLO_LINK);
+    greet_and_say(&all, config.key, -1, TT_HELLO_LINK);
+    greet_and_say(&all, config.key, 0, TT_HELLO_JOIN);
+    CHECK(say(&all, 0, 1, 5));
+    greet_and_say(&all, config.key, 0, TT_HELLO_LINK); /* joined already */
+    CHECK(say(&all, 0, 1, 6));
+    wired_close(&all);
+}
+
+TEST(wires_end, what_ranks_tell_each_other_is_checked)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_wires_info infos[2];
+    memcpy(infos, all.infos, sizeof infos);
+    infos[1].naddresses = 9;
+    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_REMOTE);
+    memcpy(infos, all.infos, sizeof infos);
+    infos[1].encrypt = 1;
+    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_USAGE);
+    CHECK(strstr(tt_last_error(), "TUTTI_ENCRYPT=0, rank 1 (host "));
+    memcpy(infos, all.infos, sizeof infos);
+    infos[1].network_id++; /* elsewhere, and with nothing but loopback */
+    infos[1].naddresses = 0;
+    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_SYSTEM);
+    CHECK(strstr(tt_last_error(), "no network in common"));
+    wired_close(&all);
+}

@@ -18,12 +18,6 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
-{
-    (void)rank, (void)channel;
-    return 2 * shape->nranks - 1;
-}
-
 static void send_turn(const struct tt_shape *shape, int rank, int turn, struct tt_step *step)
 {
     step->send = ahead(shape, rank, turn);
@@ -88,7 +82,7 @@ const struct tt_algorithm tt_all_to_all_direct = {
     .summary = "each rank sends to all, then receives from all",
     .collective = TT_ALL_TO_ALL,
     .direct_safe = true,
-    .nsteps = nsteps,
+    .nsteps = step_each_twice,
     .step = direct_step,
     .formula = direct_formula,
 };
@@ -98,7 +92,7 @@ const struct tt_algorithm tt_all_to_all_pairwise = {
     .summary = "n-1 turns, in each of which every rank sends to one and receives from one",
     .collective = TT_ALL_TO_ALL,
     .direct_safe = true,
-    .nsteps = nsteps,
+    .nsteps = step_each_twice,
     .step = pairwise_step,
     .formula = pairwise_formula,
 };

@@ -23,7 +23,7 @@ static int one_step(const struct tt_shape *shape, int rank, int channel)
 }
 
 /* One for each rank at the root (its own block goes last: nobody waits for it). */
-static int step_each(const struct tt_shape *shape, int rank, int channel)
+static int step_each_at_root(const struct tt_shape *shape, int rank, int channel)
 {
     (void)channel;
     return rank == shape->root ? shape->nranks : 1;
@@ -143,7 +143,7 @@ const struct tt_algorithm tt_scatter_direct = {
     .summary = "root sends each rank its block",
     .collective = TT_SCATTER,
     .direct_safe = true,
-    .nsteps = step_each,
+    .nsteps = step_each_at_root,
     .step = scatter_step,
     .formula = scatter_formula,
 };
@@ -153,7 +153,7 @@ const struct tt_algorithm tt_gather_direct = {
     .summary = "each rank sends root its block",
     .collective = TT_GATHER,
     .direct_safe = true,
-    .nsteps = step_each,
+    .nsteps = step_each_at_root,
     .step = gather_step,
     .formula = gather_formula,
 };

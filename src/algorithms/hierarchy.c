@@ -308,7 +308,7 @@ int tt_hierarchy_nsteps(const struct tt_shape *shape, int rank, int channel)
 
 int tt_hierarchy_nchannels(const struct tt_shape *shape)
 {
-    return tt_parts_meet(shape->parts) ? 1 : 2;
+    return tt_parts_meet(shape->parts) || shape->collective == TT_BARRIER ? 1 : 2;
 }
 
 int tt_hierarchy_nblocks(const struct tt_shape *shape)

@@ -28,18 +28,6 @@ static int all_reduce_nsteps(const struct tt_shape *shape, int rank, int channel
     return shape->nranks > 1 ? 2 : 1;
 }
 
-static int step_each(const struct tt_shape *shape, int rank, int channel)
-{
-    (void)rank, (void)channel;
-    return shape->nranks;
-}
-
-static int two_shot_nsteps(const struct tt_shape *shape, int rank, int channel)
-{
-    (void)rank, (void)channel;
-    return 2 * shape->nranks - 1;
-}
-
 static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
                             struct tt_step *step)
 {
@@ -146,7 +134,7 @@ const struct tt_algorithm tt_all_reduce_two_shot = {
     .collective = TT_ALL_REDUCE,
     .direct_safe = true,
     .nblocks = one_block_each,
-    .nsteps = two_shot_nsteps,
+    .nsteps = step_each_twice,
     .step = two_shot_step,
     .formula = two_shot_formula,
 };

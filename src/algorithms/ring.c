@@ -25,18 +25,6 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int once_round(const struct tt_shape *shape, int rank, int channel)
-{
-    (void)rank, (void)channel;
-    return shape->nranks;
-}
-
-static int twice_round(const struct tt_shape *shape, int rank, int channel)
-{
-    (void)rank, (void)channel;
-    return 2 * shape->nranks - 1;
-}
-
 static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
                                 struct tt_step *step)
 {
@@ -112,7 +100,7 @@ const struct tt_algorithm tt_all_reduce_ring = {
     .collective = TT_ALL_REDUCE,
     .direct_safe = true,
     .nblocks = one_block_each,
-    .nsteps = twice_round,
+    .nsteps = step_each_twice,
     .step = all_reduce_step,
     .formula = all_reduce_formula,
 };
@@ -122,7 +110,7 @@ const struct tt_algorithm tt_all_gather_ring = {
     .summary = "every block walks once round a ring",
     .collective = TT_ALL_GATHER,
     .direct_safe = true,
-    .nsteps = once_round,
+    .nsteps = step_each,
     .step = all_gather_step,
     .formula = all_gather_formula,
 };
@@ -132,7 +120,7 @@ const struct tt_algorithm tt_reduce_scatter_ring = {
     .summary = "every block's sum walks once round a ring to its owner",
     .collective = TT_REDUCE_SCATTER,
     .direct_safe = true,
-    .nsteps = once_round,
+    .nsteps = step_each,
     .step = reduce_scatter_step,
     .formula = reduce_scatter_formula,
 };

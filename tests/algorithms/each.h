@@ -4,6 +4,7 @@
 #define TT_TESTS_ALGORITHMS_EACH_H
 
 #include "algorithms/algorithms.h"
+#include "placed.h"
 
 /* The index-th of all algorithms that are made of two others, or of those that are not; NULL past
  * the end. */
@@ -50,16 +51,6 @@ static const char *const placements[] = {
     "aaaabbbbccccdddd",
     "abacad",
 };
-
-/* The hosts of a placement; freed by the caller with tt_hosts_destroy. */
-static inline struct tt_hosts *hosts_of(const char *placement)
-{
-    uint64_t ids[64];
-    struct tt_hosts *hosts = NULL;
-    int n = 0;
-    for (; placement[n] && n < 64; n++) ids[n] = (uint64_t)placement[n];
-    return tt_hosts_create(ids, n, &hosts) == TT_OK ? hosts : NULL;
-}
 
 static inline struct tt_shape shape_of(const struct tt_algorithm *algorithm, int nranks, int root)
 {

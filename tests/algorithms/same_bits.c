@@ -111,22 +111,23 @@ static tt_status meet(void *arg, const struct tt_network *network, const struct 
     return TT_OK;
 }
 
-static void compare(const struct tt_algorithm *algorithm, int nranks, int channel)
+static void compare(const struct tt_steps *steps, const char *where, int channel)
 {
     static const struct tt_network_ops ops = {
         .begin = begin, .link = link, .meet = meet, .drop = drop};
-    const struct tt_steps steps = {.algorithm = algorithm, .shape = shape_of(algorithm, nranks, 0)};
-    struct run run = {.shape = &steps.shape, .nblocks = tt_nblocks(algorithm, &steps.shape)};
+    const int nranks = steps->shape.nranks;
+    struct run run = {.shape = &steps->shape,
+                      .nblocks = tt_nblocks(steps->algorithm, &steps->shape)};
     for (int rank = 0; rank < nranks; rank++)
         for (int name = 0; name < run.nblocks; name++)
             run.memory[TT_INPUT][rank][name] = (uint64_t)(rank * MOST + name + 1);
     struct tt_network_report report = {.text = ""};
-    CHECK(tt_network_run(&steps, channel, &ops, &run, &report) == TT_OK);
+    CHECK(tt_network_run(steps, channel, &ops, &run, &report) == TT_OK);
     for (int rank = 1; rank < nranks; rank++)
         CHECK_MESSAGE(memcmp(run.memory[TT_OUTPUT][rank], run.memory[TT_OUTPUT][0],
                              sizeof run.memory[TT_OUTPUT][0]) == 0,
-                      "%s, %d ranks: rank %d folds in another order than rank 0", algorithm->name,
-                      nranks, rank);
+                      "%s, %d ranks%s%s: rank %d folds in another order than rank 0",
+                      steps->algorithm->name, nranks, where[0] ? " on " : "", where, rank);
     while (run.copies) {
         struct copy *next = run.copies->next;
         free(run.copies);
@@ -134,13 +135,32 @@ static void compare(const struct tt_algorithm *algorithm, int nranks, int channe
     }
 }
 
+static void compare_channels(const struct tt_steps *steps, const char *where)
+{
+    const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
+    for (int channel = 0; channel < nchannels; channel++) compare(steps, where, channel);
+}
+
 TEST(same_bits, every_all_reduce_folds_alike_on_every_rank)
 {
     const struct tt_algorithm *algorithm;
     for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)) && !algorithm->parts; i++)
         for (int nranks = 1; nranks <= MOST; nranks++) {
-            const struct tt_shape shape = shape_of(algorithm, nranks, 0);
-            for (int channel = 0; channel < tt_nchannels(algorithm, &shape); channel++)
-                compare(algorithm, nranks, channel);
+            const struct tt_steps steps = {.algorithm = algorithm,
+                                           .shape = shape_of(algorithm, nranks, 0)};
+            compare_channels(&steps, "");
+        }
+}
+
+TEST(same_bits, every_all_reduce_between_hosts_folds_alike_on_every_rank)
+{
+    const struct tt_algorithm *algorithm;
+    struct placed placed;
+    for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)); i++)
+        for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
+            if (!place(&placed, algorithm, placements[p])) continue;
+            if (tt_nblocks(algorithm, &placed.steps.shape) <= MOST)
+                compare_channels(&placed.steps, placements[p]);
+            tt_hosts_destroy(placed.hosts);
         }
 }

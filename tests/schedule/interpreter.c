@@ -292,10 +292,16 @@ static void take_from_meeting(struct machine *machine, const struct worker *work
     free(taken.elements);
 }
 
-static bool same_meeting(const struct worker *a, const struct worker *b)
+static bool same_meeting(const struct machine *machine, const struct worker *a,
+                         const struct worker *b)
 {
-    return b->phase == MEETING && a->step.op == b->step.op &&
-           memcmp(&a->step.recv, &b->step.recv, sizeof a->step.recv) == 0;
+    const struct tt_peers *of_a = &a->step.recv, *of_b = &b->step.recv;
+    if (b->phase != MEETING || a->step.op != b->step.op || of_a->number != of_b->number)
+        return false;
+    for (int i = 0; i < of_a->number; i++)
+        if (tt_peer_at(of_a, i, machine->nranks) != tt_peer_at(of_b, i, machine->nranks))
+            return false;
+    return true;
 }
 
 /* When all members are there, the last to look does it for all. */
@@ -305,7 +311,7 @@ static bool move_meeting(struct machine *machine, struct worker *worker)
     struct message puts[MOST_RANKS] = {{.number = 0}};
     for (int i = 0; i < members.number; i++) {
         const int rank = tt_peer_at(&members, i, machine->nranks);
-        if (!same_meeting(worker, worker_of(machine, rank, worker->channel))) return false;
+        if (!same_meeting(machine, worker, worker_of(machine, rank, worker->channel))) return false;
     }
     for (int i = 0; i < members.number; i++) {
         const int rank = tt_peer_at(&members, i, machine->nranks);

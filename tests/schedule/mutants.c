@@ -5,6 +5,7 @@
 
 #include "algorithms/algorithms.h"
 #include "interpreter.h"
+#include "placed.h"
 #include "shim.h"
 
 enum mutation {
@@ -18,10 +19,13 @@ enum mutation {
     FINISH,
     BUFFER,
     SLOT,
+    PART,
+    GROUP,
     NMUTATIONS
 };
-static const char *const names[NMUTATIONS] = {"dropped", "doubled",   "swapped", "peer",   "block",
-                                              "length",  "operation", "finish",  "buffer", "slot"};
+static const char *const names[NMUTATIONS] = {"dropped", "doubled", "swapped",   "peer",
+                                              "block",   "length",  "operation", "finish",
+                                              "buffer",  "slot",    "part",      "group"};
 
 /* What is changed. */
 struct mutant {
@@ -45,6 +49,11 @@ static uint64_t draw(struct mutant *mutant)
 static int draw_below(struct mutant *mutant, int number)
 {
     return (int)(draw(mutant) % (uint64_t)number);
+}
+
+static int most(int a, int b)
+{
+    return a > b ? a : b;
 }
 
 static int original_nsteps(const struct mutant *mutant, int rank, int channel)
@@ -113,20 +122,21 @@ static struct tt_peers *draw_peers(struct mutant *mutant)
 static void change_peer(struct mutant *mutant)
 {
     struct tt_peers *peers = draw_peers(mutant);
-    const int nranks = mutant->original.shape.nranks;
     if (!peers) return;
+    const int nranks = peers->group.ranks ? peers->group.number : mutant->original.shape.nranks;
     if (draw_below(mutant, 3) == 0)
         peers->number += draw_below(mutant, 2) ? 1 : -1;
     else
-        peers->first = (peers->first + 1 + draw_below(mutant, nranks - 1)) % nranks;
+        peers->first = (peers->first + 1 + draw_below(mutant, most(1, nranks - 1))) % nranks;
 }
 
 static void change_block(struct mutant *mutant)
 {
     struct tt_span *span = draw_span(mutant);
-    const int nblocks = tt_nblocks(mutant->original.algorithm, &mutant->original.shape);
-    if (span && nblocks > 1)
-        span->first = (span->first + 1 + draw_below(mutant, nblocks - 1)) % nblocks;
+    if (!span) return;
+    const int nplaces =
+        tt_span_places(span, tt_nblocks(mutant->original.algorithm, &mutant->original.shape));
+    if (nplaces > 1) span->first = (span->first + 1 + draw_below(mutant, nplaces - 1)) % nplaces;
 }
 
 /* Of one span, or of both. */
@@ -159,6 +169,28 @@ static void change_buffer(struct mutant *mutant)
         span->buffer = (enum tt_buffer)((span->buffer + 1 + (unsigned)draw_below(mutant, 2)) % 3);
 }
 
+/* Another part of the blocks, or the same in another order. */
+static void change_part(struct mutant *mutant)
+{
+    struct tt_span *span = draw_span(mutant);
+    const int nblocks = tt_nblocks(mutant->original.algorithm, &mutant->original.shape);
+    if (!span) return;
+    if (span->order && draw_below(mutant, 2))
+        span->order = NULL;
+    else if (span->modulo > 0)
+        span->base = (span->base + 1 + draw_below(mutant, nblocks)) % nblocks;
+}
+
+/* The ranks of another host or lane. */
+static void change_group(struct mutant *mutant)
+{
+    struct tt_peers *peers = draw_peers(mutant);
+    const struct tt_hosts *hosts = mutant->original.shape.hosts;
+    if (!peers || !peers->group.ranks) return;
+    peers->group = draw_below(mutant, 2) ? tt_hosts_inside(hosts, draw_below(mutant, hosts->nhosts))
+                                         : tt_hosts_lane(hosts, draw_below(mutant, hosts->least));
+}
+
 /* False when this mutation of the drawn step changes nothing. */
 static bool mutate(struct mutant *mutant)
 {
@@ -188,6 +220,12 @@ static bool mutate(struct mutant *mutant)
         break;
     case BUFFER:
         change_buffer(mutant);
+        break;
+    case PART:
+        change_part(mutant);
+        break;
+    case GROUP:
+        change_group(mutant);
         break;
     default:
         change_slot(mutant);
@@ -266,10 +304,12 @@ static void judge(struct mutant *mutant)
         wrong);
 }
 
-static void mutate_algorithm(const struct tt_algorithm *algorithm, int nranks, uint64_t seed)
+/* hosts: NULL for one. */
+static void mutate_algorithm(const struct tt_algorithm *algorithm, int nranks,
+                             const struct tt_hosts *hosts, uint64_t seed)
 {
-    enum { TRIES = 12 };
-    for (int i = 0; i < TRIES * NMUTATIONS; i++) {
+    const int tries = hosts ? 2 : 12;
+    for (int i = 0; i < tries * NMUTATIONS; i++) {
         struct mutant mutant = {.original = {.algorithm = algorithm},
                                 .mutation = (enum mutation)(i % NMUTATIONS),
                                 .seed = (seed + (uint64_t)i * 7919) * 0x9e3779b97f4a7c15u + 1};
@@ -278,7 +318,8 @@ static void mutate_algorithm(const struct tt_algorithm *algorithm, int nranks, u
         mutant.original.shape =
             (struct tt_shape){.collective = algorithm->collective,
                               .nranks = nranks,
-                              .root = has_root ? draw_below(&mutant, nranks) : 0};
+                              .root = has_root ? draw_below(&mutant, nranks) : 0,
+                              .hosts = hosts};
         mutant.rank = draw_below(&mutant, nranks);
         mutant.channel = draw_below(&mutant, tt_nchannels(algorithm, &mutant.original.shape));
         const int number = original_nsteps(&mutant, mutant.rank, mutant.channel);
@@ -318,10 +359,57 @@ TEST(mutants, every_wrong_one_is_refused)
              (algorithm = tt_algorithm_at((enum tt_collective)collective, i)) && !algorithm->parts;
              i++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-                mutate_algorithm(algorithm, sizes[k],
+                mutate_algorithm(algorithm, sizes[k], NULL,
                                  seed + (uint64_t)(collective * 100 + i) * 10 + k);
     }
     print_tally();
+}
+
+/* The interpreter takes 8 ranks. */
+static const char *const placements[] = {"aabb", "abba", "aab", "abcabc", "aaabbcbb", "abab"};
+enum { NPLACEMENTS = sizeof placements / sizeof *placements };
+
+/* Every algorithm X/Y of every collective, one after another. */
+static const struct tt_algorithm *pair_at(int index)
+{
+    const struct tt_algorithm *algorithm;
+    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++)
+        for (int i = 0; (algorithm = tt_algorithm_at((enum tt_collective)collective, i)); i++)
+            if (algorithm->parts && index-- == 0) return algorithm;
+    return NULL;
+}
+
+TEST(mutants, every_wrong_one_between_hosts_is_refused)
+{
+    const uint64_t seed = 20251121;
+    const struct tt_algorithm *algorithm;
+    printf("seed %llu\n", (unsigned long long)seed);
+    memset(tally, 0, sizeof tally);
+    for (int i = 0; (algorithm = pair_at(i)); i++)
+        for (int p = 0; p < NPLACEMENTS; p++) {
+            struct placed placed;
+            if (!place(&placed, algorithm, placements[p])) continue;
+            mutate_algorithm(algorithm, placed.hosts->nranks, placed.hosts,
+                             seed + (uint64_t)(i * NPLACEMENTS + p) * 131);
+            tt_hosts_destroy(placed.hosts);
+        }
+    print_tally();
+}
+
+TEST(mutants, the_originals_between_hosts_are_right_by_the_interpreter_too)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = pair_at(i)); i++)
+        for (int p = 0; p < NPLACEMENTS; p++) {
+            struct placed placed;
+            if (!place(&placed, algorithm, placements[p])) continue;
+            if (tt_collective_has_root(algorithm->collective))
+                placed.steps.shape.root = placed.hosts->nranks / 2;
+            const char *wrong = find_wrong(&placed.steps, algorithm->direct_safe, 8, 1);
+            CHECK_MESSAGE(!wrong, "%s:%s on %s: %s", tt_collective_name(algorithm->collective),
+                          algorithm->name, placements[p], wrong);
+            tt_hosts_destroy(placed.hosts);
+        }
 }
 
 TEST(mutants, the_originals_are_right_by_the_interpreter_too)

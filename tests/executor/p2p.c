@@ -1,0 +1,116 @@
+/* Point to point: inside a host and between hosts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "executor/calls.h"
+#include "shim.h"
+
+static void fill(unsigned char *data, size_t nbytes, unsigned seed)
+{
+    for (size_t i = 0; i < nbytes; i++) data[i] = (unsigned char)(i * 31 + (i >> 8) + seed);
+}
+
+/* Advances both in turn until they end. */
+static void play(struct tt_work *send, struct tt_work *recv)
+{
+    const int64_t deadline = tt_deadline_ns(20000);
+    bool going = true;
+    while (going && !tt_expired(deadline)) {
+        const int sent = tt_work_advance(send), received = tt_work_advance(recv);
+        going = sent == TT_IN_PROGRESS || received == TT_IN_PROGRESS;
+    }
+    CHECK_EQ(send->status, TT_OK);
+    CHECK_EQ(recv->status, TT_OK);
+    CHECK(send->done && recv->done);
+}
+
+static void try_sizes(struct ranks *ranks)
+{
+    static const size_t sizes[] = {0, 1, 32, 33, 4096, 4097, 16384, 100000, 3000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !tt_test_failed(); i++) {
+        unsigned char *from = malloc(sizes[i] + 1), *to = malloc(sizes[i] + 1);
+        struct tt_work send, recv;
+        fill(from, sizes[i], (unsigned)i);
+        to[sizes[i]] = 0x5a;
+        tt_work_send(&send, &ranks->engines[0], from, sizes[i], 1);
+        tt_work_recv(&recv, &ranks->engines[1], to, sizes[i], 0);
+        play(&send, &recv);
+        CHECK_MESSAGE(!memcmp(from, to, sizes[i]), "%zu bytes are not what was sent", sizes[i]);
+        CHECK_EQ(to[sizes[i]], 0x5a);
+        free(from);
+        free(to);
+    }
+}
+
+TEST(p2p, carries_messages_of_any_length)
+{
+    static const uint64_t layouts[][2] = {{1, 1}, {1, 2}};
+    for (int i = 0; i < 2; i++)
+        for (size_t slot_bytes = 4096; slot_bytes <= 65536; slot_bytes *= 16) {
+            struct tt_fabric_config config = together_config();
+            struct ranks ranks;
+            config.slot_bytes = slot_bytes;
+            REQUIRE(ranks_open_on(&ranks, 2, layouts[i], &config));
+            try_sizes(&ranks);
+            ranks_close(&ranks);
+        }
+}
+
+TEST(p2p, different_lengths_are_an_error_that_names_both)
+{
+    static const uint64_t layouts[][2] = {{1, 1}, {1, 2}};
+    for (int i = 0; i < 2; i++) {
+        const struct tt_fabric_config config = together_config();
+        struct ranks ranks;
+        unsigned char data[200] = {0};
+        struct tt_work send, recv;
+        REQUIRE(ranks_open_on(&ranks, 2, layouts[i], &config));
+        tt_work_send(&send, &ranks.engines[0], data, 100, 1);
+        tt_work_recv(&recv, &ranks.engines[1], data, 200, 0);
+        const int64_t deadline = tt_deadline_ns(20000);
+        while (!recv.done && !tt_expired(deadline)) {
+            (void)!tt_work_advance(&send);
+            (void)!tt_work_advance(&recv);
+        }
+        CHECK_EQ(recv.status, TT_ERR_USAGE);
+        CHECK(strstr(tt_fabric_failure_text(ranks.all.fabrics[1]), "sends 100 bytes"));
+        CHECK(strstr(tt_fabric_failure_text(ranks.all.fabrics[1]), "receives 200 bytes"));
+        ranks_close(&ranks);
+    }
+}
+
+TEST(p2p, nothing_is_delivered_after_a_failed_receive)
+{
+    static const uint64_t host_of[] = {1, 2};
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    unsigned char first, from[1000], to[1000], untouched[1000];
+    struct tt_work send, recv;
+    REQUIRE(ranks_open_on(&ranks, 2, host_of, &config));
+    tt_work_send(&send, &ranks.engines[0], "x", 1, 1);
+    tt_work_recv(&recv, &ranks.engines[1], &first, 1, 0);
+    play(&send, &recv); /* now they are connected */
+    fill(from, sizeof from, 1);
+    fill(to, sizeof to, 77);
+    memcpy(untouched, to, sizeof to);
+    tt_work_recv(&recv, &ranks.engines[1], to, sizeof to, 0);
+    CHECK_EQ(tt_work_advance(&recv), TT_IN_PROGRESS); /* says where it would like the message */
+    CHECK_EQ(tt_fabric_fail(ranks.all.fabrics[1], TT_ERR_REMOTE, "enough"), TT_ERR_REMOTE);
+    tt_work_examine(&recv);
+    CHECK(recv.done);
+    struct tt_link *tx = tt_fabric_tx(ranks.all.fabrics[0], 1, TT_P2P_CHANNEL);
+    void *slot = tx->ops->slot(tx, sizeof from);
+    REQUIRE(slot);
+    memcpy(slot, from, sizeof from);
+    tx->ops->publish(tx, sizeof from, recv.nbytes | 1ull << 63);
+    struct tt_link *rx = tt_fabric_rx(ranks.all.fabrics[1], 0, TT_P2P_CHANNEL);
+    struct tt_message message;
+    const int64_t deadline = tt_deadline_ns(20000);
+    tt_status status;
+    while ((status = rx->ops->peek(rx, &message)) == TT_IN_PROGRESS && !tt_expired(deadline))
+        tt_cpu_relax();
+    CHECK_EQ(status, TT_OK);
+    CHECK(!memcmp(to, untouched, sizeof to));
+    ranks_close(&ranks);
+}

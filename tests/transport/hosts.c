@@ -1,0 +1,124 @@
+/* Fabrics of several hosts, joined by wires over loopback. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "shim.h"
+#include "transport/together.h"
+
+static bool open_hosts(struct together *all, int nranks, const uint64_t *host_of)
+{
+    const struct tt_fabric_config config = together_config();
+    return together_open_on(all, nranks, host_of, &config) && together_join(all, &config);
+}
+
+static void turn(struct together *all)
+{
+    for (int r = 0; r < all->nranks; r++) (void)!tt_wires_progress(all->fabrics[r]->wires);
+}
+
+/* Sends one byte, so that there is a wire; false when it does not come. */
+static bool connect_ranks(struct together *all, int from, int to)
+{
+    const int64_t deadline = tt_deadline_ns(20000);
+    struct tt_message message;
+    char *slot = NULL;
+    bool come = false;
+    while (!come && !tt_expired(deadline)) {
+        struct tt_link *tx = tt_fabric_tx(all->fabrics[from], to, 0);
+        struct tt_link *rx = tt_fabric_rx(all->fabrics[to], from, 0);
+        if (!slot && (slot = tx->ops->slot(tx, 1))) {
+            *slot = 'x';
+            tx->ops->publish(tx, 1, 9);
+        }
+        come = rx->ops->peek(rx, &message) == TT_OK;
+        if (come) rx->ops->release(rx);
+        turn(all);
+    }
+    return come;
+}
+
+static bool fails_soon(struct together *all, int rank, int code)
+{
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (tt_fabric_check(all->fabrics[rank]) == TT_OK && !tt_expired(deadline)) turn(all);
+    return tt_fabric_check(all->fabrics[rank]) == code;
+}
+
+TEST(hosts, a_failure_goes_from_host_to_host_over_ranks_that_are_connected)
+{
+    struct together all;
+    const uint64_t host_of[] = {1, 2, 2, 3};
+    REQUIRE(open_hosts(&all, 4, host_of));
+    REQUIRE(connect_ranks(&all, 0, 1));
+    REQUIRE(connect_ranks(&all, 2, 3));
+    CHECK_EQ(tt_fabric_fail(all.fabrics[0], TT_ERR_TIMEOUT, "number %d", 7), TT_ERR_TIMEOUT);
+    CHECK(fails_soon(&all, 1, TT_ERR_TIMEOUT));
+    CHECK_STR(tt_fabric_failure_text(all.fabrics[2]), "number 7"); /* of the same host */
+    CHECK_EQ(tt_fabric_check(all.fabrics[3]), TT_OK);
+    tt_fabric_pass_on(all.fabrics[2]);
+    CHECK(fails_soon(&all, 3, TT_ERR_TIMEOUT));
+    CHECK_STR(tt_fabric_failure_text(all.fabrics[3]), "number 7");
+    together_close(&all);
+}
+
+TEST(hosts, a_rank_that_left_another_host_is_missed_only_when_it_is_awaited)
+{
+    struct together all;
+    const uint64_t host_of[] = {1, 2};
+    REQUIRE(open_hosts(&all, 2, host_of));
+    REQUIRE(connect_ranks(&all, 1, 0));
+    atomic_store(&all.fabrics[1]->record->done, 3);
+    tt_fabric_destroy(all.fabrics[1]);
+    all.nranks = 1;
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (tt_fabric_record(all.fabrics[0], 1)->state != TT_RANK_LEFT && !tt_expired(deadline))
+        turn(&all);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 3, -1, false), TT_OK);
+    CHECK_EQ(tt_fabric_check_peers(all.fabrics[0], 4, -1, false), TT_ERR_REMOTE);
+    CHECK(strstr(tt_last_error(), "rank 1"));
+    CHECK(strstr(tt_last_error(), "left"));
+    tt_fabric_destroy(all.fabrics[0]);
+}
+
+TEST(hosts, say_how_they_are_reached)
+{
+    struct together all;
+    const uint64_t host_of[] = {1, 2};
+    char way[128];
+    REQUIRE(open_hosts(&all, 2, host_of));
+    tt_fabric_way(all.fabrics[0], 1, way, sizeof way);
+    CHECK_STR(way, "not connected yet");
+    REQUIRE(connect_ranks(&all, 0, 1));
+    tt_fabric_way(all.fabrics[0], 1, way, sizeof way);
+    CHECK(strstr(way, "tcp"));
+    together_close(&all);
+}
+
+/* Ranks of two machines with CPUs 0 and 1 each. */
+static void fill_infos(struct tt_peer_info *infos, int nranks, const uint64_t *machine_of)
+{
+    memset(infos, 0, (size_t)nranks * sizeof *infos);
+    for (int r = 0; r < nranks; r++) {
+        infos[r].host_id = (uint64_t)r / 2;
+        infos[r].machine_id = machine_of[r];
+        infos[r].cpus[0] = 3;
+    }
+}
+
+TEST(hosts, of_one_machine_share_its_cores)
+{
+    struct tt_peer_info infos[4];
+    const uint64_t ids[] = {0, 0, 1, 1}, apart[] = {5, 5, 6, 6}, same[] = {5, 5, 5, 5};
+    struct tt_hosts *hosts;
+    REQUIRE(tt_hosts_create(ids, 4, &hosts) == TT_OK);
+    fill_infos(infos, 4, apart);
+    CHECK(!tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
+    fill_infos(infos, 4, same);
+    CHECK(tt_peers_oversubscribed(infos, hosts, 0) && tt_peers_oversubscribed(infos, hosts, 1));
+    infos[2].always_spin = 1; /* its host's first rank decides */
+    CHECK(tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
+    fill_infos(infos, 4, apart);
+    infos[0].oversubscribed = 1;
+    CHECK(tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
+    tt_hosts_destroy(hosts);
+}

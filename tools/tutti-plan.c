@@ -1,6 +1,4 @@
 /* tutti-plan: any schedule for any number of ranks, printed, proved and counted. */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,69 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "plan_hosts.h"
+#include "plan_options.h"
 #include "tutti.h"
 
-static const char usage[] =
-    "usage: tutti-plan list\n"
-    "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N|--hosts H [--root R] [--rank K]\n"
-    "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST|--hosts H... "
-    "[--root R|all] [--counts LIST]\n"
-    "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
-    "[--root R] [--exact]\n"
-    "Looks at schedules: what every rank does in a collective. Needs no other process.\n"
-    "\n"
-    "  list            every COLLECTIVE:ALGORITHM, one a line\n"
-    "  print           the steps of every rank, or of one\n"
-    "  verify          proves result, single counting, matching, ranges, deadlock, races, in "
-    "place\n"
-    "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
-    "\n"
-    "  --ranks LIST    numbers and ranges: 8, 1-33, 2,4,8\n"
-    "  --hosts H       hosts and their ranks: 2x4, 3,1,4, 2x2:cyclic (in turns), abba (a letter a "
-    "rank)\n"
-    "  --root R        the root (0); verify tries all by default\n"
-    "  --rank K        print only this rank\n"
-    "  --all           every algorithm there is; verify without --hosts then takes X/Y on usual "
-    "hosts\n"
-    "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
-    "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
-    "  --exact         also count the steps of every rank, and compare with the formulas\n"
-    "  --version       print the version and exit\n"
-    "  --help          print this and exit\n"
-    "\n"
-    "Exit status: 0 done, 1 a schedule is wrong or a count differs, 2 wrong usage.\n";
-
-enum { DONE = 0, WRONG = 1, BAD_USAGE = 2, MOST_ITEMS = 64, ALL_ROOTS = -1 };
-
-struct range {
-    int from, to;
-};
-
-/* A number of elements, or one that goes with the number of ranks, N. */
-struct count {
-    bool has_n;
-    long long offset;
-};
-
-static struct {
-    const char *command;
-    char *const *names;
-    int nnames;
-    struct range ranks[MOST_ITEMS];
-    int nranges;
-    struct plan_place places[MOST_ITEMS]; /* of --hosts */
-    const char *place_names[MOST_ITEMS];
-    int nplaces;
-    struct count counts[MOST_ITEMS];
-    int ncounts;
-    int root, rank;
-    size_t nbytes;
-    bool all, exact, has_bytes, has_rank, has_root;
-    bool pairs;                          /* algorithms X/Y too */
-    struct plan_place usual[MOST_ITEMS]; /* hosts for them when none are given */
-    int nusual;
-} options;
+static struct plan_options options;
 
 /* An algorithm of a collective. */
 struct subject {
@@ -79,188 +18,20 @@ struct subject {
     bool named; /* asked for by its name */
 };
 
-/* ---- Arguments ------------------------------------------------------------------------------ */
-
-static int complain(const char *problem, const char *value)
-{
-    fprintf(stderr, "tutti-plan: %s%s%s%s\nTry 'tutti-plan --help'.\n", problem, value ? " '" : "",
-            value ? value : "", value ? "'" : "");
-    return BAD_USAGE;
-}
-
-static bool parse_int(const char **text, int *number)
-{
-    char *end;
-    errno = 0;
-    const long value = strtol(*text, &end, 10);
-    if (end == *text || errno || value < 0 || value > INT_MAX) return false;
-    *text = end;
-    *number = (int)value;
-    return true;
-}
-
-static bool parse_whole_int(const char *text, int *number)
-{
-    return parse_int(&text, number) && *text == '\0';
-}
-
-static bool parse_ranks(const char *text)
-{
-    options.nranges = 0;
-    do {
-        if (options.nranges == MOST_ITEMS) return false;
-        struct range *range = &options.ranks[options.nranges++];
-        if (!parse_int(&text, &range->from)) return false;
-        range->to = range->from;
-        if (*text == '-') {
-            text++;
-            if (!parse_int(&text, &range->to)) return false;
-        }
-        if (range->from < 1 || range->to < range->from) return false;
-    } while (*text++ == ',');
-    return text[-1] == '\0';
-}
-
-/* "1000", "N", "N-1", "N+2". */
-static bool parse_count(const char **text, struct count *count)
-{
-    *count = (struct count){.has_n = **text == 'N'};
-    int number = 0;
-    if (!count->has_n) {
-        if (!parse_int(text, &number)) return false;
-        count->offset = number;
-        return true;
-    }
-    const char sign = *++*text;
-    if (sign != '+' && sign != '-') return true;
-    ++*text;
-    if (!parse_int(text, &number)) return false;
-    count->offset = sign == '-' ? -number : number;
-    return true;
-}
-
-static bool parse_counts(const char *text)
-{
-    options.ncounts = 0;
-    do {
-        if (options.ncounts == MOST_ITEMS) return false;
-        if (!parse_count(&text, &options.counts[options.ncounts++])) return false;
-    } while (*text++ == ',');
-    return text[-1] == '\0';
-}
-
-static bool parse_bytes(const char *text)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *text == '-' || errno) return false;
-    unsigned shift = 0;
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    if (unit) {
-        shift = 10 * (unsigned)(unit - units + 1);
-        end++;
-    }
-    if (*end != '\0' || value > SIZE_MAX >> shift) return false;
-    options.nbytes = (size_t)value << shift;
-    options.has_bytes = true;
-    return true;
-}
-
-static bool parse_root(const char *text)
-{
-    options.has_root = true;
-    options.root = ALL_ROOTS;
-    return strcmp(text, "all") == 0 || parse_whole_int(text, &options.root);
-}
-
-static bool parse_hosts(const char *text)
-{
-    if (options.nplaces == MOST_ITEMS) return false;
-    options.place_names[options.nplaces] = text;
-    return plan_place_parse(&options.places[options.nplaces++], text);
-}
-
-static bool parse_option(int option, const char *text)
-{
-    switch (option) {
-    case 'n':
-        return parse_ranks(text);
-    case 'o':
-        return parse_hosts(text);
-    case 'r':
-        return parse_root(text);
-    case 'k':
-        options.has_rank = true;
-        return parse_whole_int(text, &options.rank);
-    case 'c':
-        return parse_counts(text);
-    case 'b':
-        return parse_bytes(text);
-    case 'a':
-        options.all = true;
-        return true;
-    default:
-        options.exact = true;
-        return true;
-    }
-}
-
-static int parse_options(int argc, char *argv[])
-{
-    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"root", required_argument, NULL, 'r'},
-                                          {"rank", required_argument, NULL, 'k'},
-                                          {"counts", required_argument, NULL, 'c'},
-                                          {"bytes", required_argument, NULL, 'b'},
-                                          {"all", no_argument, NULL, 'a'},
-                                          {"exact", no_argument, NULL, 'e'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"hosts", required_argument, NULL, 'o'},
-                                          {NULL, 0, NULL, 0}};
-    int option, which = 0;
-    while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
-        if (option == '?') {
-            fputs("Try 'tutti-plan --help'.\n", stderr);
-            return BAD_USAGE;
-        }
-        if (option == 'h') {
-            fputs(usage, stdout);
-            exit(DONE);
-        }
-        if (option == 'v') {
-            printf("tutti-plan %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
-            exit(DONE);
-        }
-        if (!parse_option(option, optarg)) {
-            char problem[64];
-            snprintf(problem, sizeof problem, "--%s does not understand", table[which].name);
-            return complain(problem, optarg);
-        }
-    }
-    if (optind == argc) return complain("no command: list, print, verify or count", NULL);
-    options.command = argv[optind];
-    options.names = argv + optind + 1;
-    options.nnames = argc - optind - 1;
-    return DONE;
-}
-
 /* ---- Subjects ------------------------------------------------------------------------------- */
 
 static int next_ranks(int nranks)
 {
     int next = 0;
     for (int i = 0; i < options.nranges; i++) {
-        const struct range *range = &options.ranks[i];
+        const struct plan_range *range = &options.ranks[i];
         const int candidate = nranks < range->from ? range->from : nranks + 1;
         if (candidate <= range->to && (next == 0 || candidate < next)) next = candidate;
     }
     return next;
 }
 
-/* The index-th placement of ranks to look at; false past the end. */
+/* The index-th placement of ranks to look at, once *place is the one before; false past the end. */
 static bool place_at(const struct subject *subject, int index, struct plan_place *place)
 {
     if (options.nplaces > 0) {
@@ -271,11 +42,8 @@ static bool place_at(const struct subject *subject, int index, struct plan_place
         if (index < options.nusual) *place = options.usual[index];
         return index < options.nusual;
     }
-    int nranks = 0;
-    do nranks = next_ranks(nranks);
-    while (nranks > 0 && index-- > 0);
-    *place = (struct plan_place){.nranks = nranks};
-    return nranks > 0;
+    *place = (struct plan_place){.nranks = next_ranks(index > 0 ? place->nranks : 0)};
+    return place->nranks > 0;
 }
 
 static tuttiResult_t create(tuttiPlan_t *plan, const struct subject *subject,
@@ -296,7 +64,7 @@ static bool is_elsewhere(const struct subject *subject, const struct plan_place 
 
 static int visit(int (*visitor)(const struct subject *), int collective, const char *algorithm)
 {
-    int result = DONE;
+    int result = PLAN_DONE;
     bool found = false;
     const char *name;
     for (int i = 0; (name = tuttiAlgorithmName((tuttiCollective_t)collective, i)) != NULL; i++) {
@@ -310,7 +78,7 @@ static int visit(int (*visitor)(const struct subject *), int collective, const c
         found = true;
     }
     return found ? result
-                 : complain("there is no such algorithm (see tutti-plan list):", algorithm);
+                 : plan_complain("there is no such algorithm (see tutti-plan list):", algorithm);
 }
 
 /* "all_reduce", "all_reduce:ring". */
@@ -323,17 +91,17 @@ static int visit_named(int (*visitor)(const struct subject *), const char *name)
         if (strlen(collective) == length && strncmp(collective, name, length) == 0)
             return visit(visitor, i, colon ? colon + 1 : NULL);
     }
-    return complain("there is no such collective (see tutti-plan list):", name);
+    return plan_complain("there is no such collective (see tutti-plan list):", name);
 }
 
 static int visit_all(int (*visitor)(const struct subject *))
 {
-    int result = DONE;
-    for (int i = 0; i < tuttiNumCollectives && options.all && result != BAD_USAGE; i++) {
+    int result = PLAN_DONE;
+    for (int i = 0; i < tuttiNumCollectives && options.all && result != PLAN_BAD_USAGE; i++) {
         const int outcome = visit(visitor, i, NULL);
         if (outcome > result) result = outcome;
     }
-    for (int i = 0; i < options.nnames && result != BAD_USAGE; i++) {
+    for (int i = 0; i < options.nnames && result != PLAN_BAD_USAGE; i++) {
         const int outcome = visit_named(visitor, options.names[i]);
         if (outcome > result) result = outcome;
     }
@@ -356,7 +124,7 @@ static int fail(tuttiResult_t result)
 {
     fflush(stdout);
     fprintf(stderr, "tutti-plan: %s\n", tuttiGetLastError(NULL));
-    return result == tuttiInvalidArgument ? BAD_USAGE : WRONG;
+    return result == tuttiInvalidArgument ? PLAN_BAD_USAGE : PLAN_WRONG;
 }
 
 /* So it has where making a plan or proving it is what failed: InvalidUsage then means hosts on
@@ -364,7 +132,7 @@ static int fail(tuttiResult_t result)
 static int fail_plan(tuttiResult_t result)
 {
     const int status = fail(result);
-    return result == tuttiInvalidUsage ? BAD_USAGE : status;
+    return result == tuttiInvalidUsage ? PLAN_BAD_USAGE : status;
 }
 
 /* ---- list, print ---------------------------------------------------------------------------- */
@@ -374,7 +142,7 @@ static int list_one(const struct subject *subject)
     char name[64];
     subject_name(subject, name, sizeof name);
     puts(name);
-    return DONE;
+    return PLAN_DONE;
 }
 
 static void print_line(void *arg, const char *line)
@@ -392,14 +160,14 @@ static int print_ranks(tuttiPlan_t plan, int nranks)
         const tuttiResult_t result = tuttiPlanPrint(plan, rank, print_line, NULL);
         if (result != tuttiSuccess) return fail(result);
     }
-    return DONE;
+    return PLAN_DONE;
 }
 
 static int print_one(const struct subject *subject)
 {
     struct plan_place place;
     tuttiPlan_t plan;
-    if (!place_at(subject, 0, &place)) return DONE;
+    if (!place_at(subject, 0, &place)) return PLAN_DONE;
     const tuttiResult_t created = create(&plan, subject, &place, options.root);
     if (created != tuttiSuccess) return fail_plan(created);
     const int result = print_ranks(plan, place.nranks);
@@ -452,7 +220,7 @@ static tuttiResult_t verify_root(const struct subject *subject, const struct pla
 static tuttiResult_t verify_roots(const struct subject *subject, const struct plan_place *place,
                                   struct verdict *verdict)
 {
-    const bool all = options.root == ALL_ROOTS && has_root(subject->collective);
+    const bool all = options.root == PLAN_ALL_ROOTS && has_root(subject->collective);
     const int first = all || !has_root(subject->collective) ? 0 : options.root;
     const int last = all ? place->nranks - 1 : first;
     tuttiResult_t result = tuttiSuccess;
@@ -480,7 +248,7 @@ static int verify_one(const struct subject *subject)
         const tuttiResult_t result = verify_roots(subject, &place, &verdict);
         if (result != tuttiSuccess) return fail_plan(result);
     }
-    if (verdict.cases == 0) return DONE;
+    if (verdict.cases == 0) return PLAN_DONE;
     printf("%-52s %-8s %6ld cases %7.2f s\n", name, verdict.refuted ? "REFUTED" : "proved",
            verdict.cases, seconds() - start);
     if (verdict.refuted)
@@ -490,7 +258,7 @@ static int verify_one(const struct subject *subject)
     totals.algorithms++;
     totals.cases += verdict.cases;
     totals.refuted += verdict.refuted;
-    return verdict.refuted ? WRONG : DONE;
+    return verdict.refuted ? PLAN_WRONG : PLAN_DONE;
 }
 
 /* Whether any count that was asked for is one with any number of ranks that was asked for. */
@@ -562,18 +330,18 @@ static int count_plan(const char *name, const struct plan_place *place, tuttiPla
         result = tuttiPlanOffHost(plan, options.nbytes, 1, &off_host);
     if (result != tuttiSuccess) return fail(result);
     print_cost(name, place->nranks, "formula", &formula, place->host_of ? &off_host : NULL);
-    if (!options.exact) return DONE;
+    if (!options.exact) return PLAN_DONE;
     result = tuttiPlanCost(plan, options.nbytes, 1, 1, &counted);
     if (result != tuttiSuccess) return fail(result);
     const bool same = agrees(name, &formula, &counted);
     print_cost(name, place->nranks, same ? "counted" : "DIFFERS", &counted, NULL);
-    return same ? DONE : WRONG;
+    return same ? PLAN_DONE : PLAN_WRONG;
 }
 
 static int count_one(const struct subject *subject)
 {
     char name[64];
-    int worst = DONE;
+    int worst = PLAN_DONE;
     struct plan_place place;
     subject_name(subject, name, sizeof name);
     for (int i = 0; place_at(subject, i, &place); i++) {
@@ -599,24 +367,25 @@ static int count_all(void)
 
 static int need_ranks_and_names(void)
 {
-    if (options.nranges == 0 && options.nplaces == 0) return complain("--ranks is missing", NULL);
+    if (options.nranges == 0 && options.nplaces == 0)
+        return plan_complain("--ranks is missing", NULL);
     if (options.nranges > 0 && options.nplaces > 0)
-        return complain("--ranks or --hosts, not both", NULL);
+        return plan_complain("--ranks or --hosts, not both", NULL);
     options.pairs = options.nplaces > 0;
     if (options.nnames == 0 && !options.all)
-        return complain("which algorithm? COLLECTIVE[:ALGORITHM], or --all", NULL);
-    return DONE;
+        return plan_complain("which algorithm? COLLECTIVE[:ALGORITHM], or --all", NULL);
+    return PLAN_DONE;
 }
 
 static int run_print(void)
 {
-    if (need_ranks_and_names() != DONE) return BAD_USAGE;
+    if (need_ranks_and_names() != PLAN_DONE) return PLAN_BAD_USAGE;
     if (options.nnames != 1 || options.all || !strchr(options.names[0], ':'))
-        return complain("print takes one COLLECTIVE:ALGORITHM", NULL);
+        return plan_complain("print takes one COLLECTIVE:ALGORITHM", NULL);
     if (options.nplaces != 1 &&
         (options.nranges != 1 || options.ranks[0].from != options.ranks[0].to))
-        return complain("print takes one number of ranks, or one --hosts", NULL);
-    if (options.root == ALL_ROOTS) return complain("print takes one root", NULL);
+        return plan_complain("print takes one number of ranks, or one --hosts", NULL);
+    if (options.root == PLAN_ALL_ROOTS) return plan_complain("print takes one root", NULL);
     return visit_all(print_one);
 }
 
@@ -624,7 +393,7 @@ static void take_usual_hosts(void)
 {
     const char *text;
     options.pairs = true;
-    for (int i = 0; (text = plan_place_usual(i)) != NULL && i < MOST_ITEMS; i++)
+    for (int i = 0; (text = plan_place_usual(i)) != NULL && i < PLAN_MOST_ITEMS; i++)
         if (plan_place_parse(&options.usual[i], text)) options.nusual++;
 }
 
@@ -636,24 +405,24 @@ static int run_command(void)
     }
     if (strcmp(options.command, "print") == 0) return run_print();
     if (strcmp(options.command, "verify") == 0) {
-        if (!options.has_root) options.root = ALL_ROOTS;
-        if (need_ranks_and_names() != DONE) return BAD_USAGE;
+        if (!options.has_root) options.root = PLAN_ALL_ROOTS;
+        if (need_ranks_and_names() != PLAN_DONE) return PLAN_BAD_USAGE;
         if (options.all && options.nplaces == 0) take_usual_hosts();
-        if (!any_case()) return complain("no count of --counts is 0 or more with --ranks", NULL);
+        if (!any_case())
+            return plan_complain("no count of --counts is 0 or more with --ranks", NULL);
         return verify_all();
     }
     if (strcmp(options.command, "count") == 0) {
-        if (need_ranks_and_names() != DONE) return BAD_USAGE;
-        if (!options.has_bytes) return complain("--bytes is missing", NULL);
-        if (options.root == ALL_ROOTS) return complain("count takes one root", NULL);
+        if (need_ranks_and_names() != PLAN_DONE) return PLAN_BAD_USAGE;
+        if (!options.has_bytes) return plan_complain("--bytes is missing", NULL);
+        if (options.root == PLAN_ALL_ROOTS) return plan_complain("count takes one root", NULL);
         return count_all();
     }
-    return complain("there is no such command:", options.command);
+    return plan_complain("there is no such command:", options.command);
 }
 
 int main(int argc, char *argv[])
 {
-    parse_counts("0,1,N-1,N,N+1,1000");
-    const int wrong = parse_options(argc, argv);
+    const int wrong = plan_options_parse(&options, argc, argv);
     return wrong ? wrong : run_command();
 }

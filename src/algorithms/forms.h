@@ -74,8 +74,8 @@ static inline bool alone(const struct tt_shape *shape, struct tt_step *step)
 
 static const struct tt_formula formula_alone = {.steps = 1};
 
-/* A step for each rank, as in one round of a ring or an exchange with everyone; and two such rounds,
- * the second of which begins with the last step of the first. */
+/* A step for each rank, as in one round of a ring or an exchange with everyone; and two such
+ * rounds, the second of which begins with the last step of the first. */
 static inline int step_each(const struct tt_shape *shape, int rank, int channel)
 {
     (void)rank, (void)channel;

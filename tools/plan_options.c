@@ -1,0 +1,208 @@
+#include "plan_options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti.h"
+
+static const char usage[] =
+    "usage: tutti-plan list\n"
+    "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N|--hosts H [--root R] [--rank K]\n"
+    "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST|--hosts H... "
+    "[--root R|all] [--counts LIST]\n"
+    "       tutti-plan count COLLECTIVE[:ALGORITHM]... --ranks LIST|--hosts H... --bytes SIZE "
+    "[--root R] [--exact]\n"
+    "Looks at schedules: what every rank does in a collective. Needs no other process.\n"
+    "\n"
+    "  list            every COLLECTIVE:ALGORITHM, one a line\n"
+    "  print           the steps of every rank, or of one\n"
+    "  verify          proves result, single counting, matching, ranges, deadlock, races, in "
+    "place\n"
+    "  count           steps, longest chain of messages, bytes and memory of the busiest rank\n"
+    "\n"
+    "  --ranks LIST    numbers and ranges: 8, 1-33, 2,4,8\n"
+    "  --hosts H       hosts and their ranks: 2x4, 3,1,4, 2x2:cyclic (in turns), abba (a letter a "
+    "rank)\n"
+    "  --root R        the root (0); verify tries all by default\n"
+    "  --rank K        print only this rank\n"
+    "  --all           every algorithm there is; verify without --hosts then takes X/Y on usual "
+    "hosts\n"
+    "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
+    "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
+    "  --exact         also count the steps of every rank, and compare with the formulas\n"
+    "  --version       print the version and exit\n"
+    "  --help          print this and exit\n"
+    "\n"
+    "Exit status: 0 done, 1 a schedule is wrong or a count differs, 2 wrong usage.\n";
+
+int plan_complain(const char *problem, const char *value)
+{
+    fprintf(stderr, "tutti-plan: %s%s%s%s\nTry 'tutti-plan --help'.\n", problem, value ? " '" : "",
+            value ? value : "", value ? "'" : "");
+    return PLAN_BAD_USAGE;
+}
+
+static bool parse_int(const char **text, int *number)
+{
+    char *end;
+    errno = 0;
+    const long value = strtol(*text, &end, 10);
+    if (end == *text || errno || value < 0 || value > INT_MAX) return false;
+    *text = end;
+    *number = (int)value;
+    return true;
+}
+
+static bool parse_whole_int(const char *text, int *number)
+{
+    return parse_int(&text, number) && *text == '\0';
+}
+
+static bool parse_ranks(struct plan_options *options, const char *text)
+{
+    options->nranges = 0;
+    do {
+        if (options->nranges == PLAN_MOST_ITEMS) return false;
+        struct plan_range *range = &options->ranks[options->nranges++];
+        if (!parse_int(&text, &range->from)) return false;
+        range->to = range->from;
+        if (*text == '-') {
+            text++;
+            if (!parse_int(&text, &range->to)) return false;
+        }
+        if (range->from < 1 || range->to < range->from) return false;
+    } while (*text++ == ',');
+    return text[-1] == '\0';
+}
+
+/* "1000", "N", "N-1", "N+2". */
+static bool parse_count(const char **text, struct plan_count *count)
+{
+    *count = (struct plan_count){.has_n = **text == 'N'};
+    int number = 0;
+    if (!count->has_n) {
+        if (!parse_int(text, &number)) return false;
+        count->offset = number;
+        return true;
+    }
+    const char sign = *++*text;
+    if (sign != '+' && sign != '-') return true;
+    ++*text;
+    if (!parse_int(text, &number)) return false;
+    count->offset = sign == '-' ? -number : number;
+    return true;
+}
+
+static bool parse_counts(struct plan_options *options, const char *text)
+{
+    options->ncounts = 0;
+    do {
+        if (options->ncounts == PLAN_MOST_ITEMS) return false;
+        if (!parse_count(&text, &options->counts[options->ncounts++])) return false;
+    } while (*text++ == ',');
+    return text[-1] == '\0';
+}
+
+static bool parse_bytes(struct plan_options *options, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *text == '-' || errno) return false;
+    unsigned shift = 0;
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+    }
+    if (*end != '\0' || value > SIZE_MAX >> shift) return false;
+    options->nbytes = (size_t)value << shift;
+    options->has_bytes = true;
+    return true;
+}
+
+static bool parse_root(struct plan_options *options, const char *text)
+{
+    options->has_root = true;
+    options->root = PLAN_ALL_ROOTS;
+    return strcmp(text, "all") == 0 || parse_whole_int(text, &options->root);
+}
+
+static bool parse_hosts(struct plan_options *options, const char *text)
+{
+    if (options->nplaces == PLAN_MOST_ITEMS) return false;
+    return plan_place_parse(&options->places[options->nplaces++], text);
+}
+
+static bool parse_option(struct plan_options *options, int option, const char *text)
+{
+    switch (option) {
+    case 'n':
+        return parse_ranks(options, text);
+    case 'o':
+        return parse_hosts(options, text);
+    case 'r':
+        return parse_root(options, text);
+    case 'k':
+        options->has_rank = true;
+        return parse_whole_int(text, &options->rank);
+    case 'c':
+        return parse_counts(options, text);
+    case 'b':
+        return parse_bytes(options, text);
+    case 'a':
+        options->all = true;
+        return true;
+    default:
+        options->exact = true;
+        return true;
+    }
+}
+
+int plan_options_parse(struct plan_options *options, int argc, char *argv[])
+{
+    *options = (struct plan_options){.nranges = 0};
+    parse_counts(options, "0,1,N-1,N,N+1,1000");
+    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"root", required_argument, NULL, 'r'},
+                                          {"rank", required_argument, NULL, 'k'},
+                                          {"counts", required_argument, NULL, 'c'},
+                                          {"bytes", required_argument, NULL, 'b'},
+                                          {"all", no_argument, NULL, 'a'},
+                                          {"exact", no_argument, NULL, 'e'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"hosts", required_argument, NULL, 'o'},
+                                          {NULL, 0, NULL, 0}};
+    int option, which = 0;
+    while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
+        if (option == '?') {
+            fputs("Try 'tutti-plan --help'.\n", stderr);
+            return PLAN_BAD_USAGE;
+        }
+        if (option == 'h') {
+            fputs(usage, stdout);
+            exit(PLAN_DONE);
+        }
+        if (option == 'v') {
+            printf("tutti-plan %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+            exit(PLAN_DONE);
+        }
+        if (!parse_option(options, option, optarg)) {
+            char problem[64];
+            snprintf(problem, sizeof problem, "--%s does not understand", table[which].name);
+            return plan_complain(problem, optarg);
+        }
+    }
+    if (optind == argc) return plan_complain("no command: list, print, verify or count", NULL);
+    options->command = argv[optind];
+    options->names = argv + optind + 1;
+    options->nnames = argc - optind - 1;
+    return PLAN_DONE;
+}

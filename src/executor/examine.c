@@ -154,11 +154,34 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
                           work->engine->name, own_name, mine, name, theirs, hint);
 }
 
-/* A rank of another host that has never been connected with this one. */
+/* A rank of another host that has said nothing yet. */
 static bool is_unheard(const struct tt_fabric *fabric, int rank)
 {
-    return atomic_load_explicit(&tt_fabric_record(fabric, rank)->state, memory_order_acquire) ==
-           TT_RANK_ABSENT;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    return !tt_fabric_is_local(fabric, rank) &&
+           !atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
+}
+
+/* All have entered it: who has not been seen waiting for the longest time may be stopped. */
+static void name_silent(const struct tt_work *work, char *text, size_t size)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    int64_t least = INT64_MAX;
+    int silent = -1;
+    for (int r = 0; r < fabric->nranks; r++) {
+        const struct tt_rank_record *record = tt_fabric_record(fabric, r);
+        const int64_t seen = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
+        if (r == fabric->rank || !seen || seen >= least) continue;
+        if (atomic_load_explicit(&record->done, memory_order_acquire) >= work->turn) continue;
+        least = seen;
+        silent = r;
+    }
+    char name[128] = "";
+    if (silent >= 0) tt_fabric_name_rank(fabric, silent, name, sizeof name);
+    snprintf(text, size,
+             silent >= 0 ? "; every rank has entered it, %s was seen last %lld ms ago"
+                         : "; every rank has entered it",
+             name, (long long)((tt_now_ns() - least) / 1000000));
 }
 
 /* Who has not come, or is where, for the message of a timeout. */
@@ -184,7 +207,7 @@ static void list_missing(const struct tt_work *work, char *text, size_t size)
     }
     if (missing > 4 && used < size)
         snprintf(text + used, size - used, "; %d more have not", missing - 4);
-    if (!missing) snprintf(text, size, "; every rank has entered it");
+    if (!missing) name_silent(work, text, size);
 }
 
 static tt_status time_out(struct tt_work *work)
@@ -207,10 +230,11 @@ static tt_status time_out(struct tt_work *work)
                           (long long)work->engine->timeout_ms, call, work->engine->name, missing);
 }
 
-/* Ranks of other hosts learn where this one is when it waits long. */
+/* The others learn where this one is when it waits long. */
 static void report(struct tt_engine *engine)
 {
     const int64_t now = tt_now_ns();
+    atomic_store_explicit(&engine->fabric->record->seen_ns, now, memory_order_relaxed);
     if (!engine->fabric->wires || now < engine->report_ns) return;
     if (engine->report_ns) tt_wires_send_record(engine->fabric->wires);
     engine->report_ns = tt_deadline_ns(engine->report_ns ? REPORT_MS : FIRST_REPORT_MS);

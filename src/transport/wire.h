@@ -75,6 +75,7 @@ struct tt_dial {
     size_t received;         /* of the greeting or of the answer */
     int64_t next_ns;         /* when the next attempt may begin */
     int64_t deadline_ns;     /* of being connected */
+    int64_t refused_ns;      /* since when nothing listens there; 0: not so */
     struct tt_greeting greeting;
     struct tt_hello hello;
     struct tt_answer answer;

@@ -15,6 +15,8 @@
 #define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
 #define KNOCK_AGAIN_NS INT64_C(2000000000) /* between two of them */
 #define AGAIN_NS INT64_C(100000000)        /* between two attempts to connect */
+/* A peer that is gone may have left because of a failure, of which others will tell. */
+#define EXPLAIN_NS INT64_C(300000000)
 
 static const struct tt_path *path_of(const struct tt_dial *dial)
 {
@@ -94,7 +96,8 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     char why[256], words[128];
     const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
     tt_dial_hang_up(dial);
-    if (error == ECONNREFUSED)
+    if (error == ECONNREFUSED && !dial->refused_ns) dial->refused_ns = tt_now_ns();
+    if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= EXPLAIN_NS)
         return fail(dial, "nothing listens there any more: it has died or destroyed its "
                           "communicator");
     if (tt_expired(dial->deadline_ns)) {

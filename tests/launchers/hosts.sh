@@ -92,6 +92,6 @@ kill -KILL "$(grep -lsz -- --serve /proc/[0-9]*/cmdline | cut -d/ -f3 | while re
 wait $run
 code=$?
 [ $code -eq 255 ] || expect server_killed 137 $code # 255: as ssh puts it
-contains server_killed "host h1:" "$work/err"
+contains server_killed "tutti-run: host h" "$work/err"
 await none_left
 finish

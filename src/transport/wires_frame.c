@@ -147,7 +147,11 @@ tt_status tt_wire_check(struct tt_tcp *tcp, const struct tt_frame *frame)
     case TT_FRAME_DATA:
         return check_message(tcp, frame);
     case TT_FRAME_CREDIT:
+    case TT_FRAME_READY:
         fits = frame->nbytes == 0;
+        break;
+    case TT_FRAME_OFFER:
+        fits = frame->nbytes <= sizeof((struct tt_rdma_offer *)0)->bytes;
         break;
     case TT_FRAME_RECORD:
         fits = frame->nbytes == sizeof(struct tt_wire_record);

@@ -174,8 +174,9 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, t
  * NULL; its entries are only reported back by tuttiCommDevice. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
-/* (tutti) Joins using what the launcher left in the environment: RANK, WORLD_SIZE, LOCAL_RANK,
- * MASTER_ADDR and MASTER_PORT, or the method given as "env://", "tcp://host:port" (rank 0 listens
+/* (tutti) Joins using what the launcher left in the environment: variables of tutti-run, torchrun,
+ * Slurm, Open MPI, MPICH or Intel MPI (docs/launchers.md). How the ranks meet: "env://" as
+ * MASTER_ADDR and MASTER_PORT say or by the launcher's own means, "tcp://host:port" (rank 0 listens
  * there) or "file:///path" (rank 0 writes its unique id there). NULL means TUTTI_INIT_METHOD. With
  * no launcher at all it makes a communicator of one rank. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method,

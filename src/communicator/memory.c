@@ -133,6 +133,7 @@ static uint64_t held_bytes(struct tuttiComm *comm)
     uint64_t nbytes = sizeof *comm + sizeof *comm->fabric + tt_engine_bytes(&comm->engine) +
                       comm->fabric->segment->nbytes / (size_t)comm->fabric->nlocal;
     nbytes += n * (sizeof(struct tt_peer_info) + sizeof(int));
+    if (comm->fabric->remote) nbytes += n * sizeof *comm->fabric->remote;
     for (const struct tt_cached *c = comm->cache; c; c = c->next)
         nbytes += c->schedule->arena.nbytes;
     return nbytes;

@@ -104,8 +104,9 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
                        const struct tt_fabric_config *config)
 {
     TT_TRY(allocate(fabric, infos));
-    TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     const struct tt_hosts *hosts = fabric->hosts;
+    TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
+    TT_TRY(tt_peers_check_hosts(infos, hosts));
     for (int h = 0; h < hosts->nhosts; h++)
         fabric->some_oversubscribed |= tt_peers_oversubscribed(infos, hosts, h);
     fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);

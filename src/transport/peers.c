@@ -68,6 +68,20 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
     return TT_OK;
 }
 
+tt_status tt_peers_check_hosts(const struct tt_peer_info *infos, const struct tt_hosts *hosts)
+{
+    for (int r = 0; r < hosts->nranks; r++) {
+        const int first = tt_hosts_inside(hosts, hosts->host_of[r]).ranks[0];
+        if (infos[r].machine_id == infos[first].machine_id) continue;
+        return tt_fail(TT_ERR_USAGE,
+                       "rank %d (host %s, pid %d) and rank %d (host %s, pid %d) have the same host "
+                       "identity on different machines: give each machine a TUTTI_HOST_ID of its "
+                       "own, or none",
+                       first, infos[first].host, infos[first].pid, r, infos[r].host, infos[r].pid);
+    }
+    return TT_OK;
+}
+
 bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,
                              int host)
 {

@@ -39,6 +39,10 @@ TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
 /* Rounds and meetings are cut by these settings: TT_ERR_USAGE names two ranks that differ. */
 TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks);
 
+/* Ranks that say they share a host must share a machine: TT_ERR_USAGE names two that do not. */
+TT_NODISCARD tt_status tt_peers_check_hosts(const struct tt_peer_info *infos,
+                                            const struct tt_hosts *hosts);
+
 /* Whether a host's machine has more ranks than CPUs that they may run on; as the host's first rank
  * is set, where that says. The same answer on every rank. */
 bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,

@@ -105,6 +105,21 @@ static void fill_infos(struct tt_peer_info *infos, int nranks, const uint64_t *m
     }
 }
 
+TEST(hosts, that_are_on_two_machines_are_refused)
+{
+    struct tt_peer_info infos[4];
+    const uint64_t ids[] = {0, 0, 1, 1}, good[] = {5, 5, 6, 6}, bad[] = {5, 5, 6, 5};
+    struct tt_hosts *hosts;
+    REQUIRE(tt_hosts_create(ids, 4, &hosts) == TT_OK);
+    fill_infos(infos, 4, good);
+    CHECK_EQ(tt_peers_check_hosts(infos, hosts), TT_OK);
+    fill_infos(infos, 4, bad);
+    CHECK_EQ(tt_peers_check_hosts(infos, hosts), TT_ERR_USAGE);
+    CHECK(strstr(tt_last_error(), "rank 2") && strstr(tt_last_error(), "rank 3"));
+    CHECK(strstr(tt_last_error(), "TUTTI_HOST_ID"));
+    tt_hosts_destroy(hosts);
+}
+
 TEST(hosts, of_one_machine_share_its_cores)
 {
     struct tt_peer_info infos[4];

@@ -208,7 +208,6 @@ static tt_status start_wires(struct making *making)
     if (!infos) return tt_fail(TT_ERR_SYSTEM, "out of memory for peers");
     for (int r = 0; r < comm->nranks; r++)
         infos[r] = making->everyones_wires[participant(making, r)];
-
     comm->setting.net_mbit = slowest_mbit(infos, comm->nranks);
     const tt_status status = tt_wires_start(making->wires, comm->fabric, infos);
     free(infos);

@@ -282,7 +282,7 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 static void take_back(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    if (work->kind == TT_WORK_RECV) {
+    if (work->kind == TT_WORK_RECV && work->started) {
         struct tt_link *link = tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
         link->ops->expect(link, NULL, 0, 0);
     }

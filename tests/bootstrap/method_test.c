@@ -214,6 +214,53 @@ TEST(method, a_port_in_use_is_named_with_the_remedy)
     close(holder);
 }
 
+TEST(method, slurm_jobs_that_meet_on_one_port_notice)
+{
+    struct tt_unique_id id;
+    struct tt_launcher launcher = {
+        .nranks = 2, .local_nranks = 2, .ways = {TT_WAY_SLURM}, .found = "srun"};
+    clear_env();
+    setenv("SLURM_STEP_NODELIST", "localhost", 1);
+    setenv("SLURM_JOB_ID", "1", 1);
+    setenv("SLURM_STEP_ID", "31", 1);
+    REQUIRE(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)) == TT_OK);
+    setenv("SLURM_JOB_ID", "2", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    CHECK_EQ(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)),
+             TT_ERR_SYSTEM);
+    CHECK(strstr(tt_last_error(), " is taken; choose another"));
+    launcher.rank = 1;
+    REQUIRE(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)) == TT_OK);
+    struct rank_run run = rank_run_of(&id, 1, 2);
+    run_ranks(&run, 1);
+    expect_ranks(&run, 1, TT_ERR_REMOTE, "another job may hold this port");
+    unsetenv("SLURM_STEP_NODELIST");
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_STEP_ID");
+}
+
+TEST(method, a_launchers_descriptor_that_is_not_there_is_named)
+{
+    struct tt_unique_id id;
+    const struct tt_launcher launcher = {
+        .rank = 1, .nranks = 2, .local_nranks = 2, .ways = {TT_WAY_PMI}, .found = "PMI"};
+    static const struct {
+        const char *fd, *text;
+    } cases[] = {{NULL, "PMI_FD is not set"},
+                 {"12345", "PMI_FD=12345 is not open in this process"},
+                 {"x", "PMI_FD=x is not open"}};
+    clear_env();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].fd) setenv("PMI_FD", cases[i].fd, 1);
+        CHECK_EQ(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(100)),
+                 TT_ERR_ARGUMENT);
+        CHECK_MESSAGE(strstr(tt_last_error(), cases[i].text) &&
+                          strstr(tt_last_error(), "Set MASTER_ADDR and MASTER_PORT"),
+                      "%s", tt_last_error());
+    }
+    unsetenv("PMI_FD");
+}
+
 TEST(method, what_is_no_method_is_refused)
 {
     static const struct {

@@ -148,10 +148,19 @@ in_slurm() {
         for nodes in 1 2; do train "srun --mpi=$mpi on $nodes nodes" srun -N $nodes -n 2 --mpi=$mpi; done
     done
     perf "srun --distribution=cyclic on 2 nodes" 4 srun -N 2 --ntasks-per-node=2 -m cyclic
-    perf "srun --mpi=pmi2 --distribution=arbitrary" 3 env SLURM_HOSTFILE=<(printf 'h2\nh0\nh1\n') \
-        srun -N 3 -n 3 -m arbitrary --mpi=pmi2
+    try_arbitrary
     in_batch
     in_allocation
+}
+
+# Without a PMI nobody can tell where rank 0 is: said at once.
+try_arbitrary() {
+    printf '%s\n' h2 h0 h1 >"$WORK/order"
+    perf "srun --mpi=pmi2 --distribution=arbitrary" 3 env SLURM_HOSTFILE="$WORK/order" \
+        srun -N 3 -n 3 -m arbitrary --mpi=pmi2
+    [ -n "$(start env SLURM_HOSTFILE="$WORK/order" srun -N 3 -n 3 -m arbitrary "${perf[@]}")" ] &&
+        grep -q "does not say on which host rank 0 is" "$WORK/out"
+    verdict "srun --distribution=arbitrary: an error" "$([ $? -eq 0 ] || echo "not the one expected")"
 }
 
 # batch NAME CHECK NRANKS SBATCH_ARGUMENTS...
@@ -198,6 +207,30 @@ in_hosts() {
     train "$name" "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
     wrong=$(start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
     verdict "$name: variables, mistakes and deaths" "$wrong"
+    try_names
+}
+
+# Debian's /etc/hosts gives a host's own name a loopback address. That is no harm to rank 0, whose host it is;
+# a host on which it means another host must say so, and not wait for itself.
+try_names() {
+    printf '%s\n' '127.0.0.1 localhost' '127.0.1.1 h0' >"$WORK/names"
+    local rank wrong=''
+    for misled in 0 1; do
+        local pids=()
+        for rank in 0 1; do
+            RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h0 MASTER_PORT=23456 \
+                TUTTI_INIT_TIMEOUT_MS=$((misled ? 3000 : 20000)) on h$rank "exec unshare --mount sh -c '
+                [ $rank != $misled ] || mount --bind $WORK/names /etc/hosts
+                exec timeout 60 ${perf[*]}'" >"$WORK/out.$rank" 2>&1 </dev/null &
+            pids+=($!)
+        done
+        wait "${pids[@]}"
+        cat "$WORK/out.0" "$WORK/out.1" >"$WORK/out"
+        [ $misled = 1 ] || { verdict "rank 0's host has a loopback name: all_reduce_perf" "$(check_perf 2)" && continue; }
+        grep -q "'h0', the host of rank 0, resolves to 127.0.1.1 on the host of rank 1" "$WORK/out.1" ||
+            wrong="rank 1 does not say so"
+        verdict "rank 0's host has a loopback name elsewhere: an error" "$wrong"
+    done
 }
 
 # A real one on each host, with keys and a port of its own; of the system's nothing is used or changed.

@@ -37,7 +37,7 @@ install_packages() {
         as_root=(sudo)
     fi
     # Never for ever: not on another apt's lock, not on a silent mirror.
-    apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq
+    apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive timeout 1800 apt-get -qq
         -o DPkg::Lock::Timeout=120 -o Acquire::http::Timeout=30 -o Dpkg::Use-Pty=0)
     "${apt[@]}" update </dev/null || die "apt-get update failed; is there a network?"
     "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null ||

@@ -112,12 +112,15 @@ static tt_status share(char *text, size_t size, const struct tt_launcher *launch
         const int fd = find_pmi(why);
         return fd < 0 ? TT_IN_PROGRESS : tt_pmi_share(fd, launcher->rank, text, size, deadline_ns);
     }
+    char library[WHY / 2];
     const struct tt_pmix *pmix = NULL;
     if (tt_environment("PMIX_NAMESPACE"))
         pmix = tt_pmix_load(why, WHY);
     else
         snprintf(why, WHY, "PMIX_NAMESPACE is not set");
-    return pmix ? tt_pmix_share(pmix, launcher->rank, text, size, deadline_ns) : TT_IN_PROGRESS;
+    if (!pmix) return TT_IN_PROGRESS;
+    const bool keep = dl_iterate_phdr(find_mpi, library) != 0;
+    return tt_pmix_share(pmix, launcher->rank, text, size, keep, deadline_ns);
 }
 
 /* A launcher's exchange works once a process: the place is kept for later communicators. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -181,19 +182,31 @@ static tt_status share(const struct tt_pmix *pmix, const struct pmix_proc *self,
     return self->rank == 0 ? TT_OK : take(pmix, self, text, size);
 }
 
-tt_status tt_pmix_share(const struct tt_pmix *pmix, int rank, char *text, size_t size,
+static int (*kept_finalize)(const struct pmix_info *info, size_t ninfo);
+static pid_t kept_by;
+
+/* Without it mpirun takes the process for crashed. A forked child is not the one that it means. */
+static void finalize_at_exit(void)
+{
+    if (getpid() == kept_by) (void)kept_finalize(NULL, 0);
+}
+
+tt_status tt_pmix_share(const struct tt_pmix *pmix, int rank, char *text, size_t size, bool keep,
                         int64_t deadline_ns)
 {
     struct pmix_proc self = {0};
     const int init = pmix->init(&self, NULL, 0);
     if (init != 0) return failed("PMIx_Init", init);
-    tt_status status =
+    const tt_status status =
         self.rank == (uint32_t)rank
             ? share(pmix, &self, text, size, deadline_ns)
             : tt_fail(TT_ERR_USAGE, "PMIx says that this is rank %u, the environment says %d",
                       self.rank, rank);
     /* After a deadline the fence is still pending: finalize might wait for it. */
-    const int finalized = status == TT_ERR_TIMEOUT ? 0 : pmix->finalize(NULL, 0);
-    if (status == TT_OK && finalized != 0) status = failed("PMIx_Finalize", finalized);
-    return status;
+    if (status == TT_ERR_TIMEOUT) return status;
+    kept_finalize = pmix->finalize;
+    kept_by = getpid();
+    if (keep && atexit(finalize_at_exit) == 0) return status;
+    const int finalized = pmix->finalize(NULL, 0);
+    return status == TT_OK && finalized != 0 ? failed("PMIx_Finalize", finalized) : status;
 }

@@ -14,14 +14,18 @@ enum { NLAYOUTS = sizeof layouts / sizeof *layouts };
 
 TEST(hosts, random_collectives_splits_and_streams_match_the_reference)
 {
+    static const char *const ways[] = {"TUTTI_ENCRYPT=0", "TUTTI_ENCRYPT=1",
+                                       "TUTTI_SOCKETS=3", "TUTTI_SLOT_BYTES=1K",
+                                       "TUTTI_SLOTS=2",   "TUTTI_SOCKET_FAMILY=6"};
     uint64_t state = test_seed();
     for (int i = 0; i < NLAYOUTS && !tt_test_failed(); i++) {
         static struct job job;
         char seed[24], ncalls[16];
         snprintf(seed, sizeof seed, "%llu", (unsigned long long)(next_random(&state) >> 1));
         snprintf(ncalls, sizeof ncalls, "%d", NCALLS);
-        printf("hosts %s, seed %s\n", layouts[i], seed);
-        const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", NULL};
+        const char *const way = ways[random_below(&state, sizeof ways / sizeof *ways)];
+        printf("hosts %s, %s, seed %s\n", layouts[i], way, seed);
+        const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", way, NULL};
         REQUIRE(job_start_on(&job, layouts[i], (const char *const[]){"random", seed, ncalls, NULL},
                              extra));
         CHECK_MESSAGE(job_wait(&job, 240000), "some rank did not end");

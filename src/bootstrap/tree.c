@@ -332,6 +332,16 @@ static tt_status check(int rank, int nranks)
     return TT_OK;
 }
 
+static tt_status check_scope(const struct tt_address *root)
+{
+    char text[TT_ADDRESS_TEXT];
+    if (!tt_address_lacks_scope(root)) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "rank 0's address %s is link-local: say by which interface of this host it is "
+                   "reached (MASTER_ADDR=%s%%eth0), or give a global one",
+                   text, tt_address_host(root, text));
+}
+
 static int count_children(int rank, int nranks)
 {
     const int64_t left = nranks - tt_tree_first_child(rank);
@@ -378,7 +388,9 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     struct joining joining = {.id = id, .listener = -1, .root_fd = -1, .deadline_ns = deadline_ns};
     if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
     TT_TRY(check(rank, nranks));
+    TT_TRY(tt_interfaces_check()); /* not only where it matters: all ranks have the same settings */
     TT_TRY(tt_id_address(&joining.root, id));
+    TT_TRY(check_scope(&joining.root));
     struct tt_bootstrap *b = calloc(1, sizeof *b);
     if (!b) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
     b->rank = rank;

@@ -302,6 +302,12 @@ tt_status tt_interfaces_choose(struct tt_interfaces *interfaces)
     return status;
 }
 
+tt_status tt_interfaces_check(void)
+{
+    struct tt_interfaces interfaces;
+    return tt_interfaces_choose(&interfaces);
+}
+
 tt_status tt_address_of_host(struct tt_address *address)
 {
     struct tt_interfaces interfaces;

@@ -43,6 +43,9 @@ TT_NODISCARD tt_status tt_interfaces_select(struct tt_interfaces *interfaces,
 /* The two together, with the settings in force. */
 TT_NODISCARD tt_status tt_interfaces_choose(struct tt_interfaces *interfaces);
 
+/* Whether there is what the settings ask for; fails like tt_interfaces_choose. */
+TT_NODISCARD tt_status tt_interfaces_check(void);
+
 /* The address at which other ranks reach this host, port 0: of the first that was chosen, else
  * loopback. Fails like tt_interfaces_choose. */
 TT_NODISCARD tt_status tt_address_of_host(struct tt_address *address);

@@ -65,6 +65,14 @@ static size_t offset_of_host(const struct tt_address *address)
                                                  : offsetof(struct sockaddr_in6, sin6_addr);
 }
 
+bool tt_address_lacks_scope(const struct tt_address *address)
+{
+    struct sockaddr_in6 in6;
+    memcpy(&in6, address->bytes, sizeof in6);
+    return in6.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) &&
+           !in6.sin6_scope_id;
+}
+
 void tt_address_set_scope(struct tt_address *address, const struct tt_address *like)
 {
     if (tt_address_family(address) != AF_INET6 || tt_address_family(like) != AF_INET6) return;

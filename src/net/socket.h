@@ -27,6 +27,8 @@ void tt_address_set(struct tt_address *address, const struct sockaddr *from);
 int tt_address_family(const struct tt_address *address);
 int tt_address_port(const struct tt_address *address);
 void tt_address_set_port(struct tt_address *address, int port);
+/* Whether it is link-local and does not say on which link. */
+bool tt_address_lacks_scope(const struct tt_address *address);
 /* Makes a link-local address of another host mean the link of `like`, which is link-local too. */
 void tt_address_set_scope(struct tt_address *address, const struct tt_address *like);
 bool tt_address_is_loopback(const struct tt_address *address);

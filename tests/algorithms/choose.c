@@ -92,6 +92,102 @@ TEST(choose, costs_grow_with_bytes_and_are_infinite_where_impossible)
         }
 }
 
+/* ---- Between hosts -------------------------------------------------------------------------- */
+
+static const struct tt_setting gigabit = {
+    .meet_bytes = 64 * KIB, .slot_bytes = 64 * KIB, .net_mbit = 1000};
+
+static const struct tt_algorithm *choice_on(const struct tt_hosts *placed,
+                                            enum tt_collective collective, size_t nbytes)
+{
+    const struct tt_shape shape = {
+        .collective = collective, .nranks = placed->nranks, .hosts = placed};
+    return tt_choose(&shape, &gigabit, nbytes);
+}
+
+TEST(choose, takes_what_can_be_on_the_hosts)
+{
+    const size_t sizes[] = {0, 8, 4096, MIB, (size_t)1 << 32};
+    for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
+        struct tt_hosts *placed = hosts_of(placements[p]);
+        REQUIRE(placed != NULL);
+        for (int i = 0; i < TT_NCOLLECTIVES; i++)
+            for (int k = 0; k < 5; k++) {
+                const struct tt_algorithm *algorithm =
+                    choice_on(placed, (enum tt_collective)i, sizes[k]);
+                const struct tt_shape shape = {
+                    .collective = (enum tt_collective)i, .nranks = placed->nranks, .hosts = placed};
+                const char *refusal = tt_refusal(algorithm, &shape);
+                CHECK_MESSAGE(!refusal, "%s:%s on %s: %s", tt_collective_name(shape.collective),
+                              algorithm->name, placements[p], refusal);
+            }
+        tt_hosts_destroy(placed);
+    }
+}
+
+TEST(choose, little_data_takes_one_message_from_host_to_host)
+{
+    const char *const pairs_of_hosts[] = {"ab", "aabb", "abab", "abba", "aab", "aaaabbbb"};
+    for (int p = 0; p < 6; p++) {
+        struct tt_hosts *placed = hosts_of(pairs_of_hosts[p]);
+        REQUIRE(placed != NULL);
+        const struct tt_shape shape = {
+            .collective = TT_ALL_REDUCE, .nranks = placed->nranks, .hosts = placed};
+        const struct tt_steps steps = {.algorithm = choice_on(placed, TT_ALL_REDUCE, 8),
+                                       .shape = shape};
+        struct tt_traffic traffic = {.depth = UINT64_MAX};
+        CHECK(tt_count_traffic(&steps, &traffic) == TT_OK);
+        CHECK_MESSAGE(traffic.depth == 1 && traffic.messages == 1, "%s on %s",
+                      steps.algorithm->name, pairs_of_hosts[p]);
+        tt_hosts_destroy(placed);
+    }
+}
+
+TEST(choose, much_data_leaves_a_host_no_more_often_than_it_must)
+{
+    const char *const even[] = {"aabb", "abab", "aabbcc", "aaaabbbb", "abcabc", "aaaabbbbccccdddd"};
+    for (int p = 0; p < 6; p++) {
+        struct tt_hosts *placed = hosts_of(even[p]);
+        REQUIRE(placed != NULL);
+        for (size_t nbytes = MIB; nbytes <= 256 * MIB; nbytes *= 16) {
+            const struct tt_shape shape = {
+                .collective = TT_ALL_REDUCE, .nranks = placed->nranks, .hosts = placed};
+            const struct tt_steps steps = {.algorithm = choice_on(placed, TT_ALL_REDUCE, nbytes),
+                                           .shape = shape};
+            struct tt_traffic traffic = {.sent = UINT64_MAX};
+            CHECK(tt_count_traffic(&steps, &traffic) == TT_OK);
+            const double n = placed->nhosts, blocks = (double)tt_nblocks(steps.algorithm, &shape) *
+                                                      tt_nchannels(steps.algorithm, &shape);
+            CHECK_MESSAGE((double)traffic.sent / blocks <= 2 * (n - 1) / n + 1e-9, "%s on %s: %.3f",
+                          steps.algorithm->name, even[p], (double)traffic.sent / blocks);
+        }
+        tt_hosts_destroy(placed);
+    }
+}
+
+TEST(choose, with_one_rank_a_host_nothing_is_composed)
+{
+    struct tt_hosts *placed = hosts_of("abcdefgh");
+    REQUIRE(placed != NULL);
+    for (int i = 0; i < TT_NCOLLECTIVES; i++)
+        for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 64)
+            CHECK(!choice_on(placed, (enum tt_collective)i, nbytes)->parts);
+    tt_hosts_destroy(placed);
+}
+
+/* Only what all ranks know alike goes into it, so all choose alike; and it ends with many ranks. */
+TEST(choose, thousands_of_ranks_on_hundreds_of_hosts_get_a_hierarchy)
+{
+    enum { NHOSTS = 512, EACH = 8 };
+    static uint64_t ids[NHOSTS * EACH];
+    for (int r = 0; r < NHOSTS * EACH; r++) ids[r] = (uint64_t)(r / EACH);
+    struct tt_hosts *placed = NULL;
+    REQUIRE(tt_hosts_create(ids, NHOSTS * EACH, &placed) == TT_OK);
+    for (size_t nbytes = 8; nbytes <= (size_t)1 << 30; nbytes *= 32)
+        CHECK(choice_on(placed, TT_ALL_REDUCE, nbytes)->parts != NULL);
+    tt_hosts_destroy(placed);
+}
+
 static void count_line(void *arg, const char *line)
 {
     CHECK(line[0] != '\0');

@@ -28,7 +28,9 @@ static const char introduction[] =
     "The formulas are functions beside the steps, and tests compare them with what the steps "
     "count. "
     "In the tables the unit is the data of one rank's larger buffer, and there are 8 ranks.\n\n"
-    "A `meet` needs all ranks on one host. Which algorithm a call takes is the choice of a cost "
+    "A `meet` needs all ranks on one host. On several hosts there is also, for every two of these "
+    "algorithms, `X/Y`: X among the ranks of each host, Y between hosts ([below](#hierarchyc)); "
+    "`tutti-plan list` names them all. Which algorithm a call takes is the choice of a cost "
     "model (`src/algorithms/choose.c`, printed by `tutti-info`), or of TUTTI_ALGORITHM.\n";
 
 static const char *const files[] = {

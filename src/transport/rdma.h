@@ -43,9 +43,11 @@ TT_NODISCARD tt_status tt_rdma_wire_create(struct tt_rdma_wire **wire, struct tt
  * have said over their socket that this succeeded. */
 TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
                                             const struct tt_rdma_offer *theirs);
-/* The peer has said goodbye: what cannot be delivered any more (late credits) is no failure. */
-void tt_rdma_wire_peer_left(struct tt_rdma_wire *wire);
-/* Waits, a second at most, for what is on its way. NULL is allowed. */
+/* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
+void tt_rdma_wire_quiet(struct tt_rdma_wire *wire);
+/* Whether nothing is on its way any more; what is, destroying the wire may lose. */
+bool tt_rdma_wire_sent(struct tt_rdma_wire *wire);
+/* NULL is allowed. */
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire);
 
 struct tt_link *tt_rdma_tx(struct tt_rdma_wire *wire, int channel);

@@ -30,7 +30,7 @@ static tt_status fail(struct tt_rdma_path *path, const char *what, const char *c
 {
     struct tt_rdma_wire *wire = path->wire;
     const struct tt_rdma *rdma = wire->rdma;
-    if (wire->peer_left || wire->failed) return wire->failed;
+    if (wire->quiet || wire->failed) return wire->failed;
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
     struct ibv_port_attr now = {0};
     tt_fabric_name_rank(rdma->fabric, wire->peer, peer, sizeof peer);

@@ -127,7 +127,7 @@ struct tt_rdma_wire {
     struct ibv_mr *regions[TT_RDMA_MAX_PORTS]; /* [devices] */
     uint64_t their_memory;
     struct tt_rdma_link tx[TT_NCHANNELS], rx[TT_NCHANNELS];
-    bool peer_left;
+    bool quiet;
     tt_status failed;
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes */

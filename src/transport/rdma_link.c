@@ -75,7 +75,7 @@ static void post(struct tt_rdma_path *path, struct ibv_send_wr *request, size_t 
     request->send_flags = IBV_SEND_SIGNALED | (nbytes <= path->inline_bytes ? IBV_SEND_INLINE : 0);
     request->wr.rdma.remote_addr = wire->their_memory + offset;
     request->wr.rdma.rkey = path->theirs.key;
-    if (wire->failed || wire->peer_left) return;
+    if (wire->failed || wire->quiet) return;
     const int error = ibv_post_send(path->qp, request, &bad);
     if (!error) {
         wire->nposted++;

@@ -35,7 +35,7 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_rdma_o
     return TT_ERR_SYSTEM;
 }
 
-void tt_rdma_wire_peer_left(struct tt_rdma_wire *wire)
+void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
 {
     (void)wire;
 }
@@ -61,6 +61,12 @@ tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire)
 {
     (void)wire;
     return TT_OK;
+}
+
+bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
+{
+    (void)wire;
+    return true;
 }
 
 bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)

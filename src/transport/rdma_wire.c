@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -16,7 +15,7 @@
 #include "base/log.h"
 #include "transport/rdma_internal.h"
 
-enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256, SEE_OFF_MS = 1000 };
+enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
 
 /* What travels. */
 struct offer {
@@ -312,29 +311,22 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_rdma_o
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-void tt_rdma_wire_peer_left(struct tt_rdma_wire *wire)
+void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
 {
-    wire->peer_left = true;
+    wire->quiet = true;
 }
 
-/* A device that is told to forget a queue pair forgets what it was sending. */
-static void see_off(struct tt_rdma_wire *wire)
+bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
 {
-    const int64_t deadline = tt_deadline_ns(SEE_OFF_MS);
-    wire->peer_left = true; /* what fails now is no failure any more */
-    while (wire->nposted != wire->ncompleted && !wire->failed) {
-        for (int i = 0; i < wire->npaths; i++)
-            if (tt_rdma_poll(wire->used[i])) return;
-        if (tt_expired(deadline)) return;
-        sched_yield();
-    }
+    for (int i = 0; i < wire->npaths; i++)
+        if (tt_rdma_poll(wire->used[i])) return true;
+    return wire->nposted == wire->ncompleted;
 }
 
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
 {
     if (!wire) return;
     const struct tt_rdma *rdma = wire->rdma;
-    see_off(wire);
     int failed = 0;
     for (int i = 0; i < wire->nends; i++) {
         if (wire->ends[i].qp) failed |= rdma->verbs->destroy_qp(wire->ends[i].qp);
@@ -369,7 +361,7 @@ struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel)
 static tt_status check_overdue(struct tt_rdma_wire *wire)
 {
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
-    if (wire->nposted == wire->ncompleted || timeout_ms <= 0 || wire->peer_left) {
+    if (wire->nposted == wire->ncompleted || timeout_ms <= 0 || wire->quiet) {
         wire->since_ns = 0;
         return TT_OK;
     }

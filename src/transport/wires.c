@@ -1,6 +1,7 @@
 #include "transport/wires.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,15 +329,26 @@ static bool seen_off(struct tt_wires *wires)
     return done;
 }
 
+/* The goodbye goes over a socket and must not overtake data. */
+static void see_off_rdma(struct tt_wires *wires, int64_t deadline)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (!wire->by_rdma) continue;
+        tt_rdma_wire_quiet(wire->rdma);
+        while (!tt_rdma_wire_sent(wire->rdma) && !tt_expired(deadline)) sched_yield();
+    }
+}
+
 static void say_goodbye(struct tt_wires *wires)
 {
     const struct tt_fabric *fabric = wires->fabric;
     const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->nopen; i++) push_record(&wire->sockets[i], state);
     const bool haste = state == TT_RANK_ABORTED || tt_fabric_failure_text(fabric)[0];
     const int64_t deadline =
         tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
+    see_off_rdma(wires, deadline);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) push_record(&wire->sockets[i], state);
     while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
 }
 

@@ -91,7 +91,7 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
         atomic_store_explicit(&theirs->done, record.done, memory_order_release);
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
-    if (tcp->wire->rdma) tt_rdma_wire_peer_left(tcp->wire->rdma);
+    if (tcp->wire->rdma) tt_rdma_wire_quiet(tcp->wire->rdma);
     atomic_store_explicit(&theirs->state, record.state, memory_order_release);
     return TT_OK;
 }
@@ -213,11 +213,14 @@ tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
                               "for TUTTI_NET_TIMEOUT_MS=%lld ms (%s)",
                               name, path, (long long)(wire->wires->timeout_ns / 1000000),
                               strerror_r(error, words, sizeof words));
+    if (error == EPROTO)
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE,
+                              "the encrypted connection to %s (%s) brought what that rank did not "
+                              "send: somebody or something changed it underway",
+                              name, path);
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died: its connection (%s) was %s", name,
                           path,
                           !error                ? "closed"
                           : error == ECONNRESET ? "reset"
-                          : error == EPROTO     ? "broken off by TLS: what came was not what "
-                                                  "rank and key make"
                                                 : strerror_r(error, words, sizeof words));
 }

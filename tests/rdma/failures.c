@@ -133,7 +133,7 @@ TEST(rdma_failures, a_peer_that_said_goodbye_is_none)
     tt_rdma_wire_destroy(pair.wires[1]);
     pair.wires[1] = NULL;
     if (tx->ops->slot(tx, 10)) tx->ops->publish(tx, 10, 1);
-    tt_rdma_wire_peer_left(pair.wires[0]);
+    tt_rdma_wire_quiet(pair.wires[0]);
     const int64_t deadline = tt_deadline_ns(120000);
     while (pair.wires[0]->nposted != pair.wires[0]->ncompleted && !tt_expired(deadline)) {
         struct ibv_wc done;

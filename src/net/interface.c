@@ -49,7 +49,7 @@ static void ask_kernel(struct tt_interface *interface, int fd)
     if (ioctl(fd, SIOCGIFMTU, &request) == 0) interface->mtu = (uint32_t)request.ifr_mtu;
     request.ifr_data = (char *)&command;
     if (ioctl(fd, SIOCETHTOOL, &request) != 0) return;
-    const uint32_t mbit = ethtool_cmd_speed(&command);
+    const uint32_t mbit = (uint32_t)command.speed_hi << 16 | command.speed;
     if (mbit <= INT32_MAX) interface->mbit = mbit; /* else unknown */
 }
 

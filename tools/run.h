@@ -52,6 +52,20 @@ struct member {
     struct pump pumps[2];
 };
 
+/* A host of --hosts. */
+struct host {
+    char *name;
+    int nranks; /* 0: not said */
+};
+
+/* All of them. */
+struct plan {
+    struct host *hosts; /* names lie in `text` */
+    char *text;
+    int nhosts, nranks;
+    char program[4096]; /* this one, quoted for a shell if need be */
+};
+
 struct run {
     struct options options;
     struct member *members;
@@ -89,6 +103,9 @@ int run_start_member(struct run *run, int index, int input);
 /* Kills what has been started. */
 void run_take_back(struct run *run);
 int run_make_key(void);
+
+/* run_plan.c: the hosts of --hosts or --hostfile and their ranks. As run_launch. */
+int run_plan_hosts(struct plan *plan, const struct options *options);
 
 /* run_hosts.c: a tutti-run --serve on each host. As run_launch. */
 int run_launch_hosts(struct run *run);

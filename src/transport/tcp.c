@@ -20,6 +20,7 @@
 enum {
     SPARE_FRAMES = 8, /* of the queue, for what is not data */
     FRAMES_A_WRITE = 8,
+    TOGETHER_BYTES = 256,       /* up to which a copy is cheaper than a list of pieces */
     ZEROCOPY_MIN_BYTES = 32768, /* below, the notes cost more than the copy */
 };
 
@@ -178,6 +179,13 @@ static int gather(struct tt_tcp *tcp, struct iovec *pieces, int *flags)
 static ssize_t write_pieces(struct tt_tcp *tcp, struct iovec *pieces, int npieces, int flags)
 {
     if (tcp->tls) return tt_tls_send(tcp->tls, pieces, npieces);
+    if (npieces == 2 && pieces[0].iov_len + pieces[1].iov_len <= TOGETHER_BYTES) {
+        uint8_t together[TOGETHER_BYTES];
+        memcpy(together, pieces[0].iov_base, pieces[0].iov_len);
+        memcpy(together + pieces[0].iov_len, pieces[1].iov_base, pieces[1].iov_len);
+        return send(tcp->fd, together, pieces[0].iov_len + pieces[1].iov_len,
+                    MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)npieces};
     ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
     if (n >= 0 && flags & MSG_ZEROCOPY) tcp->lent++;

@@ -1,0 +1,126 @@
+/* What passes between the kernel and the wires: writes in parts, and encrypted bytes. */
+#include "transport/wired.h"
+
+#include <sys/socket.h>
+
+#include "shim.h"
+#include "transport/tls.h"
+#include "transport/wire.h"
+
+static int fd_of(struct wired *all, int rank, int peer)
+{
+    return all->wires[rank]->table[peer]->sockets[0].fd;
+}
+
+/* One message from rank 0 to rank 1, not read yet. */
+static bool publish(struct wired *all, const void *data, size_t nbytes)
+{
+    struct tt_link *tx = tt_wires_tx(all->wires[0], 1, 0);
+    void *slot = wired_slot(all, 0, 1, 0, nbytes);
+    if (!slot) return false;
+    memcpy(slot, data, nbytes);
+    tx->ops->publish(tx, nbytes, 1);
+    return true;
+}
+
+static bool receive(struct wired *all, const void *data, size_t nbytes)
+{
+    struct tt_link *rx = tt_wires_rx(all->wires[1], 0, 0);
+    struct tt_message message;
+    if (!wired_peek(all, 0, 1, 0, &message)) return false;
+    const bool right = message.nbytes == nbytes && !memcmp(message.data, data, nbytes);
+    rx->ops->release(rx);
+    return right;
+}
+
+static void exchange_through_tiny_buffers(void)
+{
+    static char data[65536];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1));
+    for (int rank = 0; rank < 2; rank++) {
+        const int least = 1;
+        setsockopt(fd_of(&all, rank, !rank), SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+    }
+    for (unsigned turn = 0; turn < 10; turn++) {
+        const size_t nbytes = sizeof data - turn * 501;
+        for (unsigned i = 0; i < 3; i++) {
+            wired_fill(data, nbytes, turn + i);
+            REQUIRE(publish(&all, data, nbytes));
+        }
+        CHECK(!tt_wires_flushed(all.wires[0])); /* or the buffers are not tiny */
+        for (unsigned i = 0; i < 3; i++) {
+            wired_fill(data, nbytes, turn + i);
+            CHECK(receive(&all, data, nbytes));
+        }
+    }
+    wired_close(&all);
+}
+
+TEST(wires_bytes, that_the_kernel_takes_in_small_parts_arrive_whole)
+{
+    exchange_through_tiny_buffers();
+}
+
+TEST(wires_bytes, encrypted_in_small_parts_arrive_whole)
+{
+    if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
+    setenv("TUTTI_ENCRYPT", "1", 1);
+    tt_config_reload();
+    exchange_through_tiny_buffers();
+    unsetenv("TUTTI_ENCRYPT");
+    tt_config_reload();
+}
+
+/* Whether what lies in the receiver's kernel contains the text. */
+static bool can_be_read_underway(const char *encrypt)
+{
+    static const char text[] = "these words are nobody else's business";
+    static char seen[65536];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    setenv("TUTTI_ENCRYPT", encrypt, 1);
+    tt_config_reload();
+    bool there = false;
+    if (wired_open(&all, 2, &config) && publish(&all, text, sizeof text) &&
+        receive(&all, text, sizeof text) && publish(&all, text, sizeof text)) {
+        const ssize_t n = recv(fd_of(&all, 1, 0), seen, sizeof seen, MSG_PEEK);
+        CHECK(n > (ssize_t)sizeof text);
+        there = n > 0 && memmem(seen, (size_t)n, text, sizeof text);
+        CHECK(receive(&all, text, sizeof text));
+    } else {
+        CHECK_MESSAGE(false, "%s", tt_last_error());
+    }
+    wired_close(&all);
+    unsetenv("TUTTI_ENCRYPT");
+    tt_config_reload();
+    return there;
+}
+
+TEST(wires_bytes, that_are_encrypted_cannot_be_read_underway)
+{
+    if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
+    CHECK(can_be_read_underway("0"));
+    CHECK(!can_be_read_underway("1"));
+}
+
+TEST(wires_bytes, that_somebody_changes_underway_are_an_error_when_encrypted)
+{
+    if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    setenv("TUTTI_ENCRYPT", "1", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, 2, &config));
+    CHECK(publish(&all, "x", 1) && receive(&all, "x", 1));
+    static const char forged[100] = {23, 3, 3, 0, 95}; /* a record of data, by somebody else */
+    CHECK_EQ(send(fd_of(&all, 0, 1), forged, sizeof forged, MSG_NOSIGNAL), sizeof forged);
+    struct tt_message message;
+    CHECK(!wired_peek(&all, 0, 1, 0, &message));
+    CHECK(strstr(tt_fabric_failure_text(all.ranks.fabrics[1]), "changed it underway"));
+    wired_close(&all);
+    unsetenv("TUTTI_ENCRYPT");
+    tt_config_reload();
+}

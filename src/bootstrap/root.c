@@ -27,6 +27,7 @@ enum {
     MAX_AGAIN_MS = 10000,
     STACK_BYTES = 512 * 1024,
     RESERVE = 512,       /* descriptors left to the rest of the process */
+    NEEDED = 8,          /* of a rank, were all of them threads of this process */
     MAX_NAMED = 16,      /* missing ranks in an error */
     PATIENCE_MS = 10000, /* then the log says who is missing */
 };
@@ -134,7 +135,7 @@ static int make_room(int nranks)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return nranks;
-    const rlim_t wanted = (rlim_t)nranks + RESERVE;
+    const rlim_t wanted = (rlim_t)nranks * NEEDED + RESERVE;
     if (limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);

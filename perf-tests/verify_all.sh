@@ -90,12 +90,12 @@ settings() {
     done
 }
 
-# Every algorithm by its name.
+# Every algorithm for one host by its name.
 algorithms() {
     local ranks=$1 program algorithm names
     for program in "${programs[@]}"; do
         case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
-        algorithms_of "$program"
+        algorithms_of "$program" '[^/]+'
         for algorithm in $names; do
             run processes "$ranks" "$program" "${once[@]}" -b 4 -e 256K -f 16 --algorithm "$algorithm"
         done

@@ -33,10 +33,10 @@ wrong() {
     echo "WRONG $*"
 }
 
-# algorithms_of PROGRAM: their names, in `names`; none is wrong.
+# algorithms_of PROGRAM PATTERN: the names that match wholly, in `names`; none is wrong.
 algorithms_of() {
-    names=$("$bin/$1_perf" --help | sed -n 's/^Algorithms://p')
-    [ -n "${names// /}" ] || wrong "$1_perf --help names no algorithms"
+    names=$("$bin/$1_perf" --help | sed -n 's/^Algorithms://p' | tr ' ' '\n' | grep -xE "$2")
+    [ -n "$names" ] || wrong "$1_perf --help names no algorithms like $2"
 }
 
 # Says what was counted; fails when something was wrong, or nothing was there to be.

@@ -9,7 +9,7 @@ usage() {
 usage: verify_hosts.sh [--quick] [--bin DIR] [--verbose]
 
   --bin DIR   where the programs are (build/bin)
-  --quick     fewer layouts, families and settings: about half a minute on two cores instead of three
+  --quick     less of all: about half a minute on two cores instead of three
   --verbose   name every run
 TEXT
 }
@@ -41,13 +41,16 @@ run() {
     judge env "${environment[@]}" "$root/tests/hosts/ranks" "$layout" "$bin/${program}_perf" "${once[@]}" "$@"
 }
 
-# all LAYOUT SETTINGS: every program, from one element to messages of many slices; an odd type and root.
+# all LAYOUT SETTINGS: every program, from one element to messages of many slices.
 all() {
     local program
-    for program in "${programs[@]}"; do
-        run "$1" "$2" "$program" -b 4 -e 1M -f 64
-        [ $quick -eq 1 ] || run "$1" "$2" "$program" -b 100004 -e 100004 -d uint8 -r 1
-    done
+    for program in "${programs[@]}"; do run "$1" "$2" "$program" -b 4 -e 1M -f 512; done
+}
+
+# odd LAYOUT SETTINGS: every program; sizes, type and root that are a multiple of nothing.
+odd() {
+    local program
+    for program in "${programs[@]}"; do run "$1" "$2" "$program" -b 99 -e 300099 -i 100003 -d uint8 -r 1; done
 }
 
 # families LAYOUT SETTINGS: over IPv4 and over IPv6.
@@ -56,14 +59,17 @@ families() {
     for family in 4 6; do RANKS_FAMILY=$family all "$1" "$2${2:+,}SOCKET_FAMILY=$family"; done
 }
 
-# algorithms LAYOUT: every one of every collective by its name; those of two levels among them.
+# algorithms LAYOUT PATTERN STRIDE: each of every collective by its name, those of two levels among them;
+# with a stride only every so many.
 algorithms() {
-    local program algorithm
+    local program algorithm number=0
     for program in "${programs[@]}"; do
         case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
-        algorithms_of "$program"
+        algorithms_of "$program" "$2"
         for algorithm in $names; do
-            run "$1" "" "$program" -b 4 -e 256K -f 64 --algorithm "$algorithm"
+            case $algorithm in meet | meet_two_shot) continue ;; esac # of one host
+            number=$((number + 1))
+            [ $((number % $3)) -ne 0 ] || run "$1" "" "$program" -b 8 -e 100008 -i 100000 --algorithm "$algorithm"
         done
     done
 }
@@ -73,7 +79,8 @@ one_nic=SOCKET_INTERFACE=eth0
 if [ $quick -eq 1 ]; then
     families 1,1 $one_nic
     all 2,2 ""
-    all 1,2,1 "$one_nic,ENCRYPT=1"
+    odd 1,2,1 "$one_nic,ENCRYPT=1"
+    algorithms 2,2 '.*' 12
 else
     for layout in 1,1 2,2 1,1,1 2,2,2 1,1,1,1 2,2,2,2; do
         for interfaces in $one_nic ""; do
@@ -84,7 +91,9 @@ else
         SLOT_BYTES=2M TRANSPORT=tcp WAIT=yield; do
         all 1,2 $settings
     done
-    for layout in 3,1 1,2,3 2,1,1,1 0,1,2; do all $layout ""; done
-    for layout in 2,2 1,3 2,2,2; do algorithms $layout; done
+    for layout in 3,1 1,2,3 2,1,1,1 0,1,2; do odd $layout ""; done
+    algorithms 2,2 '.*' 1
+    algorithms 2,2,2 '.*' 5
+    algorithms 1,3 '[^/]+|(binomial|chain|direct|meet)/.*' 3
 fi
 total

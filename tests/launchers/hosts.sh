@@ -60,7 +60,7 @@ contains killed "tutti-run on h0: rank 0 (pid" "$work/err"
 await none_left
 hosts h0,h1 --timeout 1.5 sleep $mark
 expect timeout 124 $?
-contains timeout "still running: host h0, h1" "$work/err"
+contains timeout "tutti-run: timeout" "$work/err"
 await none_left
 
 # The same from the outside: signals, and the death of tutti-run, of a connection, of a server.

@@ -60,10 +60,10 @@ verdict() {
     fi
 }
 
-# start COMMAND...: its output in $WORK/out; prints what is wrong with its end.
+# start COMMAND...: its output in $WORK/out; prints what is wrong with its end. LIMIT: seconds, 60.
 start() {
     local status=0
-    timeout --kill-after=5 60 "$@" >"$WORK/out" 2>&1 </dev/null || status=$?
+    timeout --kill-after=5 "${LIMIT-60}" "$@" >"$WORK/out" 2>&1 </dev/null || status=$?
     [ $status -eq 0 ] || echo "exit status $status"
 }
 
@@ -125,7 +125,7 @@ try_torchrun() {
 try_slurm() {
     if [ -n "${IN_SLURM-}" ]; then in_slurm && return; fi
     local status=0
-    IN_SLURM=1 timeout 200 "$here/with-slurm" --nodes 4 -- "${BASH_SOURCE[0]}" --bin "$bin" slurm || status=$?
+    IN_SLURM=1 timeout 400 "$here/with-slurm" --nodes 4 -- "${BASH_SOURCE[0]}" --bin "$bin" slurm || status=$?
     case $status in
     0 | 1) ;;
     77) count skipped ;;
@@ -192,7 +192,7 @@ in_allocation() {
 try_hosts() {
     if [ -n "${IN_HOSTS-}" ]; then in_hosts && return; fi
     local status=0
-    IN_HOSTS=1 timeout 200 "$here/../hosts/with-hosts" --hosts 3 --family 4 -- \
+    IN_HOSTS=1 timeout 400 "$here/../hosts/with-hosts" --hosts 3 --family 4 -- \
         "${BASH_SOURCE[0]}" --bin "$bin" hosts || status=$?
     [ $status -ne 77 ] || count skipped
     case $status in 0 | 1 | 77) ;; *) echo "FAILED: with-hosts: exit status $status" && count failed ;; esac
@@ -205,7 +205,7 @@ in_hosts() {
     fi
     perf "$name" 4 "$bin/tutti-run" --hosts h0:2,h1,h2 --rsh "$rsh"
     train "$name" "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
-    wrong=$(start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
+    wrong=$(LIMIT=300 start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
     verdict "$name: variables, mistakes and deaths" "$wrong"
     try_names
 }

@@ -19,30 +19,16 @@ struct hand {
     int nlines;
 };
 
-#define IN(block)                                                                                  \
-    {                                                                                              \
-        TT_INPUT, block, 1, 1, 0, TT_BY_NAME                                                       \
-    }
-#define OUT(block)                                                                                 \
-    {                                                                                              \
-        TT_OUTPUT, block, 1, 1, 0, TT_BY_NAME                                                      \
-    }
-#define SPAN(buffer, first, number)                                                                \
-    {                                                                                              \
-        buffer, first, number, number, 0, TT_BY_NAME                                               \
-    }
-#define SLOT(block, slot)                                                                          \
-    {                                                                                              \
-        TT_SCRATCH, block, 1, 1, 0, slot                                                           \
-    }
-#define PEER(rank)                                                                                 \
-    {                                                                                              \
-        rank, 1, 0                                                                                 \
-    }
-#define PEERS(first, number)                                                                       \
-    {                                                                                              \
-        first, number, 1                                                                           \
-    }
+/* clang-format off */
+#define SPAN(where, from, blocks) \
+    {.buffer = (where), .first = (from), .number = (blocks), .run = (blocks), .at = TT_BY_NAME}
+#define IN(block) SPAN(TT_INPUT, block, 1)
+#define OUT(block) SPAN(TT_OUTPUT, block, 1)
+#define SLOT(block, slot) \
+    {.buffer = TT_SCRATCH, .first = (block), .number = 1, .run = 1, .at = (slot)}
+#define PEERS(from, peers) {.first = (from), .number = (peers), .stride = 1}
+#define PEER(rank) {.first = (rank), .number = 1}
+/* clang-format on */
 #define LINES(array) .lines = array, .nlines = (int)(sizeof(array) / sizeof(array)[0])
 
 /* The steps of `hand`, for tt_verify and its like. Uses static storage: one at a time. */

@@ -8,7 +8,8 @@
 static struct tt_steps family(enum tt_collective collective, const char *name, int nranks)
 {
     const struct tt_algorithm *algorithm = tt_algorithm_find(collective, name);
-    return (struct tt_steps){.algorithm = algorithm, .shape = {collective, nranks, 0}};
+    return (struct tt_steps){.algorithm = algorithm,
+                             .shape = {.collective = collective, .nranks = nranks}};
 }
 
 TEST(many_ranks, a_ring_of_1024_is_proved)
@@ -104,7 +105,7 @@ TEST(many_ranks, one_contribution_twice_in_place_of_another_is_seen_in_the_sum_o
     int nranks = 100;
     const struct tt_algorithm algorithm = {.name = "by hand", .collective = TT_REDUCE};
     const struct tt_steps steps = {.algorithm = &algorithm,
-                                   .shape = {TT_REDUCE, nranks, 0},
+                                   .shape = {.collective = TT_REDUCE, .nranks = nranks},
                                    .nsteps = twice_nsteps,
                                    .step = twice_step,
                                    .arg = &nranks};

@@ -422,9 +422,11 @@ TEST(mutants, the_originals_are_right_by_the_interpreter_too)
              i++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
                 const bool has_root = tt_collective_has_root((enum tt_collective)collective);
-                const struct tt_steps steps = {.algorithm = algorithm,
-                                               .shape = {(enum tt_collective)collective, sizes[k],
-                                                         has_root ? sizes[k] / 2 : 0}};
+                const struct tt_steps steps = {
+                    .algorithm = algorithm,
+                    .shape = {.collective = (enum tt_collective)collective,
+                              .nranks = sizes[k],
+                              .root = has_root ? sizes[k] / 2 : 0}};
                 const char *wrong = find_wrong(&steps, false, 8, 1 + k);
                 CHECK_MESSAGE(!wrong, "%s:%s over %d ranks: %s",
                               tt_collective_name(steps.shape.collective), algorithm->name, sizes[k],
@@ -437,9 +439,10 @@ TEST(mutants, the_originals_are_right_by_the_interpreter_too)
 static void check_direct(const struct tt_algorithm *algorithm, int nranks, int *nunsafe)
 {
     const bool has_root = tt_collective_has_root(algorithm->collective);
-    const struct tt_steps steps = {
-        .algorithm = algorithm,
-        .shape = {algorithm->collective, nranks, has_root ? nranks - 1 : 0}};
+    const struct tt_steps steps = {.algorithm = algorithm,
+                                   .shape = {.collective = algorithm->collective,
+                                             .nranks = nranks,
+                                             .root = has_root ? nranks - 1 : 0}};
     struct tt_verify_report report;
     REQUIRE(tt_verify(&steps, counts[0], &report) == TT_OK);
     const char *wrong = find_wrong(&steps, true, report.direct_safe ? 40 : 2000, 1);

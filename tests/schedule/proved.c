@@ -26,7 +26,9 @@ static const struct line ring_lines[] = {
     {2, 0, {.recv = PEER(1), .dst = OUT(0)}},
 };
 /* clang-format on */
-static const struct hand ring = {.shape = {TT_ALL_REDUCE, 3, 0}, .nblocks = 3, LINES(ring_lines)};
+static const struct hand ring = {.shape = {.collective = TT_ALL_REDUCE, .nranks = 3, .root = 0},
+                                 .nblocks = 3,
+                                 LINES(ring_lines)};
 
 TEST(proved, a_ring_of_three_by_hand)
 {
@@ -70,7 +72,8 @@ static const struct line in_order_lines[] = {
 
 TEST(proved, a_reduction_that_lists_its_own_rank)
 {
-    const struct hand hand = {.shape = {TT_REDUCE, 3, 1}, LINES(in_order_lines)};
+    const struct hand hand = {.shape = {.collective = TT_REDUCE, .nranks = 3, .root = 1},
+                              LINES(in_order_lines)};
     EXPECT_PROVED(hand, 5);
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_formula counted;
@@ -94,8 +97,9 @@ static const struct line two_channels_lines[] = {
 
 TEST(proved, two_channels_that_work_in_different_order)
 {
-    const struct hand hand = {
-        .shape = {TT_ALL_GATHER, 2, 0}, .nchannels = 2, LINES(two_channels_lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_GATHER, .nranks = 2, .root = 0},
+                              .nchannels = 2,
+                              LINES(two_channels_lines)};
     EXPECT_PROVED(hand, 5);
 }
 
@@ -104,15 +108,23 @@ static const struct line scratch_lines[] = {
     {0, 0, {.local = SPAN(TT_INPUT, 0, 2), .send = PEER(1)}},
     {0, 0, {.local = IN(0), .dst = OUT(0)}},
     {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
-    {1, 0, {.recv = PEER(0), .dst = {TT_SCRATCH, 0, 2, 2, 0, 1}}},
-    {1, 0, {.local = {TT_SCRATCH, 0, 1, 1, 0, 2}, .dst = OUT(0)}},
+    {1,
+     0,
+     {.recv = PEER(0),
+      .dst = {.buffer = TT_SCRATCH, .first = 0, .number = 2, .run = 2, .stride = 0, .at = 1}}},
+    {1,
+     0,
+     {.local = {.buffer = TT_SCRATCH, .first = 0, .number = 1, .run = 1, .stride = 0, .at = 2},
+      .dst = OUT(0)}},
     {1, 0, {.local = IN(1), .dst = OUT(1)}},
     {1, 0, {.local = IN(0), .send = PEER(0)}},
 };
 
 TEST(proved, an_all_to_all_through_scratch_slots)
 {
-    const struct hand hand = {.shape = {TT_ALL_TO_ALL, 2, 0}, .nscratch = 3, LINES(scratch_lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_TO_ALL, .nranks = 2, .root = 0},
+                              .nscratch = 3,
+                              LINES(scratch_lines)};
     EXPECT_PROVED(hand, 4);
 }
 
@@ -128,7 +140,9 @@ static const struct line meeting_lines[] = {
 
 TEST(proved, an_all_reduce_in_two_meetings)
 {
-    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, .nblocks = 2, LINES(meeting_lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_REDUCE, .nranks = 2, .root = 0},
+                              .nblocks = 2,
+                              LINES(meeting_lines)};
     EXPECT_PROVED(hand, 5);
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_formula counted;
@@ -151,8 +165,10 @@ static const struct line renamed_lines[] = {
 
 TEST(proved, other_names_of_the_same_length_only_for_counts_that_make_them_so)
 {
-    const struct hand hand = {
-        .shape = {TT_BROADCAST, 2, 0}, .nblocks = 2, .nscratch = 1, LINES(renamed_lines)};
+    const struct hand hand = {.shape = {.collective = TT_BROADCAST, .nranks = 2, .root = 0},
+                              .nblocks = 2,
+                              .nscratch = 1,
+                              LINES(renamed_lines)};
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_verify_report report;
     REQUIRE(tt_verify(&steps, 128, &report) == TT_OK);
@@ -175,7 +191,8 @@ static const struct line exchange_lines[] = {
 
 TEST(direct, an_exchange_in_place_is_right_but_not_safe)
 {
-    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, LINES(exchange_lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_REDUCE, .nranks = 2, .root = 0},
+                              LINES(exchange_lines)};
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_verify_report report;
     REQUIRE(tt_verify(&steps, 5, &report) == TT_OK);
@@ -202,7 +219,9 @@ static const struct line thanks_lines[] = {
 
 TEST(direct, a_message_back_makes_it_safe)
 {
-    const struct hand hand = {.shape = {TT_ALL_REDUCE, 2, 0}, .nscratch = 2, LINES(thanks_lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_REDUCE, .nranks = 2, .root = 0},
+                              .nscratch = 2,
+                              LINES(thanks_lines)};
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_verify_report report;
     REQUIRE(tt_verify(&steps, 5, &report) == TT_OK);
@@ -225,7 +244,9 @@ TEST(direct, an_answer_counts_only_when_it_is_sent_after_the_reading)
 {
     struct line lines[sizeof overwrite_lines / sizeof *overwrite_lines];
     memcpy(lines, overwrite_lines, sizeof lines);
-    const struct hand hand = {.shape = {TT_ALL_GATHER, 2, 0}, .nscratch = 1, LINES(lines)};
+    const struct hand hand = {.shape = {.collective = TT_ALL_GATHER, .nranks = 2, .root = 0},
+                              .nscratch = 1,
+                              LINES(lines)};
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_verify_report report;
     tt_status status = tt_verify(&steps, 5, &report);
@@ -277,10 +298,19 @@ TEST(print, spans_and_peers_of_every_form)
                 "INPUT[2..3] send 1");
     check_print(&(struct tt_step){.local = SPAN(TT_OUTPUT, 6, 4), .send = PEERS(0, 16)},
                 "OUTPUT[6..1] send 0..15");
-    check_print(&(struct tt_step){.local = {TT_OUTPUT, 1, 3, 1, 2, TT_BY_NAME}, .send = {14, 3, 1}},
+    check_print(&(struct tt_step){.local = {.buffer = TT_OUTPUT,
+                                            .first = 1,
+                                            .number = 3,
+                                            .run = 1,
+                                            .stride = 2,
+                                            .at = TT_BY_NAME},
+                                  .send = {.first = 14, .number = 3, .stride = 1}},
                 "OUTPUT[1,3,5] send 14,15,0");
-    check_print(&(struct tt_step){.recv = PEER(3), .dst = {TT_SCRATCH, 1, 4, 2, 4, 0}},
-                "recv 3 -> SCRATCH[1..2,5..6]@0");
+    check_print(
+        &(struct tt_step){
+            .recv = PEER(3),
+            .dst = {.buffer = TT_SCRATCH, .first = 1, .number = 4, .run = 2, .stride = 4, .at = 0}},
+        "recv 3 -> SCRATCH[1..2,5..6]@0");
     check_print(&(struct tt_step){.kind = TT_STEP_MEET,
                                   .op = TT_FOLD,
                                   .recv = PEERS(0, 4),
@@ -289,7 +319,8 @@ TEST(print, spans_and_peers_of_every_form)
                 "meet 0..3 reduce INPUT[0] -> OUTPUT[0]");
     check_print(&(struct tt_step){.recv = PEER(1), .send = PEER(2)}, "recv 1 send 2");
     check_print(&(struct tt_step){.send = PEER(2)}, "send 2");
-    check_print(&(struct tt_step){.send = {0, 16, -1}}, "send 0,15,14,..,1");
+    check_print(&(struct tt_step){.send = {.first = 0, .number = 16, .stride = -1}},
+                "send 0,15,14,..,1");
 }
 
 TEST(print, a_short_buffer_cuts_the_text)
@@ -340,7 +371,8 @@ TEST(create, the_first_wrong_step_is_reported)
     memcpy(lines, ring_lines, sizeof lines);
     lines[1].step.send.first = 3;
     lines[2].step.send.first = -1;
-    const struct hand hand = {.shape = {TT_ALL_REDUCE, 3, 0}, .nblocks = 3, LINES(lines)};
+    const struct hand hand = {
+        .shape = {.collective = TT_ALL_REDUCE, .nranks = 3, .root = 0}, .nblocks = 3, LINES(lines)};
     const struct tt_steps steps = hand_steps(&hand);
     struct tt_schedule *schedule = NULL;
     CHECK_EQ(tt_schedule_create(steps.algorithm, &steps.shape, 0, &schedule), TT_ERR_INTERNAL);

@@ -9,7 +9,7 @@
 /* Results of at least this many bytes do not stay in the caches anyway. */
 enum { NONTEMPORAL_MIN_BYTES = 1 << 20 };
 /* How often a wait in which nothing moves looks at all wires. */
-enum { DRIVE_TURNS = 4 };
+enum { DRIVE_TURNS = 16 };
 
 static uint64_t mix(uint64_t value)
 {
@@ -273,7 +273,7 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
     struct tt_engine *engine = work->engine;
     if (!engine->fabric->wires) return TT_IN_PROGRESS;
     engine->still = work->progress == progress ? engine->still + 1 : 0;
-    if (engine->still % DRIVE_TURNS != 1) return TT_IN_PROGRESS;
+    if ((engine->still + 1) % DRIVE_TURNS != 0) return TT_IN_PROGRESS;
     const tt_status status = tt_wires_progress(engine->fabric->wires);
     return status < 0 ? status : TT_IN_PROGRESS;
 }

@@ -230,9 +230,31 @@ static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)
     return TT_OK;
 }
 
+/* A device may take what is out of range for something else: 7 retries are no end of them. */
+static tt_status check_settings(void)
+{
+    static const struct {
+        enum tt_config_key key;
+        int least, most;
+    } ranges[] = {{TT_CONFIG_RDMA_SERVICE_LEVEL, 0, 15},
+                  {TT_CONFIG_RDMA_TRAFFIC_CLASS, 0, 255},
+                  {TT_CONFIG_RDMA_TIMEOUT, 1, 31},
+                  {TT_CONFIG_RDMA_RETRIES, 0, 6},
+                  {TT_CONFIG_RDMA_GID_INDEX, -1, 255}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        const int64_t value = tt_config_int(ranges[i].key);
+        if (value < ranges[i].least || value > ranges[i].most)
+            return tt_fail(TT_ERR_ARGUMENT, "%s=%lld: expected %d to %d",
+                           tt_config_row(ranges[i].key)->name, (long long)value, ranges[i].least,
+                           ranges[i].most);
+    }
+    return TT_OK;
+}
+
 tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
 {
     *out = NULL;
+    TT_TRY(check_settings());
     const struct tt_verbs *verbs = tt_verbs_load();
     if (!verbs) return TT_OK;
     struct tt_rdma *rdma = calloc(1, sizeof *rdma);

@@ -84,6 +84,28 @@ TEST(rdma_failures, a_port_that_comes_back_in_time_goes_on)
     tt_config_reload();
 }
 
+/* With this TUTTI_RDMA_TIMEOUT the device would try for hours. */
+TEST(rdma_failures, a_device_that_does_not_give_up_is_given_up)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    if (!in_machine()) SKIP(machine_only);
+    struct pair pair;
+    setenv("TUTTI_RDMA_TIMEOUT", "31", 1);
+    setenv("TUTTI_NET_TIMEOUT_MS", "1000", 1);
+    REQUIRE(pair_open(&pair, "=rxe0", "=rxe1"));
+    REQUIRE(pair_connect(&pair));
+    REQUIRE(pair_shell("ip link set port1 down"));
+    const char *text = text_of_failure(&pair);
+    CHECK_MESSAGE(strstr(text, "TUTTI_NET_TIMEOUT_MS") && strstr(text, "rank 1 (host ") &&
+                      strstr(text, "rxe0 port 1"),
+                  "%s", text);
+    pair_shell("ip link set port1 up");
+    pair_close(&pair);
+    unsetenv("TUTTI_RDMA_TIMEOUT");
+    unsetenv("TUTTI_NET_TIMEOUT_MS");
+    tt_config_reload();
+}
+
 TEST(rdma_failures, lost_and_late_packets_do_not_change_results)
 {
     if (pair_unable()) SKIP(pair_unable());
@@ -107,7 +129,7 @@ TEST(rdma_failures, a_peer_that_is_gone_is_named)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     CHECK_EQ(pair_exchange(&pair, 0, 0, 10, 1), TT_OK);
     tt_rdma_wire_destroy(pair.wires[1]);
@@ -127,7 +149,7 @@ TEST(rdma_failures, a_peer_that_said_goodbye_is_none)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0);
     tt_rdma_wire_destroy(pair.wires[1]);
@@ -163,7 +185,7 @@ TEST(rdma_failures, offers_that_do_not_fit_are_refused)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     const size_t first_end = 32;
     check_refused(&pair, 0, 77, "another version");
     check_refused(&pair, 4, 200, "another version");
@@ -195,11 +217,15 @@ static void check_open_fails(const char *name, const char *value, const char *wo
     together_close(&all);
 }
 
-TEST(rdma_failures, settings_that_name_what_is_not_there_list_what_is)
+TEST(rdma_failures, settings_that_cannot_be_met_say_what_could)
 {
     if (pair_unable()) SKIP(pair_unable());
     check_open_fails("TUTTI_RDMA_DEVICE", "mlx9", "rxe0:1");
     check_open_fails("TUTTI_RDMA_GID_INDEX", "99", "(10.77.0.");
+    check_open_fails("TUTTI_RDMA_RETRIES", "7", "expected 0 to 6");
+    check_open_fails("TUTTI_RDMA_TIMEOUT", "0", "expected 1 to 31");
+    check_open_fails("TUTTI_RDMA_SERVICE_LEVEL", "16", "expected 0 to 15");
+    check_open_fails("TUTTI_RDMA_TRAFFIC_CLASS", "256", "expected 0 to 255");
 }
 
 /* In a process of its own that is not root, for root may lock as much as it likes. */

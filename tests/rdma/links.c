@@ -15,7 +15,7 @@ TEST(rdma_links, carry_messages_of_every_size_on_every_channel_both_ways)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     for (unsigned i = 0; i < 4 * NSIZES && !tt_test_failed(); i++)
         for (int c = 0; c < TT_NCHANNELS; c++)
@@ -27,7 +27,7 @@ TEST(rdma_links, hold_as_many_messages_as_they_have_slots)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 1), *rx = tt_rdma_rx(pair.wires[1], 1);
     unsigned sent = 0, got = 0;
@@ -65,7 +65,7 @@ TEST(rdma_links, learn_credits_from_messages_that_nobody_has_looked_at)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
     struct tt_link *back = tt_rdma_tx(pair.wires[1], 0);

@@ -51,7 +51,7 @@ TEST(rdma_memory, of_the_caller_goes_through_slots)
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
     static char memory[PAIR_SLOT_BYTES];
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0);
     CHECK(!tx->ops->reaches(tx, memory, sizeof memory));
@@ -64,7 +64,7 @@ TEST(rdma_memory, that_was_freed_and_came_back_is_never_sent_stale)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     int again = 0;
     void *before = NULL, *memory;
@@ -87,7 +87,7 @@ TEST(rdma_memory, more_windows_than_the_cache_holds_are_all_sent_right)
     enum { N = TT_RDMA_MAX_WINDOWS + 8 };
     struct pair pair;
     void *windows[N];
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     for (unsigned i = 0; i < N; i++) {
         REQUIRE(!tt_window_create(&windows[i], 8192));
@@ -104,7 +104,7 @@ TEST(rdma_memory, of_a_gpu_is_refused_where_the_device_cannot)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
-    REQUIRE(pair_open(&pair, "", ""));
+    REQUIRE(pair_open(&pair, NULL, NULL));
     const struct tt_dmabuf none = {.fd = memfd_create("no-dma-buf", MFD_CLOEXEC), .nbytes = 4096};
     for (int i = 0; i < 2; i++) {
         struct ibv_mr *region = NULL;

@@ -17,13 +17,26 @@ const char *pair_unable(void)
     return some ? NULL : "no RDMA device here; tests/rdma/suite.sh runs this in a virtual machine";
 }
 
+/* "=rxe0" for rank 0, "=rxe1" for rank 1 if there are two. */
+static void set_one_device(int rank)
+{
+    int n;
+    char name[80];
+    const struct tt_verbs *verbs = tt_verbs_load();
+    struct ibv_device **list = verbs->get_device_list(&n);
+    snprintf(name, sizeof name, "=%s", verbs->get_device_name(list[rank % n]));
+    verbs->free_device_list(list);
+    setenv("TUTTI_RDMA_DEVICE", name, 1);
+}
+
 bool pair_open(struct pair *pair, const char *low_devices, const char *high_devices)
 {
     struct tt_fabric_config config = together_config();
     *pair = (struct pair){0};
     if (!together_open(&pair->all, 2, &config)) return false;
     for (int r = 0; r < 2; r++) {
-        setenv("TUTTI_RDMA_DEVICE", r ? high_devices : low_devices, 1);
+        set_one_device(r);
+        if (low_devices) setenv("TUTTI_RDMA_DEVICE", r ? high_devices : low_devices, 1);
         tt_config_reload();
         const tt_status status = tt_rdma_open(&pair->rdma[r], PAIR_SLOTS, PAIR_SLOT_BYTES);
         CHECK_MESSAGE(status == TT_OK && pair->rdma[r], "rank %d: %s", r, tt_last_error());

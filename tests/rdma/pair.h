@@ -16,7 +16,8 @@ struct pair {
 
 /* Why the tests are skipped, NULL if they are not. Said by each of them. */
 const char *pair_unable(void);
-/* Devices by rank ("" all), up to the exchange of offers; false after a failed CHECK. */
+/* Devices by rank (NULL: one each, "": all), up to the exchange of offers; false after a failed
+ * CHECK. */
 bool pair_open(struct pair *pair, const char *low_devices, const char *high_devices);
 bool pair_connect(struct pair *pair);
 void pair_close(struct pair *pair);

@@ -90,9 +90,10 @@ launch() {
     return $status
 }
 
-# Whether rank 0 printed rows, each with 0 wrong elements out of place.
+# Whether rank 0 printed rows, each with 0 wrong elements out of place. (Barriers are checked by the clock,
+# which two hosts do not share.)
 right() {
-    awk '/^ *[0-9]/ { n++; if ($9 != "0") bad = 1 } END { exit n == 0 || bad }' $work/rank0 &&
+    awk -v two="$((RDMA_VM_HOSTS == 2))" '/^ *[0-9]/ { n++; if ($9 != "0" && !(two && $3 == "none" && $9 == "N/A")) bad = 1 } END { exit n == 0 || bad }' $work/rank0 &&
         grep -q 'Out of bounds values : 0 OK' $work/rank0
 }
 

@@ -253,8 +253,13 @@ static tt_status start(struct tt_work *work)
 /* Whether all that was published or released will arrive, even if this rank never calls again. */
 static bool is_flushed(const struct tt_work *work)
 {
-    struct tt_wires *wires = work->engine->fabric->wires;
-    return !wires || tt_wires_flushed(wires);
+    struct tt_fabric *fabric = work->engine->fabric;
+    if (!fabric->wires) return true;
+    if (work->kind == TT_WORK_COLLECTIVE) return tt_wires_flushed(fabric->wires);
+    struct tt_link *link = work->kind == TT_WORK_SEND
+                               ? tt_fabric_tx(fabric, work->peer, TT_P2P_CHANNEL)
+                               : tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
+    return link->ops->flushed(link);
 }
 
 static tt_status advance_in_turn(struct tt_work *work)
@@ -286,6 +291,7 @@ static void take_back(struct tt_work *work)
         struct tt_link *link = tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
         link->ops->expect(link, NULL, 0, 0);
     }
+    if (fabric->wires) tt_wires_give_back(fabric->wires);
     if (work->kind != TT_WORK_COLLECTIVE) return;
     for (int channel = 0; channel < work->call.schedule->nchannels; channel++)
         if (work->channels[channel].asked)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <linux/errqueue.h> /* needs time.h */
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "transport/fabric.h"
 #include "transport/tls.h"
@@ -24,12 +25,12 @@ enum {
     ZEROCOPY_MIN_BYTES = 32768, /* below, the notes cost more than the copy */
 };
 
+/* Not TCP_USER_TIMEOUT: it also gives up a peer that lives and does not read for so long. */
 void tt_tcp_tune(int fd, int64_t timeout_ns)
 {
     const int timeout_ms = timeout_ns / 1000000 < INT_MAX ? (int)(timeout_ns / 1000000) : INT_MAX;
     const int third_s = timeout_ms < 3000 ? 1 : timeout_ms / 3000; /* quiet time, then two probes */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &third_s, sizeof third_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &third_s, sizeof third_s);
@@ -238,11 +239,18 @@ bool tt_tcp_returned(struct tt_tcp *tcp)
     return tcp->lent == tcp->returned || tcp->fd < 0;
 }
 
-static bool credits_due(const struct tt_wire *wire)
+/* Puts a frame for the credits that are due, when no other takes them along. */
+static bool put_credits(struct tt_tcp *tcp)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++)
-        if (wire->owed[c] >= wire->wires->owed_max) return true;
-    return false;
+    const struct tt_wire *wire = tcp->wire;
+    const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
+    bool due = false;
+    for (int c = 0; c < TT_NCHANNELS; c++) due |= wire->owed[c] >= wire->wires->owed_max;
+    if (!due) return false;
+    struct tt_outgoing *item = tt_tcp_push(tcp);
+    memcpy(item->head, &frame, sizeof frame);
+    item->head_nbytes = sizeof frame;
+    return true;
 }
 
 tt_status tt_tcp_flush(struct tt_tcp *tcp)
@@ -251,15 +259,25 @@ tt_status tt_tcp_flush(struct tt_tcp *tcp)
         drop_all(tcp);
         return TT_OK;
     }
-    if (!tcp->count && credits_due(tcp->wire)) {
-        struct tt_outgoing *item = tt_tcp_push(tcp);
-        const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
-        memcpy(item->head, &frame, sizeof frame);
-        item->head_nbytes = sizeof frame;
-    }
-    while (tcp->count)
+    while (tcp->count || (!tcp->broken && put_credits(tcp)))
         if (!write_some(tcp)) return TT_IN_PROGRESS;
     return TT_OK;
+}
+
+bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns)
+{
+    struct tcp_info info;
+    socklen_t nbytes = sizeof info;
+    if (tcp->fd < 0 || getsockopt(tcp->fd, IPPROTO_TCP, TCP_INFO, &info, &nbytes) != 0)
+        return false;
+    const int64_t now = tt_now_ns(), heard_ns = now - info.tcpi_last_ack_recv * INT64_C(1000000);
+    /* One probe of a closed window may stay unanswered: Linux limits their rate. */
+    const bool unanswered =
+        info.tcpi_probes > 1 ||
+        (info.tcpi_retransmits && info.tcpi_last_ack_recv > info.tcpi_last_data_sent);
+    if (!unanswered || !tcp->silent_ns || heard_ns > tcp->silent_ns)
+        tcp->silent_ns = unanswered ? now : 0;
+    return unanswered && now - tcp->silent_ns >= timeout_ns;
 }
 
 size_t tt_tcp_unsent(const struct tt_tcp *tcp)
@@ -346,7 +364,8 @@ static tt_status read_once(struct tt_tcp *tcp)
     const size_t left = payload_left(tcp);
     const ssize_t n = read_some(tcp);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_IN_PROGRESS;
-    if (n <= 0) return tt_wire_lost(tcp, n < 0 ? errno : 0);
+    if (n < 0) return tt_wire_lost(tcp, errno);
+    if (n == 0) return tt_wire_lost(tcp, tcp->broken == EPIPE ? 0 : tcp->broken);
     const size_t into_place = (size_t)n < left ? (size_t)n : left;
     tcp->got += into_place;
     tcp->staged_end += (uint32_t)((size_t)n - into_place);

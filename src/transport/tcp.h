@@ -65,6 +65,7 @@ struct tt_tcp {
     struct tt_tls *tls; /* NULL: not encrypted */
     bool awaits_room;   /* epoll reports when it can be written */
     bool left;          /* the peer has said goodbye */
+    int64_t silent_ns;  /* since when it has not answered; 0: not so */
     int broken;         /* errno of sending; what the peer sent before may still be read */
 
     /* incoming */
@@ -99,6 +100,9 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp);
 tt_status tt_tcp_flush(struct tt_tcp *tcp);
 /* Reads what is there, at most once from the kernel. TT_IN_PROGRESS: nothing was. */
 TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
+/* Whether the peer's kernel has been asked for timeout_ns and has not answered: it, or the way to
+ * it, is gone. To be called now and then. */
+bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns);
 /* Whether the kernel has done with all memory that was lent to it. */
 bool tt_tcp_returned(struct tt_tcp *tcp);
 /* How much the peer's kernel has not acknowledged, 0: nothing, or the peer does not want it. */

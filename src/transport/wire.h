@@ -76,6 +76,7 @@ struct tt_dial {
     int64_t next_ns;         /* when the next attempt may begin */
     int64_t deadline_ns;     /* of being connected */
     int64_t refused_ns;      /* since when nothing listens there; 0: not so */
+    bool broke_off;          /* the peer has ended a handshake */
     struct tt_greeting greeting;
     struct tt_hello hello;
     struct tt_answer answer;
@@ -85,7 +86,7 @@ enum tt_wire_state {
     TT_WIRE_MAKING,   /* its sockets are being connected */
     TT_WIRE_AGREEING, /* on RDMA */
     TT_WIRE_UP,
-    TT_WIRE_GONE, /* the peer has left, or the connection is lost */
+    TT_WIRE_GONE, /* the peer has left, or a connection is lost: what has come still counts */
 };
 
 struct tt_wire {
@@ -101,6 +102,7 @@ struct tt_wire {
     uint8_t owed[TT_NCHANNELS];                 /* credits not yet returned to the peer */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];    /* text that is being sent */
+    char gone[TT_ERROR_TEXT];       /* why nothing more comes from the peer; "": it may */
     struct tt_agreement *agreement; /* NULL: none was tried */
     struct tt_rdma_wire *rdma;      /* NULL: data goes over the sockets */
     bool by_rdma;                   /* data does, now */
@@ -123,8 +125,8 @@ struct tt_wires {
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_wire *first;
-    int nmaking;
-    size_t nbytes; /* of slots and queues */
+    int64_t listen_ns; /* when to look next who is silent */
+    size_t nbytes;     /* of slots and queues */
 };
 
 /* wires_plan.c: fills paths; the same pairs on both ends. 0: the ranks cannot reach each other. */
@@ -159,8 +161,11 @@ TT_NODISCARD tt_status tt_wire_check(struct tt_tcp *tcp, const struct tt_frame *
 TT_NODISCARD tt_status tt_wire_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);
 /* The payload is whole, at `to`. */
 TT_NODISCARD tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to);
-/* The connection has ended: error 0: closed by the peer. TT_OK when the peer had said goodbye. */
+/* The connection has ended: error 0: closed by the peer. A failure only when what came cannot be
+ * trusted: this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(struct tt_tcp *tcp, int error);
+/* Fails the fabric: this rank needs something of a peer that is gone. */
+TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* "10.0.0.2:4711 over eth0". */
 void tt_wire_name_path(const struct tt_tcp *tcp, char *text, size_t size);
 /* Writes a frame with this rank's record; returns its bytes. */

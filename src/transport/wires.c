@@ -17,6 +17,7 @@
 #include "transport/wire.h"
 
 enum { EVENTS_A_WAKE = 16 };
+#define LISTEN_NS INT64_C(250000000) /* between two looks at who is silent */
 #define HASTE_NS INT64_C(1000000000) /* after a failure nobody may be reading any more */
 
 /* ---- Opening -------------------------------------------------------------------------------- */
@@ -189,7 +190,6 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     wires->table[peer] = wire;
     wire->following = wires->first;
     wires->first = wire;
-    wires->nmaking++;
     tt_wire_dial(wire);
     return wire;
 }
@@ -197,14 +197,23 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
 struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel)
 {
     struct tt_wire *wire = tt_wire_to(wires, peer);
-    if (wire && wire->by_rdma) return tt_rdma_tx(wire->rdma, channel);
+    if (wire && wire->by_rdma && wire->state != TT_WIRE_GONE)
+        return tt_rdma_tx(wire->rdma, channel);
     return wire ? &wire->links[1][channel].link : &tt_wire_no_link;
+}
+
+/* Of a peer that is gone there is what has come already. */
+static bool may_bring(const struct tt_wire *wire, int channel)
+{
+    struct tt_message message;
+    struct tt_link *link = tt_rdma_rx(wire->rdma, channel);
+    return wire->state != TT_WIRE_GONE || link->ops->peek(link, &message) == TT_OK;
 }
 
 struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel)
 {
     struct tt_wire *wire = tt_wire_to(wires, peer);
-    if (wire && wire->by_rdma) return tt_rdma_rx(wire->rdma, channel);
+    if (wire && wire->by_rdma && may_bring(wire, channel)) return tt_rdma_rx(wire->rdma, channel);
     return wire ? &wire->links[0][channel].link : &tt_wire_no_link;
 }
 
@@ -228,6 +237,20 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
     }
 }
 
+static tt_status lose_the_silent(struct tt_wires *wires)
+{
+    const int64_t now = tt_now_ns();
+    if (now < wires->listen_ns) return TT_OK;
+    wires->listen_ns = now + LISTEN_NS;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) {
+            const bool silent = tt_tcp_silent(&wire->sockets[i], wires->timeout_ns);
+            const tt_status status = silent ? tt_wire_lost(&wire->sockets[i], ETIMEDOUT) : TT_OK;
+            if (status < 0) return status;
+        }
+    return TT_OK;
+}
+
 tt_status tt_wires_progress(struct tt_wires *wires)
 {
     struct epoll_event ready[EVENTS_A_WAKE];
@@ -243,7 +266,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
             if (wire->sockets[i].count) (void)!tt_tcp_flush(&wire->sockets[i]);
     }
     if (wires->acceptor->nguests) TT_TRY(serve_guests(wires));
-    return TT_OK;
+    return lose_the_silent(wires);
 }
 
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)

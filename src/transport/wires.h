@@ -63,6 +63,10 @@ void tt_wires_destroy(struct tt_wires *wires);
 struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel);
 struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel);
 
+/* The callers' memory is their own again, also what was published by reference: what is still to be
+ * sent of that is copied. */
+void tt_wires_give_back(struct tt_wires *wires);
+
 /* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. What
  * goes wrong fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
  * returned. */

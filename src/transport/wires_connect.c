@@ -83,8 +83,11 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 tt_status tt_wire_up(struct tt_wire *wire)
 {
     wire->state = TT_WIRE_UP;
-    wire->wires->nmaking--;
     say_ready(wire);
+    for (int i = 0; wire->wires->encrypt && i < wire->nsockets; i++) { /* begins with TLS */
+        const tt_status status = tt_tcp_read(&wire->sockets[i]);
+        if (status < 0) return status;
+    }
     return TT_OK;
 }
 
@@ -96,6 +99,10 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
     char why[256], words[128];
     const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
     tt_dial_hang_up(dial);
+    if (dial->state != TT_DIAL_CONNECTING && !dial->broke_off) { /* it was there: call again */
+        dial->broke_off = true;
+        dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
+    }
     if (error == ECONNREFUSED && !dial->refused_ns) dial->refused_ns = tt_now_ns();
     if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= EXPLAIN_NS)
         return fail(dial, "nothing listens there any more: it has died or destroyed its "

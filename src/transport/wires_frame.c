@@ -75,6 +75,14 @@ static void take_entry(struct tt_entry *entry, const struct tt_wire_record *reco
     atomic_store_explicit(&entry->seq, record->seq, memory_order_release); /* R1 */
 }
 
+/* The goodbye comes last on each socket: then all that was sent is here. */
+static bool all_said_goodbye(const struct tt_wire *wire)
+{
+    for (int i = 0; i < wire->nopen; i++)
+        if (wire->sockets[i].fd >= 0 && !wire->sockets[i].left) return false;
+    return true;
+}
+
 static tt_status take_record(struct tt_tcp *tcp, const char *from)
 {
     struct tt_wire_record record;
@@ -92,7 +100,8 @@ static tt_status take_record(struct tt_tcp *tcp, const char *from)
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
     if (tcp->wire->rdma) tt_rdma_wire_quiet(tcp->wire->rdma);
-    atomic_store_explicit(&theirs->state, record.state, memory_order_release);
+    if (record.state == TT_RANK_ABORTED || all_said_goodbye(tcp->wire))
+        atomic_store_explicit(&theirs->state, record.state, memory_order_release);
     return TT_OK;
 }
 
@@ -176,7 +185,7 @@ tt_status tt_wire_place(struct tt_tcp *tcp, const struct tt_frame *frame, char *
                           link->expected_nbytes == frame->nbytes &&
                           link->expected_signature == frame->signature;
     char *place = expected ? link->expected : tt_wire_slot(link, number);
-    if (!place) return tt_fabric_check(tcp->wire->wires->fabric);
+    if (!place) return TT_ERR_SYSTEM;
     *arrival =
         (struct tt_arrival){.data = place, .nbytes = frame->nbytes, .signature = frame->signature};
     *to = place;
@@ -195,32 +204,54 @@ tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to
     return TT_OK;
 }
 
+/* What has become of the peer, in words. */
+static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int error)
+{
+    const struct tt_fabric *fabric = wire->wires->fabric;
+    const struct tt_rank_record *theirs = tt_fabric_record(fabric, wire->peer);
+    const uint32_t state = atomic_load_explicit(&theirs->state, memory_order_relaxed);
+    char name[128], path[128], words[128];
+    tt_wire_name_path(tcp, path, sizeof path);
+    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
+    if (tcp->left && !tcp->in_frame)
+        snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
+                 state == TT_RANK_ABORTED ? "aborted the communicator"
+                                          : "has left: it destroyed its communicator");
+    else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+        snprintf(wire->gone, sizeof wire->gone,
+                 "%s cannot be reached any more: its connection (%s) carried nothing for "
+                 "TUTTI_NET_TIMEOUT_MS=%lld ms (%s)",
+                 name, path, (long long)(wire->wires->timeout_ns / 1000000),
+                 strerror_r(error, words, sizeof words));
+    else if (error == EPROTO)
+        snprintf(wire->gone, sizeof wire->gone,
+                 "the encrypted connection to %s (%s) brought what that rank did not send: "
+                 "somebody or something changed it underway",
+                 name, path);
+    else
+        snprintf(wire->gone, sizeof wire->gone, "%s has died: its connection (%s) was %s", name,
+                 path,
+                 !error                ? "closed"
+                 : error == ECONNRESET ? "reset"
+                                       : strerror_r(error, words, sizeof words));
+}
+
 tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
 {
     struct tt_wire *wire = tcp->wire;
-    struct tt_fabric *fabric = wire->wires->fabric;
-    char name[128], path[128], words[128];
-    tt_wire_name_path(tcp, path, sizeof path);
-    const bool left = tcp->left && !tcp->in_frame;
+    if (!wire->gone[0]) explain_end(wire, tcp, error);
     tt_tcp_close(tcp);
+    tt_dial_hang_up(&wire->dial);
+    if (wire->rdma) tt_rdma_wire_quiet(wire->rdma);
     wire->state = TT_WIRE_GONE;
-    if (left) return TT_IN_PROGRESS;
+    return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;
+}
+
+tt_status tt_wire_missed(struct tt_wire *wire)
+{
+    struct tt_fabric *fabric = wire->wires->fabric;
+    while (tt_tcp_read(&wire->sockets[0]) == TT_OK) { /* its last words may tell more */
+    }
     TT_TRY(tt_fabric_check(fabric)); /* the others are going already */
-    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
-    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE,
-                              "%s cannot be reached any more: its connection (%s) carried nothing "
-                              "for TUTTI_NET_TIMEOUT_MS=%lld ms (%s)",
-                              name, path, (long long)(wire->wires->timeout_ns / 1000000),
-                              strerror_r(error, words, sizeof words));
-    if (error == EPROTO)
-        return tt_fabric_fail(fabric, TT_ERR_REMOTE,
-                              "the encrypted connection to %s (%s) brought what that rank did not "
-                              "send: somebody or something changed it underway",
-                              name, path);
-    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died: its connection (%s) was %s", name,
-                          path,
-                          !error                ? "closed"
-                          : error == ECONNRESET ? "reset"
-                                                : strerror_r(error, words, sizeof words));
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", wire->gone);
 }

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,10 +48,11 @@ static bool has_room(struct tt_wire_link *link)
 {
     struct tt_wire *wire = link->wire;
     if (wire->state < TT_WIRE_UP) (void)!tt_wires_progress(wire->wires);
-    if (wire->state != TT_WIRE_UP || wire->by_rdma) return false; /* now another link is asked */
-    if (link->next < link->allowed) return true;
-    look_for_credits(wire);
-    return wire->state == TT_WIRE_UP && link->next < link->allowed;
+    const bool by_rdma = wire->by_rdma; /* perhaps only now: then another link is asked */
+    if (wire->state == TT_WIRE_UP && !by_rdma && link->next == link->allowed)
+        look_for_credits(wire);
+    if (wire->state == TT_WIRE_GONE) (void)!tt_wire_missed(wire);
+    return wire->state == TT_WIRE_UP && !by_rdma && link->next < link->allowed;
 }
 
 static void *wire_slot(struct tt_link *base, size_t nbytes)
@@ -75,6 +77,7 @@ static void put_head(struct tt_outgoing *item, struct tt_wire *wire, const struc
 static void send_message(struct tt_wire_link *link, const void *data, size_t nbytes,
                          uint64_t signature, bool reference)
 {
+    if (link->wire->state != TT_WIRE_UP) return; /* since its slot was given */
     struct tt_tcp *tcp = socket_of(link, link->next);
     struct tt_outgoing *item = tt_tcp_push(tcp); /* there is room: the link has credit */
     const struct tt_frame frame = {.kind = TT_FRAME_DATA,
@@ -138,6 +141,35 @@ static bool wire_flushed(struct tt_link *base)
     return flushed;
 }
 
+/* The slot of a message that was published by reference is free. */
+static void copy_to_slot(struct tt_outgoing *item)
+{
+    struct tt_wire_link *link = item->link;
+    struct tt_frame frame;
+    memcpy(&frame, item->head + item->head_nbytes - sizeof frame, sizeof frame);
+    char *slot = tt_wire_slot(link, link->next - (uint32_t)((uint32_t)link->next - frame.number));
+    if (slot) {
+        memcpy(slot, item->body, item->body_nbytes);
+        item->body = slot;
+        item->link = NULL;
+        link->references--;
+    }
+}
+
+void tt_wires_give_back(struct tt_wires *wires)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->nopen; i++) {
+            struct tt_tcp *tcp = &wire->sockets[i];
+            for (uint32_t k = 0; k < tcp->count; k++) {
+                struct tt_outgoing *item = &tcp->queue[(tcp->first + k) % tcp->room];
+                if (item->link) copy_to_slot(item);
+                if (!item->link) continue;
+                (void)!tt_wire_lost(tcp, ENOMEM); /* drops them all */
+            }
+        }
+}
+
 /* ---- The receiver's end --------------------------------------------------------------------- */
 
 static struct tt_arrival *first_arrival(struct tt_wire_link *link)
@@ -150,8 +182,8 @@ static void move_to_slot(struct tt_wire_link *link, struct tt_arrival *arrival)
 {
     struct tt_tcp *tcp = socket_of(link, link->next);
     char *slot = tt_wire_slot(link, link->next);
-    if (!slot) { /* out of memory: nothing more may come */
-        tt_tcp_close(tcp);
+    if (!slot) { /* out of memory, as the fabric knows: nothing more may come */
+        (void)!tt_wire_lost(tcp, ENOMEM);
         return;
     }
     memcpy(slot, arrival->data, arrival->whole ? arrival->nbytes : tcp->got);
@@ -175,6 +207,7 @@ static tt_status read_next(struct tt_wire_link *link)
     struct tt_wire *wire = link->wire;
     if (wire->state < TT_WIRE_UP) return tt_wires_progress(wire->wires);
     struct tt_tcp *tcp = socket_of(link, link->next);
+    if (tcp->fd < 0) return tt_wire_missed(wire);
     if (tcp->count) (void)!tt_tcp_flush(tcp);
     return tt_tcp_read(tcp);
 }

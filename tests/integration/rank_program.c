@@ -1,10 +1,11 @@
 /* One rank of the integration tests that need processes: rank_program loop | random SEED NCALLS |
- * hello | disagree | stay_away | abort. Exit 0: all was right; 3: a call failed and the last line
- * of stderr says how ("ERROR ..."); 4: wrong results. */
+ * hello | disagree | stay_away | abort | quit. Exit 0: all was right; 3: a call failed and the last
+ * line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "random_calls.h"
 #include "tutti.h"
@@ -110,6 +111,26 @@ static int stay_away(tuttiComm_t comm)
     return failed(comm, asked);
 }
 
+/* The last rank ends without a word when its part is done; the others take what it sent later. */
+static int quit(tuttiComm_t comm)
+{
+    enum { COUNT = 100000 };
+    int *data = calloc(COUNT, sizeof *data);
+    if (!data || tuttiBarrier(comm, NULL) != tuttiSuccess) return WRONG;
+    int nranks = 0;
+    if (tuttiCommCount(comm, &nranks) != tuttiSuccess) return WRONG;
+    for (int i = 0; i < COUNT && is_last(comm); i++) data[i] = i;
+    if (!is_last(comm)) usleep(300000); /* until it has gone */
+    const tuttiResult_t result =
+        tuttiBroadcast(data, data, COUNT, tuttiInt32, nranks - 1, comm, NULL);
+    if (is_last(comm)) _exit(result == tuttiSuccess ? RIGHT : FAILED);
+    if (result != tuttiSuccess) return failed(comm, result);
+    for (int i = 0; i < COUNT; i++)
+        if (data[i] != i) return WRONG;
+    free(data);
+    return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
+}
+
 static int abort_last(tuttiComm_t comm)
 {
     if (tuttiBarrier(comm, NULL) != tuttiSuccess || !is_last(comm)) return barriers(comm);
@@ -128,12 +149,12 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
+    if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(
-        stderr,
-        "usage: rank_program loop | random SEED NCALLS | hello | disagree | stay_away | abort\n");
+    fprintf(stderr, "usage: rank_program loop | random SEED NCALLS | hello | disagree | stay_away "
+                    "| abort | quit\n");
     return 2;
 }

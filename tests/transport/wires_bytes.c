@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "shim.h"
 #include "transport/tls.h"
 #include "transport/wire.h"
@@ -56,6 +57,90 @@ static void exchange_through_tiny_buffers(void)
             CHECK(receive(&all, data, nbytes));
         }
     }
+    wired_close(&all);
+}
+
+/* Little fits into the kernel's buffers between rank 0 and rank 1. */
+static bool open_narrow(struct wired *all)
+{
+    const struct tt_wires_config config = wired_config();
+    const int least = 1;
+    if (!wired_open(all, 2, &config) || !publish(all, "x", 1) || !receive(all, "x", 1))
+        return false;
+    for (int rank = 0; rank < 2; rank++)
+        setsockopt(fd_of(all, rank, !rank), SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+    return true;
+}
+
+TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_needed_back)
+{
+    static char data[65536];
+    struct wired all;
+    REQUIRE(open_narrow(&all));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    wired_fill(data, sizeof data, 9);
+    for (int i = 0; i < 3; i++) REQUIRE(tx->ops->publish_direct(tx, data, sizeof data, 1));
+    CHECK(!tx->ops->drained(tx)); /* or the buffers are not narrow */
+    tt_wires_give_back(all.wires[0]);
+    CHECK(tx->ops->drained(tx));
+    memset(data, 0, sizeof data);
+    for (int i = 0; i < 3; i++) {
+        struct tt_message message;
+        struct tt_link *rx = tt_wires_rx(all.wires[1], 0, 0);
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        CHECK(wired_matches(message.data, sizeof data, 9));
+        rx->ops->release(rx);
+    }
+    wired_close(&all);
+}
+
+TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_timeout)
+{
+    static char data[65536];
+    struct wired all;
+    setenv("TUTTI_NET_TIMEOUT_MS", "300", 1);
+    tt_config_reload();
+    REQUIRE(open_narrow(&all));
+    wired_fill(data, sizeof data, 3);
+    for (int channel = 0; channel < TT_NCHANNELS; channel++)
+        for (int i = 0; i < 3; i++) {
+            struct tt_link *tx = tt_wires_tx(all.wires[0], 1, channel);
+            REQUIRE(tx->ops->publish_direct(tx, data, sizeof data, 1));
+        }
+    const int64_t late = tt_deadline_ns(2000);
+    while (!tt_expired(late)) {
+        REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
+        tt_wires_wait(all.wires[0], 1000);
+    }
+    CHECK(!tt_wires_flushed(all.wires[0])); /* or it all fitted */
+    for (int i = 0; i < 3; i++) CHECK(receive(&all, data, sizeof data));
+    wired_close(&all);
+    unsetenv("TUTTI_NET_TIMEOUT_MS");
+    tt_config_reload();
+}
+
+/* Credits become due while everything queued has taken along those before. */
+TEST(wires_bytes, that_wait_do_not_keep_back_credits)
+{
+    static char data[65536];
+    struct wired all;
+    REQUIRE(open_narrow(&all));
+    for (int i = 0; i < 3; i++) REQUIRE(publish(&all, data, 4000));
+    struct tt_link *back = tt_wires_tx(all.wires[1], 0, 1), *rx = tt_wires_rx(all.wires[1], 0, 0);
+    for (int i = 0; i < 3; i++) {
+        struct tt_message message;
+        REQUIRE(wired_peek(&all, 0, 1, 0, &message));
+        if (i == 0) REQUIRE(back->ops->publish_direct(back, data, sizeof data, 1));
+        if (i == 0) CHECK(!tt_wires_flushed(all.wires[1]));
+        rx->ops->release(rx);
+    }
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    void *slot = NULL;
+    for (int i = 0; i < 100000 && !slot; i++) {
+        slot = tx->ops->slot(tx, 4000);
+        REQUIRE(wired_turn(&all));
+    }
+    CHECK(slot);
     wired_close(&all);
 }
 

@@ -76,23 +76,109 @@ TEST(wires_end, a_rank_that_left_is_known_and_what_it_sent_is_read)
     wired_close(&all);
 }
 
-TEST(wires_end, a_connection_that_just_ends_is_a_death_with_name_and_interface)
+/* A peer without a goodbye: what it sent first is read, then the need for more fails. */
+static void end_connection(bool reset, bool to_send)
 {
-    for (int reset = 0; reset < 2; reset++) {
-        struct wired all;
-        const struct tt_wires_config config = wired_config();
-        REQUIRE(wired_open(&all, 2, &config));
-        REQUIRE(say(&all, 0, 1, 5));
-        struct tt_tcp *tcp = &wire_between(&all, 0, 1)->sockets[0];
-        const struct linger now = {.l_onoff = reset};
-        setsockopt(tcp->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-        tt_tcp_close(tcp);
-        const char *text = failure_of(&all, 1);
-        CHECK_MESSAGE(strstr(text, "rank 0 (host ") && strstr(text, "has died") &&
-                          strstr(text, "over lo") && strstr(text, reset ? "reset" : "closed"),
-                      "unexpected: %s", text);
-        wired_close(&all);
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1);
+    int *slot = wired_slot(&all, 0, 1, 1, sizeof *slot);
+    REQUIRE(slot);
+    *slot = 77;
+    tx->ops->publish(tx, sizeof *slot, 1);
+    struct tt_tcp *tcp = &wire_between(&all, 0, 1)->sockets[0];
+    const struct linger now = {.l_onoff = reset};
+    setsockopt(tcp->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    tt_tcp_close(tcp);
+    while (wire_between(&all, 1, 0)->state != TT_WIRE_GONE)
+        REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    struct tt_link *rx = tt_wires_rx(all.wires[1], 0, 1);
+    struct tt_message message;
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    CHECK_EQ(*(const int *)message.data, 77);
+    rx->ops->release(rx);
+    CHECK(tt_wires_flushed(all.wires[1]));
+    REQUIRE(tt_fabric_check(all.ranks.fabrics[1]) == TT_OK);
+    struct tt_link *back = tt_wires_tx(all.wires[1], 0, 0);
+    if (to_send)
+        CHECK(back->ops->slot(back, 4) == NULL);
+    else
+        CHECK_EQ(rx->ops->peek(rx, &message), TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(all.ranks.fabrics[1]);
+    CHECK_MESSAGE(strstr(text, "rank 0 (host ") && strstr(text, "has died") &&
+                      strstr(text, "over lo") && strstr(text, reset ? "reset" : "closed"),
+                  "unexpected: %s", text);
+    wired_close(&all);
+}
+
+TEST(wires_end, a_connection_that_just_ends_is_a_death_for_who_needs_the_peer)
+{
+    for (int i = 0; i < 4; i++) end_connection(i & 1, i & 2);
+}
+
+TEST(wires_end, a_slot_may_be_published_after_its_peer_has_gone)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 0);
+    int *slot = wired_slot(&all, 1, 0, 0, sizeof *slot);
+    REQUIRE(slot);
+    tt_wires_destroy(all.wires[0]);
+    all.wires[0] = NULL;
+    while (wire_between(&all, 1, 0)->state != TT_WIRE_GONE)
+        REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    *slot = 1;
+    tx->ops->publish(tx, sizeof *slot, 1);
+    CHECK(tx->ops->drained(tx) && tx->ops->flushed(tx));
+    CHECK_EQ(tt_fabric_check(all.ranks.fabrics[1]), TT_OK);
+    CHECK(tx->ops->slot(tx, 4) == NULL); /* this one is needed */
+    CHECK(strstr(tt_fabric_failure_text(all.ranks.fabrics[1]), "has left"));
+    wired_close(&all);
+}
+
+TEST(wires_end, a_goodbye_counts_when_it_has_come_over_all_sockets)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    uint8_t goodbye[TT_HEAD_BYTES];
+    setenv("TUTTI_SOCKETS", "2", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    const size_t nbytes = tt_wire_put_record(all.ranks.fabrics[0], goodbye, TT_RANK_LEFT);
+    const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
+    for (int i = 0; i < 2; i++) {
+        struct tt_tcp *there = &wire_between(&all, 1, 0)->sockets[i];
+        CHECK(atomic_load(&seen->state) != TT_RANK_LEFT);
+        CHECK_EQ(send(wire_between(&all, 0, 1)->sockets[i].fd, goodbye, nbytes, MSG_NOSIGNAL),
+                 nbytes);
+        while (!there->left) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
     }
+    CHECK_EQ(atomic_load(&seen->state), TT_RANK_LEFT);
+    wired_close(&all);
+    unsetenv("TUTTI_SOCKETS");
+    tt_config_reload();
+}
+
+TEST(wires_end, a_handshake_that_took_too_long_is_begun_again)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    (void)tt_wires_tx(all.wires[0], 1, 0);
+    struct tt_dial *dial = &wire_between(&all, 0, 1)->dial;
+    struct tt_acceptor *acceptor = all.wires[1]->acceptor;
+    while (dial->state != TT_DIAL_GREETING) REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
+    while (!acceptor->nguests) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    acceptor->guests[0].since_ns = INT64_MIN / 2; /* this rank was away for ages */
+    dial->deadline_ns = 1;
+    while (acceptor->nguests) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
+    CHECK(say(&all, 0, 1, 5));
+    wired_close(&all);
 }
 
 TEST(wires_end, a_failure_reaches_the_other_hosts)

@@ -61,7 +61,26 @@ static bool same_process(const struct tt_peer_info *a, const struct tt_peer_info
     return a->process_id == b->process_id;
 }
 
-static tt_status pass_segment(struct tt_fabric *fabric)
+/* The kernel holds a bounded number of descriptors that are on their way: the receivers, who are
+ * attaching too, make room. */
+static tt_status pass_to(struct tt_fabric *fabric, int rank, const struct tt_fd_note *note,
+                         int64_t deadline_ns)
+{
+    for (;;) {
+        const tt_status status = tt_fdpass_send(fabric->fd_socket, &fabric->peers[rank].fd_address,
+                                                note, fabric->segment->fd);
+        if (status != TT_IN_PROGRESS) return status;
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d cannot pass the host segment to rank %d: too many descriptors "
+                           "are on their way (ulimit -n)",
+                           fabric->rank, rank);
+        struct pollfd poll_fd = {.fd = fabric->fd_socket, .events = POLLOUT};
+        poll(&poll_fd, 1, 1);
+    }
+}
+
+static tt_status pass_segment(struct tt_fabric *fabric, int64_t deadline_ns)
 {
     const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
     const struct tt_fd_note note = {.secret = fabric->secret,
@@ -71,11 +90,7 @@ static tt_status pass_segment(struct tt_fabric *fabric)
     for (int place = 1; place < fabric->nlocal; place++) {
         const int r = tt_fabric_rank_at(fabric, place);
         if (same_process(&fabric->peers[r], mine)) continue; /* mapped already */
-        const tt_status status = tt_fdpass_send(fabric->fd_socket, &fabric->peers[r].fd_address,
-                                                &note, fabric->segment->fd);
-        if (status == TT_IN_PROGRESS)
-            return tt_fail(TT_ERR_SYSTEM, "the descriptor queue of rank %d is full", r);
-        if (status) return status;
+        TT_TRY(pass_to(fabric, r, &note, deadline_ns));
     }
     return TT_OK;
 }
@@ -91,9 +106,10 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     const size_t nlocal = (size_t)fabric->nlocal;
     const bool alone = fabric->hosts->nhosts == 1;
     fabric->pidfds = malloc(nlocal * sizeof *fabric->pidfds);
+    fabric->watches = malloc(nlocal * sizeof *fabric->watches);
     fabric->links = calloc(2 * nlocal * TT_NCHANNELS, sizeof *fabric->links);
     if (!alone) fabric->remote = aligned_alloc(TT_LINE, n * sizeof *fabric->remote);
-    if (!fabric->pidfds || !fabric->links || (!alone && !fabric->remote))
+    if (!fabric->pidfds || !fabric->watches || !fabric->links || (!alone && !fabric->remote))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
     for (int place = 0; place < fabric->nlocal; place++) fabric->pidfds[place] = -1;
     if (fabric->remote) memset(fabric->remote, 0, n * sizeof *fabric->remote);
@@ -112,8 +128,7 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
     fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);
     if (fabric->local != 0) return TT_OK;
     const struct tt_segment_layout layout = choose_layout(fabric, config);
-    TT_TRY(tt_segment_create(infos[fabric->rank].secret, &layout, &fabric->segment));
-    return pass_segment(fabric);
+    return tt_segment_create(infos[fabric->rank].secret, &layout, &fabric->segment);
 }
 
 tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *infos, int rank,
@@ -175,7 +190,8 @@ static tt_status receive_segment(struct tt_fabric *fabric, int64_t deadline_ns)
 
 tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
 {
-    if (!fabric->segment) TT_TRY(receive_segment(fabric, deadline_ns));
+    TT_TRY(fabric->segment ? pass_segment(fabric, deadline_ns)
+                           : receive_segment(fabric, deadline_ns));
     if (fabric->segment->header->nlocal != fabric->nlocal)
         return tt_fail(TT_ERR_INTERNAL, "the segment is for %d ranks, expected %d",
                        fabric->segment->header->nlocal, fabric->nlocal);
@@ -230,6 +246,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     free(fabric->remote);
     free(fabric->links);
     free(fabric->pidfds);
+    free(fabric->watches);
     free(fabric->peers);
     tt_hosts_destroy(fabric->hosts);
     free(fabric);

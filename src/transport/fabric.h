@@ -31,7 +31,8 @@ struct tt_fabric {
     bool oversubscribed;      /* this host: waiting ranks give up the core */
     bool some_oversubscribed; /* some host */
     bool allow_window, allow_cma, force_cma;
-    int *pidfds; /* [nlocal]; -1: same process or not to be had */
+    int *pidfds;  /* [nlocal]; -1: same process or not to be had */
+    int *watches; /* [nlocal]: the place whose pidfd stands for this one: its process's first */
     struct tt_shm_link
         *links; /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first use */
 
@@ -50,9 +51,9 @@ struct tt_fabric {
 };
 
 /* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
- * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment and
- * passes it on.
- * 2. attach: finds or receives the segment, enters this rank's record.
+ * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment.
+ * 2. attach: passes the segment on, or finds or receives it; enters this rank's record. The ranks
+ * of several processes do this at the same time.
  * 3. finish: after all have attached: probes what is possible between peers. */
 TT_NODISCARD tt_status tt_fabric_begin(struct tt_fabric **fabric, const struct tt_peer_info *infos,
                                        int rank, int nranks, int fd_socket,

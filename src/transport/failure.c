@@ -57,8 +57,8 @@ const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
     return atomic_load_explicit(&failure->state, memory_order_acquire) == 2 ? failure->text : "";
 }
 
-/* The place whose process's watch stands for this one: the first of that process. */
-static int watch_of(const struct tt_fabric *fabric, int place)
+/* The first place of the same process. */
+static int first_beside(const struct tt_fabric *fabric, int place)
 {
     const uint64_t process = fabric->peers[tt_fabric_rank_at(fabric, place)].process_id;
     int first = 0;
@@ -72,7 +72,8 @@ void tt_fabric_watch(struct tt_fabric *fabric)
     for (int place = 0; place < fabric->nlocal; place++) {
         const int rank = tt_fabric_rank_at(fabric, place);
         const struct tt_peer_info *peer = &fabric->peers[rank];
-        if (peer->process_id == mine->process_id || watch_of(fabric, place) != place) continue;
+        fabric->watches[place] = first_beside(fabric, place);
+        if (peer->process_id == mine->process_id || fabric->watches[place] != place) continue;
         fabric->pidfds[place] = (int)syscall(SYS_pidfd_open, peer->pid, 0);
         if (fabric->pidfds[place] < 0)
             TT_WARN("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
@@ -85,7 +86,7 @@ void tt_fabric_watch(struct tt_fabric *fabric)
 static bool is_dead(const struct tt_fabric *fabric, int rank)
 {
     if (!tt_fabric_is_local(fabric, rank)) return false;
-    const int pidfd = fabric->pidfds[watch_of(fabric, fabric->hosts->local_of[rank])];
+    const int pidfd = fabric->pidfds[fabric->watches[fabric->hosts->local_of[rank]]];
     if (pidfd < 0) return false;
     struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
     return poll(&poll_fd, 1, 0) > 0;
@@ -99,14 +100,19 @@ static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
     return sending ? link->ops->drained(link) : link->ops->peek(link, &message) != TT_IN_PROGRESS;
 }
 
+static bool is_awaited(const struct tt_rank_record *record, int r, uint64_t seq, int peer)
+{
+    return peer == r || (seq && atomic_load_explicit(&record->done, memory_order_acquire) < seq);
+}
+
 /* Fails the communicator if the rank is gone and has not done what is awaited of it. */
 static tt_status check_peer(struct tt_fabric *fabric, int r, uint64_t seq, int peer, bool sending)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, r);
-    const bool dead = is_dead(fabric, r); /* before its last words are read */
+    const bool dead = is_awaited(record, r, seq, peer) && is_dead(fabric, r);
+    /* Its last words are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-    const uint64_t done = atomic_load_explicit(&record->done, memory_order_acquire);
-    const bool awaited = (seq && done < seq) || peer == r;
+    const bool awaited = is_awaited(record, r, seq, peer);
     if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_OK;
     if (peer == r && (state == TT_RANK_LEFT || dead) && can_go_on(fabric, r, sending)) return TT_OK;
     char name[128];

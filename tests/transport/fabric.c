@@ -1,3 +1,5 @@
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,6 +74,54 @@ TEST(fabric, sees_the_death_of_a_process)
     close(sockets[1]);
     close(channel[0]);
     close(channel[1]);
+}
+
+/* Hundreds of ranks, each as if in a process of its own: more descriptors than are let to be on
+ * their way. */
+enum { CROWD = 400 };
+struct crowd {
+    struct tt_peer_info infos[CROWD];
+    int sockets[CROWD];
+};
+
+static void *take_all(void *arg)
+{
+    const struct crowd *crowd = arg;
+    for (int r = 1; r < CROWD; r++) {
+        struct tt_fd_note note;
+        int fd = -1;
+        while (tt_fdpass_receive(crowd->sockets[r], crowd->infos[0].secret, &note, &fd) ==
+               TT_IN_PROGRESS)
+            sched_yield();
+        CHECK(fd >= 0);
+        close(fd);
+    }
+    return NULL;
+}
+
+TEST(fabric, passes_its_segment_to_more_ranks_than_fit_at_once)
+{
+    static struct crowd crowd;
+    const struct tt_fabric_config config = {.nslots = 1, .slot_bytes = 64, .meet_bytes = 64};
+    for (int taken = 0; taken < 2; taken++) {
+        struct tt_fabric *fabric = NULL;
+        pthread_t taker;
+        for (int r = 0; r < CROWD; r++) {
+            REQUIRE(tt_peer_info_init(&crowd.infos[r], &config, &crowd.sockets[r]) == TT_OK);
+            crowd.infos[r].process_id += (uint64_t)r;
+        }
+        REQUIRE(tt_fabric_begin(&fabric, crowd.infos, 0, CROWD, crowd.sockets[0], &config) ==
+                TT_OK);
+        if (taken) REQUIRE(pthread_create(&taker, NULL, take_all, &crowd) == 0);
+        const int64_t deadline = taken ? tt_deadline_ns(30000) : tt_now_ns();
+        CHECK_EQ(tt_fabric_attach(fabric, deadline), taken ? TT_OK : TT_ERR_TIMEOUT);
+        if (taken)
+            pthread_join(taker, NULL);
+        else
+            CHECK(strstr(tt_last_error(), "descriptors are on their way"));
+        tt_fabric_destroy(fabric);
+        for (int r = 1; r < CROWD; r++) close(crowd.sockets[r]);
+    }
 }
 
 TEST(fabric, has_a_segment_for_each_host)

@@ -167,7 +167,7 @@ void run_options_parse(struct options *options, int argc, char **argv)
             exit(EXIT_USAGE);
         }
     }
-    if (optind == argc) wrong("%s", "which program? None was given.");
+    if (optind >= argc) wrong("%s", "which program? None was given.");
     options->command = argv + optind;
     if (options->hosts && options->hostfile) wrong("%s", "--hosts or --hostfile, not both");
     if (options->hosts || options->hostfile) return; /* their numbers of ranks come with them */

@@ -28,7 +28,7 @@ static int parse_host(struct host *host, char *text)
         host->name++;
     }
     /* ssh would take it for an option, or a shell for a command. */
-    if (!host->name[0] || host->name[0] == '-' || strpbrk(host->name, " \t'\"\\$`;|&<>()*?")) {
+    if (!host->name[0] || host->name[0] == '-' || strpbrk(host->name, " \t'\"\\$`;|&<>()*?=")) {
         run_say("'%s' is no name of a host", host->name);
         return EXIT_USAGE;
     }

@@ -94,7 +94,8 @@ static bool is_loopback(const char *address)
 /* The first that is up and neither loopback nor the host's end of a container's network. */
 static bool find_interface(char text[INET6_ADDRSTRLEN])
 {
-    static const char *const others[] = {"docker", "veth", "br-", "virbr", "cni", "podman", "lxc"};
+    static const char *const others[] = {"docker", "veth", "br-",  "virbr",  "cni",
+                                         "podman", "lxc",  "cali", "cilium", "flannel"};
     struct ifaddrs *list;
     bool found = false;
     if (getifaddrs(&list) != 0) return false;

@@ -13,6 +13,7 @@
 enum {
     LAST_WORDS_MS = 2000, /* survivors see the death themselves and can say more about it */
     ORPHANS_MS = 200,     /* for what has got SIGKILL to end */
+    CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
 };
 
 static int64_t after_ms(int64_t ms)
@@ -188,7 +189,8 @@ static void do_what_is_due(struct run *run)
     if (now >= run->kill_ns) {
         run_say("killing %s (SIGKILL)", names);
         send_to_all(run, SIGKILL, true);
-        run->kill_ns = INT64_MAX;
+        /* The first one only ends a connection in order: it may be deaf to that. */
+        run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
     }
     if (now >= run->term_ns) {
         run_say("ending %s (SIGTERM)", names);

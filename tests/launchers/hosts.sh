@@ -38,6 +38,7 @@ usage 2 "-n 1 does not fit the hosts" --hosts h0,h1 -n 1 true
 usage 2 "-n 5 does not fit the hosts" --hosts h0:2,h1:2 -n 5 true
 usage 2 "its ranks must be a number" --hosts h0:0 true
 usage 2 "'-oProxyCommand=x' is no name of a host" --hosts h0,-oProxyCommand=x true
+usage 2 "'max_slots=4' is no name of a host" --hosts h0,max_slots=4 true
 usage 2 "no hosts are named" --hosts , true
 usage 2 "--hostfile /none: No such file" --hostfile /none true
 usage 255 "host h9:" --hosts h9,h0 true
@@ -45,6 +46,9 @@ usage 255 "host h9:" --hosts h0,h9 sleep 100
 usage 127 "tutti-run on h1: cannot run 'no-such-program': No such file" --hosts h1 no-such-program
 usage 127 "cannot run 'no-such-rsh'" --rsh no-such-rsh --hosts h1 true
 usage 2 "--serve is for tutti-run itself" --serve
+printf 'tutti-run %s 5\n/tmp\0' "$($RUN --version | cut -d' ' -f3)" | $RUN --serve 2>"$work/err"
+expect job_cut_off 2 $?
+contains job_cut_off "which program" "$work/err"
 
 # A rank that dies is named by its host, and decides the code; nothing is left on any host.
 mark=73.$$
@@ -61,6 +65,11 @@ await none_left
 hosts h0,h1 --timeout 1.5 sleep $mark
 expect timeout 124 $?
 contains timeout "tutti-run: timeout" "$work/err"
+await none_left
+printf '%s\n' '#!/bin/sh' "[ \$1 = h0 ] || { trap '' TERM; exec sleep $mark; }" "exec $RSH \"\$@\"" >"$work/deaf"
+chmod +x "$work/deaf"
+timeout --kill-after=1 60 $start "$work/deaf" --hosts h0,h1 --timeout 1 --grace 0.5 sleep $mark >"$work/out" 2>&1 </dev/null
+expect connection_deaf_to_SIGTERM 124 $?
 await none_left
 
 # The same from the outside: signals, and the death of tutti-run, of a connection, of a server.

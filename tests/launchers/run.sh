@@ -35,6 +35,8 @@ bin=$(cd "$bin" 2>/dev/null && pwd) || { echo "run.sh: --bin is no folder" >&2 &
     export WORK
     WORK=$(mktemp -d) && trap 'rm -rf "$WORK"' EXIT
     outermost=1
+    # For what launchers name after host and pid: of both there are two when two of us run in namespaces.
+    mkdir "$WORK/tmp" && export TMPDIR=$WORK/tmp
 }
 
 perf=("$bin/all_reduce_perf" -b 8 -e 256K -f 32 -n 3 -w 1)
@@ -116,7 +118,8 @@ try_torchrun() {
     local wrong script
     script="$(printf '%q ' "${perf[@]}")"
     [ ! -x "${train[0]}" ] || script+="&& $(printf '%q ' "${train[@]}")"
-    wrong=$(start torchrun --no_python --nproc_per_node 2 --log_dir "$WORK" -r 2 -t 1 sh -c "$script")
+    # Its own default, 29500, may be another's on this machine.
+    wrong=$(start torchrun --no_python --nproc_per_node 2 --master_port $((20000 + SRANDOM % 10000)) --log_dir "$WORK" -r 2 -t 1 sh -c "$script")
     verdict "torchrun: all_reduce_perf, 2 ranks" "${wrong:-$(check_perf 2)}"
     [ ! -x "${train[0]}" ] || verdict "torchrun: tutti-train, 2 ranks" "${wrong:-$(check_train 2)}"
 }

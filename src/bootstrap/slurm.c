@@ -19,7 +19,9 @@ tt_status tt_slurm_first_host(char *host, size_t size, const char *list)
     const bool whole = list[prefix] != '[' || (ndigits && suffix && suffix[nsuffix] != '[');
     const size_t length = prefix + ndigits + nsuffix;
     if (!whole || !length || length >= size)
-        return tt_fail(TT_ERR_ARGUMENT, "SLURM_STEP_NODELIST='%s' does not begin with a host",
+        return tt_fail(TT_ERR_ARGUMENT,
+                       "SLURM_STEP_NODELIST='%s' does not begin with a host; set "
+                       "MASTER_ADDR and MASTER_PORT",
                        list);
     snprintf(host, size, "%.*s%.*s%.*s", (int)prefix, list, (int)ndigits, digits, (int)nsuffix,
              suffix ? suffix : "");

@@ -31,12 +31,13 @@ done
 [ ${#parts[@]} -gt 0 ] || parts=(local slurm hosts)
 bin=$(cd "$bin" 2>/dev/null && pwd) || { echo "run.sh: --bin is no folder" >&2 && exit 2; }
 # Where a part runs itself again on other hosts, it counts in the same file.
-[ -n "${WORK-}" ] || {
-    export WORK
-    WORK=$(mktemp -d) && trap 'rm -rf "$WORK"' EXIT
+work=${LAUNCHERS_WORK-}
+[ -n "$work" ] || {
+    work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT || exit 2
+    export LAUNCHERS_WORK=$work
     outermost=1
     # For what launchers name after host and pid: of both there are two when two of us run in namespaces.
-    mkdir "$WORK/tmp" && export TMPDIR=$WORK/tmp
+    mkdir "$work/tmp" && export TMPDIR=$work/tmp
 }
 
 perf=("$bin/all_reduce_perf" -b 8 -e 256K -f 32 -n 3 -w 1)
@@ -44,7 +45,7 @@ train=("$bin/tutti-train" --layers=1 --heads=2 --width=32 --context=32 --batch=4
     --sample=0 "--data=$root/include")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TUTTI_INIT_TIMEOUT_MS=20000
 
-count() { echo "$1" >>"$WORK/counts"; }
+count() { echo "$1" >>"$work/counts"; }
 skip() {
     echo "skipped: $*"
     count skipped
@@ -57,28 +58,28 @@ verdict() {
         count passed
     else
         echo "FAILED: $1: $2"
-        tail -n 25 "$WORK/out" | sed 's/^/  | /'
+        tail -n 25 "$work/out" | sed 's/^/  | /'
         count failed
     fi
 }
 
-# start COMMAND...: its output in $WORK/out; prints what is wrong with its end. LIMIT: seconds, 60.
+# start COMMAND...: its output in $work/out; prints what is wrong with its end. START_LIMIT: seconds, 60.
 start() {
     local status=0
-    timeout --kill-after=5 "${LIMIT-60}" "$@" >"$WORK/out" 2>&1 </dev/null || status=$?
+    timeout --kill-after=5 "${START_LIMIT-60}" "$@" >"$work/out" 2>&1 </dev/null || status=$?
     [ $status -eq 0 ] || echo "exit status $status"
 }
 
 # check_perf NRANKS, check_train NRANKS: what is wrong with the output.
 check_perf() {
     local ranks
-    ranks=$(grep -cE '#  Rank +[0-9]+ ' "$WORK/out")
+    ranks=$(grep -cE '#  Rank +[0-9]+ ' "$work/out")
     [ "$ranks" -eq "$1" ] || echo "$ranks ranks, not $1"
-    grep -q 'Out of bounds values : 0 OK' "$WORK/out" || echo "no verified result"
+    grep -q 'Out of bounds values : 0 OK' "$work/out" || echo "no verified result"
 }
 check_train() {
-    grep -q "ranks: $1," "$WORK/out" || echo "not $1 ranks"
-    grep -q 'done: loss [0-9.]* at the first step' "$WORK/out" || echo "no losses"
+    grep -q "ranks: $1," "$work/out" || echo "not $1 ranks"
+    grep -q 'done: loss [0-9.]* at the first step' "$work/out" || echo "no losses"
 }
 
 # perf NAME NRANKS LAUNCHER..., train NAME NRANKS LAUNCHER...
@@ -119,7 +120,8 @@ try_torchrun() {
     script="$(printf '%q ' "${perf[@]}")"
     [ ! -x "${train[0]}" ] || script+="&& $(printf '%q ' "${train[@]}")"
     # Its own default, 29500, may be another's on this machine.
-    wrong=$(start torchrun --no_python --nproc_per_node 2 --master_port $((20000 + SRANDOM % 10000)) --log_dir "$WORK" -r 2 -t 1 sh -c "$script")
+    wrong=$(start torchrun --no_python --nproc_per_node 2 --master_port $((20000 + SRANDOM % 10000)) \
+        --log_dir "$work" -r 2 -t 1 sh -c "$script")
     verdict "torchrun: all_reduce_perf, 2 ranks" "${wrong:-$(check_perf 2)}"
     [ ! -x "${train[0]}" ] || verdict "torchrun: tutti-train, 2 ranks" "${wrong:-$(check_train 2)}"
 }
@@ -158,11 +160,11 @@ in_slurm() {
 
 # Without a PMI nobody can tell where rank 0 is: said at once.
 try_arbitrary() {
-    printf '%s\n' h2 h0 h1 >"$WORK/order"
-    perf "srun --mpi=pmi2 --distribution=arbitrary" 3 env SLURM_HOSTFILE="$WORK/order" \
+    printf '%s\n' h2 h0 h1 >"$work/order"
+    perf "srun --mpi=pmi2 --distribution=arbitrary" 3 env SLURM_HOSTFILE="$work/order" \
         srun -N 3 -n 3 -m arbitrary --mpi=pmi2
-    [ -n "$(start env SLURM_HOSTFILE="$WORK/order" srun -N 3 -n 3 -m arbitrary "${perf[@]}")" ] &&
-        grep -q "does not say on which host rank 0 is" "$WORK/out"
+    [ -n "$(start env SLURM_HOSTFILE="$work/order" srun -N 3 -n 3 -m arbitrary "${perf[@]}")" ] &&
+        grep -q "does not say on which host rank 0 is" "$work/out"
     verdict "srun --distribution=arbitrary: an error" "$([ $? -eq 0 ] || echo "not the one expected")"
 }
 
@@ -170,8 +172,8 @@ try_arbitrary() {
 batch() {
     local name=$1 check=$2 nranks=$3 wrong
     shift 3
-    wrong=$(start sbatch --wait --output="$WORK/batch" "$@")
-    cat "$WORK/batch" >>"$WORK/out"
+    wrong=$(start sbatch --wait --output="$work/batch" "$@")
+    cat "$work/batch" >>"$work/out"
     verdict "sbatch $name, $nranks ranks" "${wrong:-$("$check" "$nranks")}"
 }
 
@@ -204,11 +206,11 @@ try_hosts() {
 in_hosts() {
     local name="tutti-run --hosts" rsh=on wrong # with-hosts' own way, where there is no ssh
     if needs sshd openssh-server && needs ssh openssh-client && start_sshd; then
-        name="tutti-run --hosts over ssh" rsh="ssh -F $WORK/ssh"
+        name="tutti-run --hosts over ssh" rsh="ssh -F $work/ssh"
     fi
     perf "$name" 4 "$bin/tutti-run" --hosts h0:2,h1,h2 --rsh "$rsh"
     train "$name" "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
-    wrong=$(LIMIT=300 start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
+    wrong=$(START_LIMIT=300 start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
     verdict "$name: variables, mistakes and deaths" "$wrong"
     try_names
 }
@@ -216,21 +218,21 @@ in_hosts() {
 # Debian's /etc/hosts gives a host's own name a loopback address. That is no harm to rank 0, whose host it is;
 # a host on which it means another host must say so, and not wait for itself.
 try_names() {
-    printf '%s\n' '127.0.0.1 localhost' '127.0.1.1 h0' >"$WORK/names"
+    printf '%s\n' '127.0.0.1 localhost' '127.0.1.1 h0' >"$work/names"
     local rank wrong=''
     for misled in 0 1; do
         local pids=()
         for rank in 0 1; do
             RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h0 MASTER_PORT=23456 \
                 TUTTI_INIT_TIMEOUT_MS=$((misled ? 3000 : 20000)) on h$rank "exec unshare --mount sh -c '
-                [ $rank != $misled ] || mount --bind $WORK/names /etc/hosts
-                exec timeout 60 ${perf[*]}'" >"$WORK/out.$rank" 2>&1 </dev/null &
+                [ $rank != $misled ] || mount --bind $work/names /etc/hosts
+                exec timeout 60 ${perf[*]}'" >"$work/out.$rank" 2>&1 </dev/null &
             pids+=($!)
         done
         wait "${pids[@]}"
-        cat "$WORK/out.0" "$WORK/out.1" >"$WORK/out"
+        cat "$work/out.0" "$work/out.1" >"$work/out"
         [ $misled = 1 ] || { verdict "rank 0's host has a loopback name: all_reduce_perf" "$(check_perf 2)" && continue; }
-        grep -q "'h0', the host of rank 0, resolves to 127.0.1.1 on the host of rank 1" "$WORK/out.1" ||
+        grep -q "'h0', the host of rank 0, resolves to 127.0.1.1 on the host of rank 1" "$work/out.1" ||
             wrong="rank 1 does not say so"
         verdict "rank 0's host has a loopback name elsewhere: an error" "$wrong"
     done
@@ -239,24 +241,24 @@ try_names() {
 # A real one on each host, with keys and a port of its own; of the system's nothing is used or changed.
 start_sshd() {
     local host
-    ssh-keygen -q -t ed25519 -N '' -f "$WORK/host-key" && ssh-keygen -q -t ed25519 -N '' -f "$WORK/key" || return 1
-    cp "$WORK/key.pub" "$WORK/authorized"
-    printf '%s\n' "Port 2222" "HostKey $WORK/host-key" "AuthorizedKeysFile $WORK/authorized" "PidFile none" \
-        "StrictModes no" "UsePAM no" "PasswordAuthentication no" "PermitRootLogin yes" "MaxStartups 100" >"$WORK/sshd"
-    printf '%s\n' "Port 2222" "IdentityFile $WORK/key" "IdentitiesOnly yes" "BatchMode yes" "LogLevel ERROR" \
-        "StrictHostKeyChecking no" "UserKnownHostsFile /dev/null" >"$WORK/ssh"
+    ssh-keygen -q -t ed25519 -N '' -f "$work/host-key" && ssh-keygen -q -t ed25519 -N '' -f "$work/key" || return 1
+    cp "$work/key.pub" "$work/authorized"
+    printf '%s\n' "Port 2222" "HostKey $work/host-key" "AuthorizedKeysFile $work/authorized" "PidFile none" \
+        "StrictModes no" "UsePAM no" "PasswordAuthentication no" "PermitRootLogin yes" "MaxStartups 100" >"$work/sshd"
+    printf '%s\n' "Port 2222" "IdentityFile $work/key" "IdentitiesOnly yes" "BatchMode yes" "LogLevel ERROR" \
+        "StrictHostKeyChecking no" "UserKnownHostsFile /dev/null" >"$work/ssh"
     mkdir -p /run/sshd # the hosts' own /run
     for host in h0 h1 h2; do
-        on $host "exec $(command -v sshd) -D -e -f $WORK/sshd" >"$WORK/sshd.$host" 2>&1 </dev/null &
+        on $host "exec $(command -v sshd) -D -e -f $work/sshd" >"$work/sshd.$host" 2>&1 </dev/null &
     done
     for host in h0 h1 h2; do
-        timeout 20 sh -c "until ssh -F $WORK/ssh $host true 2>/dev/null; do sleep 0.05; done" </dev/null ||
-            { skip "no sshd on $host: $(tail -n 1 "$WORK/sshd.$host")" && return 1; }
+        timeout 20 sh -c "until ssh -F $work/ssh $host true 2>/dev/null; do sleep 0.05; done" </dev/null ||
+            { skip "no sshd on $host: $(tail -n 1 "$work/sshd.$host")" && return 1; }
     done
 }
 
 for part in "${parts[@]}"; do "try_$part"; done
 [ -n "${outermost-}" ] || exit 0
-of() { grep -cx "$1" "$WORK/counts"; }
+of() { grep -cx "$1" "$work/counts"; }
 echo "$(of passed) passed, $(of failed) failed, $(of skipped) skipped"
 [ "$(of failed)" -eq 0 ]

@@ -226,27 +226,27 @@ static bool is_usable(const struct tt_interface *interface, int family)
            (family == AF_UNSPEC || family == tt_address_family(&interface->address));
 }
 
-/* Every name must stand for something: an interface that can be used, or one to leave out. */
+/* Every name must stand for an interface that can be used. What is to be left out need not be
+ * there: one setting serves hosts that differ. */
 static tt_status check_names(const struct tt_interface *list, int number, const char *text,
                              int family)
 {
     struct names names = parse(text);
     size_t length;
+    if (names.except) return TT_OK;
     for (const char *entry; (entry = next(&names, &length));) {
         bool found = false;
         for (int i = 0; i < number && !found; i++)
-            found = matches(entry, length, names.exactly, list[i].name) &&
-                    (names.except || is_usable(&list[i], family));
+            found =
+                matches(entry, length, names.exactly, list[i].name) && is_usable(&list[i], family);
         if (found) continue;
         char there[640];
         describe_all(list, number, there, sizeof there);
         const char *kind = family == AF_INET ? "IPv4 " : family == AF_INET6 ? "IPv6 " : "";
-        if (names.except) kind = NULL;
         return tt_fail(TT_ERR_ARGUMENT,
-                       "TUTTI_SOCKET_INTERFACE=%.64s: no interface%s%s%s is called '%.*s'%s; there "
-                       "is %s",
-                       text, kind ? " that is up with an " : "", kind ? kind : "",
-                       kind ? "address" : "", (int)(length < 64 ? length : 64), entry,
+                       "TUTTI_SOCKET_INTERFACE=%.64s: no interface that is up with an %saddress is "
+                       "called '%.*s'%s; there is %s",
+                       text, kind, (int)(length < 64 ? length : 64), entry,
                        names.exactly ? "" : " or begins so", there);
     }
     return TT_OK;

@@ -34,8 +34,8 @@ TT_NODISCARD tt_status tt_interfaces_list(struct tt_interface **list, int *numbe
 
 /* Picks from a list ordered as above, at most one address an interface: those that `names`
  * (TUTTI_SOCKET_INTERFACE) allows and have an address of `family` (TUTTI_SOCKET_FAMILY); loopback
- * and container interfaces only when named. TT_ERR_ARGUMENT when a setting is malformed or names
- * something that is not there, with a list of what is. */
+ * and container interfaces only when named. TT_ERR_ARGUMENT when a setting is malformed or asks
+ * for something that is not there, with a list of what is. */
 TT_NODISCARD tt_status tt_interfaces_select(struct tt_interfaces *interfaces,
                                             const struct tt_interface *list, int number,
                                             const char *names, const char *family);

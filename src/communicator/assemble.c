@@ -283,6 +283,7 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange,
         tt_comm_free(making.comm);
         return status;
     }
+    if (making.comm) tt_comm_remember(making.comm);
     *out = making.comm;
     return TT_OK;
 }
@@ -298,6 +299,7 @@ void tt_comm_drain(tuttiComm_t comm)
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
+    tt_comm_forget(comm);
     tt_comm_deregister_all(comm);
     while (comm->cache) {
         struct tt_cached *next = comm->cache->next;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "algorithms/algorithms.h"
 #include "bootstrap/bootstrap.h"
@@ -68,6 +69,9 @@ struct tuttiComm {
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
     bool finalized;
+    /* of the list of those that say goodbye at the end of the process */
+    struct tuttiComm *alive_next;
+    pid_t process; /* 0: not in it */
 };
 
 /* The settings of a communicator, from tuttiConfig_t and the config table. */
@@ -117,6 +121,9 @@ TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
  * all of which fail together. A participant that is no member passes rank -1 and gets NULL. */
 TT_NODISCARD tt_status tt_comm_assemble(tuttiComm_t *comm, const struct tt_exchange *exchange,
                                         int rank, int nranks, const struct tt_comm_config *config);
+/* Should the process end before it is freed, the ranks of other hosts get what it has sent. */
+void tt_comm_remember(tuttiComm_t comm);
+void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);
 

@@ -50,6 +50,12 @@ void tt_engine_enter(struct tt_engine *engine)
         sched_yield(); /* A7 */
 }
 
+bool tt_engine_enter_if_idle(struct tt_engine *engine)
+{
+    return tt_engine_idle(engine) &&
+           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire); /* A7 */
+}
+
 void tt_engine_leave(struct tt_engine *engine)
 {
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */

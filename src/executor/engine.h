@@ -52,6 +52,8 @@ void tt_engine_fini(struct tt_engine *engine);
  * under way. */
 void tt_engine_enter(struct tt_engine *engine);
 void tt_engine_leave(struct tt_engine *engine);
+/* The same when nothing is issued or under way; false: it is. */
+bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Learns what other hosts say about the communicator, unless an operation is under way, which
  * learns it. */
 void tt_engine_look(struct tt_engine *engine);

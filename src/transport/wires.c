@@ -362,7 +362,7 @@ static void see_off_rdma(struct tt_wires *wires, int64_t deadline)
     }
 }
 
-static void say_goodbye(struct tt_wires *wires)
+void tt_wires_leave(struct tt_wires *wires)
 {
     const struct tt_fabric *fabric = wires->fabric;
     const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
@@ -392,7 +392,7 @@ static void wire_destroy(struct tt_wire *wire)
 void tt_wires_destroy(struct tt_wires *wires)
 {
     if (!wires) return;
-    if (wires->first) say_goodbye(wires);
+    if (wires->first) tt_wires_leave(wires);
     while (wires->first) {
         struct tt_wire *wire = wires->first;
         wires->first = wire->following;

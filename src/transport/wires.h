@@ -54,7 +54,9 @@ TT_NODISCARD tt_status tt_wires_open(struct tt_wires **wires, const struct tt_wi
  * address family, only loopback): names it. */
 TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
                                       const struct tt_wires_info *infos);
-/* Says goodbye, sees off what is still in kernel buffers (bounded), closes. NULL is allowed. */
+/* Says goodbye and sees off what is still in kernel buffers (bounded): the process may end. */
+void tt_wires_leave(struct tt_wires *wires);
+/* The same, and closes. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);
 
 /* This rank's end of the link to or from a rank of another host. Until the wire stands, its slot()

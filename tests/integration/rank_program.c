@@ -123,7 +123,7 @@ static int quit(tuttiComm_t comm)
     if (!is_last(comm)) usleep(300000); /* until it has gone */
     const tuttiResult_t result =
         tuttiBroadcast(data, data, COUNT, tuttiInt32, nranks - 1, comm, NULL);
-    if (is_last(comm)) _exit(result == tuttiSuccess ? RIGHT : FAILED);
+    if (is_last(comm)) exit(result == tuttiSuccess ? RIGHT : FAILED);
     if (result != tuttiSuccess) return failed(comm, result);
     for (int i = 0; i < COUNT; i++)
         if (data[i] != i) return WRONG;

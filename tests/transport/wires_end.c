@@ -346,6 +346,13 @@ TEST(wires_end, who_does_not_belong_here_is_turned_away)
     wired_close(&all);
 }
 
+static tt_status start_again(struct wired *all, const struct tt_wires_info *infos)
+{
+    free(all->wires[0]->infos);
+    free(all->wires[0]->table);
+    return tt_wires_start(all->wires[0], all->ranks.fabrics[0], infos);
+}
+
 TEST(wires_end, what_ranks_tell_each_other_is_checked)
 {
     struct wired all;
@@ -354,15 +361,15 @@ TEST(wires_end, what_ranks_tell_each_other_is_checked)
     struct tt_wires_info infos[2];
     memcpy(infos, all.infos, sizeof infos);
     infos[1].naddresses = 9;
-    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_REMOTE);
+    CHECK_EQ(start_again(&all, infos), TT_ERR_REMOTE);
     memcpy(infos, all.infos, sizeof infos);
     infos[1].encrypt = 1;
-    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_USAGE);
+    CHECK_EQ(start_again(&all, infos), TT_ERR_USAGE);
     CHECK(strstr(tt_last_error(), "TUTTI_ENCRYPT=0, rank 1 (host "));
     memcpy(infos, all.infos, sizeof infos);
     infos[1].network_id++; /* elsewhere, and with nothing but loopback */
     infos[1].naddresses = 0;
-    CHECK_EQ(tt_wires_start(all.wires[0], all.ranks.fabrics[0], infos), TT_ERR_SYSTEM);
+    CHECK_EQ(start_again(&all, infos), TT_ERR_SYSTEM);
     CHECK(strstr(tt_last_error(), "no network in common"));
     wired_close(&all);
 }

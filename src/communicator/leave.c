@@ -1,0 +1,52 @@
+/* Communicators on several hosts that are alive when the process ends: many programs never destroy
+ * theirs. What they have sent may still be on its way then, and closing a socket on which something
+ * lies unread throws that away. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "communicator/communicator.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tuttiComm *alive;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Only for idle ones: who ends in the middle of a call has not done its part. Whoever holds the
+ * lock or the engine may have been interrupted for good, by a signal whose handler ends the
+ * process. */
+static void leave_all(void)
+{
+    if (pthread_mutex_trylock(&lock)) return;
+    for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
+        if (comm->process != getpid() || !tt_engine_enter_if_idle(&comm->engine)) continue;
+        tt_wires_leave(comm->fabric->wires);
+        tt_engine_leave(&comm->engine);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void register_leaving(void)
+{
+    (void)!atexit(leave_all);
+}
+
+void tt_comm_remember(tuttiComm_t comm)
+{
+    if (!comm->fabric->wires) return;
+    pthread_once(&once, register_leaving);
+    pthread_mutex_lock(&lock);
+    comm->process = getpid();
+    comm->alive_next = alive;
+    alive = comm;
+    pthread_mutex_unlock(&lock);
+}
+
+void tt_comm_forget(tuttiComm_t comm)
+{
+    if (!comm->process) return;
+    pthread_mutex_lock(&lock);
+    struct tuttiComm **at = &alive;
+    while (*at && *at != comm) at = &(*at)->alive_next;
+    if (*at) *at = comm->alive_next;
+    pthread_mutex_unlock(&lock);
+}

@@ -35,7 +35,7 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     atomic_store_explicit(&entry->seq, turn, memory_order_release); /* R1 */
 }
 
-/* What an entry says; seq 0: nothing, or it is being written. */
+/* What an entry says; seq 0: nothing that makes sense, or it is being written. */
 static struct entered read_entry(const struct tt_entry *entry)
 {
     const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
@@ -50,8 +50,8 @@ static struct entered read_entry(const struct tt_entry *entry)
         .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
     };
     atomic_thread_fence(memory_order_acquire); /* A9 */
-    return atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq ? call
-                                                                          : (struct entered){0};
+    const bool whole = atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq;
+    return whole && (unsigned)call.collective < TT_NCOLLECTIVES ? call : (struct entered){0};
 }
 
 /* The latest call that the rank has entered; seq 0: none. */

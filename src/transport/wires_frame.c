@@ -62,10 +62,9 @@ size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t 
     return sizeof frame + sizeof record;
 }
 
+/* Read by the thread that holds the engine, as this one does. */
 static void take_entry(struct tt_entry *entry, const struct tt_wire_record *record)
 {
-    atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
     atomic_store_explicit(&entry->collective, record->collective, memory_order_relaxed);
     atomic_store_explicit(&entry->type, record->type, memory_order_relaxed);
     atomic_store_explicit(&entry->op, record->op, memory_order_relaxed);

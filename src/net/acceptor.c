@@ -97,11 +97,9 @@ static void complain(struct tt_acceptor *acceptor, const struct tt_guest *guest,
 {
     /* Port scanners and health checks connect and go. */
     const enum tt_log_level level = guest->received ? TT_LOG_WARN : TT_LOG_INFO;
-    struct tt_address peer = {0};
-    char text[TT_ADDRESS_TEXT] = "an unknown address";
-    if (tt_log_level() < level) return;
-    if (tt_socket_peer(guest->fd, &peer) == 0) tt_address_format(&peer, text);
-    if (!is_news(acceptor, &peer, what)) return;
+    char text[TT_ADDRESS_TEXT];
+    if (tt_log_level() < level || !is_news(acceptor, &guest->peer, what)) return;
+    tt_address_format(&guest->peer, text);
     const bool full = acceptor->nlogged == TT_MAX_LOGGED;
     TT_LOG_AT(level, "connection from %s closed: %s (%s will not be logged)", text, what,
               full ? "others" : "more of the like from there");
@@ -132,13 +130,13 @@ static int64_t dismiss_late(struct tt_acceptor *acceptor)
     return next;
 }
 
-static void welcome(struct tt_acceptor *acceptor, int fd)
+static void welcome(struct tt_acceptor *acceptor, int fd, const struct tt_address *peer)
 {
     int i = 0;
     while (i < acceptor->nplaces && acceptor->guests[i].fd >= 0) i++;
     if (i == acceptor->nplaces) acceptor->nplaces++;
     struct tt_guest *guest = &acceptor->guests[i];
-    *guest = (struct tt_guest){.fd = fd, .since_ns = tt_now_ns()};
+    *guest = (struct tt_guest){.fd = fd, .peer = *peer, .since_ns = tt_now_ns()};
     acceptor->nguests++;
     tt_greeting_fill(&guest->greeting, acceptor->sequence);
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
@@ -157,9 +155,10 @@ static tt_status accept_guests(struct tt_acceptor *acceptor)
     if (acceptor->listener < 0) return TT_OK; /* stopped by an event of the same wake */
     for (int i = 0; acceptor->nguests < TT_MAX_GUESTS; i++) {
         if (i == EVENTS_A_WAKE) return TT_OK; /* the guests' turn */
-        const int fd = accept4(acceptor->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct tt_address peer;
+        const int fd = tt_socket_accept(acceptor->listener, &peer);
         if (fd >= 0)
-            welcome(acceptor, fd);
+            welcome(acceptor, fd, &peer);
         else if (errno == EAGAIN)
             return TT_OK;
         else if (is_scarcity(errno) && !acceptor->nguests)

@@ -15,6 +15,7 @@ enum { TT_MAX_GUESTS = 256, TT_MAX_LOGGED = 32 };
 
 struct tt_guest {
     int fd; /* -1: free */
+    struct tt_address peer;
     int64_t since_ns;
     uint32_t received;
     struct tt_greeting greeting;

@@ -235,6 +235,19 @@ tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
     return TT_OK;
 }
 
+int tt_socket_accept(int listener, struct tt_address *peer)
+{
+    struct tt_address found = {0};
+    socklen_t nbytes = sizeof found.bytes;
+    const int fd =
+        accept4(listener, (struct sockaddr *)found.bytes, &nbytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return -1;
+    found.nbytes = nbytes;
+    unmap(&found);
+    *peer = found;
+    return fd;
+}
+
 /* ---- Connections ---------------------------------------------------------------------------- */
 
 void tt_socket_tune(int fd)

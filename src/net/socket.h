@@ -53,6 +53,9 @@ int tt_socket_send_now(int fd, const void *buffer, size_t nbytes);
 /* The address of this end and of the other one; IPv4 never in its IPv6 form. */
 int tt_socket_own(int fd, struct tt_address *address);
 int tt_socket_peer(int fd, struct tt_address *address);
+/* A connection that has come, non-blocking, and from where, also if it has gone again. -1: errno.
+ */
+int tt_socket_accept(int listener, struct tt_address *peer);
 
 /* Options every connection has. */
 void tt_socket_tune(int fd);

@@ -1,4 +1,5 @@
-"""strangers.py HOST:PORT...: all that may knock at a listening port without the key, each three times."""
+"""strangers.py HOST:PORT...: all that may knock at a listening port without the key, each four times: three at once,
+in a flood of connections, and once alone."""
 import os
 import socket
 import struct
@@ -11,7 +12,7 @@ PREAMBLE = 16
 
 
 def connect(address):
-    return socket.create_connection(address, timeout=5)
+    return socket.create_connection(address, timeout=60)
 
 
 def preamble(s):
@@ -100,12 +101,14 @@ def flood(address, number):
 def main():
     addresses = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in sys.argv[1:])]
     kinds = [garbage, foreign_key, oversized, other_version, other_word_size, other_byte_order, slow_loris, scan]
-    threads = [threading.Thread(target=knock, args=(kind, a)) for a in addresses for kind in kinds * 3]
-    threads += [threading.Thread(target=flood, args=(a, 300)) for a in addresses]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    knocks = [threading.Thread(target=knock, args=(kind, a)) for n in range(4) for a in addresses for kind in kinds]
+    floods = [threading.Thread(target=flood, args=(a, 300)) for a in addresses]
+    alone = len(addresses) * len(kinds)  # in a flood a listener may have no patience with who is slow
+    for together in knocks[alone:] + floods, knocks[:alone]:
+        for thread in together:
+            thread.start()
+        for thread in together:
+            thread.join()
 
 
 main()

@@ -70,7 +70,7 @@ until_true 60 all_loop
 mapfile -t where < <(ports h0; ports h1)
 [ "${#where[@]}" -ge 3 ] || fail "three ranks listen at ${#where[@]} ports"
 echo "while it runs: at ${where[*]}"
-"$here/on" h2 timeout 60 python3 "$here/strangers.py" "${where[@]}" || fail "strangers.py failed"
+"$here/on" h2 timeout 150 python3 "$here/strangers.py" "${where[@]}" || fail "strangers.py failed"
 finish "strangers while it runs"
 for rank in 0 1 2; do
     for words in "does not speak" "another version" "byte order" "word size" "key" "in time"; do

@@ -11,15 +11,14 @@ enum {
     LOOK_TURNS = 64,               /* how often a wait looks at the clock and the failure record */
     EXAMINE_NS = 1000000,          /* system calls and the deadline: every millisecond */
     SLEEP_AFTER_NS = 1000000,      /* waking costs tens of microseconds: only after a long wait */
-    POLITE_SLEEP_AFTER_NS = 50000, /* also where the network wakes, and the kernel's part of it
-                                    * needs the core */
+    POLITE_SLEEP_AFTER_NS = 50000, /* also where sockets wake, and the kernel's part of it needs
+                                    * the core */
     SLEEP_NS = 50000,
 };
 
 struct wait {
     unsigned turns;
-    bool spin;
-    int64_t sleep_after_ns;
+    bool spin, polite;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
 };
 
@@ -38,6 +37,15 @@ static void doze(struct tt_work *works, int nworks)
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
 }
 
+static bool by_sockets(const struct tt_work *works, int nworks)
+{
+    for (int i = 0; i < nworks; i++) {
+        const struct tt_wires *wires = works[i].engine->fabric->wires;
+        if (wires && tt_wires_by_sockets(wires)) return true;
+    }
+    return false;
+}
+
 static void look_around(struct wait *wait, struct tt_work *works, int nworks)
 {
     const int64_t now = tt_now_ns();
@@ -46,7 +54,9 @@ static void look_around(struct wait *wait, struct tt_work *works, int nworks)
         wait->examined_ns = now;
         for (int i = 0; i < nworks; i++) tt_work_examine(&works[i]);
     }
-    if (now - wait->since_ns >= wait->sleep_after_ns) doze(works, nworks);
+    const bool soon = wait->polite || by_sockets(works, nworks);
+    if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
+        doze(works, nworks);
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)
@@ -67,13 +77,6 @@ static bool may_spin(const struct tt_work *works, int nworks)
     return true;
 }
 
-static bool has_wires(const struct tt_work *works, int nworks)
-{
-    for (int i = 0; i < nworks; i++)
-        if (works[i].engine->fabric->wires) return true;
-    return false;
-}
-
 /* Advances everything once; sums what moved. */
 static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
 {
@@ -87,9 +90,7 @@ static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
 
 tt_status tt_run(struct tt_work *works, int nworks, bool polite)
 {
-    struct wait wait = {.spin = !polite && may_spin(works, nworks),
-                        .sleep_after_ns = polite || has_wires(works, nworks) ? POLITE_SLEEP_AFTER_NS
-                                                                             : SLEEP_AFTER_NS};
+    struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
     uint64_t before = 0;
     for (;;) {
         uint64_t progress = 0;

@@ -32,6 +32,11 @@ struct tt_rdma_offer {
 TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes);
 /* The fabric it works for (borrowed), before the first wire. */
 void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric);
+/* Enters into an epoll instance, with this mark, what becomes readable at the next completion of a
+ * wire that was armed. */
+TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark);
+/* It was readable: it is not any more. */
+void tt_rdma_hush(struct tt_rdma *rdma);
 /* After its wires. NULL is allowed. */
 void tt_rdma_close(struct tt_rdma *rdma);
 
@@ -57,6 +62,9 @@ struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel);
  * device, port, the status in words and what to check. */
 TT_NODISCARD tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire);
 bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire);
+/* Before a sleep: asks for a wake at the next completion (tt_rdma_watch). False: some have come
+ * already, there is something to do. */
+bool tt_rdma_wire_arm(struct tt_rdma_wire *wire);
 /* "rdma rxe0/1, rxe1/1". */
 void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t size);
 size_t tt_rdma_wire_bytes(const struct tt_rdma_wire *wire);

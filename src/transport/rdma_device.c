@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -175,6 +176,21 @@ static int list_ports(const struct tt_verbs *verbs, struct ibv_device **list,
     return n;
 }
 
+static bool unblock(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+static void close_device(const struct tt_verbs *verbs, struct tt_rdma_device *device)
+{
+    int failed = 0;
+    if (device->channel) failed |= verbs->destroy_comp_channel(device->channel);
+    if (device->domain) failed |= verbs->dealloc_pd(device->domain);
+    if (failed) TT_WARN("RDMA device %s: some of it is still in use", device->name);
+    if (device->context) verbs->close_device(device->context);
+}
+
 /* The device, opened at its first port. NULL: cannot be, said. */
 static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device **list,
                                          const char name[TT_RDMA_NAME])
@@ -187,14 +203,12 @@ static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device
         (struct tt_rdma_device){.context = verbs->open_device(device_named(verbs, list, name))};
     memcpy(device->name, name, sizeof device->name);
     if (device->context) device->domain = verbs->alloc_pd(device->context);
-    if (!device->domain) {
+    if (device->domain) device->channel = verbs->create_comp_channel(device->context);
+    if (!device->channel || !unblock(device->context->async_fd) || !unblock(device->channel->fd)) {
         TT_INFO("RDMA device %s cannot be opened: %m (may this user open /dev/infiniband?)", name);
-        if (device->context) verbs->close_device(device->context);
+        close_device(verbs, device);
         return NULL;
     }
-    const int flags = fcntl(device->context->async_fd, F_GETFL);
-    if (fcntl(device->context->async_fd, F_SETFL, flags | O_NONBLOCK))
-        TT_INFO("RDMA device %s: its events cannot be polled: %m", name);
     rdma->ndevices++;
     return device;
 }
@@ -277,15 +291,30 @@ void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric)
     rdma->fabric = fabric;
 }
 
+tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
+{
+    for (int i = 0; i < rdma->ndevices; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, rdma->devices[i].channel->fd, &event))
+            return tt_fail_errno(errno, "cannot wait for RDMA device %s", rdma->devices[i].name);
+    }
+    return TT_OK;
+}
+
+void tt_rdma_hush(struct tt_rdma *rdma)
+{
+    struct ibv_cq *queue;
+    void *context;
+    for (int i = 0; i < rdma->ndevices; i++)
+        while (!rdma->verbs->get_cq_event(rdma->devices[i].channel, &queue, &context))
+            rdma->verbs->ack_cq_events(queue, 1);
+}
+
 void tt_rdma_close(struct tt_rdma *rdma)
 {
     if (!rdma) return;
     tt_rdma_memory_fini(rdma);
-    for (int i = 0; i < rdma->ndevices; i++) {
-        if (rdma->verbs->dealloc_pd(rdma->devices[i].domain))
-            TT_WARN("RDMA device %s: its protection domain is still in use", rdma->devices[i].name);
-        rdma->verbs->close_device(rdma->devices[i].context);
-    }
+    for (int i = 0; i < rdma->ndevices; i++) close_device(rdma->verbs, &rdma->devices[i]);
     free(rdma);
 }
 

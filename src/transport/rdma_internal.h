@@ -16,7 +16,8 @@ struct tt_rdma_device {
     char name[TT_RDMA_NAME];
     struct ibv_context *context;
     struct ibv_pd *domain;
-    bool no_dmabuf; /* it said so */
+    struct ibv_comp_channel *channel; /* for wakes; of the completion queues of all wires */
+    bool no_dmabuf;                   /* it said so */
 };
 
 struct tt_rdma_port {
@@ -131,7 +132,8 @@ struct tt_rdma_wire {
     tt_status failed;
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes */
-    uint64_t ncompleted_seen;     /* and when: to notice that nothing moves */
+    uint64_t nreceived;
+    uint64_t ncompleted_seen; /* and when: to notice that nothing moves */
     int64_t since_ns;
 };
 

@@ -156,6 +156,7 @@ static tt_status on_received(struct tt_rdma_path *path, uint32_t immediate)
         wire->rx[channel].slots >> slot & 1)
         return tt_rdma_fail_path(path, "a message came where none was expected");
     wire->rx[channel].slots |= (uint64_t)1 << slot;
+    wire->nreceived++;
     memcpy(&header,
            wire->memory + tt_rdma_slot_at(wire, false, (int)channel, slot) - TT_RDMA_HEADER,
            sizeof header);

@@ -119,7 +119,8 @@ static tt_status make_path(struct tt_rdma_path *path)
     struct tt_rdma *rdma = path->wire->rdma;
     const struct tt_rdma_port *port = path->port;
     const int nmessages = (int)rdma->nslots * TT_NCHANNELS;
-    path->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL, NULL, 0);
+    path->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
+                                      port->device->channel, 0);
     if (path->cq) path->qp = create_qp(path, &path->inline_bytes);
     if (!path->qp)
         return refuse(rdma, "%s port %d gives no queue pair for %d messages", port->device->name,
@@ -393,6 +394,15 @@ bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
         if (!rx->ops->flushed(rx)) return false;
     }
     return true;
+}
+
+/* What came before a queue was armed wakes nobody: it is looked for afterwards. */
+bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
+{
+    const uint64_t before = wire->ncompleted + wire->nreceived;
+    for (int i = 0; i < wire->npaths; i++)
+        if (ibv_req_notify_cq(wire->used[i]->cq, 0) || tt_rdma_poll(wire->used[i])) return true;
+    return wire->ncompleted + wire->nreceived == before;
 }
 
 void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t size)

@@ -17,6 +17,10 @@ struct tt_verbs {
     __typeof__(ibv_dealloc_pd) *dealloc_pd;
     __typeof__(ibv_reg_mr) *reg_mr;
     __typeof__(ibv_dereg_mr) *dereg_mr;
+    __typeof__(ibv_create_comp_channel) *create_comp_channel;
+    __typeof__(ibv_destroy_comp_channel) *destroy_comp_channel;
+    __typeof__(ibv_get_cq_event) *get_cq_event;
+    __typeof__(ibv_ack_cq_events) *ack_cq_events;
     __typeof__(ibv_create_cq) *create_cq;
     __typeof__(ibv_destroy_cq) *destroy_cq;
     __typeof__(ibv_create_qp) *create_qp;

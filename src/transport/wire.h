@@ -28,7 +28,7 @@ enum {
 };
 
 /* What an epoll event is about; the first member of each. */
-enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP };
+enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_RDMA };
 
 /* One way from this rank to the peer. */
 struct tt_path {
@@ -110,6 +110,7 @@ struct tt_wire {
 
 struct tt_wires {
     enum tt_watched watched; /* the acceptor's mark */
+    _Atomic int nby_sockets; /* wires whose data does not, or not yet, go over RDMA */
 
     /* immutable after start */
     struct tt_wires_config config;
@@ -122,6 +123,7 @@ struct tt_wires {
     /* owner: the thread that runs this rank's work */
     struct tt_acceptor *acceptor;
     struct tt_rdma *rdma; /* NULL: there is none, or it may not be used */
+    enum tt_watched rdma_watched;
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_wire *first;

@@ -79,6 +79,10 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
     if (!status && config->allow_rdma && !made.encrypt)
         status = tt_rdma_open(&wires->rdma, config->nslots, config->slot_bytes);
+    if (!status && wires->rdma) {
+        wires->rdma_watched = TT_WATCHED_RDMA;
+        status = tt_rdma_watch(wires->rdma, wires->epoll, &wires->rdma_watched);
+    }
     made.rdma = wires->rdma != NULL;
     if (status) {
         tt_wires_destroy(wires);
@@ -190,6 +194,7 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     wires->table[peer] = wire;
     wire->following = wires->first;
     wires->first = wire;
+    atomic_fetch_add_explicit(&wires->nby_sockets, 1, memory_order_relaxed);
     tt_wire_dial(wire);
     return wire;
 }
@@ -232,6 +237,9 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
         return serve_guests(wires);
     case TT_WATCHED_DIAL:
         return tt_dial_step(what);
+    case TT_WATCHED_RDMA:
+        tt_rdma_hush(wires->rdma);
+        return TT_OK;
     default:
         return tt_tcp_read(what);
     }
@@ -269,9 +277,16 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     return lose_the_silent(wires);
 }
 
+bool tt_wires_by_sockets(const struct tt_wires *wires)
+{
+    return atomic_load_explicit(&wires->nby_sockets, memory_order_relaxed) > 0;
+}
+
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
 {
     struct epoll_event ready;
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        if (wire->by_rdma && !tt_rdma_wire_arm(wire->rdma)) return;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->nopen; i++) {
             struct tt_tcp *tcp = &wire->sockets[i];
@@ -281,7 +296,8 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
         }
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
                                      .tv_nsec = timeout_us % 1000000 * 1000};
-    (void)!epoll_pwait2(wires->epoll, &ready, 1, &timeout, NULL);
+    const int n = epoll_pwait2(wires->epoll, &ready, 1, &timeout, NULL);
+    if (n == 1 && ready.data.ptr == &wires->rdma_watched) tt_rdma_hush(wires->rdma);
 }
 
 bool tt_wires_flushed(struct tt_wires *wires)

@@ -1,7 +1,10 @@
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "rdma/pair.h"
@@ -83,6 +86,41 @@ TEST(rdma_links, learn_credits_from_messages_that_nobody_has_looked_at)
         }
     }
     CHECK_EQ(sent, 2 * PAIR_SLOTS);
+    pair_close(&pair);
+}
+
+/* Whether the descriptor is readable, within timeout_ms. */
+static bool is_readable(int epoll, int timeout_ms)
+{
+    struct epoll_event event;
+    return epoll_wait(epoll, &event, 1, timeout_ms) == 1;
+}
+
+TEST(rdma_links, wake_who_sleeps_until_a_message_comes)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    struct pair pair;
+    struct tt_message message;
+    REQUIRE(pair_open(&pair, NULL, NULL));
+    REQUIRE(pair_connect(&pair));
+    const int epoll = epoll_create1(EPOLL_CLOEXEC);
+    REQUIRE(epoll >= 0);
+    CHECK_EQ(tt_rdma_watch(pair.rdma[1], epoll, &pair), TT_OK);
+    struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
+    for (unsigned i = 0; i < 20 && !tt_test_failed(); i++) {
+        while (!tt_rdma_wire_arm(pair.wires[1])) continue; /* credits */
+        const int64_t deadline = tt_deadline_ns(60000);
+        while (!tx->ops->slot(tx, 8) && !tt_expired(deadline)) sched_yield();
+        tx->ops->publish(tx, 8, i);
+        CHECK(is_readable(epoll, 60000));
+        while (rx->ops->peek(rx, &message) && !tt_expired(deadline)) {
+            tt_rdma_hush(pair.rdma[1]);
+            if (tt_rdma_wire_arm(pair.wires[1])) CHECK(is_readable(epoll, 60000));
+        }
+        CHECK_EQ(message.signature, i);
+        rx->ops->release(rx);
+    }
+    close(epoll);
     pair_close(&pair);
 }
 

@@ -214,11 +214,9 @@ static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device
 }
 
 /* Enters the port if it is active and has an address. */
-static tt_status add_port(struct tt_rdma *rdma, struct ibv_device **list,
+static tt_status try_port(struct tt_rdma *rdma, struct tt_rdma_device *device,
                           const struct tt_rdma_candidate *candidate)
 {
-    struct tt_rdma_device *device = get_device(rdma, list, candidate->device);
-    if (!device) return TT_OK;
     struct tt_rdma_port *port = &rdma->ports[rdma->nports];
     *port = (struct tt_rdma_port){.device = device, .number = (uint8_t)candidate->port};
     struct _compat_ibv_port_attr *attributes = (void *)&port->attributes;
@@ -231,6 +229,19 @@ static tt_status add_port(struct tt_rdma *rdma, struct ibv_device **list,
     TT_TRY(choose_gids(port));
     if (port->ngids) rdma->nports++;
     return TT_OK;
+}
+
+/* A device is kept open only for a port: there is room for as many as there are ports. */
+static tt_status add_port(struct tt_rdma *rdma, struct ibv_device **list,
+                          const struct tt_rdma_candidate *candidate)
+{
+    const int nopen = rdma->ndevices, nports = rdma->nports;
+    struct tt_rdma_device *device = get_device(rdma, list, candidate->device);
+    if (!device) return TT_OK;
+    const tt_status status = try_port(rdma, device, candidate);
+    if (rdma->ndevices > nopen && rdma->nports == nports)
+        close_device(rdma->verbs, &rdma->devices[--rdma->ndevices]);
+    return status;
 }
 
 static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)

@@ -228,6 +228,27 @@ TEST(rdma_failures, settings_that_cannot_be_met_say_what_could)
     check_open_fails("TUTTI_RDMA_TRAFFIC_CLASS", "256", "expected 0 to 255");
 }
 
+TEST(rdma_failures, a_device_without_an_active_port_is_not_kept_open)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    if (!in_machine()) SKIP(machine_only);
+    struct tt_rdma *rdma = NULL;
+    setenv("TUTTI_RDMA_DEVICE", "=rxe0,rxe1", 1);
+    tt_config_reload();
+    REQUIRE(pair_shell("ip link set rdma0 down"));
+    CHECK_EQ(tt_rdma_open(&rdma, 2, 4096), TT_OK);
+    pair_shell("ip link set rdma0 up; for j in 2 3 4; do ip neigh replace 10.77.0.$j lladdr "
+               "02:77:00:00:00:0$j dev rdma0 nud permanent; done");
+    REQUIRE(rdma != NULL);
+    CHECK_EQ(rdma->nports, 1);
+    CHECK_EQ(rdma->ndevices, 1);
+    CHECK_STR(rdma->devices[0].name, "rxe1");
+    CHECK(rdma->ports[0].device == &rdma->devices[0]);
+    tt_rdma_close(rdma);
+    unsetenv("TUTTI_RDMA_DEVICE");
+    tt_config_reload();
+}
+
 /* In a process of its own that is not root, for root may lock as much as it likes. */
 static int without_locked_memory(void)
 {

@@ -10,7 +10,7 @@
 /* Owned by its wire, which it serves until that is up. */
 struct tt_agreement {
     struct tt_rdma_offer mine, theirs; /* mine is being sent */
-    bool they_offered;
+    bool they_offered, connected;
 };
 
 /* Where data may go over RDMA only, the sockets will not do. */
@@ -49,11 +49,11 @@ static void send_frame(struct tt_wire *wire, enum tt_frame_kind kind, uint32_t n
 /* Both offers are there. */
 static tt_status connect_both(struct tt_wire *wire)
 {
-    const struct tt_agreement *agreement = wire->agreement;
+    struct tt_agreement *agreement = wire->agreement;
     if (!agreement->mine.nbytes || !agreement->theirs.nbytes) return settle(wire, false);
-    const bool connected = tt_rdma_wire_connect(wire->rdma, &agreement->theirs) == TT_OK;
-    send_frame(wire, TT_FRAME_READY, connected, NULL);
-    return connected ? TT_OK : settle(wire, false);
+    agreement->connected = tt_rdma_wire_connect(wire->rdma, &agreement->theirs) == TT_OK;
+    send_frame(wire, TT_FRAME_READY, agreement->connected, NULL);
+    return agreement->connected ? TT_OK : settle(wire, false);
 }
 
 static tt_status make_agreement(struct tt_wire *wire)
@@ -85,9 +85,10 @@ tt_status tt_wire_take_offer(struct tt_wire *wire, const char *bytes, uint32_t n
     return wire->state == TT_WIRE_AGREEING ? connect_both(wire) : TT_OK;
 }
 
-/* This rank has connected by then, or has settled for the sockets: their word follows their offer.
- */
+/* This rank has connected by then, or has settled for the sockets: their word follows their offer,
+ * unless they are not what they should be. */
 tt_status tt_wire_take_ready(struct tt_wire *wire, bool ready)
 {
-    return wire->state == TT_WIRE_AGREEING ? settle(wire, ready) : TT_OK;
+    return wire->state == TT_WIRE_AGREEING ? settle(wire, ready && wire->agreement->connected)
+                                           : TT_OK;
 }

@@ -329,7 +329,8 @@ static void rdma_release(struct tt_link *link)
 static bool rdma_flushed(struct tt_link *link)
 {
     struct tt_rdma_link *end = link_of(link);
-    return end->outgoing || end->wire->failed || untold(end) < end->wire->rdma->nslots / 2;
+    return end->outgoing || end->wire->failed || end->wire->quiet ||
+           untold(end) < end->wire->rdma->nslots / 2;
 }
 
 /* Messages are looked at where they lie. */

@@ -72,6 +72,7 @@ static struct tt_rdma_memory *enter(struct tt_rdma *rdma, const struct tt_window
     struct tt_rdma_memory *memory = make_room(rdma, nbytes);
     if (!memory) return NULL;
     memory->window = window->id;
+    memory->used = ++rdma->clock;
     if (!nbytes) return memory;
     const int error = register_everywhere(rdma, window->base, nbytes, memory->regions);
     if (error) {

@@ -166,8 +166,7 @@ TEST(slurm, the_first_host_of_a_list_is_found)
         "n[]",
         "n[0-2",
         "r[0-1]n[0-3]",
-        "a-name-of-a-host-that-does-not-fit-into-the-sixty-four-bytes-"
-        "that-there-are-for-it"};
+        "a-name-of-a-host-that-does-not-fit-into-the-sixty-four-bytes-there-are"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_EQ(tt_slurm_first_host(host, sizeof host, bad[i]), TT_ERR_ARGUMENT);
 }

@@ -62,6 +62,9 @@ struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel);
  * device, port, the status in words and what to check. */
 TT_NODISCARD tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire);
 bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire);
+/* After a failure: nothing is read from the callers' memory any more. What is not sent within some
+ * milliseconds never is, and nothing else on this wire either. */
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire);
 /* Before a sleep: asks for a wake at the next completion (tt_rdma_watch). False: some have come
  * already, there is something to do. */
 bool tt_rdma_wire_arm(struct tt_rdma_wire *wire);

@@ -86,6 +86,11 @@ bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
     return true;
 }
 
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire)
+{
+    (void)wire;
+}
+
 bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
 {
     (void)wire;

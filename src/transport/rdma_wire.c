@@ -2,6 +2,7 @@
  * other. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "transport/rdma_internal.h"
 
 enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
+#define GIVE_BACK_NS INT64_C(20000000)
 
 /* What travels. */
 struct offer {
@@ -324,6 +326,40 @@ bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
     return wire->nposted == wire->ncompleted;
 }
 
+static bool reads_memory(const struct tt_rdma_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++)
+        if (wire->tx[c].ndirect) return true;
+    return false;
+}
+
+static void forget_sends(struct tt_rdma_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        struct tt_rdma_link *tx = &wire->tx[c];
+        tx->ndirect = 0;
+        for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++) {
+            if (tx->memory[s]) tx->memory[s]->nsends--;
+            tx->memory[s] = NULL;
+        }
+    }
+}
+
+/* Queue pairs in the error state read nothing. */
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire)
+{
+    const int64_t deadline = tt_now_ns() + GIVE_BACK_NS;
+    while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline)) sched_yield();
+    if (!reads_memory(wire)) return;
+    wire->quiet = true;
+    for (int i = 0; i < wire->npaths; i++) {
+        struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
+        errno = wire->rdma->verbs->modify_qp(wire->used[i]->qp, &attributes, IBV_QP_STATE);
+        if (errno) TT_WARN("RDMA: a queue pair cannot be stopped: %m");
+    }
+    forget_sends(wire);
+}
+
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
 {
     if (!wire) return;
@@ -335,9 +371,7 @@ void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
     }
     for (int i = 0; i < rdma->ndevices; i++)
         if (wire->regions[i]) failed |= rdma->verbs->dereg_mr(wire->regions[i]);
-    for (int c = 0; c < TT_NCHANNELS; c++)
-        for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++)
-            if (wire->tx[c].memory[s]) wire->tx[c].memory[s]->nsends--;
+    forget_sends(wire);
     if (failed) {
         errno = failed;
         TT_WARN("RDMA resources cannot be given back: %m");

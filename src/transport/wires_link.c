@@ -158,7 +158,8 @@ static void copy_to_slot(struct tt_outgoing *item)
 
 void tt_wires_give_back(struct tt_wires *wires)
 {
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (wire->by_rdma) tt_rdma_wire_give_back(wire->rdma);
         for (int i = 0; i < wire->nopen; i++) {
             struct tt_tcp *tcp = &wire->sockets[i];
             for (uint32_t k = 0; k < tcp->count; k++) {
@@ -168,6 +169,7 @@ void tt_wires_give_back(struct tt_wires *wires)
                 (void)!tt_wire_lost(tcp, ENOMEM); /* drops them all */
             }
         }
+    }
 }
 
 /* ---- The receiver's end --------------------------------------------------------------------- */

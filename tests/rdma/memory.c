@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "rdma/pair.h"
 #include "shim.h"
 
@@ -44,6 +45,38 @@ TEST(rdma_memory, windows_are_sent_in_place)
     CHECK_EQ(pair.rdma[0]->pinned, NBYTES / 4096 * 4096 + 4096);
     CHECK(!tt_window_free(memory));
     pair_close(&pair);
+}
+
+/* What is still to be sent would be sent as the caller leaves it. */
+TEST(rdma_memory, is_not_read_any_more_once_it_was_given_back)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    if (!getenv("RDMA_VM"))
+        SKIP("would break the network of this host; tests/rdma/suite.sh runs "
+             "this in a virtual machine");
+    struct pair pair;
+    struct tt_message message;
+    void *memory;
+    setenv("TUTTI_RDMA_TIMEOUT", "14", 1); /* sent again after 67 ms */
+    REQUIRE(pair_open(&pair, "=rxe0", "=rxe1"));
+    REQUIRE(pair_connect(&pair));
+    REQUIRE(!tt_window_create(&memory, NBYTES));
+    send_direct(&pair, memory, 10000, 1);
+    struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
+    REQUIRE(pair_shell("ip link set port1 down"));
+    pair_fill(memory, NBYTES, 2);
+    CHECK(tx->ops->publish_direct(tx, memory, 10000, 2));
+    tt_rdma_wire_give_back(pair.wires[0]);
+    CHECK(tx->ops->drained(tx));
+    pair_fill(memory, NBYTES, 3);
+    pair_shell("ip link set port1 up");
+    const int64_t deadline = tt_deadline_ns(1000);
+    while (!tt_expired(deadline))
+        if (rx->ops->peek(rx, &message) == TT_OK) CHECK(pair_same(message.data, 10000, 2));
+    CHECK(!tt_window_free(memory));
+    pair_close(&pair);
+    unsetenv("TUTTI_RDMA_TIMEOUT");
+    tt_config_reload();
 }
 
 TEST(rdma_memory, of_the_caller_goes_through_slots)

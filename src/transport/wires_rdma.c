@@ -19,8 +19,10 @@ static tt_status settle(struct tt_wire *wire, bool by_rdma)
     struct tt_wires *wires = wire->wires;
     char name[128];
     wire->by_rdma = by_rdma;
-    if (by_rdma) atomic_fetch_sub_explicit(&wires->nby_sockets, 1, memory_order_relaxed);
-    if (!by_rdma) {
+    if (by_rdma) {
+        atomic_fetch_sub_explicit(&wires->nby_sockets, 1, memory_order_relaxed);
+        wires->nbytes += tt_rdma_wire_bytes(wire->rdma);
+    } else {
         tt_rdma_wire_destroy(wire->rdma);
         wire->rdma = NULL;
     }

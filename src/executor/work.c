@@ -9,7 +9,7 @@
 /* Results of at least this many bytes do not stay in the caches anyway. */
 enum { NONTEMPORAL_MIN_BYTES = 1 << 20 };
 /* How often a wait in which nothing moves looks at all wires. */
-enum { DRIVE_TURNS = 16 };
+enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
 
 static uint64_t mix(uint64_t value)
 {
@@ -272,13 +272,15 @@ static tt_status advance_in_turn(struct tt_work *work)
 }
 
 /* A link that is asked pushes its own wire; what else comes from other hosts is seen to now and
- * then. */
+ * then: rarely where that are only words beside the data. */
 static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 {
     struct tt_engine *engine = work->engine;
     if (!engine->fabric->wires) return TT_IN_PROGRESS;
     engine->still = work->progress == progress ? engine->still + 1 : 0;
-    if ((engine->still + 1) % DRIVE_TURNS != 0) return TT_IN_PROGRESS;
+    const unsigned turns =
+        tt_wires_by_sockets(engine->fabric->wires) ? DRIVE_TURNS : DRIVE_RDMA_TURNS;
+    if ((engine->still + 1) % turns != 0) return TT_IN_PROGRESS;
     const tt_status status = tt_wires_progress(engine->fabric->wires);
     return status < 0 ? status : TT_IN_PROGRESS;
 }

@@ -279,7 +279,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
 
 bool tt_wires_by_sockets(const struct tt_wires *wires)
 {
-    return atomic_load_explicit(&wires->nby_sockets, memory_order_relaxed) > 0;
+    return !wires->rdma || atomic_load_explicit(&wires->nby_sockets, memory_order_relaxed) > 0;
 }
 
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)

@@ -73,8 +73,8 @@ void tt_wires_give_back(struct tt_wires *wires);
  * goes wrong fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
  * returned. */
 TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
-/* Whether a wire's data goes over sockets, or may: the kernel needs a core to move it. Any thread.
- */
+/* Whether data of this host may go over sockets, so that the kernel needs a core to move it: not
+ * where there is RDMA and all wires of this rank use it. Any thread. */
 bool tt_wires_by_sockets(const struct tt_wires *wires);
 /* Sleeps until something can be done here, at most timeout_us. */
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);

@@ -98,7 +98,8 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
                        "rank %d: %s; the root of this unique id has gone: all its ranks have come, "
                        "init failed, or the process that made it ended",
                        rank, why);
-    return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s: %s%s", rank, text, why, hint);
+    return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s, where rank 0 listens: %s%s", rank,
+                   text, why, hint);
 }
 
 /* Connects to the root, trying again while it may not be up yet. */

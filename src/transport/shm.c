@@ -1,5 +1,6 @@
 #include "transport/shm.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -190,8 +191,13 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
         memcpy(to, (const char *)message.data + offset, nbytes);
         return TT_OK;
     }
-    return tt_cma_read(tt_fabric_record(shm->fabric, link->peer)->pid,
-                       flag_of(shm)->data.at.offset + offset, to, nbytes);
+    const tt_status status = tt_cma_read(tt_fabric_record(shm->fabric, link->peer)->pid,
+                                         flag_of(shm)->data.at.offset + offset, to, nbytes);
+    if (!status) return TT_OK;
+    char name[128], why[256];
+    tt_fabric_name_rank(shm->fabric, link->peer, name, sizeof name);
+    snprintf(why, sizeof why, "%s", tt_last_error());
+    return tt_fail(TT_ERR_REMOTE, "%s has died, or lets nobody read its memory: %s", name, why);
 }
 
 static void shm_release(struct tt_link *link)

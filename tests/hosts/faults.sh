@@ -151,7 +151,7 @@ bring_about() {
         ;;
     rank_stopped)
         r=$((RANDOM % WORLD_SIZE)) && spare $r
-        anyone="rank $r .*h${on[r]}|every rank has entered it" # a guess where all have
+        anyone="rank $r .*h${on[r]}|TUTTI_TIMEOUT_MS" # who waits on whom is known of neighbours only
         kill -STOP "${pids[r]}"
         ;;
     killed_in_init)

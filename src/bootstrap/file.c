@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
-#include "net/interface.h"
 
 enum { MAX_PAUSE_MS = 20, PROBE_MS = 5000 };
 
@@ -38,13 +37,8 @@ static tt_status publish(const char *path, const struct tt_unique_id *id)
 tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
 {
     int listener;
-    struct tt_address address;
-    TT_TRY(tt_address_of_host(&address));
-    const bool local = tt_address_is_loopback(&address);
-    TT_TRY(tt_socket_listen(&listener, &address, !local));
-    struct tt_unique_id made = {.flags = local ? TT_ID_LOCAL : 0};
-    randombytes_buf(made.key, sizeof made.key);
-    tt_id_fill(&made, &address);
+    struct tt_unique_id made;
+    TT_TRY(tt_id_make(&made, &listener));
     tt_status status = publish(path, &made);
     if (status != TT_OK) {
         close(listener);

@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/root.h"
 #include "net/handshake.h"
 #include "net/interface.h"
-#include "bootstrap/root.h"
 
 _Static_assert(sizeof(struct tt_unique_id) == 128, "it must fit tuttiUniqueId");
 
@@ -34,17 +34,24 @@ tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *i
     return TT_OK;
 }
 
+tt_status tt_id_make(struct tt_unique_id *id, int *listener)
+{
+    struct tt_address address;
+    TT_TRY(tt_address_of_host(&address));
+    const bool local = tt_address_is_loopback(&address);
+    TT_TRY(tt_socket_listen(listener, &address, !local));
+    *id = (struct tt_unique_id){.flags = local ? TT_ID_LOCAL : 0};
+    randombytes_buf(id->key, sizeof id->key);
+    tt_id_fill(id, &address);
+    return TT_OK;
+}
+
 tt_status tt_unique_id_create(struct tt_unique_id *id)
 {
     int listener;
-    struct tt_address address;
+    struct tt_unique_id made;
     if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
-    TT_TRY(tt_address_of_host(&address));
-    const bool local = tt_address_is_loopback(&address);
-    TT_TRY(tt_socket_listen(&listener, &address, !local));
-    struct tt_unique_id made = {.flags = local ? TT_ID_LOCAL : 0};
-    randombytes_buf(made.key, sizeof made.key);
-    tt_id_fill(&made, &address);
+    TT_TRY(tt_id_make(&made, &listener));
     const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
     const tt_status status = tt_root_start(listener, &made, NULL, deadline_ns);
     if (status == TT_OK) *id = made;

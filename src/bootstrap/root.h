@@ -9,6 +9,9 @@
 
 /* id with this key and address, for use by its maker and its finders. */
 void tt_id_fill(struct tt_unique_id *id, const struct tt_address *address);
+/* A fresh key and this host's address, at which *listener (the caller's) listens; served by nobody
+ * yet. */
+TT_NODISCARD tt_status tt_id_make(struct tt_unique_id *id, int *listener);
 /* The address in an id; TT_ERR_ARGUMENT when the id is none. */
 TT_NODISCARD tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *id);
 

@@ -101,19 +101,7 @@ run() {
 
 # Lines "library operation ranks bytes best median" -> a row for each operation and size.
 table() {
-    awk -v libraries="$1" '
-        function middle(list,   n, v, i, k, t) {
-            n = split(list, v, " ")
-            for (i = 2; i <= n; i++)
-                for (k = i; k > 1 && v[k] + 0 < v[k - 1] + 0; k--) { t = v[k]; v[k] = v[k - 1]; v[k - 1] = t }
-            return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-        }
-        {
-            row = $2 " " $4
-            if (!(row in seen)) { seen[row] = 1; rows[++nrows] = row }
-            if (!((row, $1) in best) || $5 < best[row, $1]) best[row, $1] = $5
-            all[row, $1] = all[row, $1] " " $6
-        }
+    awk -v libraries="$1" "$(<perf-tests/times.awk)"'
         function ratio(row, times,   i, fastest) {
             for (i = 1; i <= n; i++)
                 if (name[i] !~ /^tutti/ && (row, name[i]) in times && (!fastest || times[row, name[i]] < fastest))

@@ -185,20 +185,8 @@ hierarchy() {
 # Lines "library operation ranks bytes best median" -> times, and ratios to tutti's. A library with a
 # number behind its name is compared with the tutti that has the same.
 table() {
-    awk '
-        function middle(list,   n, v, i, k, t) {
-            n = split(list, v, " ")
-            for (i = 2; i <= n; i++)
-                for (k = i; k > 1 && v[k] + 0 < v[k - 1] + 0; k--) { t = v[k]; v[k] = v[k - 1]; v[k - 1] = t }
-            return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-        }
-        {
-            row = $2 " " $4
-            if (!(row in seen)) { seen[row] = 1; rows[++nrows] = row }
-            if (!($1 in number)) { number[$1] = ++nnames; name[nnames] = $1 }
-            if (!((row, $1) in best) || $5 < best[row, $1]) best[row, $1] = $5
-            all[row, $1] = all[row, $1] " " $6
-        }
+    awk "$(<perf-tests/times.awk)"'
+        !($1 in number) { number[$1] = ++nnames; name[nnames] = $1 }
         function subject(row, library,   mine) {
             mine = "tutti" (match(library, /-[0-9]+$/) ? substr(library, RSTART) : "")
             if (!((row, mine) in best) && (row, "tutti-1") in best) mine = "tutti-1"

@@ -197,8 +197,7 @@ static tt_status begin(struct making *making)
     const tt_status status = tt_fabric_begin(&comm->fabric, infos, comm->rank, comm->nranks,
                                              fd_socket, &making->links.fabric);
     free(infos);
-    TT_TRY(status);
-    return tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name);
+    return status;
 }
 
 static tt_status start_wires(struct making *making)
@@ -219,7 +218,9 @@ static tt_status start_wires(struct making *making)
 
 static tt_status attach(struct making *making, int64_t deadline_ns)
 {
-    TT_TRY(tt_fabric_attach(making->comm->fabric, deadline_ns));
+    tuttiComm_t comm = making->comm;
+    TT_TRY(tt_fabric_attach(comm->fabric, deadline_ns));
+    TT_TRY(tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name));
     return making->wires ? start_wires(making) : TT_OK;
 }
 
@@ -303,7 +304,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_deregister_all(comm);
     while (comm->cache) {
         struct tt_cached *next = comm->cache->next;
-        tt_schedule_destroy(comm->cache->schedule);
+        tt_loaded_destroy(comm->cache->loaded);
         free(comm->cache);
         comm->cache = next;
     }

@@ -118,7 +118,7 @@ static tt_status measure(const struct request *request, struct tt_memo *memo, si
     return TT_OK;
 }
 
-/* Checks everything but the pointers, chooses the schedule, and remembers it. */
+/* Checks everything but the pointers, chooses the program, and remembers it. */
 static tt_status prepare(const struct request *request, struct tt_memo *memo)
 {
     struct tt_memo fresh = {.count = request->count,
@@ -134,6 +134,10 @@ static tt_status prepare(const struct request *request, struct tt_memo *memo)
     TT_TRY(resolve_op(request, &fresh.reduction, &fresh.scalar));
     TT_TRY(measure(request, &fresh, &total));
     TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &fresh.cached));
+    TT_TRY(
+        tt_comm_bind(request->comm, fresh.cached, request->count, fresh.element, &fresh.binding));
+    fresh.signature =
+        tt_call_signature(fresh.cached->loaded->program, request->count, &fresh.reduction);
     *memo = fresh;
     return TT_OK;
 }
@@ -150,14 +154,13 @@ static bool is_remembered(const struct tt_memo *memo, const struct request *requ
 static void fill_call(struct tt_call *out, const struct request *request,
                       const struct tt_memo *memo)
 {
-    out->schedule = memo->cached->schedule;
+    out->loaded = memo->cached->loaded;
+    out->binding = &memo->binding;
     out->input = request->input;
     out->output = request->output;
-    out->count = request->count;
     out->reduction = memo->reduction;
     out->scalar = memo->scalar;
-    out->algorithm = memo->cached->algorithm;
-    out->memo = &memo->cached->bound;
+    out->signature = memo->signature;
 }
 
 static tt_status issue(const struct request *request)

@@ -15,11 +15,14 @@
 
 enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
 
-/* A schedule made once and kept. Owned by the communicator's cache. */
+enum { TT_BINDINGS_KEPT = 4 };
+
+/* A program made once and kept, and its last bindings. Owned by the communicator's cache. */
 struct tt_cached {
-    struct tt_schedule *schedule;
-    uint32_t algorithm;      /* index in its collective's table */
-    struct tt_binding bound; /* of the last count */
+    const struct tt_algorithm *algorithm;
+    struct tt_loaded *loaded;
+    struct tt_binding bindings[TT_BINDINGS_KEPT];
+    int oldest; /* of the bindings */
     struct tt_cached *next;
 };
 
@@ -39,6 +42,8 @@ struct tt_memo {
     int type, op, root;
     size_t in, out; /* bytes of this rank's buffers */
     size_t element;
+    struct tt_binding binding;
+    uint64_t signature;
     struct tt_reduction reduction;
     const void *scalar; /* read when the call runs; NULL: it is in the reduction */
     bool ready;         /* express has been worked out */
@@ -127,17 +132,21 @@ void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);
 
-/* The schedule for a call, from the cache or made now. nbytes: of all blocks together. */
+/* The program for a call, from the cache or made now. nbytes: of all blocks together. */
 TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root,
                                       size_t nbytes, struct tt_cached **cached);
+/* The program's binding to a count, remembered or made now. */
+TT_NODISCARD tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
+                                    size_t element, struct tt_binding *binding);
 
 /* One call as the user made it, arguments checked. */
 struct tt_pending {
     tuttiComm_t comm;
     tuttiStream_t stream;
     enum tt_work_kind kind;
-    struct tt_call call; /* collectives */
-    void *data;          /* point to point */
+    struct tt_call call;       /* collectives */
+    struct tt_binding binding; /* in a group: call.binding, kept until the group's end */
+    void *data;                /* point to point */
     size_t nbytes;
     int peer;
 };

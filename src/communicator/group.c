@@ -148,7 +148,9 @@ static tt_status keep_call(const struct tt_pending *pending)
     void *calls = group.calls;
     TT_TRY(make_room(&calls, group.ncalls, &group.calls_room, sizeof *pending));
     group.calls = calls;
-    group.calls[group.ncalls++] = *pending;
+    struct tt_pending *kept = &group.calls[group.ncalls++];
+    *kept = *pending;
+    if (kept->kind == TT_WORK_COLLECTIVE) kept->binding = *pending->call.binding;
     return TT_OK;
 }
 
@@ -194,6 +196,7 @@ tuttiResult_t tuttiGroupEnd(void)
     tt_status status =
         group.failed; /* its text is this thread's last error; nothing of the group is issued */
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
+    for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
     if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
     free(group.inits);
     free(group.calls);

@@ -135,7 +135,7 @@ static uint64_t held_bytes(struct tuttiComm *comm)
     nbytes += n * (sizeof(struct tt_peer_info) + sizeof(int));
     if (comm->fabric->remote) nbytes += n * sizeof *comm->fabric->remote;
     for (const struct tt_cached *c = comm->cache; c; c = c->next)
-        nbytes += c->schedule->arena.nbytes;
+        nbytes += sizeof *c + c->loaded->nbytes;
     return nbytes;
 }
 

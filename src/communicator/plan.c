@@ -3,6 +3,7 @@
 
 #include "algorithms/algorithms.h"
 #include "communicator/communicator.h"
+#include "program/proof.h"
 
 /* Owned by the user's handle. Steps are made when asked for, so its size is the same for any number
  * of ranks. */
@@ -10,7 +11,8 @@ struct tuttiPlan {
     uint64_t magic;
     struct tt_hosts *hosts; /* of steps.shape; NULL: one host */
     struct tt_steps steps;
-    bool proved; /* for every count */
+    struct tt_proof *proof; /* the programs of all ranks; NULL: not made yet, or too many ranks */
+    bool proved;            /* for every count */
 };
 
 enum { MOST_RANKS = 1 << 20 };
@@ -147,6 +149,7 @@ tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
     const tt_status status = check_plan(plan, "tuttiPlanDestroy");
     if (status) return tt_result(status);
     plan->magic = 0;
+    tt_proof_destroy(plan->proof);
     tt_hosts_destroy(plan->hosts);
     free(plan);
     return tuttiSuccess;
@@ -238,12 +241,22 @@ tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementByt
 
 /* ---- Verify, print -------------------------------------------------------------------------- */
 
+/* What runs is proved: the lowered programs. With too many ranks for that, the algorithm's steps.
+ */
+static tt_status prove(tuttiPlan_t plan, size_t count, struct tt_verify_report *report)
+{
+    const struct tt_steps *steps = &plan->steps;
+    if (steps->shape.nranks > TT_PROOF_MOST_RANKS) return tt_verify(steps, count, report);
+    if (!plan->proof) TT_TRY(tt_proof_create(steps->algorithm, &steps->shape, &plan->proof));
+    return tt_proof_run(plan->proof, count, report);
+}
+
 static tt_status verify_plan(tuttiPlan_t plan, size_t count)
 {
     TT_TRY(check_plan(plan, "tuttiPlanVerify"));
     if (plan->proved) return TT_OK;
-    struct tt_verify_report report;
-    const tt_status status = tt_verify(&plan->steps, count, &report);
+    struct tt_verify_report report = {.text = ""};
+    const tt_status status = prove(plan, count, &report);
     const struct tt_shape *shape = &plan->steps.shape;
     if (status == TT_ERR_USAGE)
         return tt_fail(TT_ERR_USAGE, "%s:%s is wrong for %d ranks, root %d, count %zu: %s",

@@ -1,7 +1,8 @@
-/* Which algorithm a call runs, and its schedule, kept for the next time. */
+/* Which algorithm a call runs, and its program, kept for the next time. */
 #include <stdlib.h>
 
 #include "communicator/communicator.h"
+#include "program/lower.h"
 
 static int bucket_of(size_t nbytes)
 {
@@ -33,26 +34,59 @@ static const struct tt_algorithm *choose(const struct tuttiComm *comm, const str
     return forced ? forced : tt_choose(shape, &comm->setting, (size_t)1 << bucket);
 }
 
-/* The cached schedule of the algorithm for the shape, made if need be. */
+static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
+                      const struct tt_shape *shape, struct tt_loaded **loaded)
+{
+    struct tt_schedule *schedule;
+    struct tt_program *program;
+    TT_TRY(tt_schedule_create(algorithm, shape, comm->rank, &schedule));
+    const tt_status status = tt_program_lower(schedule, &program);
+    tt_schedule_destroy(schedule);
+    if (status) return status;
+    program->algorithm = index_of(algorithm);
+    return tt_loaded_create(program, comm->fabric, loaded);
+}
+
+/* The cached program of the algorithm for the shape, made if need be. */
 static tt_status find_or_make(tuttiComm_t comm, const struct tt_algorithm *algorithm,
                               const struct tt_shape *shape, struct tt_cached **found)
 {
     for (struct tt_cached *c = comm->cache; c; c = c->next)
-        if (c->schedule->algorithm == algorithm && c->schedule->shape.root == shape->root) {
+        if (c->algorithm == algorithm && c->loaded->program->root == shape->root) {
             *found = c;
             return TT_OK;
         }
     struct tt_cached *cached = calloc(1, sizeof *cached);
-    if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a schedule");
-    const tt_status status = tt_schedule_create(algorithm, shape, comm->rank, &cached->schedule);
+    if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
+    const tt_status status = load(comm, algorithm, shape, &cached->loaded);
     if (status) {
         free(cached);
         return status;
     }
-    cached->algorithm = index_of(algorithm);
+    cached->algorithm = algorithm;
     cached->next = comm->cache;
     comm->cache = cached;
     *found = cached;
+    return TT_OK;
+}
+
+tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
+                       struct tt_binding *out)
+{
+    const struct tt_segment_header *header = comm->fabric->segment->header;
+    const struct tt_room room = {.slot_bytes = header->slot_bytes,
+                                 .meet_bytes = header->meet_bytes};
+    int i = 0;
+    while (i < TT_BINDINGS_KEPT &&
+           (cached->bindings[i].count != count || cached->bindings[i].element != element))
+        i++;
+    if (i == TT_BINDINGS_KEPT) {
+        i = cached->oldest;
+        TT_TRY(
+            tt_program_bind(cached->loaded->program, count, element, &room, &cached->bindings[i]));
+        cached->oldest = (i + 1) % TT_BINDINGS_KEPT;
+    }
+    *out = cached->bindings[i];
     return TT_OK;
 }
 
@@ -61,7 +95,7 @@ tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int ro
 {
     const int bucket = bucket_of(nbytes);
     struct tt_cached **place = &comm->chosen[collective][bucket];
-    if (!*place || (*place)->schedule->shape.root != root) {
+    if (!*place || (*place)->loaded->program->root != root) {
         const struct tt_shape shape = shape_of(comm, collective, root);
         TT_TRY(find_or_make(comm, choose(comm, &shape, bucket), &shape, place));
     }

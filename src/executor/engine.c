@@ -3,11 +3,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
-tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int64_t timeout_ms,
-                         const char *name)
+static bool allocate(struct tt_engine *engine, size_t n)
 {
-    const size_t n = (size_t)fabric->nranks;
-    *engine = (struct tt_engine){.fabric = fabric, .timeout_ms = timeout_ms, .name = name};
     engine->sends_issued = calloc(n, sizeof *engine->sends_issued);
     engine->recvs_issued = calloc(n, sizeof *engine->recvs_issued);
     engine->sends_done = calloc(n, sizeof *engine->sends_done);
@@ -15,14 +12,26 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
     bool have =
         engine->sends_issued && engine->recvs_issued && engine->sends_done && engine->recvs_done;
     for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
-        engine->sources[c] = calloc(n + 1, sizeof *engine->sources[c]);
-        engine->inputs[c] = calloc(n + 1, sizeof *engine->inputs[c]);
-        engine->slots[c] = calloc(n, sizeof *engine->slots[c]);
-        have = have && engine->sources[c] && engine->inputs[c] && engine->slots[c];
+        struct tt_channel_room *room = &engine->rooms[c];
+        room->messages = calloc(n + 1, sizeof *room->messages);
+        room->inputs = calloc(n + 1, sizeof *room->inputs);
+        room->slots = calloc(n, sizeof *room->slots);
+        have = have && room->messages && room->inputs && room->slots;
     }
-    if (have) return TT_OK;
-    tt_engine_fini(engine);
-    return tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
+    return have;
+}
+
+tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int64_t timeout_ms,
+                         const char *name)
+{
+    const size_t n = (size_t)fabric->nranks;
+    *engine = (struct tt_engine){.fabric = fabric, .timeout_ms = timeout_ms, .name = name};
+    tt_status status = allocate(engine, n)
+                           ? TT_OK
+                           : tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
+    if (!status) status = tt_meeting_init(&engine->meeting, fabric->segment, fabric->local);
+    if (status) tt_engine_fini(engine);
+    return status;
 }
 
 void tt_engine_fini(struct tt_engine *engine)
@@ -32,10 +41,11 @@ void tt_engine_fini(struct tt_engine *engine)
             free(engine->bounce[r]);
     free(engine->bounce);
     for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
-        free(engine->sources[c]);
-        free(engine->inputs[c]);
-        free(engine->slots[c]);
+        free(engine->rooms[c].messages);
+        free(engine->rooms[c].inputs);
+        free(engine->rooms[c].slots);
     }
+    tt_meeting_fini(&engine->meeting);
     free(engine->scratch);
     free(engine->sends_issued);
     free(engine->recvs_issued);
@@ -75,7 +85,8 @@ size_t tt_engine_bytes(struct tt_engine *engine)
     const size_t n = (size_t)engine->fabric->nranks;
     tt_engine_enter(engine);
     size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
-                    TT_COLLECTIVE_CHANNELS * (3 * n + 2) * sizeof(void *);
+                    TT_COLLECTIVE_CHANNELS * (3 * n + 2) * sizeof(void *) +
+                    2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *);
     if (engine->bounce)
         for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)
             nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;

@@ -10,8 +10,17 @@
 
 #include "base/status.h"
 #include "datatype/datatype.h"
-#include "schedule/schedule.h"
+#include "executor/loaded.h"
+#include "program/program.h"
 #include "transport/fabric.h"
+#include "transport/meeting.h"
+
+/* What a step of one channel works with: pointers, one for each peer of the step. */
+struct tt_channel_room {
+    const void **messages; /* [nranks + 1]: where the messages, or the parts of a meeting, lie */
+    const void **inputs;   /* [nranks + 1]: what is folded, in order */
+    char **slots;          /* [nranks]: the slots to fill */
+};
 
 /* Owned by the communicator. Calls are issued by one thread at a time; they run in the issuing
  * thread or in stream workers. */
@@ -32,15 +41,12 @@ struct tt_engine {
     _Atomic bool busy; /* somebody advances an operation of this communicator (R7/A7) */
 
     /* owner: who holds busy */
-    uint64_t meetings; /* taken part in so far */
-    unsigned still;    /* turns in which nothing moved */
+    struct tt_meeting meeting; /* of the ranks of this host */
+    unsigned still;            /* turns in which nothing moved */
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     char *scratch;
     size_t scratch_bytes;
-    const void **sources[TT_COLLECTIVE_CHANNELS]; /* [nranks + 1] each */
-    const void *
-        *inputs[TT_COLLECTIVE_CHANNELS];  /* [nranks + 1] each: sources in the order of reduction */
-    char **slots[TT_COLLECTIVE_CHANNELS]; /* [nranks] each */
+    struct tt_channel_room rooms[TT_COLLECTIVE_CHANNELS];
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
 };
@@ -62,73 +68,75 @@ size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether everything issued is done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
-/* How a schedule's blocks become elements for one count. Plain data; the same for every call with
- * that count. */
-struct tt_binding {
-    size_t count, element; /* what it is for; element 0: nothing yet */
-    struct tt_geometry geometry;
-    size_t total; /* elements of all blocks together */
-    size_t piece; /* elements of a block's part per round */
-    size_t nrounds;
-    size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
-    bool merged;       /* whole blocks in one round: contiguous names are contiguous memory */
-    bool nontemporal;  /* results go past the caches */
-};
-
-/* What a collective call asks for. Plain data. */
+/* What a collective call asks for. Plain data but for the caller's pointers. */
 struct tt_call {
-    const struct tt_schedule *schedule; /* borrowed until the operation is done */
+    const struct tt_loaded *loaded; /* borrowed until the operation is done */
+    const struct tt_binding
+        *binding; /* of the count and the type; copied when the call is issued */
     const void *input;
     void *output;
-    size_t count;                  /* as the collective defines it */
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
-    uint32_t algorithm;            /* index in the collective's table */
-    const void *scalar;      /* read into the reduction when the call starts; NULL: it is there */
-    struct tt_binding *memo; /* kept by the caller: equal counts are bound once; or NULL */
+    const void *scalar; /* read into the reduction when the call starts; NULL: it is there */
+    uint64_t signature; /* tt_call_signature, without the turn */
 };
+
+/* What every rank that makes this call has the same. */
+uint64_t tt_call_signature(const struct tt_program *program, size_t count,
+                           const struct tt_reduction *reduction);
 
 enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
 
-/* Where one channel of a collective stands. */
-struct tt_work_channel {
-    size_t round;
-    int step;
-    int ready;    /* messages or members of the present step seen so far */
-    int nslots;   /* slots of the present step got so far */
-    bool entered; /* meeting: own part is in */
-    bool asked;   /* the message of the present step may be delivered in place */
-    bool done;
+enum tt_work_state {
+    TT_WORK_ISSUED, /* waits for its turn */
+    TT_WORK_RUNNING,
+    TT_WORK_LEAVING, /* done, but what it published or released has not all left this rank */
+    TT_WORK_DONE,    /* `status` is the result */
+};
+
+/* A collective that is being carried out. */
+struct tt_collective_work {
+    struct tt_call call;
+    struct tt_binding binding;
+    uint64_t signature; /* with the turn */
+    uintptr_t
+        origin[3];   /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
+    bool direct[3];  /* may be sent by reference */
+    bool references; /* something was: the receivers must take it before the call is done */
+    int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
+    struct tt_position channels[TT_COLLECTIVE_CHANNELS];
+};
+
+/* A message between two ranks that is being carried out. */
+struct tt_p2p_work {
+    int peer;
+    struct tt_link *link;
+    char *data;
+    size_t nbytes, offset;
+    size_t taken; /* bytes of the link's first message copied so far */
+    bool nontemporal;
+    bool published;  /* all of it is in the link */
+    bool references; /* some of it is a reference */
 };
 
 /* One call being carried out. Owned by the caller or a batch; must stay until done. */
 struct tt_work {
     struct tt_engine *engine;
     enum tt_work_kind kind;
-    uint64_t turn; /* number among the calls it is ordered with, from 1 */
-    uint64_t signature;
-    bool started, done;
-    bool finished; /* nothing is left to do but that what it published leaves this rank */
+    enum tt_work_state state;
     tt_status status;
+    uint64_t turn;       /* number among the calls it is ordered with, from 1 */
     int64_t deadline_ns; /* 0: not set yet */
-    int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
     uint64_t progress;   /* grows whenever something moved */
-
-    /* collective */
-    struct tt_call call;
-    struct tt_binding bound;
-    uintptr_t
-        origin[2];  /* address that element 0 of the global naming would have in INPUT, OUTPUT */
-    bool direct[2]; /* INPUT, OUTPUT may be sent by reference */
-    struct tt_work_channel channels[TT_COLLECTIVE_CHANNELS];
-
-    /* point to point */
-    int peer;
-    char *data;
-    size_t nbytes, offset;
-    size_t taken;         /* bytes of the link's first message copied so far */
-    bool published;       /* all of it is in the link */
-    bool waits_for_drain; /* for some of it is a reference */
+    union {
+        struct tt_collective_work collective;
+        struct tt_p2p_work p2p;
+    };
 };
+
+static inline bool tt_work_is_done(const struct tt_work *work)
+{
+    return work->state == TT_WORK_DONE;
+}
 
 /* Issues a call: gives it its turn. The operation then runs when advanced. */
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call);

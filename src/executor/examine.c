@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
+#include "schedule/schedule.h"
 
 enum {
     EXPLAIN_MS = 500, /* what a rank of another host has to say what it has called */
@@ -22,16 +23,16 @@ struct entered {
 
 void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
 {
-    const struct tt_shape *shape = &call->schedule->shape;
+    const struct tt_program *program = call->loaded->program;
     struct tt_entry *entry = &engine->fabric->record->entries[turn % TT_NENTRIES];
     atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
-    atomic_store_explicit(&entry->collective, shape->collective, memory_order_relaxed);
+    atomic_store_explicit(&entry->collective, program->collective, memory_order_relaxed);
     atomic_store_explicit(&entry->type, call->reduction.type, memory_order_relaxed);
     atomic_store_explicit(&entry->op, call->reduction.op, memory_order_relaxed);
-    atomic_store_explicit(&entry->root, shape->root, memory_order_relaxed);
-    atomic_store_explicit(&entry->count, call->count, memory_order_relaxed);
-    atomic_store_explicit(&entry->algorithm, call->algorithm, memory_order_relaxed);
+    atomic_store_explicit(&entry->root, program->root, memory_order_relaxed);
+    atomic_store_explicit(&entry->count, call->binding->count, memory_order_relaxed);
+    atomic_store_explicit(&entry->algorithm, program->algorithm, memory_order_relaxed);
     atomic_store_explicit(&entry->seq, turn, memory_order_release); /* R1 */
 }
 
@@ -76,14 +77,15 @@ static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_
 
 static struct entered entered_of(const struct tt_work *work)
 {
-    const struct tt_shape *shape = &work->call.schedule->shape;
-    return (struct entered){work->turn,
-                            work->call.count,
-                            shape->collective,
-                            work->call.reduction.type,
-                            work->call.reduction.op,
-                            shape->root,
-                            work->call.algorithm};
+    const struct tt_program *program = tt_work_program(work);
+    const struct tt_reduction *reduction = &work->collective.call.reduction;
+    return (struct entered){.seq = work->turn,
+                            .count = work->collective.binding.count,
+                            .collective = (enum tt_collective)program->collective,
+                            .type = reduction->type,
+                            .op = reduction->op,
+                            .root = program->root,
+                            .algorithm = program->algorithm};
 }
 
 static bool agree(const struct entered *a, const struct entered *b)
@@ -114,8 +116,8 @@ void tt_work_describe(const struct tt_work *work, char *text, size_t size)
         return;
     }
     snprintf(text, size, "%s %d number %llu (%zu bytes)",
-             work->kind == TT_WORK_SEND ? "send to" : "receive from", work->peer,
-             (unsigned long long)work->turn, work->nbytes);
+             work->kind == TT_WORK_SEND ? "send to" : "receive from", work->p2p.peer,
+             (unsigned long long)work->turn, work->p2p.nbytes);
 }
 
 /* What a rank of another host has entered may come later than what it sent: it is told what this
@@ -124,11 +126,11 @@ static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     if (tt_fabric_is_local(fabric, peer) || numbered(fabric, peer, work->turn).seq) return false;
-    if (!work->mismatch_ns) {
-        work->mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
+    if (!work->collective.mismatch_ns) {
+        work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
         tt_wires_send_record(fabric->wires);
     }
-    return !tt_expired(work->mismatch_ns);
+    return !tt_expired(work->collective.mismatch_ns);
 }
 
 tt_status tt_work_mismatch(struct tt_work *work, int peer)
@@ -219,10 +221,10 @@ static tt_status time_out(struct tt_work *work)
     if (work->kind == TT_WORK_COLLECTIVE) {
         list_missing(work, missing, sizeof missing);
     } else {
-        tt_fabric_name_rank(fabric, work->peer, peer, sizeof peer);
+        tt_fabric_name_rank(fabric, work->p2p.peer, peer, sizeof peer);
         snprintf(missing, sizeof missing,
-                 is_unheard(fabric, work->peer) ? "; nothing has been heard of %s"
-                                                : "; %s did not answer",
+                 is_unheard(fabric, work->p2p.peer) ? "; nothing has been heard of %s"
+                                                    : "; %s did not answer",
                  peer);
     }
     return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
@@ -244,18 +246,18 @@ tt_status tt_work_check(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     const bool collective = work->kind == TT_WORK_COLLECTIVE;
-    if (work->started && !work->deadline_ns)
-        work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    const bool started = work->state != TT_WORK_ISSUED;
+    if (started && !work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
-    TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0, collective ? -1 : work->peer,
-                                 work->kind == TT_WORK_SEND));
-    if (collective && work->started) {
+    TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0,
+                                 collective ? -1 : work->p2p.peer, work->kind == TT_WORK_SEND));
+    if (collective && started) {
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {
             const struct entered other = numbered(fabric, r, own.seq);
             if (other.seq == own.seq && !agree(&own, &other)) return tt_work_mismatch(work, r);
         }
     }
-    return work->started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
+    return started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
 }

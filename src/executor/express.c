@@ -8,39 +8,27 @@
 /* Then the wait loop takes over: some microseconds. */
 enum { EXPRESS_LOOKS = 256 };
 
-static bool takes_everyone(const struct tt_peers *members, int nranks)
-{
-    return members->number == nranks && members->first == 0 && !members->group.ranks &&
-           (members->stride == 1 || nranks == 1);
-}
-
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call)
 {
-    const struct tt_schedule *schedule = call->schedule;
+    const struct tt_program *program = call->loaded->program;
+    const struct tt_binding *binding = call->binding;
+    const struct tt_fabric *fabric = engine->fabric;
     *express = (struct tt_express){.possible = false};
-    if (schedule->nchannels != 1 || schedule->nsteps[0] != 1) return;
-    if (engine->fabric->hosts->nhosts > 1) return;
-    const struct tt_step *step = &schedule->steps[0][0];
-    const size_t element = tt_type_size(call->reduction.type);
-    const bool one_size =
-        schedule->nblocks <= 1 || !tt_collective_splits(schedule->shape.collective);
-    const struct tt_segment_header *header = engine->fabric->segment->header;
-    const size_t room =
-        header->meet_bytes < header->slot_bytes ? header->meet_bytes : header->slot_bytes;
-    const size_t nblocks = schedule->nblocks ? (size_t)schedule->nblocks : 1;
-    if (step->kind != TT_STEP_MEET || !takes_everyone(&step->recv, engine->fabric->nranks)) return;
-    if (!one_size || engine->fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM) return;
-    if (call->count > room / element / nblocks) return; /* more takes rounds */
-    if (schedule->nblocks && call->count == 0) return;
+    if (program->nchannels != 1 || program->nsteps != 1 || fabric->hosts->nhosts > 1) return;
+    const struct tt_program_step *step = tt_program_steps(program);
+    const bool one_size = program->nblocks <= 1 || !program->splits;
+    const bool one_round = program->nblocks == 0 || (binding->count > 0 && binding->merged);
+    if (step->kind != TT_STEP_MEET || !one_size || !one_round) return;
+    if (fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM) return;
+    const size_t block = binding->count * binding->element;
     *express = (struct tt_express){
         .possible = true,
-        .op = step->op,
-        .signature = tt_call_signature(call),
-        .block = call->count * element,
+        .op = (enum tt_step_op)step->op,
+        .block = block,
         .first = (uint32_t)step->local.first,
         .number = (uint32_t)step->local.number,
-        .part = (size_t)step->local.number * call->count * element,
+        .part = (size_t)step->local.number * block,
         .take_first = step->dst.first,
         .take_number = step->dst.number,
     };
@@ -49,87 +37,84 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
 static void put_in(const struct tt_express *express, struct tt_engine *engine, const void *input,
                    uint64_t signature)
 {
-    struct tt_fabric *fabric = engine->fabric;
-    struct tt_flag *flag =
-        tt_segment_meet_flag(fabric->segment, fabric->rank, (int)(engine->meetings & 1));
-    flag->nbytes_kind = (uint64_t)express->part << 8 | TT_MESSAGE_LAST_PART;
-    flag->signature = signature;
-    flag->first = express->first;
-    flag->number = express->number;
-    if (express->part) memcpy(tt_part_payload(flag), input, express->part);
-    atomic_store_explicit(&flag->seq, engine->meetings + 1, memory_order_release); /* R3 */
-    tt_count_more(&fabric->nmessages, 1);
-    tt_count_more(&fabric->nbytes_copied, express->part);
+    struct tt_meeting *meeting = &engine->meeting;
+    const struct tt_part part = {.signature = signature,
+                                 .nbytes = express->part,
+                                 .first = express->first,
+                                 .number = express->number,
+                                 .complete = true};
+    char *to = tt_meeting_data(tt_meeting_place(meeting, meeting->own), express->part);
+    if (express->part) memcpy(to, input, express->part);
+    tt_meeting_put(meeting, &part);
+    tt_count_more(&engine->fabric->nmessages, 1);
+    tt_count_more(&engine->fabric->nbytes_copied, express->part);
 }
 
-/* How many parts, counted from rank 0, are in; the signatures of those that are not this call's
- * stop it. */
-static int await_parts(struct tt_engine *engine, uint64_t signature)
+/* How many parts, counted from member 0, are in and of this call. */
+static int await_parts(const struct tt_meeting *meeting, uint64_t signature)
 {
-    struct tt_fabric *fabric = engine->fabric;
     int member = 0;
-    for (int look = 0; look < EXPRESS_LOOKS && member < fabric->nranks;) {
-        const struct tt_flag *flag =
-            tt_segment_meet_flag(fabric->segment, member, (int)(engine->meetings & 1));
-        if (atomic_load_explicit(&flag->seq, memory_order_acquire) !=
-            engine->meetings + 1) { /* A3 */
+    for (int look = 0; look < EXPRESS_LOOKS && member < meeting->nmembers;) {
+        if (!tt_meeting_is_in(meeting, member)) {
             tt_cpu_relax();
             look++;
             continue;
         }
-        if (flag->signature != signature) return member;
+        if (tt_meeting_place(meeting, member)->signature != signature) break;
         member++;
     }
     return member;
 }
 
+/* Where the block of a place lies in a member's part, which holds it. */
+static const char *block_of(const struct tt_express *express, const struct tt_meeting *meeting,
+                            int member, int block)
+{
+    const int first = (int)tt_meeting_place(meeting, member)->first;
+    return tt_meeting_part(meeting, member) + (size_t)(block - first) * express->block;
+}
+
 static void fold(const struct tt_express *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
-    struct tt_fabric *fabric = engine->fabric;
-    const void **inputs = engine->sources[0];
-    if (!express->take_number) return;
-    for (int m = 0; m < fabric->nranks; m++) {
-        struct tt_flag *flag =
-            tt_segment_meet_flag(fabric->segment, m, (int)(engine->meetings & 1));
-        inputs[m] = tt_part_payload(flag) +
-                    (size_t)(express->take_first - (int)flag->first) * express->block;
-    }
-    const size_t count = (size_t)express->take_number * call->count;
-    tt_reduce(&call->reduction, call->output, inputs, fabric->nranks, count, TT_FINISH);
+    const struct tt_meeting *meeting = &engine->meeting;
+    const void **inputs = engine->rooms[0].messages;
+    for (int m = 0; m < meeting->nmembers; m++)
+        inputs[m] = block_of(express, meeting, m, express->take_first);
+    const size_t count = (size_t)express->take_number * call->binding->count;
+    tt_reduce(&call->reduction, call->output, inputs, meeting->nmembers, count, TT_FINISH);
 }
 
-static void copy_blocks(const struct tt_express *express, struct tt_flag *flag, char *output)
+/* The blocks that this rank takes of a member's part. */
+static void copy_blocks(const struct tt_express *express, const struct tt_meeting *meeting,
+                        int member, char *output)
 {
-    const int first = (int)flag->first, end = first + (int)flag->number;
+    const struct tt_flag *part = tt_meeting_place(meeting, member);
+    const int first = (int)part->first, end = first + (int)part->number;
     const int take_end = express->take_first + express->take_number;
     const int low = first > express->take_first ? first : express->take_first;
     const int high = end < take_end ? end : take_end;
     if (low >= high) return;
     memcpy(output + (size_t)(low - express->take_first) * express->block,
-           tt_part_payload(flag) + (size_t)(low - first) * express->block,
-           (size_t)(high - low) * express->block);
+           block_of(express, meeting, member, low), (size_t)(high - low) * express->block);
 }
 
 static void take(const struct tt_express *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
-    struct tt_fabric *fabric = engine->fabric;
+    const struct tt_meeting *meeting = &engine->meeting;
     char *output = call->output;
+    if (!express->take_number) return;
     if (express->op == TT_FOLD) {
         fold(express, engine, call);
         return;
     }
-    for (int m = 0; m < fabric->nranks && express->take_number; m++) {
-        struct tt_flag *flag =
-            tt_segment_meet_flag(fabric->segment, m, (int)(engine->meetings & 1));
+    for (int m = 0; m < meeting->nmembers; m++) {
         if (express->op == TT_COPY)
-            copy_blocks(express, flag, output);
+            copy_blocks(express, meeting, m, output);
         else
             memcpy(output + (size_t)m * express->block,
-                   tt_part_payload(flag) +
-                       (size_t)(fabric->rank - (int)flag->first) * express->block,
-                   express->block);
+                   block_of(express, meeting, m, engine->fabric->rank), express->block);
     }
 }
 
@@ -138,8 +123,8 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
 {
     struct tt_work work;
     tt_work_begin(&work, engine, call, turn);
-    work.started = true;
-    work.channels[0].entered = true;
+    work.state = TT_WORK_RUNNING;
+    work.collective.channels[0].entered = true;
     atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
     return tt_run(&work, 1, false);
 }
@@ -148,14 +133,15 @@ tt_status tt_express_run(const struct tt_express *express, struct tt_engine *eng
                          const struct tt_call *call)
 {
     const uint64_t turn = ++engine->collectives_issued;
-    const uint64_t signature = tt_turn_signature(express->signature, turn);
+    const uint64_t signature = tt_turn_signature(call->signature, turn);
     atomic_store_explicit(&engine->busy, true,
                           memory_order_relaxed); /* idle: nobody else wants it */
     tt_record_entry(engine, call, turn);
     put_in(express, engine, call->input, signature);
-    if (await_parts(engine, signature) < engine->fabric->nranks) return go_on(engine, call, turn);
+    if (await_parts(&engine->meeting, signature) < engine->meeting.nmembers)
+        return go_on(engine, call, turn);
     take(express, engine, call);
-    engine->meetings++;
+    tt_meeting_finish(&engine->meeting);
     atomic_store_explicit(&engine->fabric->record->done, turn, memory_order_release);
     atomic_store_explicit(&engine->collectives_done, turn, memory_order_release); /* R8 */
     atomic_store_explicit(&engine->busy, false, memory_order_release);            /* R7 */

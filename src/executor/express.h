@@ -10,7 +10,6 @@
 struct tt_express {
     bool possible;
     enum tt_step_op op;
-    uint64_t signature;          /* without the turn */
     size_t block;                /* bytes of a block */
     uint32_t first, number;      /* blocks this rank puts in, */
     size_t part;                 /* their bytes */

@@ -8,49 +8,43 @@
  * well under a microsecond. Not with more ranks than cores. */
 enum { TT_BRIEF_LOOKS = 32 };
 
-/* Where a span's blocks lie in this round. Walks them one by one, or as one piece when work->merged
- * allows it. */
-struct tt_cursor {
-    const struct tt_work *work;
-    const struct tt_span *span;
-    int channel, i, n;
-    size_t round;
-    bool whole;
-};
-
-/* whole: the caller found that every span of the step may be walked as one piece
- * (tt_span_is_whole). */
-void tt_cursor_init(struct tt_cursor *cursor, const struct tt_work *work,
-                    const struct tt_span *span, int channel, size_t round, bool whole);
-/* The next piece; false at the end. An empty span has none. */
-bool tt_cursor_next(struct tt_cursor *cursor, char **data, size_t *count);
-bool tt_span_is_whole(const struct tt_work *work, const struct tt_span *span);
-/* The usual span of small calls: everything, in one piece. */
-static inline bool tt_span_is_all(const struct tt_work *work, const struct tt_span *span)
+static inline const struct tt_program *tt_work_program(const struct tt_work *work)
 {
-    return work->bound.merged && span->buffer != TT_SCRATCH && !span->order && span->first == 0 &&
-           span->number == work->bound.geometry.nblocks && span->run >= span->number;
+    return work->collective.call.loaded->program;
 }
-/* Elements of a span in a round. */
-size_t tt_span_count(const struct tt_work *work, const struct tt_span *span, int channel,
-                     size_t round);
 
-/* Where the part of a meeting lies that the flag (its length is set) announces. */
-static inline char *tt_part_payload(struct tt_flag *flag)
+/* A walk through a span of the work's program; whole: see tt_walk_begin. */
+static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channel,
+                                          const struct tt_program_span *span, bool whole)
 {
-    return flag->nbytes_kind >> 8 <= TT_INLINE_BYTES ? (char *)flag->data.bytes
-                                                     : (char *)(flag + 1);
+    return tt_walk_begin(tt_work_program(work), &work->collective.binding, span, channel,
+                         work->collective.channels[channel].round, whole);
+}
+
+/* Elements of a span in the channel's round. */
+static inline size_t tt_work_count(const struct tt_work *work, int channel,
+                                   const struct tt_program_span *span)
+{
+    return tt_span_count(tt_work_program(work), &work->collective.binding, span, channel,
+                         work->collective.channels[channel].round);
+}
+
+static inline char *tt_piece_data(const struct tt_work *work, const struct tt_program_span *span,
+                                  const struct tt_piece *piece)
+{
+    return (char *)(work->collective.origin[span->buffer] + piece->offset);
 }
 
 /* One step of one channel: TT_OK when complete. */
-TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_step *step);
+TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel,
+                                    const struct tt_program_step *step);
 /* Lets the step's only message be delivered to `to`, or, with NULL, no longer. */
-void tt_step_expect(struct tt_work *work, int channel, const struct tt_step *step, void *to,
+void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, void *to,
                     size_t nbytes);
-TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_step *step);
+TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel,
+                                    const struct tt_program_step *step);
 
-/* What the signature says of the call, without its turn; and with it. */
-uint64_t tt_call_signature(const struct tt_call *call);
+/* The signature of a call with its turn. */
 uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
 /* Sets up a collective whose turn is given; counts it as outstanding. */
 void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
@@ -68,7 +62,7 @@ TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags);
 /* Flags for reading the span as a source: TT_SCALE_FIRST for raw input of a pre-multiplied sum. */
-unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span);
+unsigned tt_source_flags(const struct tt_work *work, const struct tt_program_span *span);
 
 /* Whether there is still hope: TT_OK, or the communicator's failure, perhaps found just now. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);

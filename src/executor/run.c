@@ -27,7 +27,7 @@ static void doze(struct tt_work *works, int nworks)
 {
     for (int i = 0; i < nworks; i++) {
         struct tt_engine *engine = works[i].engine;
-        if (works[i].done || !engine->fabric->wires ||
+        if (tt_work_is_done(&works[i]) || !engine->fabric->wires ||
             atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
             continue; /* A7 */
         tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);

@@ -6,8 +6,6 @@
 #include "base/log.h"
 #include "executor/internal.h"
 
-/* Results of at least this many bytes do not stay in the caches anyway. */
-enum { NONTEMPORAL_MIN_BYTES = 1 << 20 };
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
 
@@ -20,14 +18,12 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 33;
 }
 
-/* The same on every rank exactly when the calls agree (up to a hash). */
-uint64_t tt_call_signature(const struct tt_call *call)
+uint64_t tt_call_signature(const struct tt_program *program, size_t count,
+                           const struct tt_reduction *reduction)
 {
-    const struct tt_shape *shape = &call->schedule->shape;
-    const uint64_t kinds = (uint64_t)shape->collective | (uint64_t)call->reduction.type << 8 |
-                           (uint64_t)call->reduction.op << 16 | (uint64_t)call->algorithm << 24 |
-                           (uint64_t)(uint32_t)shape->root << 32;
-    return mix(kinds) ^ mix(call->count + 0x9e3779b97f4a7c15ull);
+    const uint64_t kinds = (uint64_t)program->collective | (uint64_t)reduction->type << 8 |
+                           (uint64_t)reduction->op << 16 | (uint64_t)(uint32_t)program->root << 32;
+    return mix(kinds) ^ mix(count + 0x9e3779b97f4a7c15ull) ^ mix(~program->algorithm);
 }
 
 uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
@@ -35,73 +31,22 @@ uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
     return mix(call_signature ^ turn) & ~(1ull << 63);
 }
 
-static size_t elements_per_slot(const struct tt_binding *bound, size_t nbytes, int nblocks)
-{
-    const size_t fit = nbytes / bound->element / (size_t)(nblocks > 0 ? nblocks : 1);
-    const size_t align = bound->geometry.align;
-    return fit >= align ? fit / align * align : fit;
-}
-
-/* Cuts the parts of the blocks into rounds so that each message fits a slot, each contribution a
- * meeting place. */
-static void cut_into_rounds(struct tt_binding *bound, const struct tt_schedule *schedule,
-                            const struct tt_segment_header *header)
-{
-    const size_t largest = tt_geometry_largest_part(&bound->geometry);
-    size_t piece = elements_per_slot(bound, header->slot_bytes, schedule->message);
-    if (schedule->meets) {
-        const size_t meet = elements_per_slot(bound, header->meet_bytes, schedule->nblocks);
-        if (meet < piece) piece = meet;
-    }
-    bound->piece = piece < largest ? piece : largest;
-    bound->nrounds = bound->piece ? (largest + bound->piece - 1) / bound->piece : 1;
-    bound->merged = bound->nrounds == 1 && schedule->nchannels == 1;
-}
-
-static void bind_count(struct tt_binding *bound, const struct tt_schedule *schedule, size_t count,
-                       size_t element, const struct tt_segment_header *header)
-{
-    *bound = (struct tt_binding){.count = count, .element = element, .nrounds = 1};
-    bound->geometry =
-        (struct tt_geometry){.count = count,
-                             .nblocks = schedule->nblocks,
-                             .nchannels = schedule->nchannels,
-                             .align = TT_LINE / element,
-                             .split = tt_collective_splits(schedule->shape.collective)};
-    if (!schedule->nblocks) return;
-    bound->total = count * (bound->geometry.split ? 1 : (size_t)schedule->nblocks);
-    bound->nontemporal = bound->total * element >= NONTEMPORAL_MIN_BYTES;
-    cut_into_rounds(bound, schedule, header);
-    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
-        int first = 0;
-        size_t begin = 0;
-        if (tt_buffer_blocks(&schedule->shape, schedule->nblocks, (enum tt_buffer)b, schedule->rank,
-                             &first) > 0)
-            tt_geometry_block(&bound->geometry, first, &begin);
-        bound->skipped[b] = begin * element;
-    }
-}
-
 void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call,
                    uint64_t turn)
 {
-    const struct tt_schedule *schedule = call->schedule;
-    const size_t element = tt_type_size(call->reduction.type);
-    *work = (struct tt_work){.engine = engine, .kind = TT_WORK_COLLECTIVE, .call = *call};
-    work->turn = turn;
+    const struct tt_program *program = call->loaded->program;
+    *work = (struct tt_work){.engine = engine,
+                             .kind = TT_WORK_COLLECTIVE,
+                             .turn = turn,
+                             .collective = {.call = *call, .binding = *call->binding}};
+    struct tt_collective_work *own = &work->collective;
+    own->call.binding = &own->binding; /* the caller's may change */
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
-    work->signature = tt_turn_signature(tt_call_signature(call), turn);
-    struct tt_binding *memo = call->memo ? call->memo : &work->bound;
-    if (memo->element != element || memo->count != call->count)
-        bind_count(memo, schedule, call->count, element, engine->fabric->segment->header);
-    work->bound = *memo;
-    const bool scaled = call->reduction.op == TT_PREMUL_SUM;
-    work->origin[TT_INPUT] = (uintptr_t)call->input - memo->skipped[TT_INPUT];
-    work->origin[TT_OUTPUT] = (uintptr_t)call->output - memo->skipped[TT_OUTPUT];
-    work->direct[TT_INPUT] = schedule->algorithm->direct_safe && !scaled;
-    work->direct[TT_OUTPUT] = schedule->algorithm->direct_safe;
-    const bool nothing = call->count == 0 && schedule->nblocks > 0;
-    for (int c = 0; c < schedule->nchannels; c++) work->channels[c].done = nothing;
+    own->signature = tt_turn_signature(call->signature, turn);
+    own->origin[TT_INPUT] = (uintptr_t)call->input - own->binding.skipped[TT_INPUT];
+    own->origin[TT_OUTPUT] = (uintptr_t)call->output - own->binding.skipped[TT_OUTPUT];
+    own->direct[TT_INPUT] = program->direct_safe && call->reduction.op != TT_PREMUL_SUM;
+    own->direct[TT_OUTPUT] = program->direct_safe;
 }
 
 void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const struct tt_call *call)
@@ -112,14 +57,16 @@ void tt_work_collective(struct tt_work *work, struct tt_engine *engine, const st
 static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_work_kind kind,
                      char *data, size_t nbytes, int peer)
 {
+    const bool sends = kind == TT_WORK_SEND;
     *work = (struct tt_work){.engine = engine,
                              .kind = kind,
-                             .peer = peer,
-                             .data = data,
-                             .nbytes = nbytes,
-                             .bound.nontemporal = nbytes >= NONTEMPORAL_MIN_BYTES};
+                             .turn = sends ? ++engine->sends_issued[peer]
+                                           : ++engine->recvs_issued[peer],
+                             .p2p = {.peer = peer,
+                                     .data = data,
+                                     .nbytes = nbytes,
+                                     .nontemporal = nbytes >= TT_NONTEMPORAL_MIN_BYTES}};
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
-    work->turn = kind == TT_WORK_SEND ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
 }
 
 void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *data, size_t nbytes,
@@ -137,20 +84,20 @@ void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, si
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags)
 {
-    const struct tt_reduction *reduction = &work->call.reduction;
+    const struct tt_reduction *reduction = &work->collective.call.reduction;
     const bool scale = (flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM;
     const bool changes = reduction->op == TT_AVG || reduction->op >= TT_LOGICAL_AND; /* 0 or 1 */
     const bool finish = (flags & TT_FINISH) && changes;
     if (scale || finish)
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)
-        tt_copy(target, source, count * work->bound.element, flags & TT_NONTEMPORAL);
+        tt_copy(target, source, count * work->collective.binding.element, flags & TT_NONTEMPORAL);
 }
 
-unsigned tt_source_flags(const struct tt_work *work, const struct tt_span *span)
+unsigned tt_source_flags(const struct tt_work *work, const struct tt_program_span *span)
 {
-    return span->buffer == TT_INPUT && work->call.reduction.op == TT_PREMUL_SUM ? TT_SCALE_FIRST
-                                                                                : 0;
+    const bool scaled = work->collective.call.reduction.op == TT_PREMUL_SUM;
+    return scaled && span->buffer == TT_INPUT ? TT_SCALE_FIRST : 0;
 }
 
 /* ---- Running ------------------------------------------------------------------------------------
@@ -160,9 +107,9 @@ static _Atomic uint64_t *turn_counter(const struct tt_work *work)
 {
     switch (work->kind) {
     case TT_WORK_SEND:
-        return &work->engine->sends_done[work->peer];
+        return &work->engine->sends_done[work->p2p.peer];
     case TT_WORK_RECV:
-        return &work->engine->recvs_done[work->peer];
+        return &work->engine->recvs_done[work->p2p.peer];
     default:
         return &work->engine->collectives_done;
     }
@@ -170,109 +117,110 @@ static _Atomic uint64_t *turn_counter(const struct tt_work *work)
 
 static tt_status ensure_scratch(struct tt_work *work)
 {
-    const struct tt_schedule *schedule = work->call.schedule;
+    const struct tt_program *program = tt_work_program(work);
+    const struct tt_binding *binding = &work->collective.binding;
     struct tt_engine *engine = work->engine;
-    const size_t need = (size_t)schedule->nscratch * (size_t)schedule->nchannels *
-                        work->bound.piece * work->bound.element;
-    if (need <= engine->scratch_bytes) return TT_OK;
-    free(engine->scratch);
-    engine->scratch_bytes = 0;
-    engine->scratch = aligned_alloc(TT_LINE, (need + TT_LINE - 1) / TT_LINE * TT_LINE);
-    if (!engine->scratch)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", need);
-    engine->scratch_bytes = need;
+    const size_t need =
+        (size_t)program->nscratch * (size_t)program->nchannels * binding->piece * binding->element;
+    if (need > engine->scratch_bytes) {
+        free(engine->scratch);
+        engine->scratch_bytes = 0;
+        engine->scratch = aligned_alloc(TT_LINE, (need + TT_LINE - 1) / TT_LINE * TT_LINE);
+        if (!engine->scratch)
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of scratch space", need);
+        engine->scratch_bytes = need;
+    }
+    work->collective.origin[TT_SCRATCH] = (uintptr_t)engine->scratch;
     return TT_OK;
 }
 
-static void next_step(struct tt_work *work, int channel)
+static void next_step(struct tt_work *work, int channel, uint32_t nsteps)
 {
-    struct tt_work_channel *state = &work->channels[channel];
-    state->ready = state->nslots = 0;
-    state->entered = state->asked = false;
+    struct tt_position *at = &work->collective.channels[channel];
+    at->ready = at->nslots = 0;
+    at->entered = at->asked = false;
     work->progress++;
-    if (++state->step < work->call.schedule->nsteps[channel]) return;
-    state->step = 0;
-    state->done = ++state->round >= work->bound.nrounds;
+    if (++at->step < nsteps) return;
+    at->step = 0;
+    at->done = ++at->round >= work->collective.binding.nrounds;
 }
 
 static tt_status advance_channel(struct tt_work *work, int channel)
 {
-    const struct tt_schedule *schedule = work->call.schedule;
-    struct tt_work_channel *state = &work->channels[channel];
-    if (schedule->nsteps[channel] == 0) state->done = true;
-    while (!state->done) {
-        const struct tt_step *step = &schedule->steps[channel][state->step];
+    const struct tt_program *program = tt_work_program(work);
+    const struct tt_program_channel *row = tt_program_channel(program, channel);
+    const struct tt_program_step *steps = tt_program_steps(program) + row->first;
+    struct tt_position *at = &work->collective.channels[channel];
+    if (row->nsteps == 0) at->done = true;
+    while (!at->done) {
+        const struct tt_program_step *step = &steps[at->step];
         TT_TRY(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                           : tt_step_link(work, channel, step));
-        next_step(work, channel);
+        next_step(work, channel, row->nsteps);
     }
     return TT_OK;
 }
 
 /* References that receivers have not taken yet keep the caller's buffers in use. */
-static bool references_taken(struct tt_work *work)
+static bool references_taken(const struct tt_collective_work *own)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
-    const struct tt_schedule *schedule = work->call.schedule;
-    if (!work->waits_for_drain) return true;
-    for (int channel = 0; channel < schedule->nchannels; channel++)
-        for (int s = 0; s < schedule->nsteps[channel]; s++) {
-            const struct tt_peers *to = &schedule->steps[channel][s].send;
-            for (int i = 0; i < to->number; i++) {
-                struct tt_link *link =
-                    tt_fabric_tx(fabric, tt_peer_at(to, i, fabric->nranks), channel);
-                if (!link->ops->drained(link)) return false;
-            }
-        }
+    const struct tt_loaded *loaded = own->call.loaded;
+    const struct tt_program_link *links = tt_program_links(loaded->program);
+    for (uint32_t i = 0; own->references && i < loaded->program->nlinks; i++)
+        if (links[i].outgoing && !loaded->links[i]->ops->drained(loaded->links[i])) return false;
     return true;
 }
 
 static tt_status advance_collective(struct tt_work *work)
 {
     bool waiting = false;
-    for (int channel = 0; channel < work->call.schedule->nchannels; channel++) {
+    for (int channel = 0; channel < tt_work_program(work)->nchannels; channel++) {
         const tt_status status = advance_channel(work, channel);
         if (status < 0) return status;
         waiting |= status == TT_IN_PROGRESS;
     }
-    return waiting || !references_taken(work) ? TT_IN_PROGRESS : TT_OK;
+    return waiting || !references_taken(&work->collective) ? TT_IN_PROGRESS : TT_OK;
 }
 
 static tt_status start(struct tt_work *work)
 {
-    TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
-    work->started = true;
+    struct tt_fabric *fabric = work->engine->fabric;
+    TT_TRY(tt_fabric_check(fabric)); /* issued before the failure */
+    work->state = TT_WORK_RUNNING;
     work->engine->report_ns = 0;
-    if (work->kind != TT_WORK_COLLECTIVE) return TT_OK;
-    if (work->call.scalar)
-        memcpy(work->call.reduction.scalar, work->call.scalar, work->bound.element);
-    tt_record_entry(work->engine, &work->call, work->turn);
+    if (work->kind != TT_WORK_COLLECTIVE) {
+        work->p2p.link = work->kind == TT_WORK_SEND
+                             ? tt_fabric_tx(fabric, work->p2p.peer, TT_P2P_CHANNEL)
+                             : tt_fabric_rx(fabric, work->p2p.peer, TT_P2P_CHANNEL);
+        return TT_OK;
+    }
+    struct tt_call *call = &work->collective.call;
+    if (call->scalar)
+        memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
+    tt_record_entry(work->engine, call, work->turn);
     return ensure_scratch(work);
 }
 
 /* Whether all that was published or released will arrive, even if this rank never calls again. */
 static bool is_flushed(const struct tt_work *work)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_fabric *fabric = work->engine->fabric;
     if (!fabric->wires) return true;
     if (work->kind == TT_WORK_COLLECTIVE) return tt_wires_flushed(fabric->wires);
-    struct tt_link *link = work->kind == TT_WORK_SEND
-                               ? tt_fabric_tx(fabric, work->peer, TT_P2P_CHANNEL)
-                               : tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
-    return link->ops->flushed(link);
+    return work->p2p.link->ops->flushed(work->p2p.link);
 }
 
 static tt_status advance_in_turn(struct tt_work *work)
 {
-    if (!work->started) TT_TRY(start(work));
-    if (!work->finished)
+    if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
+    if (work->state == TT_WORK_RUNNING)
         TT_TRY(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work));
-    work->finished = true;
+    work->state = TT_WORK_LEAVING;
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }
 
 /* A link that is asked pushes its own wire; what else comes from other hosts is seen to now and
- * then: rarely where that are only words beside the data. */
+ * then: rarely where that is only control beside the data. */
 static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 {
     struct tt_engine *engine = work->engine;
@@ -289,24 +237,23 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 static void take_back(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    if (work->kind == TT_WORK_RECV && work->started) {
-        struct tt_link *link = tt_fabric_rx(fabric, work->peer, TT_P2P_CHANNEL);
-        link->ops->expect(link, NULL, 0, 0);
-    }
+    const bool started = work->state != TT_WORK_ISSUED;
+    if (work->kind == TT_WORK_RECV && started)
+        work->p2p.link->ops->expect(work->p2p.link, NULL, 0, 0);
     if (fabric->wires) tt_wires_give_back(fabric->wires);
     if (work->kind != TT_WORK_COLLECTIVE) return;
-    for (int channel = 0; channel < work->call.schedule->nchannels; channel++)
-        if (work->channels[channel].asked)
-            tt_step_expect(work, channel,
-                           &work->call.schedule->steps[channel][work->channels[channel].step], NULL,
-                           0);
+    const struct tt_program *program = tt_work_program(work);
+    for (int channel = 0; channel < program->nchannels; channel++) {
+        const struct tt_position *at = &work->collective.channels[channel];
+        if (at->asked) tt_step_expect(work, tt_program_step(program, channel, at->step), NULL, 0);
+    }
 }
 
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
     if (status) take_back(work);
     if (status) tt_fabric_pass_on(work->engine->fabric);
-    work->done = true;
+    work->state = TT_WORK_DONE;
     work->status = status;
     work->progress++;
     if (work->kind == TT_WORK_COLLECTIVE && status == TT_OK)
@@ -319,7 +266,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
 tt_status tt_work_advance(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
-    if (work->done) return work->status;
+    if (tt_work_is_done(work)) return work->status;
     if (atomic_load_explicit(turn_counter(work), memory_order_acquire) + 1 != work->turn)
         return TT_IN_PROGRESS; /* A8 */
     if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
@@ -338,7 +285,8 @@ tt_status tt_work_advance(struct tt_work *work)
 void tt_work_examine(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
-    if (work->done || atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
+    if (tt_work_is_done(work) ||
+        atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return; /* A7 */
     const tt_status status = tt_work_check(work);
     if (status) tt_work_complete(work, status);

@@ -1,16 +1,11 @@
+#include "schedule/cut.h"
 #include "schedule/schedule.h"
 
-/* The index-th of `nparts` balanced parts of `length` elements. Bounds are multiples of `align`;
- * with fewer than one such unit a part, of the largest half, quarter, ... of it that gives every
- * part one. What is left over after whole units ends the last part. */
+/* The index-th of `nparts` balanced parts. */
 static size_t balanced_part(size_t length, size_t align, size_t nparts, size_t index, size_t *begin)
 {
-    while (align > 1 && length / align < nparts) align /= 2;
-    const size_t units = length / align;
-    const size_t least = units / nparts, longer = units % nparts;
-    *begin = align * (index * least + (index < longer ? index : longer));
-    if (index + 1 == nparts) return length - *begin;
-    return align * (least + (index < longer));
+    const struct tt_cut cut = tt_cut_make(length, align, (uint32_t)nparts);
+    return tt_cut_part(&cut, (uint32_t)index, begin);
 }
 
 size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *begin)

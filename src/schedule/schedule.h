@@ -31,6 +31,7 @@
 #include "base/arena.h"
 #include "base/hosts.h"
 #include "base/status.h"
+#include "schedule/kinds.h"
 
 /* Values are tutti.h's tuttiCollective_t. */
 enum tt_collective {
@@ -61,8 +62,6 @@ struct tt_shape {
                                    * here what it is made of; callers leave it NULL */
 };
 
-enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
-
 /* Some blocks of one buffer: block i of the span, 0 <= i < number, is named
  *   (first + (i / run) * stride + i % run) mod nblocks
  * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range
@@ -89,27 +88,6 @@ struct tt_peers {
     int32_t first, number, stride;
     struct tt_group group; /* ranks NULL: everybody */
 };
-
-enum tt_step_kind {
-    /* Takes `local` and one message from each of `recv`; result = their copy (exactly one source)
-     * or reduction (local first, then recv in order; where recv names this rank itself, no message
-     * comes and `local` is folded at that place instead: every rank can so fold in rank order);
-     * stores it in `dst`, if any; sends it to each of `send`. op: TT_FOLD where there are two
-     * sources or more, else TT_COPY. A block of dst may be the same memory as the block of local at
-     * the same place only. */
-    TT_STEP_LINK,
-    /* A meeting of `recv`: all ranks of this rank's host in rank order, which is the order of
-     * reduction. Each puts in `local` (nothing, or contiguous places without wrap; the same for
-     * TT_FOLD), all wait for all, each takes `dst` (the same):
-     *   TT_COPY       block b of dst from the one member that put it in
-     *   TT_FOLD       block b of dst reduced over all members
-     *   TT_TRANSPOSE  block m of dst = block <this rank> of what the m-th member put in
-     * All spans of a meeting name places of the same part in the same order, and all members that
-     * take anything finish or none does. */
-    TT_STEP_MEET,
-};
-
-enum tt_step_op { TT_COPY, TT_FOLD, TT_TRANSPOSE };
 
 struct tt_step {
     enum tt_step_kind kind;

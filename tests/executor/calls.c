@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "program/lower.h"
 #include "shim.h"
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config)
@@ -72,9 +73,27 @@ static double expected(const struct trial *trial, int rank, size_t i)
 struct rank_memory {
     char *input, *output, *memory[2];
     size_t ninput, noutput;
-    struct tt_schedule *schedule;
+    struct tt_loaded *loaded;
+    struct tt_binding binding;
     struct tt_work work;
 };
+
+static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
+                      const struct tt_shape *shape, int r, struct rank_memory *mine)
+{
+    const struct tt_segment_header *header = fabric->segment->header;
+    const struct tt_room room = {.slot_bytes = header->slot_bytes,
+                                 .meet_bytes = header->meet_bytes};
+    struct tt_schedule *schedule;
+    struct tt_program *program;
+    TT_TRY(tt_schedule_create(trial->algorithm, shape, r, &schedule));
+    tt_status status = tt_program_lower(schedule, &program);
+    tt_schedule_destroy(schedule);
+    if (!status) status = tt_loaded_create(program, fabric, &mine->loaded);
+    return status ? status
+                  : tt_program_bind(mine->loaded->program, trial->count,
+                                    tt_type_size(trial->reduction.type), &room, &mine->binding);
+}
 
 static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
 {
@@ -82,12 +101,12 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
                                    .nranks = trial->nranks,
                                    .root = trial->root,
                                    .hosts = ranks->all.fabrics[r]->hosts};
-    if (tt_schedule_create(trial->algorithm, &shape, r, &mine->schedule)) {
-        CHECK_MESSAGE(false, "no schedule: %s", tt_last_error());
+    if (load(ranks->all.fabrics[r], trial, &shape, r, mine)) {
+        CHECK_MESSAGE(false, "no program: %s", tt_last_error());
         return;
     }
     int first_in = 0, first_out = 0;
-    const int nblocks = tt_collective_splits(shape.collective) ? 1 : mine->schedule->nblocks;
+    const int nblocks = tt_collective_splits(shape.collective) ? 1 : mine->loaded->program->nblocks;
     mine->ninput = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, r, &first_in) * trial->count;
     mine->noutput =
         (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, r, &first_out) * trial->count;
@@ -103,11 +122,13 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
     memset(mine->output, 0x5a, mine->noutput * 4);
     for (size_t i = 0; i < mine->ninput; i++)
         put(trial, mine->input + 4 * i, value_of(trial, r, i));
-    const struct tt_call call = {.schedule = mine->schedule,
-                                 .input = mine->input,
-                                 .output = mine->output,
-                                 .count = trial->count,
-                                 .reduction = trial->reduction};
+    const struct tt_call call = {
+        .loaded = mine->loaded,
+        .binding = &mine->binding,
+        .input = mine->input,
+        .output = mine->output,
+        .reduction = trial->reduction,
+        .signature = tt_call_signature(mine->loaded->program, trial->count, &trial->reduction)};
     tt_work_collective(&mine->work, &ranks->engines[r], &call);
 }
 
@@ -136,7 +157,7 @@ static void play(struct rank_memory *mine, int nranks, unsigned seed)
     for (long turn = 0; left > 0 && turn < 100000000; turn++) {
         seed = seed * 1103515245u + 12345u;
         struct tt_work *work = &mine[(seed >> 16) % (unsigned)nranks].work;
-        if (work->done) continue;
+        if (tt_work_is_done(work)) continue;
         const int status = tt_work_advance(work);
         if (status < 0) {
             CHECK_MESSAGE(false, "a rank failed: %s", tt_last_error());
@@ -154,7 +175,7 @@ void run_trial(struct ranks *ranks, const struct trial *trial)
     if (!tt_test_failed()) play(mine, trial->nranks, trial->seed);
     for (int r = 0; r < trial->nranks && !tt_test_failed(); r++) check(trial, r, &mine[r]);
     for (int r = 0; r < trial->nranks; r++) {
-        tt_schedule_destroy(mine[r].schedule);
+        tt_loaded_destroy(mine[r].loaded);
         free(mine[r].memory[0]);
         free(mine[r].memory[1]);
     }

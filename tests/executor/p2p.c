@@ -22,7 +22,7 @@ static void play(struct tt_work *send, struct tt_work *recv)
     }
     CHECK_EQ(send->status, TT_OK);
     CHECK_EQ(recv->status, TT_OK);
-    CHECK(send->done && recv->done);
+    CHECK(tt_work_is_done(send) && tt_work_is_done(recv));
 }
 
 static void try_sizes(struct ranks *ranks)
@@ -69,7 +69,7 @@ TEST(p2p, different_lengths_are_an_error_that_names_both)
         tt_work_send(&send, &ranks.engines[0], data, 100, 1);
         tt_work_recv(&recv, &ranks.engines[1], data, 200, 0);
         const int64_t deadline = tt_deadline_ns(20000);
-        while (!recv.done && !tt_expired(deadline)) {
+        while (!tt_work_is_done(&recv) && !tt_expired(deadline)) {
             (void)!tt_work_advance(&send);
             (void)!tt_work_advance(&recv);
         }
@@ -98,12 +98,12 @@ TEST(p2p, nothing_is_delivered_after_a_failed_receive)
     CHECK_EQ(tt_work_advance(&recv), TT_IN_PROGRESS); /* says where it would like the message */
     CHECK_EQ(tt_fabric_fail(ranks.all.fabrics[1], TT_ERR_REMOTE, "enough"), TT_ERR_REMOTE);
     tt_work_examine(&recv);
-    CHECK(recv.done);
+    CHECK(tt_work_is_done(&recv));
     struct tt_link *tx = tt_fabric_tx(ranks.all.fabrics[0], 1, TT_P2P_CHANNEL);
     void *slot = tx->ops->slot(tx, sizeof from);
     REQUIRE(slot);
     memcpy(slot, from, sizeof from);
-    tx->ops->publish(tx, sizeof from, recv.nbytes | 1ull << 63);
+    tx->ops->publish(tx, sizeof from, recv.p2p.nbytes | 1ull << 63);
     struct tt_link *rx = tt_fabric_rx(ranks.all.fabrics[1], 0, TT_P2P_CHANNEL);
     struct tt_message message;
     const int64_t deadline = tt_deadline_ns(20000);

@@ -1,0 +1,299 @@
+/* Lowers a schedule to a program.
+ *
+ * First the sizes of the tables are counted, then one block of memory is filled. Equal ranges of
+ * peers share their entries in the table of links: a ring has two, however many steps it has. */
+#include "program/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Tables begin at multiples of this many bytes. */
+enum { TABLE_ALIGN = 64, MOST_ORDERS = 8 };
+
+struct builder {
+    const struct tt_schedule *schedule;
+    struct tt_program_step *steps; /* [nsteps] */
+    uint32_t nsteps;
+    struct tt_program_link *links; /* [nlinks], growing */
+    uint32_t nlinks, room;
+    int32_t *single; /* [2][nchannels][nranks]: entry of a range of one peer; -1: none yet */
+    const int32_t *orders[MOST_ORDERS]; /* distinct orders, each of nblocks names */
+    int norders;
+};
+
+static tt_status out_of_memory(const struct tt_schedule *schedule)
+{
+    return tt_fail(TT_ERR_SYSTEM, "out of memory for the program of %s:%s over %d ranks",
+                   tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
+                   schedule->shape.nranks);
+}
+
+/* ---- Links ---------------------------------------------------------------------------------- */
+
+/* The peers of one side of a step, without this rank itself. */
+struct peers {
+    const struct tt_peers *list;
+    int nranks, rank, channel;
+    bool outgoing;
+};
+
+/* The i-th peer that is not this rank: own is this rank's place in the list, -1 when not in it. */
+static int peer_of(const struct peers *peers, int own, int i)
+{
+    return tt_peer_at(peers->list, own >= 0 && i >= own ? i + 1 : i, peers->nranks);
+}
+
+static int own_place(const struct peers *peers)
+{
+    for (int i = 0; i < peers->list->number; i++)
+        if (tt_peer_at(peers->list, i, peers->nranks) == peers->rank) return i;
+    return -1;
+}
+
+static tt_status add_link(struct builder *builder, const struct peers *peers, int peer)
+{
+    if (builder->nlinks == builder->room) {
+        const uint32_t room = builder->room ? 2 * builder->room : 16;
+        void *more = realloc(builder->links, room * sizeof *builder->links);
+        if (!more) return out_of_memory(builder->schedule);
+        builder->links = more;
+        builder->room = room;
+    }
+    builder->links[builder->nlinks++] = (struct tt_program_link){
+        .peer = peer, .channel = (uint16_t)peers->channel, .outgoing = peers->outgoing};
+    return TT_OK;
+}
+
+/* Whether entries first, first + 1, ... are this range. */
+static bool is_range(const struct builder *builder, const struct peers *peers, int own,
+                     uint32_t first, uint32_t number)
+{
+    for (uint32_t i = 0; i < number; i++) {
+        const struct tt_program_link *link = &builder->links[first + i];
+        if (link->peer != peer_of(peers, own, (int)i) || link->channel != peers->channel ||
+            link->outgoing != peers->outgoing)
+            return false;
+    }
+    return true;
+}
+
+static tt_status add_range(struct builder *builder, const struct peers *peers, int own,
+                           uint32_t number, uint32_t *first)
+{
+    for (uint32_t at = 0; number > 1 && at + number <= builder->nlinks; at++)
+        if (is_range(builder, peers, own, at, number)) {
+            *first = at;
+            return TT_OK;
+        }
+    *first = builder->nlinks;
+    for (uint32_t i = 0; i < number; i++)
+        TT_TRY(add_link(builder, peers, peer_of(peers, own, (int)i)));
+    return TT_OK;
+}
+
+/* The range of links for one side of a step, and this rank's place in the list (-1: not in it). */
+static tt_status lower_peers(struct builder *builder, const struct peers *peers, uint32_t *first,
+                             uint32_t *number, int *own)
+{
+    *own = own_place(peers);
+    *number = (uint32_t)(peers->list->number - (*own >= 0));
+    *first = 0;
+    if (*number == 0) return TT_OK;
+    if (*number > 1) return add_range(builder, peers, *own, *number, first);
+    const int nchannels = builder->schedule->nchannels;
+    const size_t row = (size_t)(peers->outgoing * nchannels + peers->channel);
+    int32_t *known =
+        &builder->single[row * (size_t)peers->nranks + (size_t)peer_of(peers, *own, 0)];
+    if (*known < 0) {
+        *known = (int32_t)builder->nlinks;
+        TT_TRY(add_link(builder, peers, peer_of(peers, *own, 0)));
+    }
+    *first = (uint32_t)*known;
+    return TT_OK;
+}
+
+/* ---- Spans ---------------------------------------------------------------------------------- */
+
+/* Where the order begins in the table of orders. */
+static tt_status add_order(struct builder *builder, const int32_t *order, int32_t *at)
+{
+    const int nblocks = builder->schedule->nblocks;
+    int i = 0;
+    while (i < builder->norders && builder->orders[i] != order) i++;
+    if (i == MOST_ORDERS)
+        return tt_fail(TT_ERR_INTERNAL, "%s:%s has more than %d orders of blocks",
+                       tt_collective_name(builder->schedule->shape.collective),
+                       builder->schedule->algorithm->name, MOST_ORDERS);
+    if (i == builder->norders) builder->orders[builder->norders++] = order;
+    *at = i * nblocks;
+    return TT_OK;
+}
+
+static tt_status lower_span(struct builder *builder, const struct tt_span *span,
+                            struct tt_program_span *out)
+{
+    const int nblocks = builder->schedule->nblocks;
+    *out = (struct tt_program_span){.order = -1, .run = 1, .modulo = 1};
+    if (!span->number) return TT_OK;
+    const int modulo = tt_span_places(span, nblocks);
+    const bool contiguous = tt_span_contiguous(span, nblocks);
+    const bool by_place = span->at < 0;
+    *out = (struct tt_program_span){
+        .first = tt_mod(span->first, modulo),
+        .number = span->number,
+        .run = contiguous || span->run > span->number ? span->number : span->run,
+        .stride = tt_mod(span->stride, modulo),
+        .base = span->base,
+        .modulo = modulo,
+        .order = -1,
+        .slot = by_place ? TT_BY_NAME - span->at : span->at,
+        .buffer = (uint8_t)span->buffer,
+        .slot_rule = by_place ? TT_SLOTS_BY_PLACE : TT_SLOTS_IN_ORDER,
+        .contiguous = contiguous && span->buffer != TT_SCRATCH && !span->order,
+    };
+    out->all = out->contiguous && span->number == nblocks;
+    return span->order ? add_order(builder, span->order, &out->order) : TT_OK;
+}
+
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+/* A slot holds as many blocks as the algorithm's formula says that a message has. */
+static tt_status check_message(const struct tt_schedule *schedule, const struct tt_step *step)
+{
+    const int number = step->dst.number ? step->dst.number : step->local.number;
+    if (step->kind != TT_STEP_LINK || !step->send.number || number <= schedule->message)
+        return TT_OK;
+    return tt_fail(TT_ERR_INTERNAL,
+                   "%s:%s over %d ranks: rank %d sends %d blocks in one message, "
+                   "its formula says at most %d",
+                   tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
+                   schedule->shape.nranks, schedule->rank, number, schedule->message);
+}
+
+static tt_status lower_step(struct builder *builder, int channel, const struct tt_step *step)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    TT_TRY(check_message(schedule, step));
+    struct tt_program_step *out = &builder->steps[builder->nsteps++];
+    *out = (struct tt_program_step){
+        .kind = (uint8_t)step->kind, .op = (uint8_t)step->op, .finish = step->finish, .own_at = -1};
+    TT_TRY(lower_span(builder, &step->local, &out->local));
+    TT_TRY(lower_span(builder, &step->dst, &out->dst));
+    if (step->kind == TT_STEP_MEET) return TT_OK;
+    struct peers peers = {.list = &step->recv,
+                          .nranks = schedule->shape.nranks,
+                          .rank = schedule->rank,
+                          .channel = channel};
+    int own;
+    TT_TRY(lower_peers(builder, &peers, &out->recv, &out->nrecv, &own));
+    if (step->local.number) out->own_at = own < 0 ? 0 : own;
+    peers.list = &step->send;
+    peers.outgoing = true;
+    return lower_peers(builder, &peers, &out->send, &out->nsend, &own);
+}
+
+static tt_status lower_steps(struct builder *builder)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    const size_t nranks = (size_t)schedule->shape.nranks, nchannels = (size_t)schedule->nchannels;
+    size_t nsteps = 0;
+    for (size_t c = 0; c < nchannels; c++) nsteps += (size_t)schedule->nsteps[c];
+    builder->steps = malloc((nsteps ? nsteps : 1) * sizeof *builder->steps);
+    builder->single = malloc(2 * nchannels * nranks * sizeof *builder->single);
+    if (!builder->steps || !builder->single) return out_of_memory(schedule);
+    memset(builder->single, 0xff, 2 * nchannels * nranks * sizeof *builder->single);
+    for (int c = 0; c < schedule->nchannels; c++)
+        for (int s = 0; s < schedule->nsteps[c]; s++)
+            TT_TRY(lower_step(builder, c, &schedule->steps[c][s]));
+    return TT_OK;
+}
+
+/* ---- The block ------------------------------------------------------------------------------ */
+
+/* Makes room for a table behind what there is; returns where it begins. */
+static uint32_t reserve(size_t *nbytes, size_t number, size_t size)
+{
+    const size_t at = (*nbytes + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
+    *nbytes = at + number * size;
+    return (uint32_t)at;
+}
+
+static void fill_header(struct tt_program *program, const struct builder *builder)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    size_t nbytes = sizeof *program;
+    *program = (struct tt_program){
+        .nsteps = builder->nsteps,
+        .nlinks = builder->nlinks,
+        .norders = (uint32_t)(builder->norders * schedule->nblocks),
+        .rank = schedule->rank,
+        .nranks = schedule->shape.nranks,
+        .root = schedule->shape.root,
+        .nblocks = schedule->nblocks,
+        .nchannels = schedule->nchannels,
+        .nscratch = schedule->nscratch,
+        .message = schedule->message,
+        .collective = (uint8_t)schedule->shape.collective,
+        .splits = tt_collective_splits(schedule->shape.collective),
+        .meets = schedule->meets,
+        .direct_safe = schedule->algorithm->direct_safe,
+    };
+    program->steps_at = reserve(&nbytes, program->nsteps, sizeof(struct tt_program_step));
+    program->channels_at =
+        reserve(&nbytes, (size_t)program->nchannels, sizeof(struct tt_program_channel));
+    program->links_at = reserve(&nbytes, program->nlinks, sizeof(struct tt_program_link));
+    program->orders_at = reserve(&nbytes, program->norders, sizeof(int32_t));
+    program->nbytes = reserve(&nbytes, 0, 1);
+    for (int b = TT_INPUT; b <= TT_OUTPUT && schedule->nblocks; b++)
+        program->held[b].number =
+            tt_buffer_blocks(&schedule->shape, schedule->nblocks, (enum tt_buffer)b, schedule->rank,
+                             &program->held[b].first);
+}
+
+/* Empty tables have no source. */
+static void fill_table(struct tt_program *program, uint32_t at, const void *from, size_t nbytes)
+{
+    if (nbytes) memcpy((char *)program + at, from, nbytes);
+}
+
+static void fill_tables(struct tt_program *program, const struct builder *builder)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    const size_t order_bytes = (size_t)schedule->nblocks * sizeof(int32_t);
+    fill_table(program, program->steps_at, builder->steps,
+               builder->nsteps * sizeof *builder->steps);
+    fill_table(program, program->links_at, builder->links,
+               builder->nlinks * sizeof *builder->links);
+    for (int i = 0; i < builder->norders; i++)
+        fill_table(program, program->orders_at + (uint32_t)((size_t)i * order_bytes),
+                   builder->orders[i], order_bytes);
+    struct tt_program_channel channel = {.first = 0};
+    for (int c = 0; c < schedule->nchannels; c++) {
+        channel.nsteps = (uint32_t)schedule->nsteps[c];
+        fill_table(program, program->channels_at + (uint32_t)((size_t)c * sizeof channel), &channel,
+                   sizeof channel);
+        channel.first += channel.nsteps;
+    }
+}
+
+tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program **out)
+{
+    struct builder builder = {.schedule = schedule};
+    tt_status status = lower_steps(&builder);
+    struct tt_program header, *program = NULL;
+    if (!status) {
+        fill_header(&header, &builder);
+        program = aligned_alloc(TABLE_ALIGN, header.nbytes);
+        if (!program) status = out_of_memory(schedule);
+    }
+    if (program) {
+        memset(program, 0, header.nbytes);
+        *program = header;
+        fill_tables(program, &builder);
+        *out = program;
+    }
+    free(builder.steps);
+    free(builder.links);
+    free(builder.single);
+    return status;
+}

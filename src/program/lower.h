@@ -1,0 +1,39 @@
+/* Making programs: lowering a schedule, binding a program to a count, and raising a program back to
+ * the steps of a schedule, so that the program itself can be proved. */
+#ifndef TT_PROGRAM_LOWER_H
+#define TT_PROGRAM_LOWER_H
+
+#include "base/status.h"
+#include "program/program.h"
+#include "schedule/schedule.h"
+
+/* Lowers a schedule, whose steps were checked when it was created. The program is freed by free().
+ * TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_program_lower(const struct tt_schedule *schedule,
+                                        struct tt_program **program);
+
+/* The room that links and meetings give, in bytes. */
+struct tt_room {
+    size_t slot_bytes, meet_bytes;
+};
+
+/* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a
+ * block does not fit a slot or a meeting: names the setting, its value and the least that works. */
+TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t count,
+                                       size_t element, const struct tt_room *room,
+                                       struct tt_binding *binding);
+
+/* What the program's steps are raised with. A raised step points into `lists` and the program. */
+struct tt_raised {
+    const struct tt_program *program; /* borrowed */
+    const struct tt_hosts *hosts;     /* of the shape; NULL: one host. Borrowed */
+    int32_t *lists;                   /* ranks: the peers of each step. Owned */
+    size_t *begin;                    /* [nsteps]: where a step's list begins. Owned */
+};
+/* Freed by tt_raised_fini. TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_raised_init(struct tt_raised *raised, const struct tt_program *program,
+                                      const struct tt_hosts *hosts);
+void tt_raised_fini(struct tt_raised *raised);
+void tt_raise(const struct tt_raised *raised, int channel, int index, struct tt_step *step);
+
+#endif

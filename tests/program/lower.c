@@ -1,0 +1,226 @@
+/* Programs say what their schedules say, piece by piece, and are proved as they are. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "algorithms/algorithms.h"
+#include "algorithms/each.h"
+#include "program/proof.h"
+#include "shim.h"
+
+enum { MOST_RANKS = 9, ROOMY = 1 << 20 };
+
+/* One rank's schedule, its program, and both cuts of one count. */
+struct pair {
+    struct tt_schedule *schedule;
+    struct tt_program *program;
+    struct tt_binding binding;
+    struct tt_geometry geometry;
+};
+
+static bool pair_init(struct pair *pair, const struct tt_algorithm *algorithm,
+                      const struct tt_shape *shape, int rank, size_t count)
+{
+    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256};
+    *pair = (struct pair){.schedule = NULL};
+    if (tt_schedule_create(algorithm, shape, rank, &pair->schedule) ||
+        tt_program_lower(pair->schedule, &pair->program) ||
+        tt_program_bind(pair->program, count, 4, &room, &pair->binding)) {
+        CHECK_MESSAGE(false, "%s:%s: %s", tt_collective_name(shape->collective), algorithm->name,
+                      tt_last_error());
+        return false;
+    }
+    pair->geometry = (struct tt_geometry){.count = count,
+                                          .nblocks = pair->schedule->nblocks,
+                                          .nchannels = pair->schedule->nchannels,
+                                          .align = 16,
+                                          .split = tt_collective_splits(shape->collective)};
+    return true;
+}
+
+static void pair_fini(struct pair *pair)
+{
+    tt_schedule_destroy(pair->schedule);
+    free(pair->program);
+}
+
+/* Where the schedule and the geometry say that the i-th piece of a round lies. */
+static struct tt_piece expected_piece(const struct pair *pair, const struct tt_span *span, int i,
+                                      int channel, size_t round)
+{
+    const int nblocks = pair->geometry.nblocks;
+    size_t begin;
+    const size_t length =
+        tt_geometry_part(&pair->geometry, tt_span_name(span, i, nblocks), channel, &begin);
+    const size_t piece = pair->binding.piece, skip = round * piece;
+    const size_t left = skip < length ? length - skip : 0;
+    struct tt_piece expected = {.offset = (begin + (left ? skip : 0)) * 4,
+                                .count = left < piece ? left : piece};
+    if (span->buffer == TT_SCRATCH)
+        expected.offset =
+            ((size_t)tt_span_slot(span, i, nblocks) * (size_t)pair->geometry.nchannels +
+             (size_t)channel) *
+            piece * 4;
+    return expected;
+}
+
+static void check_span(const struct pair *pair, const struct tt_span *span,
+                       const struct tt_program_span *lowered, int channel, size_t round)
+{
+    const char *name = pair->schedule->algorithm->name;
+    struct tt_walk walk =
+        tt_walk_begin(pair->program, &pair->binding, lowered, channel, round, false);
+    struct tt_piece piece;
+    size_t total = 0;
+    for (int i = 0; i < span->number; i++) {
+        const struct tt_piece expected = expected_piece(pair, span, i, channel, round);
+        const bool more = tt_walk_next(&walk, &piece);
+        CHECK_MESSAGE(more && piece.count == expected.count &&
+                          (!piece.count || piece.offset == expected.offset),
+                      "%s:%s, %d ranks, rank %d, count %zu, channel %d, round %zu, piece %d: at "
+                      "%zu, %zu elements; expected at %zu, %zu",
+                      tt_collective_name(pair->schedule->shape.collective), name,
+                      pair->schedule->shape.nranks, pair->schedule->rank, pair->geometry.count,
+                      channel, round, i, piece.offset, piece.count, expected.offset,
+                      expected.count);
+        total += expected.count;
+    }
+    CHECK(!tt_walk_next(&walk, &piece));
+    CHECK_EQ(tt_span_count(pair->program, &pair->binding, lowered, channel, round), total);
+    if (!tt_span_is_whole(&pair->binding, lowered) || !span->number) return;
+    /* As one piece it begins where the first one does. */
+    walk = tt_walk_begin(pair->program, &pair->binding, lowered, channel, round, true);
+    CHECK(tt_walk_next(&walk, &piece));
+    CHECK_EQ(piece.count, total);
+    CHECK_EQ(piece.offset, expected_piece(pair, span, 0, channel, round).offset);
+}
+
+static void check_peers(const struct pair *pair, const struct tt_peers *peers, uint32_t first,
+                        uint32_t number, int channel, bool outgoing)
+{
+    const struct tt_program_link *links = tt_program_links(pair->program) + first;
+    uint32_t seen = 0;
+    for (int i = 0; i < peers->number; i++) {
+        const int peer = tt_peer_at(peers, i, pair->schedule->shape.nranks);
+        if (peer == pair->schedule->rank) continue;
+        CHECK(seen < number && links[seen].peer == peer && links[seen].channel == channel &&
+              links[seen].outgoing == outgoing);
+        seen++;
+    }
+    CHECK_EQ(seen, number);
+}
+
+static void check_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
+                       size_t count)
+{
+    struct pair pair;
+    if (pair_init(&pair, algorithm, shape, rank, count)) {
+        const struct tt_program *program = pair.program;
+        CHECK_EQ(program->nchannels, pair.schedule->nchannels);
+        for (int c = 0; c < program->nchannels; c++) {
+            CHECK_EQ(tt_program_channel(program, c)->nsteps, (unsigned)pair.schedule->nsteps[c]);
+            for (int s = 0; s < pair.schedule->nsteps[c] && !tt_test_failed(); s++) {
+                const struct tt_step *step = &pair.schedule->steps[c][s];
+                const struct tt_program_step *lowered = tt_program_step(program, c, (uint32_t)s);
+                for (size_t round = 0; round < pair.binding.nrounds; round++) {
+                    check_span(&pair, &step->local, &lowered->local, c, round);
+                    check_span(&pair, &step->dst, &lowered->dst, c, round);
+                }
+                if (step->kind == TT_STEP_MEET) continue;
+                check_peers(&pair, &step->recv, lowered->recv, lowered->nrecv, c, false);
+                check_peers(&pair, &step->send, lowered->send, lowered->nsend, c, true);
+            }
+        }
+    }
+    pair_fini(&pair);
+}
+
+static void check_shape(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+{
+    static const size_t counts[] = {0, 1, 63, 1000, 12345};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+        for (int rank = 0; rank < shape->nranks && !tt_test_failed(); rank++)
+            check_rank(algorithm, shape, rank, counts[k]);
+}
+
+TEST(program, walks_through_the_pieces_that_the_schedule_and_the_geometry_say)
+{
+    const struct tt_algorithm *algorithm;
+    for (int c = 0; c < TT_NCOLLECTIVES; c++)
+        for (int a = 0; (algorithm = tt_algorithm_at((enum tt_collective)c, a)); a++)
+            for (int n = 1; n <= MOST_RANKS; n++) {
+                const struct tt_shape shape = {.collective = (enum tt_collective)c,
+                                               .nranks = n,
+                                               .root = tt_collective_has_root(c) ? n / 2 : 0};
+                if (!tt_refusal(algorithm, &shape)) check_shape(algorithm, &shape);
+            }
+}
+
+TEST(program, walks_through_the_pieces_on_several_hosts_too)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = each_pair(i)) != NULL && !tt_test_failed(); i++)
+        for (size_t p = 0; p < sizeof placements / sizeof *placements; p += 5) {
+            struct placed placed;
+            if (!place(&placed, algorithm, placements[p])) continue;
+            for (int rank = 0; rank < placed.steps.shape.nranks; rank += 2)
+                check_rank(algorithm, &placed.steps.shape, rank, 1000);
+            tt_hosts_destroy(placed.hosts);
+        }
+}
+
+TEST(program, a_ring_has_two_links_a_channel_however_many_ranks)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 500};
+    struct pair pair;
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, 3, 100000));
+    CHECK_EQ(pair.program->nlinks, 2u * (unsigned)pair.program->nchannels);
+    pair_fini(&pair);
+}
+
+TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_TO_ALL, .nranks = 7};
+    struct pair pair;
+    CHECK(sizeof(struct tt_program_step) <= 128 && sizeof(struct tt_program_step) % 16 == 0);
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "bruck"), &shape, 3, 100));
+    CHECK_EQ(pair.program->steps_at % 16, 0u);
+    CHECK_EQ((uintptr_t)pair.program % 16, 0u);
+    pair_fini(&pair);
+}
+
+TEST(program, a_binding_says_what_is_too_small_by_its_setting)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_GATHER, .nranks = 9};
+    struct pair pair;
+    struct tt_binding binding;
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_GATHER, "meet"), &shape, 0, 1));
+    const struct tt_room room = {.slot_bytes = ROOMY, .meet_bytes = 64};
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &room, &binding), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_MEET_BYTES=64") && strstr(tt_last_error(), "72"),
+                  "%s", tt_last_error());
+    const struct tt_room slots = {.slot_bytes = 4, .meet_bytes = ROOMY};
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &slots, &binding), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=4"), "%s", tt_last_error());
+    pair_fini(&pair);
+}
+
+/* A program changed in one place is not proved: the proof reads the program, not the schedule. */
+TEST(program, a_wrong_program_is_refuted)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 4};
+    const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_REDUCE, "ring");
+    struct tt_proof *proof;
+    struct tt_verify_report report;
+    REQUIRE(tt_proof_create(ring, &shape, &proof) == TT_OK);
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+    struct tt_program *program = tt_proof_program(proof, 2);
+    struct tt_program_step *step =
+        (struct tt_program_step *)((char *)program + program->steps_at) + 1;
+    const int32_t first = step->local.first;
+    step->local.first = (first + 1) % 4;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK(report.text[0] != '\0');
+    step->local.first = first;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+    tt_proof_destroy(proof);
+}

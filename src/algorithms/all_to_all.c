@@ -37,10 +37,9 @@ static void keep_own(int rank, struct tt_step *step)
 }
 
 /* Sends, then the own block while messages travel, then receives. */
-static void direct_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void direct_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const int n = shape->nranks;
     if (index < n - 1)
         send_turn(shape, rank, index + 1, step);
@@ -50,10 +49,9 @@ static void direct_step(const struct tt_shape *shape, int rank, int channel, int
         receive_turn(shape, rank, index - (n - 1), step);
 }
 
-static void pairwise_step(const struct tt_shape *shape, int rank, int channel, int index,
-                          struct tt_step *step)
+static void pairwise_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                          int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const int turn = index / 2 + 1;
     if (turn == shape->nranks)
         keep_own(rank, step);
@@ -63,14 +61,16 @@ static void pairwise_step(const struct tt_shape *shape, int rank, int channel, i
         receive_turn(shape, rank, turn, step);
 }
 
-static struct tt_formula direct_formula(const struct tt_shape *shape)
+static struct tt_formula direct_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = 2 * n - 1, .depth = 1, .sent = n - 1, .message = 1};
 }
 
-static struct tt_formula pairwise_formula(const struct tt_shape *shape)
+static struct tt_formula pairwise_formula(const struct tt_algorithm *self,
+                                          const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

@@ -46,18 +46,17 @@ static int child_size(int size, int i)
     return least(1 << i, size - (1 << i));
 }
 
-static int rooted_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int rooted_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel)
 {
-    (void)channel;
     const int nchildren = place_of(shape, rank).nchildren;
     return nchildren > 0 ? nchildren : 1;
 }
 
 /* The farthest child first: most ranks wait for it. */
-static void broadcast_step(const struct tt_shape *shape, int rank, int channel, int index,
-                           struct tt_step *step)
+static void broadcast_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                           int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const struct place place = place_of(shape, rank);
     if (index > 0)
         step->local = tt_range(TT_OUTPUT, 0, 1);
@@ -76,10 +75,9 @@ static struct tt_span sum_so_far(const struct place *place)
 }
 
 /* The nearest child first: it has the least to wait for. */
-static void reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const struct place place = place_of(shape, rank);
     const bool last = index + 1 >= place.nchildren;
@@ -95,24 +93,24 @@ static void reduce_step(const struct tt_shape *shape, int rank, int channel, int
     step->finish = last && place.parent < 0;
 }
 
-static int reduce_nscratch(const struct tt_shape *shape, int rank)
+static int reduce_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank)
 {
     const struct place place = place_of(shape, rank);
     return place.parent >= 0 && place.nchildren > 1 ? 1 : 0;
 }
 
 /* Scatter and gather: leaves and the root need no place between. */
-static int blocks_nscratch(const struct tt_shape *shape, int rank)
+static int blocks_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank)
 {
     const struct place place = place_of(shape, rank);
     return place.parent >= 0 && place.size > 1 ? place.size : 0;
 }
 
-static int blocks_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int blocks_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel)
 {
-    (void)channel;
     const struct place place = place_of(shape, rank);
-    return 1 + place.nchildren + (blocks_nscratch(shape, rank) > 0 ? 1 : 0);
+    return 1 + place.nchildren + (blocks_nscratch(self, shape, rank) > 0 ? 1 : 0);
 }
 
 /* The blocks of the i-th child and those below it, where this rank keeps them. */
@@ -125,10 +123,9 @@ static struct tt_span child_blocks(const struct tt_shape *shape, int rank,
 }
 
 /* Takes the blocks of all below, passes them on, farthest child first, keeps its own. */
-static void scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                         struct tt_step *step)
+static void scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const struct place place = place_of(shape, rank);
     const bool root = place.parent < 0;
     const int sent = root ? index : index - 1;
@@ -147,10 +144,9 @@ static void scatter_step(const struct tt_shape *shape, int rank, int channel, in
 }
 
 /* Collects its own and the blocks of all below, nearest child first, and passes them on. */
-static void gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const struct place place = place_of(shape, rank);
     const bool root = place.parent < 0;
     if (place.size == 1 && !root) {
@@ -168,7 +164,8 @@ static void gather_step(const struct tt_shape *shape, int rank, int channel, int
     }
 }
 
-static struct tt_formula broadcast_formula(const struct tt_shape *shape)
+static struct tt_formula broadcast_formula(const struct tt_algorithm *self,
+                                           const struct tt_shape *shape)
 {
     const int n = shape->nranks;
     if (n == 1) return formula_alone;
@@ -177,7 +174,8 @@ static struct tt_formula broadcast_formula(const struct tt_shape *shape)
         .steps = levels, .depth = (uint64_t)floor_log2(n), .sent = levels, .message = 1};
 }
 
-static struct tt_formula reduce_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const int n = shape->nranks;
     if (n == 1) return formula_alone;
@@ -191,7 +189,8 @@ static struct tt_formula reduce_formula(const struct tt_shape *shape)
 }
 
 /* M: either number 2^(L-1), cut short by n, or number 2^(L-2), which is whole. */
-static struct tt_formula blocks_formula(const struct tt_shape *shape)
+static struct tt_formula blocks_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const int n = shape->nranks;
     if (n == 1) return formula_alone;

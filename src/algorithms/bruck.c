@@ -40,30 +40,29 @@ static bool odd_one_out(int n)
     return n % 2 == 1 && n > 1;
 }
 
-static int all_gather_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int all_gather_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 2 * ceil_log2(shape->nranks) : 1;
 }
 
-static int reduce_scatter_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int reduce_scatter_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                 int rank, int channel)
 {
-    (void)rank, (void)channel;
     const int n = shape->nranks;
     return n > 1 ? 2 * ceil_log2(n) + odd_one_out(n) : 1;
 }
 
-static int all_to_all_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int all_to_all_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    (void)rank, (void)channel;
     const int n = shape->nranks;
     return n > 1 ? 2 * ceil_log2(n) + 2 : 1;
 }
 
-static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int n = shape->nranks, left = ceil_log2(n) - index / 2;
     const int have = part(n, left), number = part(n, left - 1) - have;
@@ -77,10 +76,9 @@ static void all_gather_step(const struct tt_shape *shape, int rank, int channel,
     step->send = ahead(shape, rank, -have);
 }
 
-static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                                struct tt_step *step)
+static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                int rank, int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int n = shape->nranks;
     const bool odd = odd_one_out(n);
@@ -123,10 +121,9 @@ static struct tt_span moving(int n, int k)
                             .at = TT_BY_NAME};
 }
 
-static void all_to_all_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_to_all_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int n = shape->nranks, last = 2 * ceil_log2(n) + 1, round = (index - 1) / 2;
     if (index == 0) {
@@ -149,19 +146,20 @@ static void all_to_all_step(const struct tt_shape *shape, int rank, int channel,
     }
 }
 
-static int reduce_scatter_nscratch(const struct tt_shape *shape, int rank)
+static int reduce_scatter_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                   int rank)
 {
-    (void)rank;
     return shape->nranks > 2 ? part(shape->nranks, 1) : 0;
 }
 
-static int all_to_all_nscratch(const struct tt_shape *shape, int rank)
+static int all_to_all_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape,
+                               int rank)
 {
-    (void)rank;
     return shape->nranks > 1 ? shape->nranks : 0;
 }
 
-static struct tt_formula all_gather_formula(const struct tt_shape *shape)
+static struct tt_formula all_gather_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks, rounds = (uint64_t)ceil_log2(shape->nranks);
     if (n == 1) return formula_alone;
@@ -169,7 +167,8 @@ static struct tt_formula all_gather_formula(const struct tt_shape *shape)
         .steps = 2 * rounds, .depth = rounds, .sent = n - 1, .message = n / 2};
 }
 
-static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_scatter_formula(const struct tt_algorithm *self,
+                                                const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks, rounds = (uint64_t)ceil_log2(shape->nranks);
     if (n == 1) return formula_alone;
@@ -181,7 +180,8 @@ static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
                                .message = n / 2};
 }
 
-static struct tt_formula all_to_all_formula(const struct tt_shape *shape)
+static struct tt_formula all_to_all_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const int n = shape->nranks, rounds = ceil_log2(n);
     if (n == 1) return formula_alone;

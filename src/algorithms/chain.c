@@ -13,9 +13,9 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int one_step(const struct tt_shape *shape, int rank, int channel)
+static int one_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                    int channel)
 {
-    (void)shape, (void)rank, (void)channel;
     return 1;
 }
 
@@ -25,10 +25,9 @@ static int place_of(const struct tt_shape *shape, int rank)
     return tt_mod((int64_t)rank - shape->root, shape->nranks);
 }
 
-static void broadcast_step(const struct tt_shape *shape, int rank, int channel, int index,
-                           struct tt_step *step)
+static void broadcast_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                           int channel, int index, struct tt_step *step)
 {
-    (void)channel, (void)index;
     const int place = place_of(shape, rank);
     if (place == 0)
         step->local = tt_range(TT_INPUT, 0, 1);
@@ -38,10 +37,9 @@ static void broadcast_step(const struct tt_shape *shape, int rank, int channel, 
     if (place < shape->nranks - 1) step->send = ahead(shape, rank, 1);
 }
 
-static void reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel, (void)index;
     if (alone(shape, step)) return;
     const int place = place_of(shape, rank);
     step->local = tt_range(TT_INPUT, 0, 1);
@@ -57,14 +55,16 @@ static void reduce_step(const struct tt_shape *shape, int rank, int channel, int
     }
 }
 
-static struct tt_formula broadcast_formula(const struct tt_shape *shape)
+static struct tt_formula broadcast_formula(const struct tt_algorithm *self,
+                                           const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = 1, .depth = n - 1, .sent = 1, .message = 1};
 }
 
-static struct tt_formula reduce_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

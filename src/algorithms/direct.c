@@ -16,23 +16,22 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int one_step(const struct tt_shape *shape, int rank, int channel)
+static int one_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                    int channel)
 {
-    (void)shape, (void)rank, (void)channel;
     return 1;
 }
 
 /* One for each rank at the root (its own block goes last: nobody waits for it). */
-static int step_each_at_root(const struct tt_shape *shape, int rank, int channel)
+static int step_each_at_root(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    (void)channel;
     return rank == shape->root ? shape->nranks : 1;
 }
 
-static void broadcast_step(const struct tt_shape *shape, int rank, int channel, int index,
-                           struct tt_step *step)
+static void broadcast_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                           int channel, int index, struct tt_step *step)
 {
-    (void)channel, (void)index;
     step->dst = tt_range(TT_OUTPUT, 0, 1);
     if (rank == shape->root) {
         step->local = tt_range(TT_INPUT, 0, 1);
@@ -42,10 +41,9 @@ static void broadcast_step(const struct tt_shape *shape, int rank, int channel, 
     }
 }
 
-static void reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel, (void)index;
     if (alone(shape, step)) return;
     step->local = tt_range(TT_INPUT, 0, 1);
     if (rank != shape->root) {
@@ -58,10 +56,9 @@ static void reduce_step(const struct tt_shape *shape, int rank, int channel, int
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 
-static void scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                         struct tt_step *step)
+static void scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (rank != shape->root) {
         step->recv = tt_peer(shape->root);
         step->dst = tt_range(TT_OUTPUT, rank, 1);
@@ -75,10 +72,9 @@ static void scatter_step(const struct tt_shape *shape, int rank, int channel, in
         step->send = tt_peer(to);
 }
 
-static void gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const int from = rank == shape->root ? tt_mod((int64_t)rank + 1 + index, shape->nranks) : rank;
     if (from == rank)
         step->local = tt_range(TT_INPUT, rank, 1);
@@ -90,28 +86,32 @@ static void gather_step(const struct tt_shape *shape, int rank, int channel, int
         step->send = tt_peer(shape->root);
 }
 
-static struct tt_formula broadcast_formula(const struct tt_shape *shape)
+static struct tt_formula broadcast_formula(const struct tt_algorithm *self,
+                                           const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = 1, .depth = 1, .sent = n - 1, .message = 1};
 }
 
-static struct tt_formula reduce_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = 1, .depth = 1, .sent = 1, .reduced = n, .message = 1};
 }
 
-static struct tt_formula scatter_formula(const struct tt_shape *shape)
+static struct tt_formula scatter_formula(const struct tt_algorithm *self,
+                                         const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = n, .depth = 1, .sent = n - 1, .message = 1};
 }
 
-static struct tt_formula gather_formula(const struct tt_shape *shape)
+static struct tt_formula gather_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

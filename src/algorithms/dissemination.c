@@ -12,21 +12,20 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? ceil_log2(shape->nranks) + 1 : 0;
 }
 
-static void barrier_step(const struct tt_shape *shape, int rank, int channel, int index,
-                         struct tt_step *step)
+static void barrier_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (index > 0) step->recv = ahead(shape, rank, -(1 << (index - 1)));
     if (index < ceil_log2(shape->nranks)) step->send = ahead(shape, rank, 1 << index);
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const uint64_t rounds = (uint64_t)ceil_log2(shape->nranks);
     return (struct tt_formula){.steps = rounds > 0 ? rounds + 1 : 0, .depth = rounds};

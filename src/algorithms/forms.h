@@ -4,6 +4,12 @@
 
 #include "schedule/schedule.h"
 
+/* All algorithms' functions have the same parameters, and few functions use every one. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* An algorithm's functions have one signature for all algorithms, and few use every parameter. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* Largest k with 2^k <= n, n >= 1. */
 static inline int floor_log2(int n)
 {
@@ -76,20 +82,20 @@ static const struct tt_formula formula_alone = {.steps = 1};
 
 /* A step for each rank, as in one round of a ring or an exchange with everyone; and two such
  * rounds, the second of which begins with the last step of the first. */
-static inline int step_each(const struct tt_shape *shape, int rank, int channel)
+static inline int step_each(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks;
 }
 
-static inline int step_each_twice(const struct tt_shape *shape, int rank, int channel)
+static inline int step_each_twice(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                  int rank, int channel)
 {
-    (void)rank, (void)channel;
     return 2 * shape->nranks - 1;
 }
 
 /* One block a rank, for algorithms that cut the data so. */
-static inline int one_block_each(const struct tt_shape *shape)
+static inline int one_block_each(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     return shape->nranks;
 }

@@ -69,9 +69,9 @@ struct phases {
 
 /* ---- What there is to do, as one rank sees it ----------------------------------------------- */
 
-static bool on_lanes(const struct tt_shape *shape)
+static bool on_lanes(const struct tt_parts *parts, const struct tt_shape *shape)
 {
-    return (shape->parts->split || shape->parts->join) && tt_hosts_even(shape->hosts);
+    return (parts->split || parts->join) && tt_hosts_even(shape->hosts);
 }
 
 static struct tt_shape shape_of(const struct tt_algorithm *algorithm, int nranks, int root)
@@ -94,20 +94,22 @@ static int cut_inside(const struct tt_parts *parts, int n)
 
 /* Where one rank stands. */
 struct view {
+    const struct tt_parts *parts;
     const struct tt_shape *shape;
     int rank, host, local, nlocal;
     bool lanes, leads;
     int leader; /* local place of this host's leader */
 };
 
-static struct view view_of(const struct tt_shape *shape, int rank)
+static struct view view_of(const struct tt_parts *parts, const struct tt_shape *shape, int rank)
 {
     const struct tt_hosts *hosts = shape->hosts;
-    struct view view = {.shape = shape,
+    struct view view = {.parts = parts,
+                        .shape = shape,
                         .rank = rank,
                         .host = hosts->host_of[rank],
                         .local = hosts->local_of[rank],
-                        .lanes = on_lanes(shape)};
+                        .lanes = on_lanes(parts, shape)};
     view.nlocal = tt_hosts_size(hosts, view.host);
     if (hosts->host_of[shape->root] == view.host) view.leader = hosts->local_of[shape->root];
     view.leads = view.local == view.leader;
@@ -119,7 +121,7 @@ static struct cut cut_of(const struct view *view, const struct tt_algorithm *alg
                          bool between)
 {
     const struct tt_hosts *hosts = view->shape->hosts;
-    const struct tt_parts *parts = view->shape->parts;
+    const struct tt_parts *parts = view->parts;
     const bool splits = tt_collective_splits(view->shape->collective);
     if (view->lanes) {
         const int nblocks = cut_by(parts->between, hosts->nhosts);
@@ -157,7 +159,7 @@ static void add_inside(const struct view *view, const struct tt_algorithm *algor
 static void add_between(const struct view *view, struct phases *phases)
 {
     const struct tt_hosts *hosts = view->shape->hosts;
-    const struct tt_algorithm *algorithm = view->shape->parts->between;
+    const struct tt_algorithm *algorithm = view->parts->between;
     if (!view->lanes && !view->leads) return;
     struct tt_group group = tt_hosts_lane(hosts, view->lanes ? view->local : 0);
     const int root_host = hosts->host_of[view->shape->root];
@@ -190,8 +192,7 @@ static int nbetween(const struct view *view)
     case TT_REDUCE_SCATTER:
         return hosts->nhosts;
     case TT_REDUCE:
-        return cut_inside(view->shape->parts, hosts->most) *
-               cut_by(view->shape->parts->between, hosts->nhosts);
+        return cut_inside(view->parts, hosts->most) * cut_by(view->parts->between, hosts->nhosts);
     case TT_GATHER:
     case TT_SCATTER:
         return view->nlocal;
@@ -200,10 +201,9 @@ static int nbetween(const struct view *view)
     }
 }
 
-static struct phases phases_of(const struct tt_shape *shape, int rank)
+static struct phases phases_of(const struct tt_parts *parts, const struct tt_shape *shape, int rank)
 {
-    const struct view view = view_of(shape, rank);
-    const struct tt_parts *parts = shape->parts;
+    const struct view view = view_of(parts, shape, rank);
     struct phases phases = {.number = 0};
     add_inside(&view, view.lanes ? parts->split : parts->up, &phases);
     add_between(&view, &phases);
@@ -268,10 +268,10 @@ static int channel_in(const struct phase *phase, int channel)
     return tt_nchannels(phase->algorithm, &phase->shape) > 1 ? channel : 0;
 }
 
-void tt_hierarchy_step(const struct tt_shape *shape, int rank, int channel, int index,
-                       struct tt_step *result)
+void tt_hierarchy_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                       int channel, int index, struct tt_step *result)
 {
-    const struct phases phases = phases_of(shape, rank);
+    const struct phases phases = phases_of(self->parts, shape, rank);
     const struct phase *phase = phases.at;
     for (;; phase++) {
         const int n =
@@ -292,9 +292,10 @@ void tt_hierarchy_step(const struct tt_shape *shape, int rank, int channel, int 
         result->dst.number = 0;
 }
 
-int tt_hierarchy_nsteps(const struct tt_shape *shape, int rank, int channel)
+int tt_hierarchy_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel)
 {
-    const struct phases phases = phases_of(shape, rank);
+    const struct phases phases = phases_of(self->parts, shape, rank);
     int number = 0;
     for (int i = 0; i < phases.number; i++) {
         const struct phase *phase = &phases.at[i];
@@ -306,21 +307,22 @@ int tt_hierarchy_nsteps(const struct tt_shape *shape, int rank, int channel)
 
 /* ---- Numbers -------------------------------------------------------------------------------- */
 
-int tt_hierarchy_nchannels(const struct tt_shape *shape)
+int tt_hierarchy_nchannels(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    return tt_parts_meet(shape->parts) || shape->collective == TT_BARRIER ? 1 : 2;
+    return tt_parts_meet(self->parts) || shape->collective == TT_BARRIER ? 1 : 2;
 }
 
-int tt_hierarchy_nblocks(const struct tt_shape *shape)
+int tt_hierarchy_nblocks(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const struct tt_hosts *hosts = shape->hosts;
-    const int between = cut_by(shape->parts->between, hosts->nhosts);
-    return between * (on_lanes(shape) ? hosts->most : cut_inside(shape->parts, hosts->most));
+    const struct tt_parts *parts = self->parts;
+    const int between = cut_by(parts->between, hosts->nhosts);
+    return between * (on_lanes(parts, shape) ? hosts->most : cut_inside(parts, hosts->most));
 }
 
-int tt_hierarchy_nscratch(const struct tt_shape *shape, int rank)
+int tt_hierarchy_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank)
 {
-    const struct phases phases = phases_of(shape, rank);
+    const struct phases phases = phases_of(self->parts, shape, rank);
     int number = 0;
     for (int i = 0; i < phases.number; i++) {
         const struct phase *phase = &phases.at[i];
@@ -346,29 +348,29 @@ static void add(struct tt_formula *sum, const struct phase *phase, int channels)
 }
 
 /* Of the leader of the largest host, who has most to do. */
-static struct phases busiest(const struct tt_shape *shape)
+static struct phases busiest(const struct tt_parts *parts, const struct tt_shape *shape)
 {
     const struct tt_hosts *hosts = shape->hosts;
     int host = 0;
     while (tt_hosts_size(hosts, host) < hosts->most) host++;
     const int32_t *ranks = hosts->ranks + hosts->begin[host];
-    return phases_of(shape, ranks[view_of(shape, ranks[0]).leader]);
+    return phases_of(parts, shape, ranks[view_of(parts, shape, ranks[0]).leader]);
 }
 
-struct tt_formula tt_hierarchy_formula(const struct tt_shape *shape)
+struct tt_formula tt_hierarchy_formula(const struct tt_algorithm *self,
+                                       const struct tt_shape *shape)
 {
-    const struct phases phases = busiest(shape);
+    const struct phases phases = busiest(self->parts, shape);
     struct tt_formula sum = {.steps = 0};
-    for (int i = 0; i < phases.number; i++) add(&sum, &phases.at[i], tt_hierarchy_nchannels(shape));
+    for (int i = 0; i < phases.number; i++)
+        add(&sum, &phases.at[i], tt_hierarchy_nchannels(self, shape));
     return sum;
 }
 
 int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                         struct tt_phase out[TT_MOST_PHASES])
 {
-    struct tt_shape seen = *shape;
-    seen.parts = algorithm->parts;
-    const struct phases phases = busiest(&seen);
+    const struct phases phases = busiest(algorithm->parts, shape);
     const double nblocks = tt_nblocks(algorithm, shape);
     for (int i = 0; i < phases.number; i++) {
         const struct phase *phase = &phases.at[i];
@@ -377,7 +379,7 @@ int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_sh
             .shape = phase->shape,
             .between = phase->between,
             .share = phase->cut.modulo > 0 ? phase->cut.modulo / nblocks : 1,
-            .at_once = phase->between && on_lanes(&seen) ? shape->hosts->most : 1,
+            .at_once = phase->between && on_lanes(algorithm->parts, shape) ? shape->hosts->most : 1,
         };
     }
     return phases.number;
@@ -385,9 +387,8 @@ int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_sh
 
 /* ---- Where it can be ------------------------------------------------------------------------ */
 
-static const char *refuse_uneven(const struct tt_shape *shape)
+static const char *refuse_uneven(const struct tt_parts *parts, const struct tt_shape *shape)
 {
-    const struct tt_parts *parts = shape->parts;
     const struct tt_hosts *hosts = shape->hosts;
     if (tt_hosts_even(hosts)) return NULL;
     if (!parts->up && !parts->down)
@@ -406,12 +407,12 @@ static const char *refuse_uneven(const struct tt_shape *shape)
     return NULL;
 }
 
-const char *tt_hierarchy_refusal(const struct tt_shape *shape)
+const char *tt_hierarchy_refusal(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    const struct tt_parts *parts = shape->parts;
+    const struct tt_parts *parts = self->parts;
     const struct tt_shape between = shape_of(parts->between, shape->hosts->nhosts, 0);
-    if (tt_nchannels(parts->between, &between) > tt_hierarchy_nchannels(shape))
+    if (tt_nchannels(parts->between, &between) > tt_hierarchy_nchannels(self, shape))
         return "needs two channels between hosts, and there is one where ranks meet inside; use "
                "another algorithm inside";
-    return refuse_uneven(shape);
+    return refuse_uneven(parts, shape);
 }

@@ -4,14 +4,16 @@
 
 #include "schedule/schedule.h"
 
-int tt_hierarchy_nchannels(const struct tt_shape *shape);
-int tt_hierarchy_nblocks(const struct tt_shape *shape);
-int tt_hierarchy_nscratch(const struct tt_shape *shape, int rank);
-int tt_hierarchy_nsteps(const struct tt_shape *shape, int rank, int channel);
-void tt_hierarchy_step(const struct tt_shape *shape, int rank, int channel, int index,
-                       struct tt_step *step);
-struct tt_formula tt_hierarchy_formula(const struct tt_shape *shape);
-const char *tt_hierarchy_refusal(const struct tt_shape *shape);
+int tt_hierarchy_nchannels(const struct tt_algorithm *self, const struct tt_shape *shape);
+int tt_hierarchy_nblocks(const struct tt_algorithm *self, const struct tt_shape *shape);
+int tt_hierarchy_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank);
+int tt_hierarchy_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel);
+void tt_hierarchy_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                       int channel, int index, struct tt_step *step);
+struct tt_formula tt_hierarchy_formula(const struct tt_algorithm *self,
+                                       const struct tt_shape *shape);
+const char *tt_hierarchy_refusal(const struct tt_algorithm *self, const struct tt_shape *shape);
 
 /* What the rank with most to do does, one after the other, for the cost model. */
 struct tt_phase {

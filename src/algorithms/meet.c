@@ -25,21 +25,21 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int one_meeting(const struct tt_shape *shape, int rank, int channel)
+static int one_meeting(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                       int channel)
 {
-    (void)shape, (void)rank, (void)channel;
     return 1;
 }
 
-static int two_meetings(const struct tt_shape *shape, int rank, int channel)
+static int two_meetings(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 2 : 1;
 }
 
-static int barrier_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int barrier_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                          int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 1 : 0;
 }
 
@@ -53,10 +53,9 @@ static struct tt_span whole(const struct tt_shape *shape, enum tt_buffer buffer,
 }
 
 /* In every collective a rank puts in all of its input and takes all of its output. */
-static void meet_step(const struct tt_shape *shape, int rank, int channel, int index,
-                      struct tt_step *step)
+static void meet_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                      int channel, int index, struct tt_step *step)
 {
-    (void)channel, (void)index;
     if (alone(shape, step)) return;
     const bool reduces = tt_collective_reduces(shape->collective);
     const int nblocks = tt_collective_splits(shape->collective) ? 1 : shape->nranks;
@@ -70,10 +69,9 @@ static void meet_step(const struct tt_shape *shape, int rank, int channel, int i
     step->finish = reduces && step->dst.number > 0;
 }
 
-static void two_shot_step(const struct tt_shape *shape, int rank, int channel, int index,
-                          struct tt_step *step)
+static void two_shot_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                          int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const bool first = index == 0;
     step->kind = TT_STEP_MEET;
@@ -84,7 +82,7 @@ static void two_shot_step(const struct tt_shape *shape, int rank, int channel, i
     step->dst = first ? tt_range(TT_OUTPUT, rank, 1) : tt_range(TT_OUTPUT, 0, shape->nranks);
 }
 
-static struct tt_formula meet_formula(const struct tt_shape *shape)
+static struct tt_formula meet_formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     const enum tt_collective collective = shape->collective;
@@ -99,7 +97,8 @@ static struct tt_formula meet_formula(const struct tt_shape *shape)
                                .message = all ? n : 1};
 }
 
-static struct tt_formula two_shot_formula(const struct tt_shape *shape)
+static struct tt_formula two_shot_formula(const struct tt_algorithm *self,
+                                          const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

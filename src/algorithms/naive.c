@@ -13,16 +13,15 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)shape, (void)channel;
     return rank == 0 ? 1 : 2;
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     if (rank == 0) {
         step->op = TT_FOLD;
@@ -40,7 +39,7 @@ static void all_reduce_step(const struct tt_shape *shape, int rank, int channel,
     }
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

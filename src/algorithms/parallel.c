@@ -22,16 +22,15 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int all_reduce_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int all_reduce_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 2 : 1;
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     step->local = tt_range(TT_INPUT, 0, 1);
     if (index == 0) {
@@ -44,10 +43,9 @@ static void all_reduce_step(const struct tt_shape *shape, int rank, int channel,
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 
-static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                                struct tt_step *step)
+static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                int rank, int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     if (index < shape->nranks - 1) {
         step->send = ahead(shape, rank, index + 1);
@@ -62,10 +60,9 @@ static void reduce_scatter_step(const struct tt_shape *shape, int rank, int chan
 }
 
 /* The nearest behind began with this rank, so its block comes first. */
-static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     if (index == 0) {
         step->local = tt_range(TT_INPUT, rank, 1);
@@ -77,40 +74,44 @@ static void all_gather_step(const struct tt_shape *shape, int rank, int channel,
     step->dst = tt_range(TT_OUTPUT, step->recv.first, 1);
 }
 
-static void two_shot_step(const struct tt_shape *shape, int rank, int channel, int index,
-                          struct tt_step *step)
+static void two_shot_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                          int channel, int index, struct tt_step *step)
 {
     const int middle = shape->nranks - 1;
     if (index > middle) {
-        all_gather_step(shape, rank, channel, index - middle, step);
+        all_gather_step(self, shape, rank, channel, index - middle, step);
         return;
     }
-    reduce_scatter_step(shape, rank, channel, index, step);
+    reduce_scatter_step(self, shape, rank, channel, index, step);
     if (index == middle && middle > 0) step->send = others(shape, rank);
 }
 
-static struct tt_formula all_reduce_formula(const struct tt_shape *shape)
+static struct tt_formula all_reduce_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = 2, .depth = 1, .sent = n - 1, .reduced = n, .message = 1};
 }
 
-static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_scatter_formula(const struct tt_algorithm *self,
+                                                const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = n, .depth = 1, .sent = n - 1, .reduced = n, .message = 1};
 }
 
-static struct tt_formula all_gather_formula(const struct tt_shape *shape)
+static struct tt_formula all_gather_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = n, .depth = 1, .sent = n - 1, .message = 1};
 }
 
-static struct tt_formula two_shot_formula(const struct tt_shape *shape)
+static struct tt_formula two_shot_formula(const struct tt_algorithm *self,
+                                          const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

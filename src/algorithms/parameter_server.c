@@ -16,9 +16,9 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 4 * (shape->nranks - 1) : 1;
 }
 
@@ -49,18 +49,17 @@ static void pull(const struct tt_shape *shape, int rank, int turn, struct tt_ste
     step->dst = tt_range(TT_OUTPUT, step->recv.first, 1);
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
     static void (*const phases[])(const struct tt_shape *, int, int,
                                   struct tt_step *) = {push, add, answer, pull};
-    (void)channel;
     if (alone(shape, step)) return;
     const int turns = shape->nranks - 1;
     phases[index / turns](shape, rank, index % turns + 1, step);
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

@@ -33,20 +33,22 @@ static int odd_one_out(const struct tt_shape *shape)
     return shape->nranks > 1 && shape->nranks % 2 == 1 ? 1 : 0;
 }
 
-static int all_gather_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int all_gather_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    (void)rank, (void)channel;
     return shape->nranks > 1 ? 2 * ceil_log2(shape->nranks) : 1;
 }
 
-static int reduce_scatter_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int reduce_scatter_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                 int rank, int channel)
 {
-    return all_gather_nsteps(shape, rank, channel) + odd_one_out(shape);
+    return all_gather_nsteps(self, shape, rank, channel) + odd_one_out(shape);
 }
 
-static int all_reduce_nsteps(const struct tt_shape *shape, int rank, int channel)
+static int all_reduce_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
+                             int rank, int channel)
 {
-    const int half = all_gather_nsteps(shape, rank, channel);
+    const int half = all_gather_nsteps(self, shape, rank, channel);
     return shape->nranks > 1 ? 2 * half - 1 + odd_one_out(shape) : 1;
 }
 
@@ -64,10 +66,9 @@ static struct tt_span passed_on(const struct tt_shape *shape, enum tt_buffer buf
                             .at = TT_BY_NAME};
 }
 
-static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int distance = 1 << (ceil_log2(shape->nranks) - 1 - index / 2);
     if (index % 2 == 1) {
@@ -104,35 +105,34 @@ static void reduce_step(const struct tt_shape *shape, int rank, int index, enum 
     step->dst = passed_on(shape, step->finish ? TT_OUTPUT : sums, rank, distance);
 }
 
-static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                                struct tt_step *step)
+static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                int rank, int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     reduce_step(shape, rank, index, TT_SCRATCH, step);
 }
 
 /* The last fold comes from the rank to which the first complete block goes. */
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
     if (alone(shape, step)) return;
-    const int half = reduce_scatter_nsteps(shape, rank, channel);
+    const int half = reduce_scatter_nsteps(self, shape, rank, channel);
     if (index >= half) {
-        all_gather_step(shape, rank, channel, index - half + 1, step);
+        all_gather_step(self, shape, rank, channel, index - half + 1, step);
         return;
     }
     reduce_step(shape, rank, index, TT_OUTPUT, step);
     if (index == half - 1) step->send = step->recv;
 }
 
-static int reduce_scatter_nscratch(const struct tt_shape *shape, int rank)
+static int reduce_scatter_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                   int rank)
 {
-    (void)rank;
     return shape->nranks > 2 ? shape->nranks : 0;
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks, rounds = (uint64_t)ceil_log2(shape->nranks);
     const uint64_t odd = (uint64_t)odd_one_out(shape);

@@ -35,9 +35,9 @@ static struct cut cut_of(const struct tt_shape *shape, int rank)
     return (struct cut){.levels = levels, .p = p, .x = x, .twice = rank < x};
 }
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)channel;
     const struct cut cut = cut_of(shape, rank);
     if (shape->nranks == 1) return 1;
     if (rank >= cut.p) return 2;
@@ -76,10 +76,9 @@ static void all_gather_extra(const struct tt_shape *shape, int p, int rank, int 
     }
 }
 
-static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const struct cut cut = cut_of(shape, rank);
     if (rank >= cut.p) {
@@ -138,10 +137,9 @@ static void halve(const struct cut *cut, int rank, int index, struct tt_step *st
     step->finish = last;
 }
 
-static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                                struct tt_step *step)
+static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                int rank, int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const struct cut cut = cut_of(shape, rank);
     const int inner = cut.twice ? index - 1 : index;
@@ -163,7 +161,8 @@ static void reduce_scatter_step(const struct tt_shape *shape, int rank, int chan
     }
 }
 
-static int reduce_scatter_nscratch(const struct tt_shape *shape, int rank)
+static int reduce_scatter_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                   int rank)
 {
     const struct cut cut = cut_of(shape, rank);
     if (rank >= cut.p || (cut.levels < 2 && !cut.twice)) return 0;
@@ -179,7 +178,8 @@ static uint64_t extra_blocks(const struct cut *cut)
     return sum;
 }
 
-static struct tt_formula all_gather_formula(const struct tt_shape *shape)
+static struct tt_formula all_gather_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     if (shape->nranks == 1) return formula_alone;
     const struct cut cut = cut_of(shape, 0);
@@ -193,7 +193,8 @@ static struct tt_formula all_gather_formula(const struct tt_shape *shape)
                                .message = n - 1};
 }
 
-static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_scatter_formula(const struct tt_algorithm *self,
+                                                const struct tt_shape *shape)
 {
     if (shape->nranks == 1) return formula_alone;
     const struct cut cut = cut_of(shape, 0);

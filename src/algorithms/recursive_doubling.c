@@ -22,9 +22,9 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)channel;
     const int levels = floor_log2(shape->nranks);
     return rank < 1 << levels ? levels + 1 : 2;
 }
@@ -35,10 +35,9 @@ static struct tt_peers both(int rank, int distance)
     return (struct tt_peers){.first = rank & ~distance, .number = 2, .stride = distance};
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int levels = floor_log2(shape->nranks), p = 1 << levels;
     const bool twice = rank < shape->nranks - p;
@@ -67,7 +66,7 @@ static void all_reduce_step(const struct tt_shape *shape, int rank, int channel,
         step->send = tt_peer(rank + p);
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     if (shape->nranks == 1) return formula_alone;
     const uint64_t levels = (uint64_t)floor_log2(shape->nranks);

@@ -22,15 +22,15 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static int power(const struct tt_shape *shape)
+static int power(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     return 1 << floor_log2(shape->nranks);
 }
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)channel;
-    const int p = power(shape), extra = shape->nranks - p;
+    const int p = power(self, shape), extra = shape->nranks - p;
     if (p == 1) return 1;
     if (rank >= p) return 2;
     return 4 * floor_log2(p) - 1 + (rank < extra ? 2 : 0);
@@ -86,11 +86,10 @@ static void redouble(int rank, int index, struct tt_step *step)
     }
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
-    const int p = power(shape), levels = floor_log2(p);
+    const int p = power(self, shape), levels = floor_log2(p);
     const bool twice = rank < shape->nranks - p;
     if (alone(shape, step)) return;
     if (rank >= p) {
@@ -115,10 +114,10 @@ static void all_reduce_step(const struct tt_shape *shape, int rank, int channel,
     }
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     if (shape->nranks == 1) return formula_alone;
-    const uint64_t p = (uint64_t)power(shape), levels = (uint64_t)ceil_log2((int)p);
+    const uint64_t p = (uint64_t)power(self, shape), levels = (uint64_t)ceil_log2((int)p);
     const bool extra = (uint64_t)shape->nranks > p;
     return (struct tt_formula){
         .steps = 4 * levels - 1 + (extra ? 2 : 0),

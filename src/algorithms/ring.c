@@ -25,10 +25,9 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-static void reduce_scatter_step(const struct tt_shape *shape, int rank, int channel, int index,
-                                struct tt_step *step)
+static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape,
+                                int rank, int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     step->local = circle(shape, TT_INPUT, (int64_t)rank - 1 - index, 1);
     if (index > 0) {
@@ -43,10 +42,9 @@ static void reduce_scatter_step(const struct tt_shape *shape, int rank, int chan
     }
 }
 
-static void all_gather_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     if (index == 0)
         step->local = tt_range(TT_INPUT, rank, 1);
@@ -56,19 +54,20 @@ static void all_gather_step(const struct tt_shape *shape, int rank, int channel,
     if (index < shape->nranks - 1) step->send = ahead(shape, rank, 1);
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
     const int middle = shape->nranks - 1;
     if (index > middle) {
-        all_gather_step(shape, rank, channel, index - middle, step);
+        all_gather_step(self, shape, rank, channel, index - middle, step);
         return;
     }
-    reduce_scatter_step(shape, rank, channel, index, step);
+    reduce_scatter_step(self, shape, rank, channel, index, step);
     if (index == middle && middle > 0) step->send = ahead(shape, rank, 1);
 }
 
-static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_scatter_formula(const struct tt_algorithm *self,
+                                                const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
@@ -76,14 +75,16 @@ static struct tt_formula reduce_scatter_formula(const struct tt_shape *shape)
         .steps = n, .depth = n - 1, .sent = n - 1, .reduced = 2 * (n - 1), .message = 1};
 }
 
-static struct tt_formula all_gather_formula(const struct tt_shape *shape)
+static struct tt_formula all_gather_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
     return (struct tt_formula){.steps = n, .depth = n - 1, .sent = n - 1, .message = 1};
 }
 
-static struct tt_formula all_reduce_formula(const struct tt_shape *shape)
+static struct tt_formula all_reduce_formula(const struct tt_algorithm *self,
+                                            const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

@@ -23,9 +23,9 @@ static int place_of(const struct tt_shape *shape, int rank)
     return tt_mod((int64_t)rank - shape->root, shape->nranks);
 }
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)channel;
     return rank == shape->root ? 2 * shape->nranks - 1 : shape->nranks;
 }
 
@@ -45,10 +45,9 @@ static void broadcast_root(const struct tt_shape *shape, int index, struct tt_st
     }
 }
 
-static void broadcast_step(const struct tt_shape *shape, int rank, int channel, int index,
-                           struct tt_step *step)
+static void broadcast_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                           int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     const int n = shape->nranks;
     if (rank == shape->root) {
         broadcast_root(shape, index, step);
@@ -60,10 +59,9 @@ static void broadcast_step(const struct tt_shape *shape, int rank, int channel, 
     if (index < n - 1 && place_of(shape, rank) < n - 1) step->send = ahead(shape, rank, 1);
 }
 
-static void reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                        struct tt_step *step)
+static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
 {
-    (void)channel;
     if (alone(shape, step)) return;
     const int last = shape->nranks - 1;
     if (index > last) {
@@ -85,7 +83,8 @@ static void reduce_step(const struct tt_shape *shape, int rank, int channel, int
         step->send = tt_peer(shape->root);
 }
 
-static struct tt_formula broadcast_formula(const struct tt_shape *shape)
+static struct tt_formula broadcast_formula(const struct tt_algorithm *self,
+                                           const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;
@@ -93,7 +92,8 @@ static struct tt_formula broadcast_formula(const struct tt_shape *shape)
         .steps = 2 * n - 1, .depth = n - 1, .sent = 2 * (n - 1), .message = 1};
 }
 
-static struct tt_formula reduce_formula(const struct tt_shape *shape)
+static struct tt_formula reduce_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->nranks;
     if (n == 1) return formula_alone;

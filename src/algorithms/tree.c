@@ -67,12 +67,13 @@ static int rank_of(const struct tt_shape *shape, int number, int channel)
     return n % 2 == 0 ? n - 1 - number : tt_mod((int64_t)number + 1, n);
 }
 
-static int two_trees(const struct tt_shape *shape)
+static int two_trees(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     return shape->nranks > 1 ? 2 : 1;
 }
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
     return number_of(shape, rank, channel) == 0 ? 1 : 2;
 }
@@ -87,8 +88,8 @@ static struct tt_peers children(const struct tt_shape *shape, const struct place
     return (struct tt_peers){.first = left, .number = 2, .stride = right - left};
 }
 
-static void all_reduce_step(const struct tt_shape *shape, int rank, int channel, int index,
-                            struct tt_step *step)
+static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                            int channel, int index, struct tt_step *step)
 {
     if (alone(shape, step)) return;
     const struct place place = place_of(shape->nranks, number_of(shape, rank, channel));
@@ -110,7 +111,7 @@ static void all_reduce_step(const struct tt_shape *shape, int rank, int channel,
     step->finish = root;
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     const int n = shape->nranks;
     if (n == 1) return formula_alone;

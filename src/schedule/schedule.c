@@ -39,53 +39,39 @@ bool tt_collective_splits(enum tt_collective collective)
 
 /* ---- An algorithm's functions --------------------------------------------------------------- */
 
-/* The shape as the algorithm's functions see it. */
-static struct tt_shape seen_by(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
-{
-    struct tt_shape seen = *shape;
-    seen.parts = algorithm->parts;
-    return seen;
-}
-
 int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->nchannels ? algorithm->nchannels(&seen) : 1;
+    return algorithm->nchannels ? algorithm->nchannels(algorithm, shape) : 1;
 }
 
 int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     if (shape->collective == TT_BARRIER) return 0;
     if (!tt_collective_splits(shape->collective)) return shape->nranks;
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->nblocks ? algorithm->nblocks(&seen) : 1;
+    return algorithm->nblocks ? algorithm->nblocks(algorithm, shape) : 1;
 }
 
 int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank)
 {
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->nscratch ? algorithm->nscratch(&seen, rank) : 0;
+    return algorithm->nscratch ? algorithm->nscratch(algorithm, shape, rank) : 0;
 }
 
 int tt_nsteps(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
               int channel)
 {
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->nsteps(&seen, rank, channel);
+    return algorithm->nsteps(algorithm, shape, rank, channel);
 }
 
 void tt_step(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
              int channel, int index, struct tt_step *step)
 {
-    const struct tt_shape seen = seen_by(algorithm, shape);
     *step = (struct tt_step){.kind = TT_STEP_LINK};
-    algorithm->step(&seen, rank, channel, index, step);
+    algorithm->step(algorithm, shape, rank, channel, index, step);
 }
 
 struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->formula(&seen);
+    return algorithm->formula(algorithm, shape);
 }
 
 bool tt_parts_meet(const struct tt_parts *parts)
@@ -106,10 +92,8 @@ const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_sha
     const bool one_host = !shape->hosts || shape->hosts->nhosts == 1;
     if (algorithm->one_host && !one_host)
         return "needs all ranks on one host; between hosts it can be the X of X/Y";
-    if (!algorithm->parts) return NULL;
-    if (one_host) return "needs several hosts; on one host use X without /Y";
-    const struct tt_shape seen = seen_by(algorithm, shape);
-    return algorithm->refusal(&seen);
+    if (algorithm->parts && one_host) return "needs several hosts; on one host use X without /Y";
+    return algorithm->refusal ? algorithm->refusal(algorithm, shape) : NULL;
 }
 
 /* ---- Buffers -------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* The schedule: what every rank does in a collective, as data.
  *
- * An algorithm is pure functions of (shape, rank, channel, index). A step takes data from peers
- * and/or a local span, copies or reduces it, and puts the result in a local span and/or sends it to
- * peers. Nothing here knows pointers, bytes, processes or sockets.
+ * An algorithm is pure functions of (itself, shape, rank, channel, index). A step takes data from
+ * peers and/or a local span, copies or reduces it, and puts the result in a local span and/or sends
+ * it to peers. Nothing here knows pointers, bytes, processes or sockets.
  *
  * Blocks. The data of a collective is cut into `nblocks` blocks with global names 0..nblocks-1:
  *   all_reduce, broadcast,   `count` elements are split into nblocks (the algorithm's choice)
@@ -58,8 +58,6 @@ struct tt_shape {
     int root;                     /* 0 where there is none */
     const struct tt_hosts *hosts; /* which rank is where, for algorithms that care; NULL: one host.
                                    * Borrowed: outlives whatever is made from the shape */
-    const struct tt_parts *parts; /* for the functions of an algorithm made of others, which find
-                                   * here what it is made of; callers leave it NULL */
 };
 
 /* Some blocks of one buffer: block i of the span, 0 <= i < number, is named
@@ -133,17 +131,21 @@ struct tt_algorithm {
     bool one_host;    /* uses meetings: only where all ranks share a host */
     bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
                        * also in place; proved by verify, compared with this flag in tests */
-    int (*nchannels)(const struct tt_shape *shape); /* NULL: 1 */
-    int (*nblocks)(const struct tt_shape *shape); /* all_reduce, broadcast, reduce; NULL: 1 there */
-    int (*nscratch)(const struct tt_shape *shape, int rank); /* slots; NULL: 0 */
-    int (*nsteps)(const struct tt_shape *shape, int rank, int channel);
-    /* *step comes zeroed. */
-    void (*step)(const struct tt_shape *shape, int rank, int channel, int index,
-                 struct tt_step *step);
-    struct tt_formula (*formula)(const struct tt_shape *shape);
     const struct tt_parts *parts; /* NULL: not made of others */
-    /* Of one made of others: NULL, or why it cannot be on these hosts. */
-    const char *(*refusal)(const struct tt_shape *shape);
+    /* Pure functions of their arguments; self is this algorithm. */
+    int (*nchannels)(const struct tt_algorithm *self, const struct tt_shape *shape); /* NULL: 1 */
+    /* all_reduce, broadcast, reduce; NULL: 1 there. */
+    int (*nblocks)(const struct tt_algorithm *self, const struct tt_shape *shape);
+    /* SCRATCH slots; NULL: 0. */
+    int (*nscratch)(const struct tt_algorithm *self, const struct tt_shape *shape, int rank);
+    int (*nsteps)(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel);
+    /* Fills *step, which the caller has zeroed. */
+    void (*step)(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                 int channel, int index, struct tt_step *step);
+    struct tt_formula (*formula)(const struct tt_algorithm *self, const struct tt_shape *shape);
+    /* NULL, or why it cannot be on these hosts (static storage). Member NULL: it can be on all. */
+    const char *(*refusal)(const struct tt_algorithm *self, const struct tt_shape *shape);
 };
 
 /* An algorithm's functions. */

@@ -7,21 +7,21 @@
 static const struct hand *current;
 static struct tt_algorithm algorithm = {.name = "by hand"};
 
-static int nchannels(const struct tt_shape *shape)
+static int nchannels(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    (void)shape;
+    (void)self, (void)shape;
     return current->nchannels > 0 ? current->nchannels : 1;
 }
 
-static int nblocks(const struct tt_shape *shape)
+static int nblocks(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    (void)shape;
+    (void)self, (void)shape;
     return current->nblocks > 0 ? current->nblocks : 1;
 }
 
-static int nscratch(const struct tt_shape *shape, int rank)
+static int nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank)
 {
-    (void)shape, (void)rank;
+    (void)self, (void)shape, (void)rank;
     return current->nscratch;
 }
 
@@ -35,24 +35,25 @@ static const struct line *line_at(int rank, int channel, int index)
     return NULL;
 }
 
-static int nsteps(const struct tt_shape *shape, int rank, int channel)
+static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                  int channel)
 {
-    (void)shape;
+    (void)self, (void)shape;
     int n = 0;
     while (line_at(rank, channel, n)) n++;
     return n;
 }
 
-static void step(const struct tt_shape *shape, int rank, int channel, int index,
-                 struct tt_step *result)
+static void step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                 int channel, int index, struct tt_step *result)
 {
-    (void)shape;
+    (void)self, (void)shape;
     *result = line_at(rank, channel, index)->step;
 }
 
-static struct tt_formula formula(const struct tt_shape *shape)
+static struct tt_formula formula(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    (void)shape;
+    (void)self, (void)shape;
     return (struct tt_formula){.message = 1};
 }
 

@@ -354,9 +354,8 @@ TEST(create, shapes_out_of_range_are_refused)
 {
     const struct tt_steps steps = hand_steps(&ring);
     struct tt_schedule *schedule = NULL;
-    const struct tt_shape none = {TT_ALL_REDUCE, 0, 0, NULL, NULL},
-                          other = {TT_REDUCE, 3, 0, NULL, NULL},
-                          root = {TT_ALL_REDUCE, 3, 3, NULL, NULL};
+    const struct tt_shape none = {TT_ALL_REDUCE, 0, 0, NULL}, other = {TT_REDUCE, 3, 0, NULL},
+                          root = {TT_ALL_REDUCE, 3, 3, NULL};
     CHECK_EQ(tt_schedule_create(steps.algorithm, &none, 0, &schedule), TT_ERR_ARGUMENT);
     CHECK_EQ(tt_schedule_create(steps.algorithm, &other, 0, &schedule), TT_ERR_ARGUMENT);
     CHECK_EQ(tt_schedule_create(steps.algorithm, &root, 0, &schedule), TT_ERR_ARGUMENT);

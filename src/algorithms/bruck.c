@@ -117,8 +117,7 @@ static struct tt_span moving(int n, int k)
                             .first = 1 << k,
                             .number = with_bit(n, k),
                             .run = 1 << k,
-                            .stride = 2 << k,
-                            .at = TT_BY_NAME};
+                            .stride = 2 << k};
 }
 
 static void all_to_all_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
@@ -131,12 +130,8 @@ static void all_to_all_step(const struct tt_algorithm *self, const struct tt_sha
         step->dst = tt_range(TT_SCRATCH, 0, n);
     } else if (index == last) {
         step->local = tt_range(TT_SCRATCH, 0, n);
-        step->dst = (struct tt_span){.buffer = TT_OUTPUT,
-                                     .first = rank,
-                                     .number = n,
-                                     .run = 1,
-                                     .stride = -1,
-                                     .at = TT_BY_NAME};
+        step->dst = (struct tt_span){
+            .buffer = TT_OUTPUT, .first = rank, .number = n, .run = 1, .stride = -1};
     } else if (index % 2 == 1) {
         step->local = moving(n, round);
         step->send = ahead(shape, rank, 1 << round);

@@ -52,7 +52,8 @@ static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *
     }
     step->op = TT_FOLD;
     step->finish = true;
-    step->recv = everyone(shape);
+    step->recv = others_in_order(shape, rank);
+    step->own_at = rank;
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 

@@ -44,6 +44,13 @@ static inline struct tt_peers everyone(const struct tt_shape *shape)
     return (struct tt_peers){.first = 0, .number = shape->nranks, .stride = 1};
 }
 
+/* All ranks but this one, in rank order: where a rank folds, its own place is `rank`. */
+static inline struct tt_peers others_in_order(const struct tt_shape *shape, int rank)
+{
+    return (struct tt_peers){
+        .first = 0, .number = shape->nranks - 1, .stride = 1, .has_gap = true, .gap = rank};
+}
+
 /* All ranks but this one, the next one first, so that no rank is everybody's first. */
 static inline struct tt_peers others(const struct tt_shape *shape, int rank)
 {
@@ -58,12 +65,13 @@ static inline struct tt_span circle(const struct tt_shape *shape, enum tt_buffer
     return tt_range(buffer, tt_mod(first, shape->nranks), number);
 }
 
-/* The same in SCRATCH, lying in the slots from `at` on. */
+/* The same in SCRATCH, lying in the slots from `slot` on. */
 static inline struct tt_span circle_at(const struct tt_shape *shape, int64_t first, int number,
-                                       int at)
+                                       int slot)
 {
     struct tt_span span = circle(shape, TT_SCRATCH, first, number);
-    span.at = at;
+    span.slot_rule = TT_SLOT_IN_ORDER;
+    span.slot = slot;
     return span;
 }
 

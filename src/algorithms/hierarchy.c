@@ -164,8 +164,9 @@ static void add_between(const struct view *view, struct phases *phases)
     struct tt_group group = tt_hosts_lane(hosts, view->lanes ? view->local : 0);
     const int root_host = hosts->host_of[view->shape->root];
     if (!view->lanes) {
+        group.replaces = true;
         group.at = root_host;
-        group.instead = view->shape->root + 1;
+        group.by = view->shape->root;
     }
     phases->at[phases->number++] = (struct phase){
         .algorithm = algorithm,
@@ -227,12 +228,12 @@ static void rename_peers(const struct phase *phase, struct tt_peers *peers)
 
 /* A rank's own block of its phase is alone in its buffer, so it begins at slot 0; all others lie
  * in the slots of their places. */
-static int slot_of_middle(const struct phase *phase, enum tt_buffer buffer)
+static enum tt_slot_rule rule_of_middle(const struct phase *phase, enum tt_buffer buffer)
 {
     int first;
     const int nblocks = tt_nblocks(phase->algorithm, &phase->shape);
     const int number = tt_buffer_blocks(&phase->shape, nblocks, buffer, phase->rank, &first);
-    return number < nblocks ? 0 : TT_BY_NAME;
+    return number < nblocks ? TT_SLOT_IN_ORDER : TT_SLOT_BY_PLACE;
 }
 
 static void rename_span(const struct phase *phase, struct tt_span *span)
@@ -247,19 +248,19 @@ static void rename_span(const struct phase *phase, struct tt_span *span)
     span->modulo = cut->modulo;
     span->order = cut->order;
     if (span->buffer == TT_SCRATCH) {
-        span->at =
-            span->at < 0 ? span->at - phase->scratch : span->at * cut->scale + phase->scratch;
+        span->slot = span->slot * cut->scale + phase->scratch;
         return;
     }
     const enum tt_buffer buffer = span->buffer;
     span->buffer = buffer == TT_INPUT ? phase->input : phase->output;
-    span->at = span->buffer == TT_SCRATCH ? slot_of_middle(phase, buffer) : TT_BY_NAME;
+    if (span->buffer == TT_SCRATCH) span->slot_rule = rule_of_middle(phase, buffer);
 }
 
 static bool same_span(const struct tt_span *a, const struct tt_span *b)
 {
     return a->buffer == b->buffer && a->first == b->first && a->number == b->number &&
-           a->run == b->run && a->stride == b->stride && a->at == b->at;
+           a->run == b->run && a->stride == b->stride && a->slot_rule == b->slot_rule &&
+           a->slot == b->slot;
 }
 
 /* Channel of a phase's algorithm that works on this channel. */

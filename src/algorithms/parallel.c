@@ -39,7 +39,8 @@ static void all_reduce_step(const struct tt_algorithm *self, const struct tt_sha
     }
     step->op = TT_FOLD;
     step->finish = true;
-    step->recv = everyone(shape);
+    step->recv = others_in_order(shape, rank);
+    step->own_at = rank;
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 
@@ -54,7 +55,8 @@ static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt
     }
     step->op = TT_FOLD;
     step->finish = true;
-    step->recv = everyone(shape);
+    step->recv = others_in_order(shape, rank);
+    step->own_at = rank;
     step->local = tt_range(TT_INPUT, rank, 1);
     step->dst = tt_range(TT_OUTPUT, rank, 1);
 }

@@ -62,8 +62,7 @@ static struct tt_span passed_on(const struct tt_shape *shape, enum tt_buffer buf
                             .first = tt_mod(rank, n),
                             .number = (n - 1 - distance) / (2 * distance) + 1,
                             .run = 1,
-                            .stride = -2 * distance,
-                            .at = TT_BY_NAME};
+                            .stride = -2 * distance};
 }
 
 static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,

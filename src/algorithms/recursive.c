@@ -59,8 +59,7 @@ static struct tt_span group(const struct cut *cut, enum tt_buffer buffer, int ra
                             .first = base,
                             .number = distance + extras(cut, base, distance),
                             .run = distance,
-                            .stride = cut->p,
-                            .at = TT_BY_NAME};
+                            .stride = cut->p};
 }
 
 static void all_gather_extra(const struct tt_shape *shape, int p, int rank, int index,

@@ -29,12 +29,6 @@ static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
     return rank < 1 << levels ? levels + 1 : 2;
 }
 
-/* This rank and its partner, the lower first. */
-static struct tt_peers both(int rank, int distance)
-{
-    return (struct tt_peers){.first = rank & ~distance, .number = 2, .stride = distance};
-}
-
 static void all_reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                             int channel, int index, struct tt_step *step)
 {
@@ -56,7 +50,9 @@ static void all_reduce_step(const struct tt_algorithm *self, const struct tt_sha
         step->recv = tt_peer(rank + p);
         step->dst = tt_range(TT_OUTPUT, 0, 1);
     } else if (index > 0) {
-        step->recv = both(rank, 1 << (index - 1));
+        const int partner = rank ^ 1 << (index - 1);
+        step->recv = tt_peer(partner);
+        step->own_at = partner < rank; /* the lower rank's share comes first */
     }
     step->op = step->recv.number > 0 ? TT_FOLD : TT_COPY;
     step->finish = index == levels;

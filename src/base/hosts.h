@@ -12,12 +12,13 @@
 struct tt_group {
     const int32_t *ranks; /* [number] */
     int32_t number;
-    int32_t at, instead; /* where instead >= 1, place `at` is rank instead - 1 */
+    bool replaces; /* place `at` is rank `by`, not ranks[at] */
+    int32_t at, by;
 };
 
 static inline int tt_group_rank(const struct tt_group *group, int place)
 {
-    return group->instead && place == group->at ? group->instead - 1 : group->ranks[place];
+    return group->replaces && place == group->at ? group->by : group->ranks[place];
 }
 
 /* Owned by its creator; immutable; freed by tt_hosts_destroy. Hosts are numbered in the order of

@@ -30,24 +30,16 @@ static tt_status out_of_memory(const struct tt_schedule *schedule)
 
 /* ---- Links ---------------------------------------------------------------------------------- */
 
-/* The peers of one side of a step, without this rank itself. */
+/* The peers of one side of a step. */
 struct peers {
     const struct tt_peers *list;
-    int nranks, rank, channel;
+    int nranks, channel;
     bool outgoing;
 };
 
-/* The i-th peer that is not this rank: own is this rank's place in the list, -1 when not in it. */
-static int peer_of(const struct peers *peers, int own, int i)
+static int peer_of(const struct peers *peers, int i)
 {
-    return tt_peer_at(peers->list, own >= 0 && i >= own ? i + 1 : i, peers->nranks);
-}
-
-static int own_place(const struct peers *peers)
-{
-    for (int i = 0; i < peers->list->number; i++)
-        if (tt_peer_at(peers->list, i, peers->nranks) == peers->rank) return i;
-    return -1;
+    return tt_peer_at(peers->list, i, peers->nranks);
 }
 
 static tt_status add_link(struct builder *builder, const struct peers *peers, int peer)
@@ -65,48 +57,45 @@ static tt_status add_link(struct builder *builder, const struct peers *peers, in
 }
 
 /* Whether entries first, first + 1, ... are this range. */
-static bool is_range(const struct builder *builder, const struct peers *peers, int own,
-                     uint32_t first, uint32_t number)
+static bool is_range(const struct builder *builder, const struct peers *peers, uint32_t first,
+                     uint32_t number)
 {
     for (uint32_t i = 0; i < number; i++) {
         const struct tt_program_link *link = &builder->links[first + i];
-        if (link->peer != peer_of(peers, own, (int)i) || link->channel != peers->channel ||
+        if (link->peer != peer_of(peers, (int)i) || link->channel != peers->channel ||
             link->outgoing != peers->outgoing)
             return false;
     }
     return true;
 }
 
-static tt_status add_range(struct builder *builder, const struct peers *peers, int own,
-                           uint32_t number, uint32_t *first)
+static tt_status add_range(struct builder *builder, const struct peers *peers, uint32_t number,
+                           uint32_t *first)
 {
     for (uint32_t at = 0; number > 1 && at + number <= builder->nlinks; at++)
-        if (is_range(builder, peers, own, at, number)) {
+        if (is_range(builder, peers, at, number)) {
             *first = at;
             return TT_OK;
         }
     *first = builder->nlinks;
-    for (uint32_t i = 0; i < number; i++)
-        TT_TRY(add_link(builder, peers, peer_of(peers, own, (int)i)));
+    for (uint32_t i = 0; i < number; i++) TT_TRY(add_link(builder, peers, peer_of(peers, (int)i)));
     return TT_OK;
 }
 
-/* The range of links for one side of a step, and this rank's place in the list (-1: not in it). */
+/* The range of links for one side of a step. */
 static tt_status lower_peers(struct builder *builder, const struct peers *peers, uint32_t *first,
-                             uint32_t *number, int *own)
+                             uint32_t *number)
 {
-    *own = own_place(peers);
-    *number = (uint32_t)(peers->list->number - (*own >= 0));
+    *number = (uint32_t)peers->list->number;
     *first = 0;
     if (*number == 0) return TT_OK;
-    if (*number > 1) return add_range(builder, peers, *own, *number, first);
-    const int nchannels = builder->schedule->nchannels;
-    const size_t row = (size_t)(peers->outgoing * nchannels + peers->channel);
-    int32_t *known =
-        &builder->single[row * (size_t)peers->nranks + (size_t)peer_of(peers, *own, 0)];
+    if (*number > 1) return add_range(builder, peers, *number, first);
+    const int peer = peer_of(peers, 0);
+    const size_t row = (size_t)(peers->outgoing * builder->schedule->nchannels + peers->channel);
+    int32_t *known = &builder->single[row * (size_t)peers->nranks + (size_t)peer];
     if (*known < 0) {
         *known = (int32_t)builder->nlinks;
-        TT_TRY(add_link(builder, peers, peer_of(peers, *own, 0)));
+        TT_TRY(add_link(builder, peers, peer));
     }
     *first = (uint32_t)*known;
     return TT_OK;
@@ -137,7 +126,6 @@ static tt_status lower_span(struct builder *builder, const struct tt_span *span,
     if (!span->number) return TT_OK;
     const int modulo = tt_span_places(span, nblocks);
     const bool contiguous = tt_span_contiguous(span, nblocks);
-    const bool by_place = span->at < 0;
     *out = (struct tt_program_span){
         .first = tt_mod(span->first, modulo),
         .number = span->number,
@@ -146,9 +134,9 @@ static tt_status lower_span(struct builder *builder, const struct tt_span *span,
         .base = span->base,
         .modulo = modulo,
         .order = -1,
-        .slot = by_place ? TT_BY_NAME - span->at : span->at,
+        .slot = span->slot,
         .buffer = (uint8_t)span->buffer,
-        .slot_rule = by_place ? TT_SLOTS_BY_PLACE : TT_SLOTS_IN_ORDER,
+        .slot_rule = (uint8_t)span->slot_rule,
         .contiguous = contiguous && span->buffer != TT_SCRATCH && !span->order,
     };
     out->all = out->contiguous && span->number == nblocks;
@@ -180,16 +168,13 @@ static tt_status lower_step(struct builder *builder, int channel, const struct t
     TT_TRY(lower_span(builder, &step->local, &out->local));
     TT_TRY(lower_span(builder, &step->dst, &out->dst));
     if (step->kind == TT_STEP_MEET) return TT_OK;
-    struct peers peers = {.list = &step->recv,
-                          .nranks = schedule->shape.nranks,
-                          .rank = schedule->rank,
-                          .channel = channel};
-    int own;
-    TT_TRY(lower_peers(builder, &peers, &out->recv, &out->nrecv, &own));
-    if (step->local.number) out->own_at = own < 0 ? 0 : own;
+    struct peers peers = {
+        .list = &step->recv, .nranks = schedule->shape.nranks, .channel = channel};
+    TT_TRY(lower_peers(builder, &peers, &out->recv, &out->nrecv));
+    if (step->local.number) out->own_at = step->own_at;
     peers.list = &step->send;
     peers.outgoing = true;
-    return lower_peers(builder, &peers, &out->send, &out->nsend, &own);
+    return lower_peers(builder, &peers, &out->send, &out->nsend);
 }
 
 static tt_status lower_steps(struct builder *builder)

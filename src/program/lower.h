@@ -23,12 +23,11 @@ TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t 
                                        size_t element, const struct tt_room *room,
                                        struct tt_binding *binding);
 
-/* What the program's steps are raised with. A raised step points into `lists` and the program. */
+/* What the program's steps are raised with. A raised step points into `peers` and the program. */
 struct tt_raised {
     const struct tt_program *program; /* borrowed */
     const struct tt_hosts *hosts;     /* of the shape; NULL: one host. Borrowed */
-    int32_t *lists;                   /* ranks: the peers of each step. Owned */
-    size_t *begin;                    /* [nsteps]: where a step's list begins. Owned */
+    int32_t *peers;                   /* [nlinks]: of the table of links. Owned */
 };
 /* Freed by tt_raised_fini. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_raised_init(struct tt_raised *raised, const struct tt_program *program,

@@ -19,12 +19,6 @@
 #include "schedule/cut.h"
 #include "schedule/kinds.h"
 
-/* Where the blocks of a span lie in SCRATCH. */
-enum tt_slot_rule {
-    TT_SLOTS_IN_ORDER, /* the i-th block in slot + i */
-    TT_SLOTS_BY_PLACE, /* the block of place p in slot + p */
-};
-
 /* Some blocks of one buffer: the i-th, 0 <= i < number, is at the place
  *   (first + i / run * stride + i % run) mod modulo
  * and has the name order[base + place], or base + place without an order. number 0: no span. */
@@ -268,7 +262,7 @@ TT_INLINE bool tt_walk_next(struct tt_walk *walk, struct tt_piece *piece)
     piece->count = left < binding->piece ? left : binding->piece;
     if (span->buffer == TT_SCRATCH) {
         const int32_t slot =
-            span->slot + (span->slot_rule == TT_SLOTS_IN_ORDER ? walk->index : walk->place);
+            span->slot + (span->slot_rule == TT_SLOT_IN_ORDER ? walk->index : walk->place);
         const size_t at = (size_t)slot * (size_t)walk->program->nchannels + (size_t)walk->channel;
         piece->offset = at * binding->piece * binding->element;
     } else {

@@ -4,61 +4,30 @@
 
 #include "program/lower.h"
 
-/* The list of a step: its recv peers with this rank at its own place, then its send peers. */
-static uint32_t list_length(const struct tt_program_step *step)
-{
-    return step->nrecv + (step->own_at > 0) + step->nsend;
-}
-
-static int32_t *add_peers(int32_t *to, const struct tt_program *program, uint32_t first,
-                          uint32_t number)
-{
-    const struct tt_program_link *links = tt_program_links(program);
-    for (uint32_t i = 0; i < number; i++) *to++ = links[first + i].peer;
-    return to;
-}
-
-tt_status tt_raised_init(struct tt_raised *out, const struct tt_program *program,
+tt_status tt_raised_init(struct tt_raised *raised, const struct tt_program *program,
                          const struct tt_hosts *hosts)
 {
-    struct tt_raised raised = {.program = program, .hosts = hosts};
-    const struct tt_program_step *steps = tt_program_steps(program);
-    size_t length = 1;
-    for (uint32_t s = 0; s < program->nsteps; s++) length += list_length(&steps[s]);
-    raised.begin = malloc((program->nsteps + 1) * sizeof *raised.begin);
-    raised.lists = malloc(length * sizeof *raised.lists);
-    if (!raised.begin || !raised.lists) {
-        tt_raised_fini(&raised);
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for raising a program of %u steps",
-                       program->nsteps);
-    }
-    int32_t *to = raised.lists;
-    for (uint32_t s = 0; s < program->nsteps; s++) {
-        const struct tt_program_step *step = &steps[s];
-        const uint32_t before = step->own_at > 0 ? (uint32_t)step->own_at : 0;
-        raised.begin[s] = (size_t)(to - raised.lists);
-        to = add_peers(to, program, step->recv, before);
-        if (step->own_at > 0) *to++ = program->rank;
-        to = add_peers(to, program, step->recv + before, step->nrecv - before);
-        to = add_peers(to, program, step->send, step->nsend);
-    }
-    *out = raised;
+    int32_t *peers = malloc((program->nlinks + 1) * sizeof *peers);
+    if (!peers)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for raising a program of %u links",
+                       program->nlinks);
+    for (uint32_t i = 0; i < program->nlinks; i++) peers[i] = tt_program_links(program)[i].peer;
+    *raised = (struct tt_raised){.program = program, .hosts = hosts, .peers = peers};
     return TT_OK;
 }
 
 void tt_raised_fini(struct tt_raised *raised)
 {
-    free(raised->begin);
-    free(raised->lists);
-    raised->begin = NULL;
-    raised->lists = NULL;
+    free(raised->peers);
+    raised->peers = NULL;
 }
 
-static struct tt_peers listed(const int32_t *list, uint32_t number)
+static struct tt_peers raised_peers(const struct tt_raised *raised, uint32_t first, uint32_t number)
 {
-    struct tt_peers peers = {.number = (int32_t)number, .stride = 1};
-    if (number) peers.group = (struct tt_group){.ranks = list, .number = (int32_t)number};
-    return peers;
+    if (!number) return (struct tt_peers){.number = 0};
+    return (struct tt_peers){.number = (int32_t)number,
+                             .stride = 1,
+                             .group = {.ranks = raised->peers + first, .number = (int32_t)number}};
 }
 
 static struct tt_span raised_span(const struct tt_program *program,
@@ -71,7 +40,8 @@ static struct tt_span raised_span(const struct tt_program *program,
         .number = span->number,
         .run = span->run,
         .stride = span->stride,
-        .at = span->slot_rule == TT_SLOTS_BY_PLACE ? TT_BY_NAME - span->slot : span->slot,
+        .slot_rule = (enum tt_slot_rule)span->slot_rule,
+        .slot = span->slot,
         .base = span->base,
         .modulo = span->modulo,
         .order = span->order < 0 ? NULL : tt_program_orders(program) + span->order,
@@ -90,15 +60,15 @@ void tt_raise(const struct tt_raised *raised, int channel, int index, struct tt_
 {
     const struct tt_program *program = raised->program;
     const struct tt_program_step *step = tt_program_step(program, channel, (uint32_t)index);
-    const int32_t *list = raised->lists + raised->begin[step - tt_program_steps(program)];
-    const uint32_t nrecv = step->nrecv + (step->own_at > 0);
     *out = (struct tt_step){
         .kind = (enum tt_step_kind)step->kind,
         .op = (enum tt_step_op)step->op,
         .finish = step->finish,
-        .recv = step->kind == TT_STEP_MEET ? everyone_of_host(raised) : listed(list, nrecv),
+        .recv = step->kind == TT_STEP_MEET ? everyone_of_host(raised)
+                                           : raised_peers(raised, step->recv, step->nrecv),
         .local = raised_span(program, &step->local),
+        .own_at = step->own_at > 0 ? step->own_at : 0,
         .dst = raised_span(program, &step->dst),
-        .send = listed(list + nrecv, step->nsend),
+        .send = raised_peers(raised, step->send, step->nsend),
     };
 }

@@ -90,7 +90,6 @@ static tt_status count_link(void *arg, int rank, int index, const struct tt_step
     uint32_t number = (uint32_t)step->local.number, sources = step->local.number > 0;
     for (int i = 0; i < step->recv.number; i++) {
         const int peer = tt_peer_at(&step->recv, i, counting->steps->shape.nranks);
-        if (peer == rank) continue;
         count_received(counting, rank, peer, received[i]);
         number = message_number(received[i]);
         sources++;

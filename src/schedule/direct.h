@@ -24,7 +24,7 @@ struct tt_reference {
     int32_t step, npeers;
     struct tt_reading {
         int32_t peer;
-        uint32_t done; /* the reader's step number plus one; 0: not read yet */
+        uint32_t done; /* steps that the reader has done with the one that reads; 0: not read yet */
     } readings[];
 };
 

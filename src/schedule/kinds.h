@@ -5,13 +5,18 @@
 
 enum tt_buffer { TT_INPUT, TT_OUTPUT, TT_SCRATCH };
 
+/* Where the i-th block of a span lies in SCRATCH. */
+enum tt_slot_rule {
+    TT_SLOT_BY_PLACE, /* in slot + its place (outside of composed algorithms its name) */
+    TT_SLOT_IN_ORDER, /* in slot + i */
+};
+
 enum tt_step_kind {
     /* Takes `local` and one message from each of `recv`; result = their copy (exactly one source)
-     * or reduction (local first, then recv in order; where recv names this rank itself, no message
-     * comes and `local` is folded at that place instead: every rank can so fold in rank order);
-     * stores it in `dst`, if any; sends it to each of `send`. op: TT_FOLD where there are two
-     * sources or more, else TT_COPY. A block of dst may be the same memory as the block of local at
-     * the same place only. */
+     * or reduction (in the order of recv, with local before the message own_at: every rank can so
+     * fold in rank order); stores it in `dst`, if any; sends it to each of `send`. Neither recv nor
+     * send names this rank. op: TT_FOLD where there are two sources or more, else TT_COPY. A block
+     * of dst may be the same memory as the block of local at the same place only. */
     TT_STEP_LINK,
     /* A meeting of `recv`: all ranks of this rank's host in rank order, which is the order of
      * reduction. Each puts in `local` (nothing, or contiguous places without wrap; the same for

@@ -18,7 +18,8 @@ struct process {
 
 /* A link by (sender, receiver). */
 struct slot {
-    uint64_t key; /* 0: unused */
+    bool used;
+    uint64_t key;
     void *message;
     int number; /* messages in the link */
 };
@@ -69,7 +70,7 @@ const struct tt_step *tt_network_step(const struct tt_network *network, int rank
 static struct slot *probe(const struct table *table, uint64_t key)
 {
     size_t at = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (table->nslots - 1);
-    while (table->slots[at].key != 0 && table->slots[at].key != key)
+    while (table->slots[at].used && table->slots[at].key != key)
         at = (at + 1) & (table->nslots - 1);
     return &table->slots[at];
 }
@@ -84,7 +85,7 @@ static bool grow(struct table *table)
         return false;
     }
     for (size_t i = 0; i < old.nslots; i++)
-        if (old.slots[i].key) *probe(table, old.slots[i].key) = old.slots[i];
+        if (old.slots[i].used) *probe(table, old.slots[i].key) = old.slots[i];
     free(old.slots);
     return true;
 }
@@ -94,7 +95,8 @@ static struct slot *find(struct table *table, uint64_t key)
 {
     if (2 * table->used >= table->nslots && !grow(table)) return NULL;
     struct slot *slot = probe(table, key);
-    if (!slot->key) {
+    if (!slot->used) {
+        slot->used = true;
         slot->key = key;
         table->used++;
     }
@@ -103,7 +105,7 @@ static struct slot *find(struct table *table, uint64_t key)
 
 static struct slot *link_of(struct tt_network *network, int from, int to)
 {
-    return find(&network->links, (uint64_t)from * (uint64_t)network->nranks + (uint64_t)to + 1);
+    return find(&network->links, (uint64_t)from * (uint64_t)network->nranks + (uint64_t)to);
 }
 
 /* ---- Who waits for whom --------------------------------------------------------------------- */
@@ -173,11 +175,11 @@ static tt_status check_ends(const struct tt_network *network)
         if (network->processes[rank].phase != ENDED) return deadlocked(network, rank);
     for (size_t i = 0; i < network->links.nslots; i++) {
         const struct slot *slot = &network->links.slots[i];
-        if (!slot->key || !slot->number) continue;
+        if (!slot->number) continue;
         const uint64_t n = (uint64_t)network->nranks;
         snprintf(network->report->text, sizeof network->report->text,
                  "rank %d channel %d never receives the last message that rank %d sends it",
-                 (int)((slot->key - 1) % n), network->channel, (int)((slot->key - 1) / n));
+                 (int)(slot->key % n), network->channel, (int)(slot->key / n));
         return TT_ERR_USAGE;
     }
     return TT_OK;
@@ -206,7 +208,6 @@ static tt_status await(struct tt_network *network, int rank, const struct tt_pee
     *all = false;
     for (; process->ready < peers->number; process->ready++) {
         const int peer = tt_peer_at(peers, process->ready, network->nranks);
-        if (peer == rank) continue;
         const struct slot *slot =
             number ? link_of(network, peer, rank) : link_of(network, rank, peer);
         if (!slot) return no_memory();
@@ -223,8 +224,6 @@ static tt_status take_messages(struct tt_network *network, int rank)
     const struct tt_peers *peers = &process->step.recv;
     for (int i = 0; i < peers->number; i++) {
         const int peer = tt_peer_at(peers, i, network->nranks);
-        network->received[i] = NULL;
-        if (peer == rank) continue;
         struct slot *slot = link_of(network, peer, rank);
         network->received[i] = slot->message;
         slot->number = 0;

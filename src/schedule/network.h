@@ -16,8 +16,8 @@ struct tt_network;
 struct tt_network_ops {
     /* A process has come to a step. Must fail unless tt_step_check finds nothing wrong with it. */
     tt_status (*begin)(void *arg, int rank, int index, const struct tt_step *step);
-    /* A LINK step has its messages: received[i] is from the i-th of step->recv (unset where that is
-     * the rank itself). *sent goes to every peer of step->send; each of them gets it once. */
+    /* A LINK step has its messages: received[i] is from the i-th of step->recv. *sent goes to every
+     * peer of step->send; each of them gets it once. */
     tt_status (*link)(void *arg, int rank, int index, const struct tt_step *step,
                       void *const *received, void **sent);
     /* All members have come to a meeting: see tt_network_step. */

@@ -80,7 +80,10 @@ static void put_span(struct writer *writer, const struct tt_span *span, int nblo
         put_run(writer, span, i * run, left < run ? left : run, nblocks);
     }
     put(writer, "]");
-    if (span->buffer == TT_SCRATCH && span->at != TT_BY_NAME) put(writer, "@%d", span->at);
+    if (span->slot_rule == TT_SLOT_IN_ORDER)
+        put(writer, "@%d", span->slot);
+    else if (span->slot > 0)
+        put(writer, "+%d", span->slot);
 }
 
 static void put_sources(struct writer *writer, const struct tt_step *step,

@@ -139,10 +139,13 @@ static const char *check_peers(const struct tt_peers *peers, int nranks)
     const int n = peers->group.ranks ? peers->group.number : nranks;
     if (peers->number < 0) return "a negative number of peers";
     if (n < 1 || n > nranks) return "a group of peers that is none";
-    if (peers->number > n) return "more peers than there are ranks";
     if (peers->number == 0) return NULL;
+    if (peers->has_gap && (peers->gap < 0 || peers->gap > peers->number))
+        return "a gap beyond the list of peers";
+    const int listed = peers->number + peers->has_gap;
+    if (listed > n) return "more peers than there are ranks";
     if (peers->first < 0 || peers->first >= n) return "the first peer is not a rank";
-    if (peers->number == 1) return NULL;
+    if (listed == 1) return NULL;
     /* Distinct unless the stride comes back to the first too early. */
     const int stride = tt_mod(peers->stride, n);
     int a = n, b = stride;
@@ -151,7 +154,7 @@ static const char *check_peers(const struct tt_peers *peers, int nranks)
         a = b;
         b = rest;
     }
-    return n / a < peers->number ? "the same peer twice" : NULL;
+    return n / a < listed ? "the same peer twice" : NULL;
 }
 
 static bool names_itself(const struct tt_peers *peers, int nranks, int rank)
@@ -174,8 +177,9 @@ static bool span_within(const struct tt_span *span, int nblocks, int first, int 
 
 static bool slots_within(const struct tt_span *span, int nblocks, int nscratch)
 {
-    if (span->at >= 0) return span->number <= nscratch - span->at;
-    if (nscratch >= tt_span_places(span, nblocks) + TT_BY_NAME - span->at) return true;
+    if (span->slot < 0) return false;
+    if (span->slot_rule == TT_SLOT_IN_ORDER) return span->number <= nscratch - span->slot;
+    if (tt_span_places(span, nblocks) <= nscratch - span->slot) return true;
     for (int i = 0; i < span->number; i++)
         if (tt_span_slot(span, i, nblocks) >= nscratch) return false;
     return true;
@@ -211,11 +215,12 @@ static const char *check_span(const struct tt_span *span, const struct tt_shape 
 static const char *check_link(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
                               int rank)
 {
-    const bool own_place = names_itself(&step->recv, shape->nranks, rank);
-    if (own_place && step->local.number == 0) return "receives from itself without a local span";
+    if (names_itself(&step->recv, shape->nranks, rank)) return "receives from itself";
     if (names_itself(&step->send, shape->nranks, rank)) return "sends to itself";
+    if (step->own_at < 0 || step->own_at > (step->local.number > 0 ? step->recv.number : 0))
+        return "a place of local that is beyond the sources";
     if (nblocks == 0) return NULL;
-    const int nsources = step->recv.number + (step->local.number > 0 && !own_place);
+    const int nsources = step->recv.number + (step->local.number > 0);
     if (nsources == 0) return "no source: neither a local span nor a peer to receive from";
     if (step->op == TT_TRANSPOSE) return "transposes outside a meeting";
     if (nsources > 1 && step->op != TT_FOLD) return "several sources but no reduction";
@@ -246,6 +251,7 @@ static const char *check_meeting(const struct tt_step *step, const struct tt_sha
     if (!is_host(&step->recv, shape, rank))
         return "a meeting of others than all ranks of this host in rank order";
     if (step->send.number > 0) return "sends from a meeting";
+    if (step->own_at != 0) return "a place of local in a meeting, which has its members' order";
     if (!tt_span_contiguous(&step->local, nblocks) || !tt_span_contiguous(&step->dst, nblocks))
         return "a span in a meeting that is not contiguous";
     if (step->op == TT_TRANSPOSE && shape->collective != TT_ALL_TO_ALL)

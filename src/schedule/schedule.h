@@ -63,13 +63,14 @@ struct tt_shape {
 /* Some blocks of one buffer: block i of the span, 0 <= i < number, is named
  *   (first + (i / run) * stride + i % run) mod nblocks
  * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range
- * that wraps around needs nothing special). number = 0: no span. In SCRATCH, memory is `nscratch`
- * slots of the largest block's size; the name still says how long the block is, and the i-th block
- * lies in slot at + i, or, with at = TT_BY_NAME - k, k slots after the slot of its name. */
+ * that wraps around needs nothing special). number = 0: no span. SCRATCH is `nscratch` slots of the
+ * largest block's size; there the name only says how long a block is, and slot_rule where it lies.
+ */
 struct tt_span {
     enum tt_buffer buffer;
     int32_t first, number, run, stride;
-    int32_t at;
+    enum tt_slot_rule slot_rule;
+    int32_t slot; /* 0 outside SCRATCH */
     /* For algorithms made of others: places of a part of the blocks, in an order of its own.
      *   name = order[base + (first + (i / run) * stride + i % run) mod modulo]
      * modulo 0: nblocks (and base 0); order NULL: the place is the name. Before base is added it
@@ -77,13 +78,14 @@ struct tt_span {
     int32_t base, modulo;
     const int32_t *order; /* [nblocks], borrowed from the shape's hosts */
 };
-enum { TT_BY_NAME = -1 };
 
-/* Peers: (first + i * stride) mod nranks for 0 <= i < number; distinct. stride may be negative.
- * number = 0: none. With a group they are places in it instead of ranks, and the modulus is its
- * size. */
+/* Peers: (first + i * stride) mod nranks for i = 0, 1, ... until there are `number`; with has_gap,
+ * i = gap is left out (0 <= gap <= number). Distinct. stride may be negative. number = 0: none.
+ * With a group they are places in it instead of ranks, and the modulus is its size. */
 struct tt_peers {
     int32_t first, number, stride;
+    bool has_gap;
+    int32_t gap;
     struct tt_group group; /* ranks NULL: everybody */
 };
 
@@ -93,6 +95,7 @@ struct tt_step {
     bool finish; /* the result is complete (all ranks' contributions): averages divide here, once */
     struct tt_peers recv;
     struct tt_span local;
+    int32_t own_at; /* LINK: place of local among the sources, 0 <= own_at <= recv.number; else 0 */
     struct tt_span dst;
     struct tt_peers send;
 };
@@ -176,11 +179,8 @@ static inline int tt_mod(int64_t value, int modulus)
 
 static inline struct tt_span tt_range(enum tt_buffer buffer, int first, int number)
 {
-    return (struct tt_span){.buffer = buffer,
-                            .first = first,
-                            .number = number,
-                            .run = number > 0 ? number : 1,
-                            .at = TT_BY_NAME};
+    return (struct tt_span){
+        .buffer = buffer, .first = first, .number = number, .run = number > 0 ? number : 1};
 }
 
 static inline struct tt_peers tt_peer(int rank)
@@ -190,7 +190,8 @@ static inline struct tt_peers tt_peer(int rank)
 
 static inline int tt_peer_at(const struct tt_peers *peers, int i, int nranks)
 {
-    const int64_t place = (int64_t)peers->first + (int64_t)i * peers->stride;
+    const int at = peers->has_gap && i >= peers->gap ? i + 1 : i;
+    const int64_t place = (int64_t)peers->first + (int64_t)at * peers->stride;
     return peers->group.ranks ? tt_group_rank(&peers->group, tt_mod(place, peers->group.number))
                               : tt_mod(place, nranks);
 }
@@ -217,7 +218,7 @@ static inline int tt_span_name(const struct tt_span *span, int i, int nblocks)
 
 static inline int tt_span_slot(const struct tt_span *span, int i, int nblocks)
 {
-    return span->at >= 0 ? span->at + i : tt_span_place(span, i, nblocks) + TT_BY_NAME - span->at;
+    return span->slot + (span->slot_rule == TT_SLOT_IN_ORDER ? i : tt_span_place(span, i, nblocks));
 }
 
 /* Places first, first + 1, ... without wrapping round. */

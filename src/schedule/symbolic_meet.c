@@ -1,6 +1,7 @@
 #include "schedule/symbolic.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What the members have put in: blocks of member i from starts[i] on; all by place. Memory of one
  * meeting. */
@@ -52,13 +53,23 @@ static void close_table(struct table *table)
     free(table->starts);
 }
 
+/* Whether the places of both parts have the same names. */
+static bool same_order(const struct tt_span *a, const struct tt_span *b, int nplaces)
+{
+    if (a->order == b->order) return true;
+    if (!a->order || !b->order) return false;
+    return memcmp(a->order + a->base, b->order + b->base, (size_t)nplaces * sizeof *a->order) == 0;
+}
+
 /* Whether the span, if there is one, names places of the same part as all before it. */
 static bool same_part(struct table *table, const struct tt_span *span)
 {
     if (span->number == 0) return true;
     if (!table->part) table->part = span;
-    return table->part->base == span->base && table->part->modulo == span->modulo &&
-           table->part->order == span->order;
+    const int nplaces = tt_span_places(span, table->run->geometry.nblocks);
+    return table->part->base == span->base &&
+           tt_span_places(table->part, table->run->geometry.nblocks) == nplaces &&
+           same_order(table->part, span, nplaces);
 }
 
 static tt_status put_in(struct table *table, int member)

@@ -35,11 +35,11 @@ static tt_status open_parcel(struct tt_symbolic *run, const struct tt_action *ac
     return TT_OK;
 }
 
-/* A LINK step and its messages; own: the place of this rank in the list, which has none. */
+/* A LINK step, its messages, and the number of blocks of its result. */
 struct link_action {
     struct tt_action action;
     struct tt_parcel *const *received;
-    int own, number;
+    int number;
 };
 
 static tt_status check_parcel(struct tt_symbolic *run, const struct link_action *link,
@@ -62,23 +62,33 @@ static tt_status check_parcel(struct tt_symbolic *run, const struct link_action 
     return TT_OK;
 }
 
-/* Checks and opens what came; sets the number of blocks of the result. */
+/* Checks and opens what came; sets link->number. */
 static tt_status open_parcels(struct tt_symbolic *run, struct link_action *link)
 {
     const struct tt_step *step = link->action.step;
-    link->own = -1;
     link->number = step->local.number > 0 ? step->local.number : step->dst.number;
     for (int i = 0; i < step->recv.number; i++) {
         const struct tt_parcel *parcel = link->received[i];
-        if (!parcel) {
-            link->own = i;
-            continue;
-        }
         if (link->number == 0) link->number = parcel->number;
         TT_TRY(check_parcel(run, link, parcel));
         TT_TRY(open_parcel(run, &link->action, parcel));
     }
     return TT_OK;
+}
+
+/* *block reduced with a source's block, or, where it holds nothing yet, that block. */
+static tt_status add_source(struct tt_symbolic *run, const struct link_action *link,
+                            struct tt_carried *block, const struct tt_carried *source)
+{
+    if (block->value.number == 0) {
+        *block = *source;
+        return TT_OK;
+    }
+    if (!tt_symbolic_same_length(run, block->name, source->name))
+        return tt_symbolic_refute(run, link->action.rank, link->action.index,
+                                  "reduces block %d with block %d, which has another length",
+                                  block->name, source->name);
+    return tt_symbolic_fold(run, &link->action, &block->value, &source->value);
 }
 
 /* Block i of the result: the sources in their order. */
@@ -87,26 +97,17 @@ static tt_status make_block(struct tt_symbolic *run, const struct link_action *l
 {
     const struct tt_step *step = link->action.step;
     const int nblocks = run->geometry.nblocks;
-    struct tt_value local = {.number = 0};
-    block->value.number = 0;
-    if (step->local.number > 0) {
-        block->name = tt_span_name(&step->local, i, nblocks);
-        TT_TRY(tt_symbolic_read(run, &link->action, &step->local, i, &local));
-        if (link->own < 0) block->value = local;
+    const bool has_local = step->local.number > 0;
+    struct tt_carried local = {.name = 0};
+    if (has_local) {
+        local.name = tt_span_name(&step->local, i, nblocks);
+        TT_TRY(tt_symbolic_read(run, &link->action, &step->local, i, &local.value));
     }
-    for (int k = 0; k < step->recv.number; k++) {
-        const struct tt_parcel *parcel = link->received[k];
-        const struct tt_value *source = parcel ? &parcel->blocks[i].value : &local;
-        if (block->value.number == 0) {
-            block->value = *source;
-            if (step->local.number == 0) block->name = parcel->blocks[i].name;
-            continue;
-        }
-        if (parcel && !tt_symbolic_same_length(run, block->name, parcel->blocks[i].name))
-            return tt_symbolic_refute(run, link->action.rank, link->action.index,
-                                      "reduces block %d with block %d, which has another length",
-                                      block->name, parcel->blocks[i].name);
-        TT_TRY(tt_symbolic_fold(run, &link->action, &block->value, source));
+    block->value.number = 0;
+    for (int k = 0; k <= step->recv.number; k++) {
+        if (has_local && k == step->own_at) TT_TRY(add_source(run, link, block, &local));
+        if (k < step->recv.number)
+            TT_TRY(add_source(run, link, block, &link->received[k]->blocks[i]));
     }
     if (step->dst.number == 0) return TT_OK;
     const int name = tt_span_name(&step->dst, i, nblocks);

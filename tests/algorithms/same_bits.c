@@ -49,14 +49,10 @@ static uint64_t result_of(struct run *run, int rank, const struct tt_step *step,
 {
     uint64_t sources[MOST + 1] = {0};
     int n = 0;
-    bool listed = false;
-    for (int k = 0; k < step->recv.number; k++)
-        listed = listed || tt_peer_at(&step->recv, k, run->shape->nranks) == rank;
-    if (step->local.number > 0 && !listed) sources[n++] = *block_of(run, &step->local, rank, i);
-    for (int k = 0; k < step->recv.number; k++) {
-        const bool own = tt_peer_at(&step->recv, k, run->shape->nranks) == rank;
-        sources[n++] = own ? *block_of(run, &step->local, rank, i)
-                           : ((const struct copy *)received[k])->blocks[i];
+    for (int k = 0; k <= step->recv.number; k++) {
+        if (step->local.number > 0 && k == step->own_at)
+            sources[n++] = *block_of(run, &step->local, rank, i);
+        if (k < step->recv.number) sources[n++] = ((const struct copy *)received[k])->blocks[i];
     }
     for (int k = 1; k < n; k++) sources[0] = fold(sources[0], sources[k]);
     return sources[0];

@@ -37,7 +37,7 @@ TEST(hosts, lanes_of_even_hosts_are_an_order_of_all_ranks)
     for (int i = 0; i < 4; i++) CHECK_EQ(hosts->lanes[i], lanes[i]);
     struct tt_group lane = tt_hosts_lane(hosts, 1);
     CHECK_EQ(tt_group_rank(&lane, 0), 2);
-    lane.at = 0, lane.instead = 1 + 3;
+    lane.replaces = true, lane.at = 0, lane.by = 3;
     CHECK_EQ(tt_group_rank(&lane, 0), 3);
     CHECK_EQ(tt_group_rank(&lane, 1), 3);
     tt_hosts_destroy(hosts);

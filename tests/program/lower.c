@@ -101,7 +101,6 @@ static void check_peers(const struct pair *pair, const struct tt_peers *peers, u
     uint32_t seen = 0;
     for (int i = 0; i < peers->number; i++) {
         const int peer = tt_peer_at(peers, i, pair->schedule->shape.nranks);
-        if (peer == pair->schedule->rank) continue;
         CHECK(seen < number && links[seen].peer == peer && links[seen].channel == channel &&
               links[seen].outgoing == outgoing);
         seen++;

@@ -21,11 +21,11 @@ struct hand {
 
 /* clang-format off */
 #define SPAN(where, from, blocks) \
-    {.buffer = (where), .first = (from), .number = (blocks), .run = (blocks), .at = TT_BY_NAME}
+    {.buffer = (where), .first = (from), .number = (blocks), .run = (blocks)}
 #define IN(block) SPAN(TT_INPUT, block, 1)
 #define OUT(block) SPAN(TT_OUTPUT, block, 1)
-#define SLOT(block, slot) \
-    {.buffer = TT_SCRATCH, .first = (block), .number = 1, .run = 1, .at = (slot)}
+#define SLOT(block, place) \
+    {.buffer = TT_SCRATCH, .first = (block), .number = 1, .run = 1, .slot_rule = TT_SLOT_IN_ORDER, .slot = (place)}
 #define PEERS(from, peers) {.first = (from), .number = (peers), .stride = 1}
 #define PEER(rank) {.first = (rank), .number = 1}
 /* clang-format on */

@@ -185,13 +185,10 @@ static bool move_taking(struct machine *machine, struct worker *worker)
     }
     const int from = tt_peer_at(peers, worker->peer, machine->nranks);
     struct link *link = &machine->links[worker->channel][from][worker->rank];
-    worker->taken[worker->peer] = (struct message){.number = 0};
-    if (from != worker->rank) {
-        if (link->number == 0) return false;
-        worker->taken[worker->peer] = link->messages[0];
-        memmove(link->messages, link->messages + 1, sizeof link->messages - sizeof *link->messages);
-        link->number--;
-    }
+    if (link->number == 0) return false;
+    worker->taken[worker->peer] = link->messages[0];
+    memmove(link->messages, link->messages + 1, sizeof link->messages - sizeof *link->messages);
+    link->number--;
     worker->peer++;
     return true;
 }

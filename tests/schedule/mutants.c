@@ -21,11 +21,12 @@ enum mutation {
     SLOT,
     PART,
     GROUP,
+    GAP,
     NMUTATIONS
 };
-static const char *const names[NMUTATIONS] = {"dropped", "doubled", "swapped",   "peer",
-                                              "block",   "length",  "operation", "finish",
-                                              "buffer",  "slot",    "part",      "group"};
+static const char *const names[NMUTATIONS] = {"dropped", "doubled",   "swapped", "peer",   "block",
+                                              "length",  "operation", "finish",  "buffer", "slot",
+                                              "part",    "group",     "gap"};
 
 /* What is changed. */
 struct mutant {
@@ -159,7 +160,9 @@ static void change_slot(struct mutant *mutant)
     struct tt_span *span = draw_span(mutant);
     const struct tt_steps *steps = &mutant->original;
     const int nscratch = tt_nscratch(steps->algorithm, &steps->shape, mutant->rank);
-    if (span && span->buffer == TT_SCRATCH && nscratch > 1) span->at = draw_below(mutant, nscratch);
+    if (!span || span->buffer != TT_SCRATCH || nscratch < 2) return;
+    span->slot = draw_below(mutant, nscratch);
+    if (draw_below(mutant, 2)) span->slot_rule = TT_SLOT_IN_ORDER;
 }
 
 static void change_buffer(struct mutant *mutant)
@@ -189,6 +192,19 @@ static void change_group(struct mutant *mutant)
     if (!peers || !peers->group.ranks) return;
     peers->group = draw_below(mutant, 2) ? tt_hosts_inside(hosts, draw_below(mutant, hosts->nhosts))
                                          : tt_hosts_lane(hosts, draw_below(mutant, hosts->least));
+}
+
+/* Another peer is left out, or none, or one that was not. */
+static void change_gap(struct mutant *mutant)
+{
+    struct tt_peers *peers = draw_peers(mutant);
+    if (!peers) return;
+    if (peers->has_gap && draw_below(mutant, 2)) {
+        peers->has_gap = false;
+        return;
+    }
+    peers->has_gap = true;
+    peers->gap = draw_below(mutant, peers->number + 1);
 }
 
 /* False when this mutation of the drawn step changes nothing. */
@@ -226,6 +242,9 @@ static bool mutate(struct mutant *mutant)
         break;
     case GROUP:
         change_group(mutant);
+        break;
+    case GAP:
+        change_gap(mutant);
         break;
     default:
         change_slot(mutant);

@@ -63,14 +63,21 @@ TEST(count, the_ring_of_three)
     CHECK_EQ(counted.message, 1);
 }
 
-/* Rank 1 folds in rank order: its own contribution takes the second place of the list. */
+/* Rank 1 folds in rank order: its own contribution takes the second place. */
 static const struct line in_order_lines[] = {
     {0, 0, {.local = IN(0), .send = PEER(1)}},
-    {1, 0, {.recv = PEERS(0, 3), .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
+    {1,
+     0,
+     {.recv = {.first = 0, .number = 2, .stride = 1, .has_gap = true, .gap = 1},
+      .own_at = 1,
+      .op = TT_FOLD,
+      .local = IN(0),
+      .finish = true,
+      .dst = OUT(0)}},
     {2, 0, {.local = IN(0), .send = PEER(1)}},
 };
 
-TEST(proved, a_reduction_that_lists_its_own_rank)
+TEST(proved, a_reduction_with_its_own_part_between_two_others)
 {
     const struct hand hand = {.shape = {.collective = TT_REDUCE, .nranks = 3, .root = 1},
                               LINES(in_order_lines)};
@@ -111,10 +118,22 @@ static const struct line scratch_lines[] = {
     {1,
      0,
      {.recv = PEER(0),
-      .dst = {.buffer = TT_SCRATCH, .first = 0, .number = 2, .run = 2, .stride = 0, .at = 1}}},
+      .dst = {.buffer = TT_SCRATCH,
+              .first = 0,
+              .number = 2,
+              .run = 2,
+              .stride = 0,
+              .slot_rule = TT_SLOT_IN_ORDER,
+              .slot = 1}}},
     {1,
      0,
-     {.local = {.buffer = TT_SCRATCH, .first = 0, .number = 1, .run = 1, .stride = 0, .at = 2},
+     {.local = {.buffer = TT_SCRATCH,
+                .first = 0,
+                .number = 1,
+                .run = 1,
+                .stride = 0,
+                .slot_rule = TT_SLOT_IN_ORDER,
+                .slot = 2},
       .dst = OUT(0)}},
     {1, 0, {.local = IN(1), .dst = OUT(1)}},
     {1, 0, {.local = IN(0), .send = PEER(0)}},
@@ -298,19 +317,20 @@ TEST(print, spans_and_peers_of_every_form)
                 "INPUT[2..3] send 1");
     check_print(&(struct tt_step){.local = SPAN(TT_OUTPUT, 6, 4), .send = PEERS(0, 16)},
                 "OUTPUT[6..1] send 0..15");
-    check_print(&(struct tt_step){.local = {.buffer = TT_OUTPUT,
-                                            .first = 1,
-                                            .number = 3,
-                                            .run = 1,
-                                            .stride = 2,
-                                            .at = TT_BY_NAME},
-                                  .send = {.first = 14, .number = 3, .stride = 1}},
-                "OUTPUT[1,3,5] send 14,15,0");
     check_print(
         &(struct tt_step){
-            .recv = PEER(3),
-            .dst = {.buffer = TT_SCRATCH, .first = 1, .number = 4, .run = 2, .stride = 4, .at = 0}},
-        "recv 3 -> SCRATCH[1..2,5..6]@0");
+            .local = {.buffer = TT_OUTPUT, .first = 1, .number = 3, .run = 1, .stride = 2},
+            .send = {.first = 14, .number = 3, .stride = 1}},
+        "OUTPUT[1,3,5] send 14,15,0");
+    check_print(&(struct tt_step){.recv = PEER(3),
+                                  .dst = {.buffer = TT_SCRATCH,
+                                          .first = 1,
+                                          .number = 4,
+                                          .run = 2,
+                                          .stride = 4,
+                                          .slot_rule = TT_SLOT_IN_ORDER,
+                                          .slot = 0}},
+                "recv 3 -> SCRATCH[1..2,5..6]@0");
     check_print(&(struct tt_step){.kind = TT_STEP_MEET,
                                   .op = TT_FOLD,
                                   .recv = PEERS(0, 4),

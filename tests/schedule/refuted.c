@@ -109,17 +109,17 @@ REFUTED(a_span_has_more_blocks_than_there_are, CAST2, 2, 0, 5,
 REFUTED(a_span_is_negative, CAST2, 2, 0, 5, "a span of a negative number of blocks",
         {0, 0, {.local = SPAN(TT_INPUT, 0, -1), .send = PEER(1)}})
 REFUTED(a_span_has_no_run, CAST2, 2, 0, 5, "a span whose run is below 1",
-        {0, 0, {.local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 0, .stride = 0, .at = TT_BY_NAME}, .send = PEER(1)}})
+        {0, 0, {.local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 0, .stride = 0}, .send = PEER(1)}})
 REFUTED(a_slot_is_beyond_the_scratch, CAST2, 2, 2, 5,
         "rank 0 channel 0 step 0: a span beyond the SCRATCH slots",
-        {0, 0, {.local = SPAN(TT_INPUT, 0, 2), .dst = {.buffer = TT_SCRATCH, .first = 0, .number = 2, .run = 2, .stride = 0, .at = 1}}})
+        {0, 0, {.local = SPAN(TT_INPUT, 0, 2), .dst = {.buffer = TT_SCRATCH, .first = 0, .number = 2, .run = 2, .stride = 0, .slot_rule = TT_SLOT_IN_ORDER, .slot = 1}}})
 REFUTED(a_slot_by_name_is_beyond_the_scratch, CAST2, 2, 1, 5, "a span beyond the SCRATCH slots",
-        {0, 0, {.local = IN(1), .dst = {.buffer = TT_SCRATCH, .first = 1, .number = 1, .run = 1, .stride = 0, .at = TT_BY_NAME}}})
+        {0, 0, {.local = IN(1), .dst = {.buffer = TT_SCRATCH, .first = 1, .number = 1, .run = 1, .stride = 0}}})
 REFUTED(a_barrier_has_data, BARRIER3, 0, 0, 0, "a span in a collective without data",
         {0, 0, {.local = IN(0), .send = PEER(1)}})
 REFUTED(a_span_names_its_destination_twice, SHAPE(TT_BROADCAST, 1, 0), 4, 0, 8,
         "rank 0 channel 0 step 0: writes OUTPUT[0] twice",
-        {0, 0, {.local = SPAN(TT_INPUT, 0, 3), .dst = {.buffer = TT_OUTPUT, .first = 0, .number = 3, .run = 1, .stride = 2, .at = TT_BY_NAME}}})
+        {0, 0, {.local = SPAN(TT_INPUT, 0, 3), .dst = {.buffer = TT_OUTPUT, .first = 0, .number = 3, .run = 1, .stride = 2}}})
 REFUTED(a_step_shifts_blocks_within_one_memory, SHAPE(TT_BROADCAST, 1, 0), 3, 0, 192,
         "writes OUTPUT[1], the 0-th block of dst, and reads the same memory as the 1-th of local",
         {0, 0, {.local = SPAN(TT_INPUT, 0, 3), .dst = SPAN(TT_OUTPUT, 0, 3)}},
@@ -167,8 +167,18 @@ REFUTED(the_number_of_peers_is_negative, CAST3, 1, 0, 5, "a negative number of p
         {0, 0, {.local = IN(0), .dst = OUT(0), .send = {.first = 1, .number = -1, .stride = 1}}})
 REFUTED(a_rank_sends_to_itself, CAST2, 1, 0, 5, "rank 0 channel 0 step 0: sends to itself",
         {0, 0, {.local = IN(0), .send = PEER(0)}})
-REFUTED(a_rank_receives_from_itself, CAST2, 1, 0, 5, "receives from itself without a local span",
+REFUTED(a_rank_receives_from_itself, CAST2, 1, 0, 5, "rank 0 channel 0 step 0: receives from itself",
         {0, 0, {.recv = PEER(0), .dst = OUT(0)}})
+REFUTED(a_gap_is_beyond_the_peers, CAST3, 1, 0, 5, "rank 0 channel 0 step 0: a gap beyond the list of peers",
+        {0, 0, {.local = IN(0), .send = {.first = 0, .number = 1, .stride = 1, .has_gap = true, .gap = 2}}})
+REFUTED(there_are_more_peers_with_the_gap_than_ranks, CAST3, 1, 0, 5, "more peers than there are ranks",
+        {0, 0, {.local = IN(0), .send = {.first = 0, .number = 3, .stride = 1, .has_gap = true, .gap = 0}}})
+REFUTED(the_own_place_is_beyond_the_sources, REDUCE2, 1, 0, 5, "rank 0 channel 0 step 0: a place of local that is beyond the sources",
+        {0, 0, {.recv = PEER(1), .op = TT_FOLD, .local = IN(0), .own_at = 2, .finish = true, .dst = OUT(0)}})
+REFUTED(there_is_an_own_place_without_a_local_span, REDUCE2, 1, 0, 5, "a place of local that is beyond the sources",
+        {0, 0, {.recv = PEER(1), .own_at = 1, .dst = OUT(0)}})
+REFUTED(there_is_an_own_place_in_a_meeting, ALL2, 1, 0, 5, "a place of local in a meeting, which has its members' order",
+        {0, 0, {MEET, .op = TT_FOLD, .local = IN(0), .own_at = 1, .finish = true, .dst = OUT(0)}})
 REFUTED(a_step_has_no_source, CAST2, 1, 0, 5, "no source: neither a local span nor a peer to receive from",
         {0, 0, {.dst = OUT(0)}})
 REFUTED(a_step_does_nothing_with_its_result, CAST2, 1, 0, 5, "nothing is done with the result",
@@ -190,7 +200,7 @@ REFUTED(an_operation_does_not_exist, CAST2, 1, 0, 5, "an operation that does not
 REFUTED(a_kind_of_step_does_not_exist, CAST2, 1, 0, 5, "a kind of step that does not exist",
         {0, 0, {.kind = (enum tt_step_kind)7, .local = IN(0), .dst = OUT(0)}})
 REFUTED(a_buffer_does_not_exist, CAST2, 1, 0, 5, "a span in no known buffer",
-        {0, 0, {.local = {.buffer = (enum tt_buffer)7, .first = 0, .number = 1, .run = 1, .stride = 0, .at = TT_BY_NAME}, .dst = OUT(0)}})
+        {0, 0, {.local = {.buffer = (enum tt_buffer)7, .first = 0, .number = 1, .run = 1, .stride = 0}, .dst = OUT(0)}})
 
 /* ---- Meetings ---- */
 REFUTED(a_rank_is_not_in_its_own_meeting, CAST3, 1, 0, 5, "rank 2 channel 0 step 0: a meeting without this rank",
@@ -215,10 +225,10 @@ REFUTED(members_finish_and_do_not, SHAPE(TT_ALL_REDUCE, 2, 0), 1, 0, 5,
 REFUTED(members_name_places_of_different_parts, SHAPE(TT_ALL_REDUCE, 2, 0), 2, 0, 5,
         "rank 1 channel 0 step 0: names places of another part than others in the meeting",
         {0, 0, {MEET, .op = TT_FOLD, .local = IN(0)}},
-        {1, 0, {MEET, .op = TT_FOLD, .local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 1, .stride = 0, .at = TT_BY_NAME, .base = 1, .modulo = 1}}})
+        {1, 0, {MEET, .op = TT_FOLD, .local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 1, .stride = 0, .base = 1, .modulo = 1}}})
 REFUTED(a_part_is_beyond_the_blocks, SHAPE(TT_ALL_REDUCE, 2, 0), 2, 0, 5,
         "rank 0 channel 0 step 0: a span of a part beyond the blocks there are",
-        {0, 0, {.local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 1, .stride = 0, .at = TT_BY_NAME, .base = 1, .modulo = 2}, .dst = OUT(0)}})
+        {0, 0, {.local = {.buffer = TT_INPUT, .first = 0, .number = 1, .run = 1, .stride = 0, .base = 1, .modulo = 2}, .dst = OUT(0)}})
 REFUTED(members_meet_for_different_operations, ALL2, 1, 0, 5,
         "rank 1 channel 0 step 0: meets for another operation than rank 0 in its step 0",
         {0, 0, {MEET, .op = TT_FOLD, .local = IN(0), .finish = true, .dst = OUT(0)}},
@@ -242,7 +252,7 @@ REFUTED(a_transposed_block_is_missing, SHAPE(TT_ALL_TO_ALL, 2, 0), 0, 0, 5,
 REFUTED(a_meeting_sends, CAST2, 1, 0, 5, "sends from a meeting",
         {0, 0, {MEET, .local = IN(0), .dst = OUT(0), .send = PEER(1)}})
 REFUTED(a_meeting_has_a_span_with_gaps, CAST2, 4, 0, 8, "a span in a meeting that is not contiguous",
-        {0, 0, {MEET, .dst = {.buffer = TT_OUTPUT, .first = 0, .number = 2, .run = 1, .stride = 2, .at = TT_BY_NAME}}})
+        {0, 0, {MEET, .dst = {.buffer = TT_OUTPUT, .first = 0, .number = 2, .run = 1, .stride = 2}}})
 REFUTED(a_meeting_transposes_in_another_collective, CAST2, 1, 0, 8,
         "transposes in another collective than all_to_all", {0, 0, {MEET, .op = TT_TRANSPOSE, .local = IN(0)}})
 REFUTED(a_meeting_transposes_more_than_it_has, ((struct tt_shape){.collective = TT_ALL_TO_ALL, .nranks = 3, .hosts = &two_and_one}), 0, 0, 8,

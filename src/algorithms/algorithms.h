@@ -8,10 +8,11 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-/* The index-th algorithm of a collective, NULL past the end. Those made of two others, which are
- * for several hosts (tt_refusal), come last. */
+/* The index-th algorithm of a collective, NULL past the end. Those composed of two others, "X/Y",
+ * which are for several hosts (tt_refusal), come last. An algorithm is the same pointer whenever it
+ * is asked for, by any thread, and lives as long as the process. */
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index);
-/* By name; NULL when there is none. */
+/* By name, "ring" or "ring/tree"; NULL when there is none (or no memory to compose it). */
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name);
 /* Comma-separated names, for error messages; of those made of two others an example. */
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);

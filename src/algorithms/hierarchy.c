@@ -178,8 +178,7 @@ static void add_between(const struct view *view, struct phases *phases)
         .between = true};
 }
 
-/* Whether every rank's OUTPUT has room for all that goes from one phase to the next. */
-static bool output_holds_all(enum tt_collective collective)
+bool tt_hierarchy_keeps_in_output(enum tt_collective collective)
 {
     return collective == TT_ALL_REDUCE || collective == TT_BROADCAST ||
            collective == TT_ALL_GATHER || collective == TT_BARRIER;
@@ -209,7 +208,8 @@ static struct phases phases_of(const struct tt_parts *parts, const struct tt_sha
     add_inside(&view, view.lanes ? parts->split : parts->up, &phases);
     add_between(&view, &phases);
     add_inside(&view, view.lanes ? parts->join : parts->down, &phases);
-    const enum tt_buffer middle = output_holds_all(shape->collective) ? TT_OUTPUT : TT_SCRATCH;
+    const enum tt_buffer middle =
+        tt_hierarchy_keeps_in_output(shape->collective) ? TT_OUTPUT : TT_SCRATCH;
     for (int i = 0; i < phases.number; i++) {
         struct phase *phase = &phases.at[i];
         phase->input = i > 0 ? middle : TT_INPUT;

@@ -1,4 +1,4 @@
-/* The functions of every algorithm "X/Y"; pairs.c says which there are. */
+/* The functions of every composed algorithm "X/Y", and which there are. */
 #ifndef TT_ALGORITHMS_HIERARCHY_H
 #define TT_ALGORITHMS_HIERARCHY_H
 
@@ -27,7 +27,14 @@ enum { TT_MOST_PHASES = 3 };
 int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                         struct tt_phase phases[TT_MOST_PHASES]);
 
-/* The index-th algorithm "X/Y" of a collective; NULL past the end. */
-const struct tt_algorithm *tt_pair_at(enum tt_collective collective, int index);
+/* Whether what goes from one phase to the next is kept in OUTPUT, because every rank's OUTPUT has
+ * room for all of it; else it is in SCRATCH. */
+bool tt_hierarchy_keeps_in_output(enum tt_collective collective);
+
+/* compose.c: the index-th "X/Y" of a collective, and the one of that name; NULL past the end, where
+ * there is none, and without memory. Made when first asked for, by any thread; lives as long as the
+ * process. */
+const struct tt_algorithm *tt_composed_at(enum tt_collective collective, int index);
+const struct tt_algorithm *tt_composed_find(enum tt_collective collective, const char *name);
 
 #endif

@@ -1,8 +1,13 @@
-/* Every algorithm there is; table.c orders them. */
+/* Every algorithm that is not made of others; table.c orders them. */
 #ifndef TT_ALGORITHMS_LIST_H
 #define TT_ALGORITHMS_LIST_H
 
 #include "schedule/schedule.h"
+
+/* table.c: the index-th of a collective, and the one of that name. NULL past the end, where there
+ * is none, and for what is no collective. */
+const struct tt_algorithm *tt_basic_at(int collective, int index);
+const struct tt_algorithm *tt_basic_find(int collective, const char *name);
 
 extern const struct tt_algorithm tt_all_reduce_naive;
 extern const struct tt_algorithm tt_all_reduce_ring;

@@ -8,7 +8,8 @@
 
 enum { MOST_ALGORITHMS = 16 };
 
-/* A new algorithm is added here and in list.h. Rows end with NULL. */
+/* A new algorithm is added here and in list.h. Rows end with NULL. compose.c composes them by their
+ * names. */
 static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] = {
     [TT_ALL_REDUCE] = {&tt_all_reduce_naive, &tt_all_reduce_ring, &tt_all_reduce_parallel,
                        &tt_all_reduce_two_shot, &tt_all_reduce_recursive_halving,
@@ -31,20 +32,33 @@ static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] 
     [TT_BARRIER] = {&tt_barrier_dissemination, &tt_barrier_meet},
 };
 
+const struct tt_algorithm *tt_basic_at(int collective, int index)
+{
+    if ((unsigned)collective >= TT_NCOLLECTIVES || (unsigned)index >= MOST_ALGORITHMS) return NULL;
+    return table[collective][index];
+}
+
+const struct tt_algorithm *tt_basic_find(int collective, const char *name)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = tt_basic_at(collective, i)) != NULL; i++)
+        if (strcmp(algorithm->name, name) == 0) return algorithm;
+    return NULL;
+}
+
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index)
 {
     if ((unsigned)collective >= TT_NCOLLECTIVES || index < 0) return NULL;
     int number = 0;
-    while (table[collective][number]) number++;
-    return index < number ? table[collective][index] : tt_pair_at(collective, index - number);
+    while (tt_basic_at((int)collective, number)) number++;
+    return index < number ? table[collective][index] : tt_composed_at(collective, index - number);
 }
 
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name)
 {
-    const struct tt_algorithm *algorithm;
-    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL; i++)
-        if (strcmp(algorithm->name, name) == 0) return algorithm;
-    return NULL;
+    if ((unsigned)collective >= TT_NCOLLECTIVES) return NULL;
+    const struct tt_algorithm *basic = tt_basic_find((int)collective, name);
+    return basic ? basic : tt_composed_find(collective, name);
 }
 
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size)

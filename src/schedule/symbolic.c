@@ -222,13 +222,15 @@ static void forget_references(struct tt_symbolic *run, const struct tt_action *a
     }
 }
 
-/* In place, INPUT[b] -> OUTPUT[b] changes nothing. (A reduction's raw input may be scaled on its
- * way.) */
+/* In place, INPUT[b] -> OUTPUT[b] changes nothing, nor does OUTPUT[b] -> OUTPUT[b]. (A reduction's
+ * raw input may be scaled on its way.) */
 static bool copies_onto_itself(const struct tt_symbolic *run, const struct tt_action *action,
                                const struct tt_cell *cell)
 {
     return action->step->kind == TT_STEP_LINK && action->step->recv.number == 0 &&
-           cell->read_mark == run->action && !tt_collective_reduces(run->shape->collective);
+           cell->read_mark == run->action && !action->step->finish &&
+           (action->step->local.buffer == TT_OUTPUT ||
+            !tt_collective_reduces(run->shape->collective));
 }
 
 tt_status tt_symbolic_write(struct tt_symbolic *run, const struct tt_action *action, int i,

@@ -1,0 +1,174 @@
+/* Composed algorithms "X/Y": X among the ranks of each host, Y between hosts. Each is made when it
+ * is first asked for, from the algorithms of table.c that have these names. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "algorithms/hierarchy.h"
+#include "algorithms/list.h"
+
+/* The members of tt_parts that are inside hosts. */
+enum role { SPLIT, JOIN, UP, DOWN, NROLES };
+enum { NONE = TT_NCOLLECTIVES };
+
+/* What X does inside hosts: for each part, the collective whose algorithm X it is. An X that lacks
+ * one of split and join works by leaders only, one that lacks one of up and down on lanes only, and
+ * one that lacks both cannot be inside. Whatever works between hosts without meetings can be Y. */
+static const int insides[TT_NCOLLECTIVES][NROLES] = {
+    [TT_ALL_REDUCE] = {TT_REDUCE_SCATTER, TT_ALL_GATHER, TT_REDUCE, TT_BROADCAST},
+    [TT_BROADCAST] = {NONE, NONE, NONE, TT_BROADCAST},
+    [TT_REDUCE] = {NONE, NONE, TT_REDUCE, NONE},
+    [TT_ALL_GATHER] = {NONE, TT_ALL_GATHER, NONE, NONE},
+    [TT_REDUCE_SCATTER] = {TT_REDUCE_SCATTER, NONE, NONE, NONE},
+    [TT_ALL_TO_ALL] = {NONE, NONE, NONE, NONE},
+    [TT_SCATTER] = {NONE, NONE, NONE, TT_SCATTER},
+    [TT_GATHER] = {NONE, NONE, TT_GATHER, NONE},
+    [TT_BARRIER] = {NONE, NONE, TT_BARRIER, TT_BARRIER},
+};
+
+enum { MOST_NAME = 63 };
+
+/* One composed algorithm. In the list below until the process ends. */
+struct composed {
+    struct tt_algorithm algorithm;
+    struct tt_parts parts;
+    char name[MOST_NAME + 1], summary[2 * MOST_NAME];
+    struct composed *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct composed *composed[TT_NCOLLECTIVES]; /* guarded by lock; entries are immutable */
+
+/* ---- What can be composed ------------------------------------------------------------------- */
+
+/* Two parts that are there together or not at all; false where one is missing. */
+static bool find_both(const int roles[2], const char *x, const struct tt_algorithm *found[2])
+{
+    for (int i = 0; i < 2; i++) {
+        found[i] = tt_basic_find(roles[i], x);
+        if (!found[i] && roles[i] != NONE) {
+            found[0] = found[1] = NULL;
+            return false;
+        }
+    }
+    return found[0] || found[1];
+}
+
+/* The parts of X/Y; false where it cannot be composed. */
+static bool find_parts(enum tt_collective collective, const char *x,
+                       const struct tt_algorithm *between, struct tt_parts *parts)
+{
+    const struct tt_algorithm *lanes[2], *leaders[2];
+    const bool on_lanes = find_both(&insides[collective][SPLIT], x, lanes);
+    const bool by_leaders = find_both(&insides[collective][UP], x, leaders);
+    *parts = (struct tt_parts){.between = between,
+                               .split = lanes[0],
+                               .join = lanes[1],
+                               .up = leaders[0],
+                               .down = leaders[1]};
+    if ((!on_lanes && !by_leaders) || between->one_host) return false;
+    /* A meeting has one channel, so what follows it has no more. */
+    return !tt_parts_meet(parts) || !between->nchannels;
+}
+
+/* Whether one of the roles before has an algorithm of this name. */
+static bool named_before(enum tt_collective collective, int role, const char *x)
+{
+    for (int i = 0; i < role; i++)
+        if (tt_basic_find(insides[collective][i], x)) return true;
+    return false;
+}
+
+/* ---- Composing ------------------------------------------------------------------------------ */
+
+/* Whether what goes from one phase to the next is sent from OUTPUT and then overwritten there while
+ * other hosts may still read it: a meeting writes also what this rank has put in, unlike all
+ * others. In SCRATCH nothing is sent by reference. */
+static bool overwrites_sent(enum tt_collective collective, const struct tt_parts *parts)
+{
+    const bool meets =
+        (parts->join && parts->join->one_host) || (parts->down && parts->down->one_host);
+    return meets && collective != TT_BARRIER && tt_hierarchy_keeps_in_output(collective);
+}
+
+static bool is_direct_safe(enum tt_collective collective, const struct tt_parts *parts)
+{
+    const struct tt_algorithm *const all[] = {parts->between, parts->split, parts->join, parts->up,
+                                              parts->down};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] && !all[i]->direct_safe) return false;
+    return !overwrites_sent(collective, parts);
+}
+
+static struct composed *make(const char *x, const struct tt_parts *parts)
+{
+    struct composed *made = malloc(sizeof *made);
+    if (!made) return NULL;
+    const enum tt_collective collective = parts->between->collective;
+    made->parts = *parts;
+    snprintf(made->name, sizeof made->name, "%s/%s", x, parts->between->name);
+    snprintf(made->summary, sizeof made->summary, "%s inside each host, %s between hosts", x,
+             parts->between->name);
+    made->algorithm = (struct tt_algorithm){.name = made->name,
+                                            .summary = made->summary,
+                                            .collective = collective,
+                                            .direct_safe = is_direct_safe(collective, parts),
+                                            .parts = &made->parts,
+                                            .nchannels = tt_hierarchy_nchannels,
+                                            .nblocks = tt_hierarchy_nblocks,
+                                            .nscratch = tt_hierarchy_nscratch,
+                                            .nsteps = tt_hierarchy_nsteps,
+                                            .step = tt_hierarchy_step,
+                                            .formula = tt_hierarchy_formula,
+                                            .refusal = tt_hierarchy_refusal};
+    return made;
+}
+
+static bool same_name(const struct composed *made, const char *x, const char *y)
+{
+    const size_t length = strlen(x);
+    return !strncmp(made->name, x, length) && made->name[length] == '/' &&
+           !strcmp(made->name + length + 1, y);
+}
+
+/* The one there is, or a new one; NULL without memory. */
+static const struct tt_algorithm *get(const char *x, const struct tt_parts *parts)
+{
+    struct composed **list = &composed[parts->between->collective];
+    pthread_mutex_lock(&lock);
+    struct composed *found = *list;
+    while (found && !same_name(found, x, parts->between->name)) found = found->next;
+    if (!found && (found = make(x, parts))) {
+        found->next = *list;
+        *list = found;
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? &found->algorithm : NULL;
+}
+
+const struct tt_algorithm *tt_composed_find(enum tt_collective collective, const char *name)
+{
+    char x[MOST_NAME + 1];
+    struct tt_parts parts;
+    const char *slash = strchr(name, '/');
+    if (!slash || slash - name > MOST_NAME) return NULL;
+    snprintf(x, sizeof x, "%.*s", (int)(slash - name), name);
+    const struct tt_algorithm *between = tt_basic_find((int)collective, slash + 1);
+    if (!between || !find_parts(collective, x, between, &parts)) return NULL;
+    return get(x, &parts);
+}
+
+const struct tt_algorithm *tt_composed_at(enum tt_collective collective, int index)
+{
+    const struct tt_algorithm *x, *y;
+    struct tt_parts parts;
+    for (int role = 0; role < NROLES; role++)
+        for (int i = 0; (x = tt_basic_at(insides[collective][role], i)) != NULL; i++) {
+            if (named_before(collective, role, x->name)) continue;
+            for (int k = 0; (y = tt_basic_at((int)collective, k)) != NULL; k++)
+                if (find_parts(collective, x->name, y, &parts) && index-- == 0)
+                    return get(x->name, &parts);
+        }
+    return NULL;
+}

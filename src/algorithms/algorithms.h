@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "schedule/schedule.h"
@@ -14,6 +15,8 @@
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index);
 /* By name, "ring" or "ring/tree"; NULL when there is none (or no memory to compose it). */
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name);
+/* By tt_algorithm_id; NULL when there is none. Slow: it looks at all. */
+const struct tt_algorithm *tt_algorithm_by_id(enum tt_collective collective, uint64_t id);
 /* Comma-separated names, for error messages; of those made of two others an example. */
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
 

@@ -61,6 +61,14 @@ const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, cons
     return basic ? basic : tt_composed_find(collective, name);
 }
 
+const struct tt_algorithm *tt_algorithm_by_id(enum tt_collective collective, uint64_t id)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) != NULL; i++)
+        if (tt_algorithm_id(collective, algorithm->name) == id) return algorithm;
+    return NULL;
+}
+
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size)
 {
     const struct tt_algorithm *algorithm;

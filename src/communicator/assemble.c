@@ -186,6 +186,12 @@ static tt_status exchange_wires(struct making *making)
     return exchange->allgather(exchange->context, &mine, making->everyones_wires, sizeof mine);
 }
 
+static const char *algorithm_name(enum tt_collective collective, uint64_t id)
+{
+    const struct tt_algorithm *algorithm = tt_algorithm_by_id(collective, id);
+    return algorithm ? algorithm->name : NULL;
+}
+
 static tt_status begin(struct making *making)
 {
     tuttiComm_t comm = making->comm;
@@ -221,6 +227,7 @@ static tt_status attach(struct making *making, int64_t deadline_ns)
     tuttiComm_t comm = making->comm;
     TT_TRY(tt_fabric_attach(comm->fabric, deadline_ns));
     TT_TRY(tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name));
+    comm->engine.algorithm_name = algorithm_name;
     return making->wires ? start_wires(making) : TT_OK;
 }
 

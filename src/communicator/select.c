@@ -11,13 +11,6 @@ static int bucket_of(size_t nbytes)
                                                             : TT_NBUCKETS - 1;
 }
 
-static uint32_t index_of(const struct tt_algorithm *algorithm)
-{
-    int index = 0;
-    while (tt_algorithm_at(algorithm->collective, index) != algorithm) index++;
-    return (uint32_t)index;
-}
-
 static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective collective,
                                 int root)
 {
@@ -43,7 +36,6 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
     const tt_status status = tt_program_lower(schedule, &program);
     tt_schedule_destroy(schedule);
     if (status) return status;
-    program->algorithm = index_of(algorithm);
     return tt_loaded_create(program, comm->fabric, loaded);
 }
 

@@ -12,6 +12,7 @@
 #include "datatype/datatype.h"
 #include "executor/loaded.h"
 #include "program/program.h"
+#include "schedule/schedule.h"
 #include "transport/fabric.h"
 #include "transport/meeting.h"
 
@@ -29,6 +30,8 @@ struct tt_engine {
     struct tt_fabric *fabric;
     int64_t timeout_ms;
     const char *name; /* of the communicator, for messages; the communicator's */
+    /* The name of an algorithm, for messages; NULL, or returns NULL: unknown. */
+    const char *(*algorithm_name)(enum tt_collective collective, uint64_t id);
 
     /* owner: the issuing thread */
     uint64_t collectives_issued;

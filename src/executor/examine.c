@@ -1,9 +1,9 @@
 /* What a long wait looks at: the deadline, the dead, and ranks that called something else. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "executor/internal.h"
-#include "schedule/schedule.h"
 
 enum {
     EXPLAIN_MS = 500, /* what a rank of another host has to say what it has called */
@@ -120,6 +120,19 @@ void tt_work_describe(const struct tt_work *work, char *text, size_t size)
              (unsigned long long)work->turn, work->p2p.nbytes);
 }
 
+static void append_algorithm(const struct tt_engine *engine, const struct entered *call, char *text,
+                             size_t size)
+{
+    const char *name =
+        engine->algorithm_name ? engine->algorithm_name(call->collective, call->algorithm) : NULL;
+    const size_t used = strlen(text);
+    if (name)
+        snprintf(text + used, size - used, " with algorithm %s", name);
+    else
+        snprintf(text + used, size - used, " with an algorithm unknown here (id %#llx)",
+                 (unsigned long long)call->algorithm);
+}
+
 /* What a rank of another host has entered may come later than what it sent: it is told what this
  * rank has entered, and has a little time to say the same. */
 static bool may_explain_itself(struct tt_work *work, int peer)
@@ -136,7 +149,7 @@ static bool may_explain_itself(struct tt_work *work, int peer)
 tt_status tt_work_mismatch(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    char name[128], own_name[128], theirs[160], mine[160];
+    char name[128], own_name[128], theirs[240], mine[240];
     if (may_explain_itself(work, peer)) return TT_IN_PROGRESS;
     const struct entered same = numbered(fabric, peer, work->turn), own = entered_of(work);
     const struct entered other = same.seq ? same : latest_of(fabric, peer);
@@ -147,10 +160,13 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
     else
         snprintf(theirs, sizeof theirs, "something else (it has not said what)");
     describe(&own, mine, sizeof mine);
-    const char *hint = own.algorithm != other.algorithm && own.collective == other.collective &&
-                               own.count == other.count
-                           ? "; the ranks chose different algorithms: force the same one on all"
-                           : "";
+    const char *hint = "";
+    if (other.seq && own.collective == other.collective && own.count == other.count &&
+        own.algorithm != other.algorithm) {
+        append_algorithm(work->engine, &own, mine, sizeof mine);
+        append_algorithm(work->engine, &other, theirs, sizeof theirs);
+        hint = "; the ranks chose different algorithms: force the same one on all";
+    }
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
                           "ranks disagree in communicator %s: %s called %s, %s called %s%s",
                           work->engine->name, own_name, mine, name, theirs, hint);

@@ -208,6 +208,7 @@ static void fill_header(struct tt_program *program, const struct builder *builde
     const struct tt_schedule *schedule = builder->schedule;
     size_t nbytes = sizeof *program;
     *program = (struct tt_program){
+        .algorithm = schedule->algorithm_id,
         .nsteps = builder->nsteps,
         .nlinks = builder->nlinks,
         .norders = (uint32_t)(builder->norders * schedule->nblocks),

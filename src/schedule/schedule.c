@@ -74,6 +74,19 @@ struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const stru
     return algorithm->formula(algorithm, shape);
 }
 
+static uint64_t hash_on(uint64_t hash, const char *text)
+{
+    static const uint64_t fnv_prime = 0x100000001b3u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * fnv_prime;
+    return hash;
+}
+
+uint64_t tt_algorithm_id(enum tt_collective collective, const char *name)
+{
+    static const uint64_t fnv_basis = 0xcbf29ce484222325u;
+    return hash_on(hash_on(hash_on(fnv_basis, tt_collective_name(collective)), ":"), name);
+}
+
 bool tt_parts_meet(const struct tt_parts *parts)
 {
     const struct tt_algorithm *const inside[] = {parts->split, parts->join, parts->up, parts->down};
@@ -363,6 +376,8 @@ tt_status tt_schedule_create(const struct tt_algorithm *algorithm, const struct 
     struct tt_schedule *made = calloc(1, sizeof *made);
     if (!made) return tt_fail(TT_ERR_SYSTEM, "no memory for a schedule");
     *made = (struct tt_schedule){.algorithm = algorithm,
+                                 .algorithm_id =
+                                     tt_algorithm_id(algorithm->collective, algorithm->name),
                                  .shape = *shape,
                                  .rank = rank,
                                  .nblocks = tt_nblocks(algorithm, shape),

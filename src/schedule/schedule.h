@@ -157,6 +157,9 @@ int tt_nsteps(const struct tt_algorithm *algorithm, const struct tt_shape *shape
 void tt_step(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
              int channel, int index, struct tt_step *step);
 struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
+/* Identifies the algorithm of this collective and name, alike in all processes: a 64-bit FNV-1a
+ * hash of "collective:name". */
+uint64_t tt_algorithm_id(enum tt_collective collective, const char *name);
 /* NULL where the algorithm can work; else why it cannot on these hosts (static storage). */
 const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
 /* Whether it has meetings, on any rank. */
@@ -263,6 +266,7 @@ int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer b
  * threads. */
 struct tt_schedule {
     const struct tt_algorithm *algorithm;
+    uint64_t algorithm_id;
     struct tt_shape shape;
     int rank;
     int nblocks, nchannels, nscratch;

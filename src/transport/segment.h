@@ -29,7 +29,7 @@ struct tt_entry {
     _Atomic uint32_t collective, type, op;
     _Atomic int32_t root;
     _Atomic uint64_t count;
-    _Atomic uint64_t algorithm; /* index in its collective's table */
+    _Atomic uint64_t algorithm; /* its id, alike on all ranks */
 };
 
 /* What a rank says about itself. Writer: that rank. */

@@ -20,6 +20,40 @@ TEST(table, finds_what_it_lists)
     CHECK(tt_algorithm_at(TT_NCOLLECTIVES, 0) == NULL);
 }
 
+/* The next of all algorithms, composed or not. */
+static const struct tt_algorithm *any(int index)
+{
+    int nbasic = 0;
+    while (each(nbasic)) nbasic++;
+    return index < nbasic ? each(index) : each_pair(index - nbasic);
+}
+
+TEST(table, no_two_algorithms_have_the_same_id_and_each_is_found_by_it)
+{
+    enum { MOST = 512 };
+    uint64_t ids[MOST];
+    const struct tt_algorithm *algorithm;
+    int n = 0;
+    for (; n < MOST && (algorithm = any(n)) != NULL; n++) {
+        ids[n] = tt_algorithm_id(algorithm->collective, algorithm->name);
+        CHECK(tt_algorithm_by_id(algorithm->collective, ids[n]) == algorithm);
+        for (int i = 0; i < n; i++)
+            CHECK_MESSAGE(ids[i] != ids[n], "%s:%s has the id of %s:%s",
+                          tt_collective_name(algorithm->collective), algorithm->name,
+                          tt_collective_name(any(i)->collective), any(i)->name);
+    }
+    CHECK(n > 200 && n < MOST);
+    CHECK(tt_algorithm_by_id(TT_ALL_REDUCE, 1) == NULL);
+    CHECK(tt_algorithm_by_id(TT_BROADCAST, tt_algorithm_id(TT_ALL_REDUCE, "ring")) == NULL);
+}
+
+/* Ranks of different builds compare ids, so these never change. */
+TEST(table, ids_are_the_hash_of_collective_and_name)
+{
+    CHECK(tt_algorithm_id(TT_ALL_REDUCE, "ring") == 0xa5d28e27a143a33du);
+    CHECK(tt_algorithm_id(TT_BARRIER, "meet/dissemination") == 0x55fd1659fc31e867u);
+}
+
 TEST(table, has_one_without_meetings_for_every_collective)
 {
     for (int i = 0; i < TT_NCOLLECTIVES; i++) {

@@ -17,6 +17,7 @@ struct disagreement {
     tuttiCollective_t kind; /* of all ranks but the odd one */
     tuttiResult_t (*odd)(const float *in, float *out, tuttiComm_t comm);
     const char *both[2];
+    const char *algorithm; /* of all ranks but the odd one; NULL: as chosen */
 };
 
 static tuttiResult_t odd_kind(const float *in, float *out, tuttiComm_t comm)
@@ -40,12 +41,19 @@ static tuttiResult_t odd_root(const float *in, float *out, tuttiComm_t comm)
     return tuttiBroadcast(in, out, COUNT, tuttiFloat32, 2, comm, NULL);
 }
 
+static tuttiResult_t odd_algorithm(const float *in, float *out, tuttiComm_t comm)
+{
+    CHECK_EQ(tuttiCommSetAlgorithm(comm, tuttiCollAllReduce, "tree"), tuttiSuccess);
+    return tuttiAllReduce(in, out, COUNT, tuttiFloat32, tuttiSum, comm, NULL);
+}
+
 static const struct disagreement disagreements[] = {
-    {"kind", tuttiCollAllReduce, odd_kind, {"all_reduce", "broadcast"}},
-    {"type", tuttiCollAllReduce, odd_type, {"float", "int32"}},
-    {"operation", tuttiCollAllReduce, odd_op, {"sum", "max"}},
-    {"count", tuttiCollAllReduce, odd_count, {"1000", "100000"}},
-    {"root", tuttiCollBroadcast, odd_root, {"root 0", "root 2"}},
+    {"kind", tuttiCollAllReduce, odd_kind, {"all_reduce", "broadcast"}, NULL},
+    {"type", tuttiCollAllReduce, odd_type, {"float", "int32"}, NULL},
+    {"operation", tuttiCollAllReduce, odd_op, {"sum", "max"}, NULL},
+    {"count", tuttiCollAllReduce, odd_count, {"1000", "100000"}, NULL},
+    {"root", tuttiCollBroadcast, odd_root, {"root 0", "root 2"}, NULL},
+    {"algorithm", tuttiCollAllReduce, odd_algorithm, {"algorithm ring", "algorithm tree"}, "ring"},
 };
 
 static void disagree(int rank, tuttiComm_t comm, void *arg)
@@ -78,10 +86,11 @@ static void disagree(int rank, tuttiComm_t comm, void *arg)
 
 TEST(mismatch, ranks_that_disagree_all_see_both_sides)
 {
-    const tuttiConfig_t config = {
+    tuttiConfig_t config = {
         sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 10000, 20000, NULL, NULL};
     for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
         struct disagreement d = disagreements[i];
+        config.algorithm = d.algorithm;
         as_threads(NRANKS, &config, disagree, &d);
     }
 }

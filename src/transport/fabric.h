@@ -63,7 +63,7 @@ void tt_fabric_finish(struct tt_fabric *fabric);
 /* Marks this rank as having left and unmaps. NULL is allowed. */
 void tt_fabric_destroy(struct tt_fabric *fabric);
 
-/* This rank's ends. Never fail after create. */
+/* This rank's ends: never NULL, the same pointers as long as the fabric lives (link.h). */
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
 

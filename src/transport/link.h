@@ -2,7 +2,13 @@
  *
  * The sender fills a slot and publishes it (copying), or publishes a reference to its own memory
  * (direct); the receiver looks at the first message where it lies, and releases it. Nothing here
- * blocks. One thread at a time per end. */
+ * blocks. One thread at a time per end.
+ *
+ * Lifetime. A rank holds a link as a pointer to struct tt_link, which tt_fabric_tx and tt_fabric_rx
+ * give. The pointer is the same for the life of the communicator: callers may keep it in a table.
+ * Getting it opens nothing; a link to another host is connected by its first use (slot,
+ * publish_direct, expect or peek). `ops` and `end` may change once, before the first message,
+ * inside one of these calls: load `ops` from the link at each call. */
 #ifndef TT_TRANSPORT_LINK_H
 #define TT_TRANSPORT_LINK_H
 
@@ -54,9 +60,10 @@ struct tt_link_ops {
     void (*release)(struct tt_link *link);
 };
 
-/* One end. Owned by the fabric. */
+/* One end, as the rank holds it. Owned by the fabric; never moves. */
 struct tt_link {
     const struct tt_link_ops *ops;
+    void *end; /* of the transport that carries the link */
     int peer;
     size_t slot_bytes;
 };

@@ -50,6 +50,10 @@ TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
                                             const struct tt_rdma_offer *theirs);
 /* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
 void tt_rdma_wire_quiet(struct tt_rdma_wire *wire);
+/* The peer is gone. Its links still give what has come; then, and for whoever wants to send, they
+ * call on_missed(missed), which fails the fabric. */
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *missed),
+                       void *missed);
 /* Whether nothing is on its way any more; what is, destroying the wire may lose. */
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire);
 /* NULL is allowed. */

@@ -129,6 +129,9 @@ struct tt_rdma_wire {
     uint64_t their_memory;
     struct tt_rdma_link tx[TT_NCHANNELS], rx[TT_NCHANNELS];
     bool quiet;
+    bool lost;                      /* the peer is gone: who needs more of it calls on_missed */
+    tt_status (*on_missed)(void *); /* with this: */
+    void *missed;
     tt_status failed;
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes */

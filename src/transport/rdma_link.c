@@ -13,7 +13,7 @@ enum { BATCH = 16 };
 
 static struct tt_rdma_link *link_of(struct tt_link *link)
 {
-    return (struct tt_rdma_link *)link;
+    return link->end;
 }
 
 static uint64_t work_id(int kind, int channel, uint64_t slot)
@@ -198,12 +198,19 @@ static bool poll_all(struct tt_rdma_wire *wire)
     return true;
 }
 
+/* Fails the fabric: this rank needs something of a peer that is gone. */
+static tt_status missed(const struct tt_rdma_wire *wire)
+{
+    return wire->on_missed(wire->missed);
+}
+
 /* Whether the slot of the next message is free on both sides. */
 static bool has_room(struct tt_rdma_link *tx)
 {
     struct tt_rdma_wire *wire = tx->wire;
     const uint64_t nslots = wire->rdma->nslots, bit = (uint64_t)1 << slot_of(tx);
-    if (wire->failed) return false;
+    if (wire->lost) (void)!missed(wire);
+    if (wire->lost || wire->failed) return false;
     if (tx->next - tx->taken == nslots) {
         const _Atomic uint64_t *credit = (void *)(wire->memory + tt_rdma_credit_at(tx->channel));
         learn(tx, atomic_load_explicit(credit, memory_order_acquire)); /* written by the device */
@@ -224,6 +231,7 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
                     struct tt_rdma_memory *memory)
 {
     struct tt_rdma_wire *wire = tx->wire;
+    if (wire->lost) return; /* since its slot was given */
     struct tt_rdma_link *rx = &wire->rx[tx->channel];
     struct tt_rdma_path *path = path_of(wire, tx->next);
     const uint64_t slot = slot_of(tx);
@@ -284,7 +292,7 @@ static bool rdma_publish_direct(struct tt_link *link, const void *data, size_t n
 static bool rdma_drained(struct tt_link *link)
 {
     struct tt_rdma_link *tx = link_of(link);
-    return !tx->ndirect || (poll_all(tx->wire) && !tx->ndirect);
+    return !tx->ndirect || tx->wire->lost || (poll_all(tx->wire) && !tx->ndirect);
 }
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
@@ -297,7 +305,7 @@ static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
     struct tt_rdma_path *path = path_of(wire, rx->next);
     if (!(rx->slots & bit)) {
         TT_TRY(tt_rdma_poll(path));
-        if (!(rx->slots & bit)) return TT_IN_PROGRESS;
+        if (!(rx->slots & bit)) return wire->lost ? missed(wire) : TT_IN_PROGRESS;
     }
     const char *payload = payload_of(rx, false);
     struct tt_rdma_header header;
@@ -356,7 +364,10 @@ void tt_rdma_link_init(struct tt_rdma_link *link, struct tt_rdma_wire *wire, int
                        bool outgoing)
 {
     *link = (struct tt_rdma_link){
-        .link = {.ops = &rdma_ops, .peer = wire->peer, .slot_bytes = wire->rdma->slot_bytes},
+        .link = {.ops = &rdma_ops,
+                 .end = link,
+                 .peer = wire->peer,
+                 .slot_bytes = wire->rdma->slot_bytes},
         .wire = wire,
         .channel = channel,
         .outgoing = outgoing,

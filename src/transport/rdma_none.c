@@ -51,6 +51,11 @@ void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
     (void)wire;
 }
 
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *), void *missed)
+{
+    (void)wire, (void)on_missed, (void)missed;
+}
+
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
 {
     (void)wire;

@@ -319,6 +319,13 @@ void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
     wire->quiet = true;
 }
 
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *), void *missed)
+{
+    wire->quiet = wire->lost = true;
+    wire->on_missed = on_missed;
+    wire->missed = missed;
+}
+
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
 {
     for (int i = 0; i < wire->npaths; i++)

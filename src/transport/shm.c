@@ -10,7 +10,7 @@
 
 static struct tt_shm_link *shm_of(struct tt_link *link)
 {
-    return (struct tt_shm_link *)link; /* its first member */
+    return link->end;
 }
 
 static uint32_t slot_index(const struct tt_shm_link *shm)
@@ -239,7 +239,7 @@ void tt_shm_open(struct tt_shm_link *shm, struct tt_fabric *fabric, int peer, in
     const struct tt_segment_header *header = fabric->segment->header;
     const int place = fabric->hosts->local_of[peer];
     *shm = (struct tt_shm_link){
-        .link = {.ops = &shm_ops, .peer = peer, .slot_bytes = header->slot_bytes},
+        .link = {.ops = &shm_ops, .end = shm, .peer = peer, .slot_bytes = header->slot_bytes},
         .fabric = fabric,
         .area = tt_segment_link(fabric->segment, outgoing ? fabric->local : place,
                                 outgoing ? place : fabric->local, channel),

@@ -5,6 +5,7 @@
  *   wires_connect.c  making a wire: dialling, accepting, knocking
  *   wires_frame.c    what the frames mean
  *   wires_link.c     the links over sockets
+ *   wires_dialling.c the links of a wire that does not stand yet
  *   wires_rdma.c     agreeing on RDMA instead
  *   tcp.c            one socket: frames in, frames out
  *   tls.c            the same, encrypted */
@@ -49,10 +50,8 @@ struct tt_arrival {
 /* One end of a link over the wire's sockets. Message n travels over socket n modulo their number.
  */
 struct tt_wire_link {
-    struct tt_link link;
     struct tt_wire *wire;
     int channel;
-    bool outgoing;
     char *slots;   /* [nslots] of slot_bytes, at first use */
     uint64_t next; /* outgoing: number of the next message; incoming: of the first one here */
     /* outgoing */
@@ -105,7 +104,8 @@ struct tt_wire {
     char gone[TT_ERROR_TEXT];       /* why nothing more comes from the peer; "": it may */
     struct tt_agreement *agreement; /* NULL: none was tried */
     struct tt_rdma_wire *rdma;      /* NULL: data goes over the sockets */
-    bool by_rdma;                   /* data does, now */
+    bool by_rdma;                   /* data goes over RDMA */
+    bool is_settled;                /* its handles have the ops they keep */
 };
 
 struct tt_wires {
@@ -126,6 +126,7 @@ struct tt_wires {
     enum tt_watched rdma_watched;
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
+    struct tt_link *links;  /* [nranks][2][TT_NCHANNELS]: the handles, incoming and outgoing */
     struct tt_wire *first;
     int64_t listen_ns; /* when to look next who is silent */
     size_t nbytes;     /* of slots and queues */
@@ -176,10 +177,17 @@ size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t 
 uint64_t tt_wire_entered(const struct tt_fabric *fabric);
 
 /* wires_link.c */
-/* Stands for the links of a wire that could not be made: the fabric has failed. */
-extern struct tt_link tt_wire_no_link;
 void tt_wire_link_init(struct tt_wire_link *link, struct tt_wire *wire, int channel, bool outgoing);
+extern const struct tt_link_ops tt_wire_link_ops;
+/* The receiver's hint of a link over sockets (link.h). */
+void tt_wire_expect(struct tt_wire_link *link, void *to, size_t nbytes, uint64_t signature);
 /* The slot of message `number`; NULL without memory (the fabric knows). */
 char *tt_wire_slot(struct tt_wire_link *link, uint64_t number);
+
+/* wires_dialling.c: gives the handles to a peer their first ops, which make the wire when used. */
+void tt_wire_handles_init(struct tt_wires *wires, int peer);
+/* Gives the wire's handles the ops they keep: RDMA's (wire->by_rdma) or those of the sockets. Once;
+ * later calls change nothing. */
+void tt_wire_handles_settle(struct tt_wire *wire);
 
 #endif

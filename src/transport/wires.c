@@ -137,10 +137,13 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     wires->fabric = fabric;
     wires->infos = malloc(n * sizeof *infos);
     wires->table = calloc(n, sizeof *wires->table);
-    if (!wires->infos || !wires->table)
+    wires->links = calloc(n * 2 * TT_NCHANNELS, sizeof *wires->links);
+    if (!wires->infos || !wires->table || !wires->links)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to %zu ranks", n);
     memcpy(wires->infos, infos, n * sizeof *infos);
-    wires->nbytes += n * (sizeof *infos + sizeof *wires->table);
+    for (int r = 0; r < fabric->nranks; r++) tt_wire_handles_init(wires, r);
+    wires->nbytes +=
+        n * (sizeof *infos + sizeof *wires->table + 2 * TT_NCHANNELS * sizeof *wires->links);
     if (wires->rdma) tt_rdma_start(wires->rdma, fabric);
     for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, wires->infos, r));
     return TT_OK;
@@ -199,27 +202,19 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     return wire;
 }
 
-struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel)
+static struct tt_link *handle(const struct tt_wires *wires, int peer, bool outgoing, int channel)
 {
-    struct tt_wire *wire = tt_wire_to(wires, peer);
-    if (wire && wire->by_rdma && wire->state != TT_WIRE_GONE)
-        return tt_rdma_tx(wire->rdma, channel);
-    return wire ? &wire->links[1][channel].link : &tt_wire_no_link;
+    return &wires->links[((size_t)peer * 2 + outgoing) * TT_NCHANNELS + (size_t)channel];
 }
 
-/* Of a peer that is gone there is what has come already. */
-static bool may_bring(const struct tt_wire *wire, int channel)
+struct tt_link *tt_wires_tx(const struct tt_wires *wires, int peer, int channel)
 {
-    struct tt_message message;
-    struct tt_link *link = tt_rdma_rx(wire->rdma, channel);
-    return wire->state != TT_WIRE_GONE || link->ops->peek(link, &message) == TT_OK;
+    return handle(wires, peer, true, channel);
 }
 
-struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel)
+struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel)
 {
-    struct tt_wire *wire = tt_wire_to(wires, peer);
-    if (wire && wire->by_rdma && may_bring(wire, channel)) return tt_rdma_rx(wire->rdma, channel);
-    return wire ? &wire->links[0][channel].link : &tt_wire_no_link;
+    return handle(wires, peer, false, channel);
 }
 
 /* ---- Progress ------------------------------------------------------------------------------- */
@@ -418,6 +413,7 @@ void tt_wires_destroy(struct tt_wires *wires)
     tt_acceptor_destroy(wires->acceptor);
     if (wires->epoll >= 0) close(wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
+    free(wires->links);
     free(wires->table);
     free(wires->infos);
     free(wires);

@@ -59,11 +59,11 @@ void tt_wires_leave(struct tt_wires *wires);
 /* The same, and closes. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);
 
-/* This rank's end of the link to or from a rank of another host. Until the wire stands, its slot()
- * is NULL and its peek() is TT_IN_PROGRESS (both push the making of it). The pointer may be another
- * one at the next call: ask again at each step. */
-struct tt_link *tt_wires_tx(struct tt_wires *wires, int peer, int channel);
-struct tt_link *tt_wires_rx(struct tt_wires *wires, int peer, int channel);
+/* This rank's end of the link to or from a rank of another host: the same pointer from start to
+ * destroy. The wire is made at the first use of one of its links. Until it stands, slot() is NULL
+ * and peek() is TT_IN_PROGRESS; both push the making of it. */
+struct tt_link *tt_wires_tx(const struct tt_wires *wires, int peer, int channel);
+struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel);
 
 /* The callers' memory is their own again, also what was published by reference: what is still to be
  * sent of that is copied. */

@@ -83,6 +83,7 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 tt_status tt_wire_up(struct tt_wire *wire)
 {
     wire->state = TT_WIRE_UP;
+    tt_wire_handles_settle(wire);
     say_ready(wire);
     for (int i = 0; wire->wires->encrypt && i < wire->nsockets; i++) { /* begins with TLS */
         const tt_status status = tt_tcp_read(&wire->sockets[i]);

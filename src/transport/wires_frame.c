@@ -140,7 +140,7 @@ static tt_status check_message(struct tt_tcp *tcp, const struct tt_frame *frame)
     const struct tt_wire_link *link = &wire->links[0][frame->channel];
     uint64_t number;
     const struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
-    if (frame->nbytes > link->link.slot_bytes) return fail(tcp, "length", frame->nbytes);
+    if (frame->nbytes > wire->wires->config.slot_bytes) return fail(tcp, "length", frame->nbytes);
     if (number - link->next >= wire->wires->config.nslots || arrival->data ||
         &wire->sockets[number % (uint64_t)wire->nsockets] != tcp)
         return fail(tcp, "message number", frame->number);
@@ -235,14 +235,20 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
                                        : strerror_r(error, words, sizeof words));
 }
 
+static tt_status on_missed(void *wire)
+{
+    return tt_wire_missed(wire);
+}
+
 tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
 {
     struct tt_wire *wire = tcp->wire;
     if (!wire->gone[0]) explain_end(wire, tcp, error);
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
-    if (wire->rdma) tt_rdma_wire_quiet(wire->rdma);
+    if (wire->rdma) tt_rdma_wire_lost(wire->rdma, on_missed, wire);
     wire->state = TT_WIRE_GONE;
+    tt_wire_handles_settle(wire);
     return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;
 }
 

@@ -7,7 +7,7 @@
 
 static struct tt_wire_link *wire_link_of(struct tt_link *link)
 {
-    return (struct tt_wire_link *)link; /* its first member */
+    return link->end;
 }
 
 static struct tt_tcp *socket_of(const struct tt_wire_link *link, uint64_t number)
@@ -18,13 +18,13 @@ static struct tt_tcp *socket_of(const struct tt_wire_link *link, uint64_t number
 char *tt_wire_slot(struct tt_wire_link *link, uint64_t number)
 {
     struct tt_wires *wires = link->wire->wires;
-    const size_t nslots = wires->config.nslots, slot_bytes = link->link.slot_bytes;
+    const size_t nslots = wires->config.nslots, slot_bytes = wires->config.slot_bytes;
     if (!link->slots) {
         link->slots = aligned_alloc(TT_LINE, nslots * slot_bytes);
         if (!link->slots) {
             (void)!tt_fabric_fail(wires->fabric, TT_ERR_SYSTEM,
                                   "rank %d: out of memory for %zu slots of %zu bytes to rank %d",
-                                  wires->fabric->rank, nslots, slot_bytes, link->link.peer);
+                                  wires->fabric->rank, nslots, slot_bytes, link->wire->peer);
             return NULL;
         }
         wires->nbytes += nslots * slot_bytes;
@@ -47,12 +47,9 @@ static void look_for_credits(struct tt_wire *wire)
 static bool has_room(struct tt_wire_link *link)
 {
     struct tt_wire *wire = link->wire;
-    if (wire->state < TT_WIRE_UP) (void)!tt_wires_progress(wire->wires);
-    const bool by_rdma = wire->by_rdma; /* perhaps only now: then another link is asked */
-    if (wire->state == TT_WIRE_UP && !by_rdma && link->next == link->allowed)
-        look_for_credits(wire);
+    if (wire->state == TT_WIRE_UP && link->next == link->allowed) look_for_credits(wire);
     if (wire->state == TT_WIRE_GONE) (void)!tt_wire_missed(wire);
-    return wire->state == TT_WIRE_UP && !by_rdma && link->next < link->allowed;
+    return wire->state == TT_WIRE_UP && link->next < link->allowed;
 }
 
 static void *wire_slot(struct tt_link *base, size_t nbytes)
@@ -193,9 +190,8 @@ static void move_to_slot(struct tt_wire_link *link, struct tt_arrival *arrival)
     if (!arrival->whole) tcp->to = slot;
 }
 
-static void wire_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t signature)
+void tt_wire_expect(struct tt_wire_link *link, void *to, size_t nbytes, uint64_t signature)
 {
-    struct tt_wire_link *link = wire_link_of(base);
     struct tt_arrival *arrival = first_arrival(link);
     if (link->expected && link->expected != to && arrival->data == link->expected)
         move_to_slot(link, arrival);
@@ -204,10 +200,14 @@ static void wire_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t 
     link->expected_signature = signature;
 }
 
+static void wire_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t signature)
+{
+    tt_wire_expect(wire_link_of(base), to, nbytes, signature);
+}
+
 static tt_status read_next(struct tt_wire_link *link)
 {
     struct tt_wire *wire = link->wire;
-    if (wire->state < TT_WIRE_UP) return tt_wires_progress(wire->wires);
     struct tt_tcp *tcp = socket_of(link, link->next);
     if (tcp->fd < 0) return tt_wire_missed(wire);
     if (tcp->count) (void)!tt_tcp_flush(tcp);
@@ -245,7 +245,7 @@ static void wire_release(struct tt_link *base)
         (void)!tt_tcp_flush(&wire->sockets[0]);
 }
 
-static const struct tt_link_ops wire_link_ops = {
+const struct tt_link_ops tt_wire_link_ops = {
     .slot = wire_slot,
     .publish = wire_publish,
     .publish_direct = wire_publish_direct,
@@ -260,59 +260,6 @@ static const struct tt_link_ops wire_link_ops = {
 
 void tt_wire_link_init(struct tt_wire_link *link, struct tt_wire *wire, int channel, bool outgoing)
 {
-    *link = (struct tt_wire_link){.link = {.ops = &wire_link_ops,
-                                           .peer = wire->peer,
-                                           .slot_bytes = wire->wires->config.slot_bytes},
-                                  .wire = wire,
-                                  .channel = channel,
-                                  .outgoing = outgoing,
-                                  .allowed = outgoing ? wire->wires->config.nslots : 0};
+    *link = (struct tt_wire_link){
+        .wire = wire, .channel = channel, .allowed = outgoing ? wire->wires->config.nslots : 0};
 }
-
-/* ---- No link -------------------------------------------------------------------------------- */
-
-static void *no_slot(struct tt_link *link, size_t nbytes)
-{
-    (void)link;
-    (void)nbytes;
-    return NULL;
-}
-
-static bool no_reach(struct tt_link *link, const void *data, size_t nbytes)
-{
-    (void)link;
-    (void)data;
-    (void)nbytes;
-    return false;
-}
-
-static bool nothing_left(struct tt_link *link)
-{
-    (void)link;
-    return true;
-}
-
-static void no_expectation(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
-{
-    (void)link;
-    (void)to;
-    (void)nbytes;
-    (void)signature;
-}
-
-static tt_status no_message(struct tt_link *link, struct tt_message *message)
-{
-    (void)link;
-    (void)message;
-    return TT_IN_PROGRESS;
-}
-
-/* What needs a slot or a message first is not there: it is never called. */
-static const struct tt_link_ops no_link_ops = {.slot = no_slot,
-                                               .reaches = no_reach,
-                                               .drained = nothing_left,
-                                               .flushed = nothing_left,
-                                               .expect = no_expectation,
-                                               .peek = no_message};
-
-struct tt_link tt_wire_no_link = {.ops = &no_link_ops, .peer = -1};

@@ -169,6 +169,41 @@ TEST(rdma_failures, a_peer_that_said_goodbye_is_none)
     pair_close(&pair);
 }
 
+static tt_status note_missed(void *times)
+{
+    ++*(int *)times;
+    return TT_ERR_REMOTE;
+}
+
+TEST(rdma_failures, of_a_lost_peer_what_has_come_is_given_and_more_is_missed)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    struct pair pair;
+    int times = 0;
+    REQUIRE(pair_open(&pair, NULL, NULL));
+    REQUIRE(pair_connect(&pair));
+    struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
+    struct tt_link *back = tt_rdma_tx(pair.wires[1], 0);
+    void *slot = tx->ops->slot(tx, 100);
+    REQUIRE(slot);
+    pair_fill(slot, 100, 7);
+    tx->ops->publish(tx, 100, 9);
+    const int64_t deadline = tt_deadline_ns(60000);
+    while (pair.wires[1]->nreceived == 0 && !tt_expired(deadline))
+        REQUIRE(tt_rdma_wire_progress(pair.wires[1]) == TT_OK);
+    tt_rdma_wire_lost(pair.wires[1], note_missed, &times);
+    struct tt_message message;
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    CHECK_EQ(message.signature, 9);
+    rx->ops->release(rx);
+    CHECK(back->ops->drained(back) && back->ops->flushed(rx));
+    CHECK_EQ(times, 0);
+    CHECK_EQ(rx->ops->peek(rx, &message), TT_ERR_REMOTE);
+    CHECK(back->ops->slot(back, 4) == NULL);
+    CHECK_EQ(times, 2);
+    pair_close(&pair);
+}
+
 /* ---- Bad input ------------------------------------------------------------------------------ */
 
 /* What connecting with an offer that was changed at `offset` says. */

@@ -2,6 +2,7 @@
 
 #include "shim.h"
 #include "transport/tls.h"
+#include "transport/wire.h"
 
 /* Each message is checked where it arrives; sizes around what is read ahead and the slot. */
 static void exchange_all_sizes(struct wired *all)
@@ -62,6 +63,54 @@ TEST(wires, carry_the_same_encrypted)
 TEST(wires, carry_the_same_without_the_kernels_copy)
 {
     exchange_with("TUTTI_ZEROCOPY", "1");
+}
+
+TEST(wires, getting_a_link_connects_nothing_and_its_pointer_never_changes)
+{
+    struct wired all;
+    struct tt_link *tx[2][TT_NCHANNELS], *rx[2][TT_NCHANNELS];
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < TT_NCHANNELS; c++) {
+            tx[r][c] = tt_wires_tx(all.wires[r], !r, c);
+            rx[r][c] = tt_wires_rx(all.wires[r], !r, c);
+            CHECK_EQ(tx[r][c]->peer, !r);
+            CHECK_EQ(rx[r][c]->slot_bytes, config.slot_bytes);
+            CHECK(tx[r][c]->ops->drained(tx[r][c]) && rx[r][c]->ops->flushed(rx[r][c]));
+        }
+    for (int i = 0; i < 10; i++) REQUIRE(wired_turn(&all));
+    for (int r = 0; r < 2; r++) CHECK(all.wires[r]->table[!r] == NULL);
+    const struct tt_link_ops *before = tx[0][0]->ops;
+    exchange_all_sizes(&all);
+    CHECK(tx[0][0]->ops != before); /* of the sockets, for good */
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < TT_NCHANNELS; c++) {
+            CHECK(tx[r][c] == tt_wires_tx(all.wires[r], !r, c));
+            CHECK(rx[r][c] == tt_wires_rx(all.wires[r], !r, c));
+            CHECK(tx[r][c]->ops == tx[0][0]->ops && rx[r][c]->ops == tx[0][0]->ops);
+        }
+    wired_close(&all);
+}
+
+TEST(wires, what_is_expected_before_the_wire_stands_is_delivered_there)
+{
+    struct wired all;
+    char to[1000];
+    struct tt_message message;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1), *rx = tt_wires_rx(all.wires[1], 0, 1);
+    rx->ops->expect(rx, to, sizeof to, 5);
+    void *slot = wired_slot(&all, 0, 1, 1, sizeof to);
+    REQUIRE(slot);
+    wired_fill(slot, sizeof to, 3);
+    tx->ops->publish(tx, sizeof to, 5);
+    REQUIRE(wired_peek(&all, 0, 1, 1, &message));
+    CHECK(message.data == to);
+    CHECK(wired_matches(to, sizeof to, 3));
+    rx->ops->release(rx);
+    wired_close(&all);
 }
 
 TEST(wires, hold_as_many_messages_as_there_are_slots)

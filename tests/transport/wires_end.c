@@ -169,7 +169,8 @@ TEST(wires_end, a_handshake_that_took_too_long_is_begun_again)
     struct wired all;
     const struct tt_wires_config config = wired_config();
     REQUIRE(wired_open(&all, 2, &config));
-    (void)tt_wires_tx(all.wires[0], 1, 0);
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    CHECK(tx->ops->slot(tx, 4) == NULL); /* begins to dial */
     struct tt_dial *dial = &wire_between(&all, 0, 1)->dial;
     struct tt_acceptor *acceptor = all.wires[1]->acceptor;
     while (dial->state != TT_DIAL_GREETING) REQUIRE(tt_wires_progress(all.wires[0]) >= 0);
@@ -206,7 +207,8 @@ TEST(wires_end, who_is_gone_before_the_wire_was_made_is_an_error_on_both_sides)
         REQUIRE(wired_open(&all, 2, &config));
         tt_wires_destroy(all.wires[gone]);
         all.wires[gone] = NULL;
-        (void)tt_wires_tx(all.wires[!gone], gone, 0);
+        struct tt_link *tx = tt_wires_tx(all.wires[!gone], gone, 0);
+        CHECK(tx->ops->slot(tx, 4) == NULL);
         const char *text = failure_of(&all, !gone);
         char name[64];
         snprintf(name, sizeof name, "cannot reach rank %d (host ", gone);

@@ -1,0 +1,116 @@
+/* The links of a wire that does not stand yet: the first use makes the wire, and when it stands its
+ * handles get the ops of what carries the data. */
+#include "transport/fabric.h"
+#include "transport/wire.h"
+
+static const struct tt_link_ops dialling_ops;
+
+/* Makes the wire of a handle, and does what can be done for it now. TT_OK: the handle has the ops
+ * it keeps. */
+static tt_status make(struct tt_link *link)
+{
+    struct tt_wires *wires = link->end;
+    const bool have = tt_wire_to(wires, link->peer) != NULL;
+    const tt_status status = have ? tt_wires_progress(wires) : tt_fabric_check(wires->fabric);
+    if (status < 0) return status;
+    return link->ops == &dialling_ops ? TT_IN_PROGRESS : TT_OK;
+}
+
+static void *dialling_slot(struct tt_link *link, size_t nbytes)
+{
+    return make(link) == TT_OK ? link->ops->slot(link, nbytes) : NULL;
+}
+
+/* Never called: slot gave nothing. */
+static void dialling_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)nbytes, (void)signature;
+}
+
+static bool dialling_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
+                                    uint64_t signature)
+{
+    return make(link) == TT_OK && link->ops->publish_direct(link, data, nbytes, signature);
+}
+
+static bool dialling_reaches(struct tt_link *link, const void *data, size_t nbytes)
+{
+    (void)link, (void)data, (void)nbytes;
+    return false;
+}
+
+/* Nothing was published or released yet. */
+static bool dialling_is_done(struct tt_link *link)
+{
+    (void)link;
+    return true;
+}
+
+/* The hint is kept for the sockets; RDMA does not use it. */
+static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
+{
+    struct tt_wires *wires = link->end;
+    const int channel = (int)(link - wires->links) % TT_NCHANNELS;
+    struct tt_wire *wire = to ? tt_wire_to(wires, link->peer) : wires->table[link->peer];
+    if (wire) tt_wire_expect(&wire->links[0][channel], to, nbytes, signature);
+}
+
+static tt_status dialling_peek(struct tt_link *link, struct tt_message *message)
+{
+    TT_TRY(make(link));
+    return link->ops->peek(link, message);
+}
+
+/* Never called, and neither is release: peek gave nothing. */
+static tt_status dialling_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
+{
+    (void)to, (void)offset, (void)nbytes;
+    return tt_fail(TT_ERR_INTERNAL, "no message of rank %d to fetch: it is not connected yet",
+                   link->peer);
+}
+
+static void dialling_release(struct tt_link *link)
+{
+    (void)link;
+}
+
+static const struct tt_link_ops dialling_ops = {
+    .slot = dialling_slot,
+    .publish = dialling_publish,
+    .publish_direct = dialling_publish_direct,
+    .reaches = dialling_reaches,
+    .drained = dialling_is_done,
+    .flushed = dialling_is_done,
+    .expect = dialling_expect,
+    .peek = dialling_peek,
+    .fetch = dialling_fetch,
+    .release = dialling_release,
+};
+
+void tt_wire_handles_init(struct tt_wires *wires, int peer)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++)
+        *tt_wires_rx(wires, peer, c) = *tt_wires_tx(wires, peer, c) =
+            (struct tt_link){.ops = &dialling_ops,
+                             .end = wires,
+                             .peer = peer,
+                             .slot_bytes = wires->config.slot_bytes};
+}
+
+static void settle(struct tt_link *handle, struct tt_wire_link *link, const struct tt_link *by_rdma)
+{
+    handle->ops = by_rdma ? by_rdma->ops : &tt_wire_link_ops;
+    handle->end = by_rdma ? by_rdma->end : link;
+}
+
+void tt_wire_handles_settle(struct tt_wire *wire)
+{
+    if (wire->is_settled) return;
+    wire->is_settled = true;
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        const struct tt_link *rx = wire->by_rdma ? tt_rdma_rx(wire->rdma, c) : NULL;
+        const struct tt_link *tx = wire->by_rdma ? tt_rdma_tx(wire->rdma, c) : NULL;
+        settle(tt_wires_rx(wire->wires, wire->peer, c), &wire->links[0][c], rx);
+        settle(tt_wires_tx(wire->wires, wire->peer, c), &wire->links[1][c], tx);
+    }
+}

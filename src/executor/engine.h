@@ -14,7 +14,7 @@
 #include "program/program.h"
 #include "schedule/schedule.h"
 #include "transport/fabric.h"
-#include "transport/meeting.h"
+#include "transport/host/meeting.h"
 
 /* What a step of one channel works with: pointers, one for each peer of the step. */
 struct tt_channel_room {

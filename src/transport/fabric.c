@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/cma.h"
-#include "transport/shm.h"
+#include "transport/host/cma.h"
+#include "transport/host/shm.h"
 
 /* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
 struct tt_known_windows {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "transport/link.h"
 #include "transport/peers.h"
-#include "transport/segment.h"
+#include "transport/host/segment.h"
 #include "transport/window.h"
 #include "transport/wires.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/hosts.h"
 #include "base/status.h"
-#include "transport/fdpass.h"
+#include "transport/host/fdpass.h"
 
 /* Settings of one rank's fabric. Plain data. */
 struct tt_fabric_config {

@@ -4,11 +4,11 @@
  *   wires_plan.c     over which addresses two ranks are joined
  *   wires_connect.c  making a wire: dialling, accepting, knocking
  *   wires_frame.c    what the frames mean
- *   wires_link.c     the links over sockets
+ *   tcp/wires_link.c the links over sockets
  *   wires_dialling.c the links of a wire that does not stand yet
  *   wires_rdma.c     agreeing on RDMA instead
- *   tcp.c            one socket: frames in, frames out
- *   tls.c            the same, encrypted */
+ *   tcp/tcp.c        one socket: frames in, frames out
+ *   tcp/tls.c        the same, encrypted */
 #ifndef TT_TRANSPORT_WIRE_H
 #define TT_TRANSPORT_WIRE_H
 
@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "net/acceptor.h"
-#include "transport/rdma.h"
-#include "transport/segment.h"
-#include "transport/tcp.h"
+#include "transport/rdma/rdma.h"
+#include "transport/host/segment.h"
+#include "transport/tcp/tcp.h"
 #include "transport/wires.h"
 
 enum {

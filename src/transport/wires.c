@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "topology/topology.h"
 #include "transport/fabric.h"
-#include "transport/tls.h"
+#include "transport/tcp/tls.h"
 #include "transport/wire.h"
 
 enum { EVENTS_A_WAKE = 16 };

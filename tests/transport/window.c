@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "shim.h"
-#include "transport/cma.h"
+#include "transport/host/cma.h"
 #include "transport/window.h"
 
 TEST(window, is_found_by_any_address_inside_it)

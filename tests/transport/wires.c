@@ -1,7 +1,7 @@
 #include "transport/wired.h"
 
 #include "shim.h"
-#include "transport/tls.h"
+#include "transport/tcp/tls.h"
 #include "transport/wire.h"
 
 /* Each message is checked where it arrives; sizes around what is read ahead and the slot. */

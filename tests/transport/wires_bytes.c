@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "shim.h"
-#include "transport/tls.h"
+#include "transport/tcp/tls.h"
 #include "transport/wire.h"
 
 static int fd_of(struct wired *all, int rank, int peer)

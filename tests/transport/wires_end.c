@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "net/handshake.h"
 #include "shim.h"
-#include "transport/tcp.h"
+#include "transport/tcp/tcp.h"
 #include "transport/wire.h"
 
 /* Sends one message on channel 0 and receives it. */

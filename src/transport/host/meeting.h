@@ -1,0 +1,112 @@
+/* A meeting: the members put their parts into places that all can read, one after another as often
+ * as they like, and take what they need when all parts are in.
+ *
+ * Each member has two places, used in turn: who puts a part into meeting m + 2 has finished meeting
+ * m + 1, into which every member put its part after it had finished meeting m. All memory order of
+ * meetings is here; who waits, and what a part means, is the caller's business. */
+#ifndef TT_TRANSPORT_HOST_MEETING_H
+#define TT_TRANSPORT_HOST_MEETING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "transport/link.h"
+#include "transport/host/segment.h"
+
+/* One rank's view. Owned by its embedding struct; tt_meeting_fini frees the table. One thread at a
+ * time. */
+struct tt_meeting {
+    /* immutable after init */
+    int nmembers, own;            /* own: this rank's number among the members */
+    size_t capacity;              /* most bytes of a part */
+    struct tt_flag **places;      /* [2][nmembers + 1]: the last place of each row is for a result
+                                   * that one member makes for all */
+    struct tt_meeting_area *area; /* arrivals, results */
+    /* owner: who runs this rank's work */
+    uint64_t number; /* meetings finished */
+};
+
+/* What a part is. */
+struct tt_part {
+    uint64_t signature;
+    size_t nbytes;
+    uint32_t first, number; /* places of the blocks it holds */
+    bool complete;          /* what is folded from the parts is what the collective asks for */
+};
+
+/* The meeting of all ranks of a segment. TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment,
+                                       int own);
+/* A zeroed meeting is allowed. */
+void tt_meeting_fini(struct tt_meeting *meeting);
+
+/* The place of a member in the present meeting; member nmembers: the result's. */
+static inline struct tt_flag *tt_meeting_place(const struct tt_meeting *meeting, int member)
+{
+    return meeting
+        ->places[(meeting->number & 1) * (uint64_t)(meeting->nmembers + 1) + (uint64_t)member];
+}
+
+/* Where the data of a part of nbytes lies. */
+static inline char *tt_meeting_data(struct tt_flag *place, size_t nbytes)
+{
+    return nbytes <= TT_INLINE_BYTES ? (char *)place->data.bytes : (char *)(place + 1);
+}
+
+/* The same of a part that is in. */
+static inline char *tt_meeting_part(const struct tt_meeting *meeting, int member)
+{
+    struct tt_flag *place = tt_meeting_place(meeting, member);
+    return tt_meeting_data(place, (size_t)(place->nbytes_kind >> 8));
+}
+
+/* Announces the own part, whose data the caller has written to tt_meeting_data of its own place. */
+static inline void tt_meeting_put(struct tt_meeting *meeting, const struct tt_part *part)
+{
+    struct tt_flag *place = tt_meeting_place(meeting, meeting->own);
+    place->nbytes_kind =
+        (uint64_t)part->nbytes << 8 | (part->complete ? TT_MESSAGE_LAST_PART : TT_MESSAGE_PART);
+    place->signature = part->signature;
+    place->first = part->first;
+    place->number = part->number;
+    atomic_store_explicit(&place->seq, meeting->number + 1, memory_order_release); /* R3 */
+}
+
+/* Whether a member's part is in. */
+static inline bool tt_meeting_is_in(const struct tt_meeting *meeting, int member)
+{
+    return atomic_load_explicit(&tt_meeting_place(meeting, member)->seq, memory_order_acquire) ==
+           meeting->number + 1; /* A3 */
+}
+
+/* Says that this rank's part is in. True: it was the last, and makes the result for all. Once a
+ * meeting, by every member or by none. */
+static inline bool tt_meeting_arrive(struct tt_meeting *meeting)
+{
+    return atomic_fetch_add_explicit(&meeting->area->arrived, 1, memory_order_acq_rel) + 1 ==
+           (meeting->number + 1) * (uint64_t)meeting->nmembers; /* R5/A5 */
+}
+
+/* Announces the result, by the last to arrive. */
+static inline void tt_meeting_publish(struct tt_meeting *meeting)
+{
+    atomic_store_explicit(&meeting->area->published, meeting->number + 1,
+                          memory_order_release); /* R6 */
+}
+
+static inline bool tt_meeting_is_published(const struct tt_meeting *meeting)
+{
+    return atomic_load_explicit(&meeting->area->published, memory_order_acquire) >
+           meeting->number; /* A6 */
+}
+
+/* This rank has taken what it needs. */
+static inline void tt_meeting_finish(struct tt_meeting *meeting)
+{
+    meeting->number++;
+}
+
+#endif

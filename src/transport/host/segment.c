@@ -1,0 +1,212 @@
+#include "transport/host/segment.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { PAGE = 4096, SEGMENT_VERSION = 2 };
+static const uint64_t segment_magic = 0x7475747469736567u;
+
+/* The segments mapped by this process. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_segment *registry;
+
+static size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *layout)
+{
+    const size_t nlocal = (size_t)layout->nlocal;
+    segment->meeting_at = round_up(sizeof(struct tt_segment_header) +
+                                       nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
+                                   PAGE);
+    segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_LINE);
+    segment->links_at = round_up(segment->meeting_at + sizeof(struct tt_meeting_area) +
+                                     2 * (nlocal + 1) * segment->meet_stride,
+                                 PAGE);
+    segment->link_stride =
+        round_up(sizeof(struct tt_link_area) +
+                     layout->nslots * (sizeof(struct tt_flag) + layout->slot_bytes),
+                 PAGE);
+    segment->nbytes = segment->links_at + nlocal * nlocal * TT_NCHANNELS * segment->link_stride;
+}
+
+static tt_status map(struct tt_segment *segment, int fd)
+{
+    void *memory =
+        mmap(NULL, segment->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (memory == MAP_FAILED)
+        return tt_fail_errno(
+            errno, "cannot map %zu bytes of address space for the host segment (ulimit -v?)",
+            segment->nbytes);
+    segment->header = memory;
+    return TT_OK;
+}
+
+static void enrol_locked(struct tt_segment *segment)
+{
+    segment->next = registry;
+    registry = segment;
+}
+
+static struct tt_segment *find_locked(uint64_t id)
+{
+    struct tt_segment *segment = registry;
+    while (segment && segment->id != id) segment = segment->next;
+    if (segment) segment->users++;
+    return segment;
+}
+
+tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
+                            struct tt_segment **out)
+{
+    struct tt_segment *segment = calloc(1, sizeof *segment);
+    if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
+    *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
+    lay_out(segment, layout);
+    tt_status status;
+    segment->fd = memfd_create("tutti-segment", MFD_CLOEXEC);
+    if (segment->fd < 0) {
+        status = tt_fail_errno(errno, "cannot create shared memory (memfd_create)");
+        goto free_segment;
+    }
+    if (ftruncate(segment->fd, (off_t)segment->nbytes)) {
+        status = tt_fail_errno(errno, "cannot size shared memory to %zu bytes", segment->nbytes);
+        goto close_fd;
+    }
+    status = map(segment, segment->fd);
+    if (status) goto close_fd;
+    struct tt_segment_header *header = segment->header;
+    header->magic = segment_magic;
+    header->version = SEGMENT_VERSION;
+    header->nlocal = layout->nlocal;
+    header->nslots = (uint32_t)layout->nslots;
+    header->slot_bytes = (uint32_t)layout->slot_bytes;
+    header->meet_bytes = (uint32_t)layout->meet_bytes;
+    pthread_mutex_lock(&registry_lock);
+    enrol_locked(segment);
+    pthread_mutex_unlock(&registry_lock);
+    *out = segment;
+    return TT_OK;
+
+close_fd:
+    close(segment->fd);
+free_segment:
+    free(segment);
+    return status;
+}
+
+struct tt_segment *tt_segment_find(uint64_t id)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct tt_segment *segment = find_locked(id);
+    pthread_mutex_unlock(&registry_lock);
+    return segment;
+}
+
+static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
+{
+    struct stat info;
+    struct tt_segment_header peek;
+    if (fstat(fd, &info)) return tt_fail_errno(errno, "cannot look at the host segment");
+    if (pread(fd, &peek, sizeof peek, 0) != (ssize_t)sizeof peek || peek.magic != segment_magic ||
+        peek.version != SEGMENT_VERSION || peek.nlocal < 1)
+        return tt_fail(TT_ERR_USAGE,
+                       "the host segment is of another version of tutti; use one version in a job");
+    struct tt_segment *segment = calloc(1, sizeof *segment);
+    if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
+    *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
+    lay_out(segment, &(struct tt_segment_layout){.nlocal = peek.nlocal,
+                                                 .nslots = peek.nslots,
+                                                 .slot_bytes = peek.slot_bytes,
+                                                 .meet_bytes = peek.meet_bytes});
+    tt_status status = (size_t)info.st_size == segment->nbytes
+                           ? map(segment, fd)
+                           : tt_fail(TT_ERR_USAGE, "the host segment has %zu bytes, expected %zu",
+                                     (size_t)info.st_size, segment->nbytes);
+    if (status) {
+        free(segment);
+        return status;
+    }
+    enrol_locked(segment);
+    *out = segment;
+    return TT_OK;
+}
+
+tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct tt_segment *found = find_locked(id);
+    const tt_status status = found ? TT_OK : attach_locked(id, fd, &found);
+    pthread_mutex_unlock(&registry_lock);
+    if (!status) *segment = found;
+    return status;
+}
+
+void tt_segment_seal(struct tt_segment *segment)
+{
+    if (segment->fd >= 0) close(segment->fd);
+    segment->fd = -1;
+}
+
+void tt_segment_put(struct tt_segment *segment)
+{
+    if (!segment) return;
+    pthread_mutex_lock(&registry_lock);
+    const bool last = --segment->users == 0;
+    if (last) {
+        struct tt_segment **link = &registry;
+        while (*link != segment) link = &(*link)->next;
+        *link = segment->next;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    if (!last) return;
+    tt_segment_seal(segment);
+    munmap(segment->header, segment->nbytes);
+    free(segment);
+}
+
+_Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner)
+{
+    const size_t nlocal = (size_t)segment->header->nlocal;
+    return (_Atomic uint8_t *)&segment->header->records[nlocal] + (size_t)reader * nlocal +
+           (size_t)owner;
+}
+
+struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,
+                                     int channel)
+{
+    const size_t nlocal = (size_t)segment->header->nlocal;
+    const size_t index = ((size_t)from * nlocal + (size_t)to) * TT_NCHANNELS + (size_t)channel;
+    return (struct tt_link_area *)((char *)segment->header + segment->links_at +
+                                   index * segment->link_stride);
+}
+
+struct tt_flag *tt_link_area_flag(struct tt_link_area *area, uint32_t slot)
+{
+    return (struct tt_flag *)(area + 1) + slot;
+}
+
+char *tt_link_area_slot(struct tt_link_area *area, uint32_t nslots, uint32_t slot_bytes,
+                        uint32_t slot)
+{
+    return (char *)(tt_link_area_flag(area, nslots)) + (size_t)slot * slot_bytes;
+}
+
+struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment)
+{
+    return (struct tt_meeting_area *)((char *)segment->header + segment->meeting_at);
+}
+
+struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int local, int parity)
+{
+    char *first = (char *)(tt_segment_meeting(segment) + 1);
+    return (struct tt_flag *)(first + ((size_t)local * 2 + (size_t)parity) * segment->meet_stride);
+}

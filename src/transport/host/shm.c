@@ -1,0 +1,250 @@
+#include "transport/host/shm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/host/cma.h"
+#include "transport/fabric.h"
+
+static struct tt_shm_link *shm_of(struct tt_link *link)
+{
+    return link->end;
+}
+
+static uint32_t slot_index(const struct tt_shm_link *shm)
+{
+    return (uint32_t)((shm->next - 1) % shm->nslots);
+}
+
+static struct tt_flag *flag_of(const struct tt_shm_link *shm)
+{
+    return tt_link_area_flag(shm->area, slot_index(shm));
+}
+
+/* Whether there is room for one more message. */
+static bool has_room(struct tt_shm_link *shm)
+{
+    if (shm->next - 1 - shm->taken < shm->nslots) return true;
+    shm->taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
+    return shm->next - 1 - shm->taken < shm->nslots;
+}
+
+static void *shm_slot(struct tt_link *link, size_t nbytes)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    if (!has_room(shm)) return NULL;
+    if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
+    return tt_link_area_slot(shm->area, shm->nslots, (uint32_t)link->slot_bytes, slot_index(shm));
+}
+
+static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
+                    enum tt_message_kind kind)
+{
+    struct tt_flag *flag = flag_of(shm);
+    flag->signature = signature;
+    flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
+    atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* R3 */
+    shm->next++;
+    tt_count_more(&shm->fabric->nmessages, 1);
+}
+
+static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    tt_count_more(&shm->fabric->nbytes_copied, nbytes);
+    publish(shm, nbytes, signature,
+            nbytes <= TT_INLINE_BYTES ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
+}
+
+static bool reader_may_cma(const struct tt_shm_link *shm)
+{
+    const struct tt_fabric *fabric = shm->fabric;
+    return fabric->allow_cma &&
+           atomic_load_explicit(tt_segment_may_read(fabric->segment,
+                                                    fabric->hosts->local_of[shm->link.peer],
+                                                    fabric->local),
+                                memory_order_relaxed);
+}
+
+/* One copy by the kernel against two through slots that stay in the cache: it pays for long
+ * messages. */
+static bool worth_a_system_call(const struct tt_shm_link *shm, size_t nbytes)
+{
+    return shm->fabric->force_cma || nbytes >= TT_CMA_MIN_BYTES;
+}
+
+static bool shm_reaches(struct tt_link *link, const void *data, size_t nbytes)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    struct tt_window window;
+    if (shm->same_process) return true;
+    if (shm->fabric->allow_window && tt_window_find(data, nbytes, &window)) return true;
+    return reader_may_cma(shm) && worth_a_system_call(shm, nbytes);
+}
+
+static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
+                               uint64_t signature)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    struct tt_window window;
+    if (!has_room(shm)) return false;
+    enum tt_message_kind kind;
+    uint64_t id = 0, offset = (uint64_t)(uintptr_t)data;
+    if (shm->same_process) {
+        kind = TT_MESSAGE_POINTER;
+    } else if (shm->fabric->allow_window && tt_window_find(data, nbytes, &window) &&
+               tt_fabric_introduce(shm->fabric, shm->link.peer, &window)) {
+        kind = TT_MESSAGE_WINDOW;
+        id = window.id;
+        offset = (uint64_t)((const char *)data - window.base);
+    } else if (reader_may_cma(shm) && worth_a_system_call(shm, nbytes)) {
+        kind = TT_MESSAGE_REMOTE;
+    } else {
+        return false;
+    }
+    struct tt_flag *flag = flag_of(shm);
+    flag->data.at.window = id;
+    flag->data.at.offset = offset;
+    tt_count_more(&shm->fabric->nbytes_direct, nbytes);
+    publish(shm, nbytes, signature, kind);
+    return true;
+}
+
+static bool shm_drained(struct tt_link *link)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    if (!shm->area || shm->taken == shm->next - 1) return true;
+    shm->taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
+    return shm->taken == shm->next - 1;
+}
+
+/* Takes the descriptors that have come and maps them, until window `id` is among them. */
+static tt_status await_window(struct tt_fabric *fabric, uint64_t id, char **base, size_t *nbytes)
+{
+    while (!(*base = tt_window_map_find(&fabric->windows, id, nbytes))) {
+        struct tt_fd_note note;
+        int fd;
+        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd);
+        if (status == TT_IN_PROGRESS)
+            return tt_fail(TT_ERR_INTERNAL, "window %#llx was used before it was passed",
+                           (unsigned long long)id);
+        if (status) return status;
+        if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&fabric->windows, note.id, nbytes))
+            status = tt_window_map_add(&fabric->windows, note.id, fd, note.nbytes);
+        close(fd);
+        for (int i = 0; note.kind == TT_FD_WINDOW && i < TT_FD_GONE_MAX; i++)
+            if (note.gone[i]) tt_window_map_drop(&fabric->windows, note.gone[i]);
+        if (status) return status;
+    }
+    return TT_OK;
+}
+
+static tt_status resolve_window(struct tt_shm_link *shm, const struct tt_flag *flag,
+                                struct tt_message *message)
+{
+    char *base;
+    size_t nbytes;
+    TT_TRY(await_window(shm->fabric, flag->data.at.window, &base, &nbytes));
+    if (flag->data.at.offset > nbytes || message->nbytes > nbytes - flag->data.at.offset)
+        return tt_fail(TT_ERR_INTERNAL, "a message of rank %d lies outside its window",
+                       shm->link.peer);
+    message->data = base + flag->data.at.offset;
+    return TT_OK;
+}
+
+static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    const struct tt_flag *flag = flag_of(shm);
+    if (atomic_load_explicit(&flag->seq, memory_order_acquire) != shm->next)
+        return TT_IN_PROGRESS; /* A3 */
+    message->signature = flag->signature;
+    message->nbytes = (size_t)(flag->nbytes_kind >> 8);
+    switch ((enum tt_message_kind)(flag->nbytes_kind & 255)) {
+    case TT_MESSAGE_INLINE:
+        message->data = flag->data.bytes;
+        break;
+    case TT_MESSAGE_SLOT:
+        message->data =
+            tt_link_area_slot(shm->area, shm->nslots, (uint32_t)link->slot_bytes, slot_index(shm));
+        break;
+    case TT_MESSAGE_POINTER:
+        message->data = (const void *)(uintptr_t)flag->data.at.offset;
+        break;
+    case TT_MESSAGE_WINDOW:
+        return resolve_window(shm, flag, message);
+    default: /* TT_MESSAGE_REMOTE */
+        message->data = NULL;
+        break;
+    }
+    return TT_OK;
+}
+
+static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    struct tt_message message;
+    TT_TRY(shm_peek(link, &message));
+    if (message.data) {
+        memcpy(to, (const char *)message.data + offset, nbytes);
+        return TT_OK;
+    }
+    const tt_status status = tt_cma_read(tt_fabric_record(shm->fabric, link->peer)->pid,
+                                         flag_of(shm)->data.at.offset + offset, to, nbytes);
+    if (!status) return TT_OK;
+    char name[128], why[256];
+    tt_fabric_name_rank(shm->fabric, link->peer, name, sizeof name);
+    snprintf(why, sizeof why, "%s", tt_last_error());
+    return tt_fail(TT_ERR_REMOTE, "%s has died, or lets nobody read its memory: %s", name, why);
+}
+
+static void shm_release(struct tt_link *link)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release); /* R4 */
+    shm->next++;
+}
+
+/* What is published lies in the segment, which outlives this rank's calls. */
+static bool shm_flushed(struct tt_link *link)
+{
+    (void)link;
+    return true;
+}
+
+/* Messages are looked at where they lie. */
+static void shm_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)to, (void)nbytes, (void)signature;
+}
+
+static const struct tt_link_ops shm_ops = {
+    .slot = shm_slot,
+    .publish = shm_publish,
+    .publish_direct = shm_publish_direct,
+    .reaches = shm_reaches,
+    .drained = shm_drained,
+    .flushed = shm_flushed,
+    .expect = shm_expect,
+    .peek = shm_peek,
+    .fetch = shm_fetch,
+    .release = shm_release,
+};
+
+void tt_shm_open(struct tt_shm_link *shm, struct tt_fabric *fabric, int peer, int channel,
+                 bool outgoing)
+{
+    const struct tt_segment_header *header = fabric->segment->header;
+    const int place = fabric->hosts->local_of[peer];
+    *shm = (struct tt_shm_link){
+        .link = {.ops = &shm_ops, .end = shm, .peer = peer, .slot_bytes = header->slot_bytes},
+        .fabric = fabric,
+        .area = tt_segment_link(fabric->segment, outgoing ? fabric->local : place,
+                                outgoing ? place : fabric->local, channel),
+        .nslots = header->nslots,
+        .next = 1,
+        .same_process = fabric->peers[peer].process_id == fabric->peers[fabric->rank].process_id,
+    };
+}

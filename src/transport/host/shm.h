@@ -1,0 +1,31 @@
+/* The link between two ranks of a host: slots in the host segment, and references to memory that
+ * the receiver can address. */
+#ifndef TT_TRANSPORT_SHM_H
+#define TT_TRANSPORT_SHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/link.h"
+#include "transport/host/segment.h"
+
+struct tt_fabric;
+enum { TT_CMA_MIN_BYTES = 256 * 1024 };
+
+/* One end; which half is used depends on the end. Owned by the fabric. */
+struct tt_shm_link {
+    struct tt_link link;
+    struct tt_fabric *fabric;
+    struct tt_link_area *area; /* NULL: not opened yet */
+    uint32_t nslots;
+    uint64_t next;  /* number of the message to publish, or to look at; from 1 */
+    uint64_t taken; /* sender: the receiver's counter when last read */
+    /* sender */
+    bool same_process;
+};
+
+/* Opens this rank's end of the link to (outgoing) or from a rank of this host. */
+void tt_shm_open(struct tt_shm_link *link, struct tt_fabric *fabric, int peer, int channel,
+                 bool outgoing);
+
+#endif

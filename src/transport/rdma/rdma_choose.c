@@ -1,0 +1,134 @@
+#include "transport/rdma/rdma_choose.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *left, const void *right)
+{
+    const struct tt_rdma_candidate *a = left, *b = right;
+    if (a->distance != b->distance) return a->distance < b->distance ? -1 : 1;
+    const int names = strverscmp(a->device, b->device);
+    return names ? names : a->port - b->port;
+}
+
+/* Whether an item of the list, "mlx5" or "mlx5_0:1", means this port. */
+static bool means(const char *item, size_t length, bool exact, const struct tt_rdma_candidate *port)
+{
+    const char *colon = memchr(item, ':', length);
+    const size_t name = colon ? (size_t)(colon - item) : length;
+    if (name == 0 || strncmp(item, port->device, name) != 0) return false;
+    if (exact && port->device[name]) return false;
+    return !colon || (length > name + 1 && atoi(colon + 1) == port->port);
+}
+
+static tt_status complain(const char *list, const char *item, size_t length,
+                          const struct tt_rdma_candidate *ports, int number)
+{
+    char there[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < number && used < sizeof there; i++)
+        used += (size_t)snprintf(there + used, sizeof there - used, "%s%s:%d", i ? ", " : "",
+                                 ports[i].device, ports[i].port);
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "TUTTI_RDMA_DEVICE=%s: no RDMA port is called \"%.*s\"; this host has %s", list,
+                   (int)length, item, number ? there : "no RDMA device");
+}
+
+tt_status tt_rdma_choose_ports(struct tt_rdma_candidate *ports, int number, const char *list,
+                               int *nchosen)
+{
+    const bool others = *list == '^', exact = list[others] == '=';
+    const char *item = list + others + exact;
+    for (int i = 0; i < number; i++) ports[i].named = false;
+    qsort(ports, (size_t)number, sizeof *ports, compare);
+    for (size_t length; *item; item += length + (item[length] == ',')) {
+        bool found = false;
+        length = strcspn(item, ",");
+        for (int i = 0; i < number; i++)
+            if (means(item, length, exact, &ports[i])) ports[i].named = found = true;
+        if (!found) return complain(list, item, length, ports, number);
+    }
+    int n = 0;
+    for (int i = 0; i < number; i++)
+        if (*list ? ports[i].named != others : ports[i].distance == ports[0].distance)
+            ports[n++] = ports[i];
+    *nchosen = n;
+    return TT_OK;
+}
+
+enum tt_gid_kind tt_gid_kind(const struct tt_gid *gid)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const uint8_t zero[16];
+    if (!memcmp(gid->raw, zero, sizeof zero)) return TT_GID_NONE;
+    if (!memcmp(gid->raw, mapped, sizeof mapped)) return TT_GID_IPV4;
+    return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? TT_GID_LINK_LOCAL : TT_GID_GLOBAL;
+}
+
+void tt_gid_name(const struct tt_gid *gid, char *text, unsigned size)
+{
+    const bool v4 = tt_gid_kind(gid) == TT_GID_IPV4;
+    if (!inet_ntop(v4 ? AF_INET : AF_INET6, gid->raw + (v4 ? 12 : 0), text, size) && size)
+        *text = 0;
+}
+
+/* Bits that two GIDs have in common, as far as they are likely to name a subnet: beyond, ports of
+ * one subnet would be told apart. */
+static int common_bits(const struct tt_gid *a, const struct tt_gid *b)
+{
+    const int most = tt_gid_kind(a) == TT_GID_IPV4 ? 120 : 64;
+    int bits = 0;
+    while (bits < most && !((a->raw[bits / 8] ^ b->raw[bits / 8]) & 0x80 >> bits % 8)) bits++;
+    return bits;
+}
+
+/* How well two GIDs go together, -1: not at all. */
+static int score_of(const struct tt_gid *a, const struct tt_gid *b, bool ethernet)
+{
+    const enum tt_gid_kind kind = tt_gid_kind(a);
+    if (kind == TT_GID_NONE || kind != tt_gid_kind(b)) return -1;
+    const int bits = common_bits(a, b);
+    if (!ethernet && bits < 64) return -1; /* InfiniBand: LIDs are of one subnet */
+    return (int)kind * 128 + bits;
+}
+
+/* The best GIDs of two ends; the first of equals. */
+static int match(const struct tt_rdma_end *low, const struct tt_rdma_end *high,
+                 struct tt_rdma_pair *pair)
+{
+    int best = -1;
+    if (low->ethernet != high->ethernet) return best;
+    for (int i = 0; i < low->ngids; i++)
+        for (int j = 0; j < high->ngids; j++) {
+            const int score = score_of(&low->gids[i], &high->gids[j], low->ethernet);
+            if (score <= best) continue;
+            best = score;
+            pair->low_gid = i;
+            pair->high_gid = j;
+        }
+    return best;
+}
+
+int tt_rdma_pair_ends(const struct tt_rdma_end *low, int nlow, const struct tt_rdma_end *high,
+                      int nhigh, struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS])
+{
+    unsigned low_taken = 0, high_taken = 0;
+    for (int n = 0; n < TT_RDMA_MAX_PORTS; n++) {
+        int best = -1;
+        for (int i = 0; i < nlow; i++)
+            for (int j = 0; j < nhigh; j++) {
+                struct tt_rdma_pair pair = {.low = i, .high = j};
+                if (low_taken >> i & 1 || high_taken >> j & 1) continue;
+                const int score = match(&low[i], &high[j], &pair);
+                if (score <= best) continue;
+                best = score;
+                pairs[n] = pair;
+            }
+        if (best < 0) return n;
+        low_taken |= 1u << pairs[n].low;
+        high_taken |= 1u << pairs[n].high;
+    }
+    return TT_RDMA_MAX_PORTS;
+}

@@ -1,0 +1,60 @@
+/* What went wrong on a wire, in words: with whom, on which device and port, and what to check. */
+#include <arpa/inet.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "transport/rdma/rdma_internal.h"
+
+static const char *advice(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        return "the peer did not answer: is it alive, are the link and the switch up, is UDP port "
+               "4791 open (RoCE), do the two addresses reach each other with this MTU; "
+               "TUTTI_RDMA_TIMEOUT and TUTTI_RDMA_RETRIES say for how long it is tried";
+    case IBV_WC_WR_FLUSH_ERR:
+        return "the connection had failed before: see the peer's error and the kernel's log "
+               "(dmesg)";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return "the peer's device refused it: see the peer's error and its kernel's log (dmesg)";
+    default:
+        return "see the kernel's log of this host (dmesg)";
+    }
+}
+
+/* Says all about it once; afterwards the wire stays failed. */
+static tt_status fail(struct tt_rdma_path *path, const char *what, const char *check)
+{
+    struct tt_rdma_wire *wire = path->wire;
+    const struct tt_rdma *rdma = wire->rdma;
+    if (wire->quiet || wire->failed) return wire->failed;
+    char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
+    struct ibv_port_attr now = {0};
+    tt_fabric_name_rank(rdma->fabric, wire->peer, peer, sizeof peer);
+    tt_gid_name(&path->port->gids[path->gid], mine, sizeof mine);
+    tt_gid_name(&path->their_gid, theirs, sizeof theirs);
+    if (rdma->verbs->query_port(path->port->device->context, path->port->number, (void *)&now))
+        now.state = IBV_PORT_NOP;
+    wire->failed = tt_fabric_fail(
+        rdma->fabric, TT_ERR_REMOTE,
+        "RDMA connection with %s failed on %s port %d (%s to %s): %s; the port is %s now; %s", peer,
+        path->port->device->name, path->port->number, mine, theirs, what,
+        rdma->verbs->port_state_str(now.state), check);
+    return wire->failed;
+}
+
+tt_status tt_rdma_fail_completion(struct tt_rdma_path *path, const struct ibv_wc *wc)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s (status %d, vendor error %#x)",
+             path->wire->rdma->verbs->wc_status_str(wc->status), wc->status, wc->vendor_err);
+    return fail(path, what, advice(wc->status));
+}
+
+tt_status tt_rdma_fail_path(struct tt_rdma_path *path, const char *what)
+{
+    return fail(path, what, "see the kernel's log of both hosts (dmesg)");
+}

@@ -1,0 +1,460 @@
+/* Wires: the queue pairs between two ranks, their memory, and how both sides come to know each
+ * other. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "transport/rdma/rdma_internal.h"
+
+enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
+#define GIVE_BACK_NS INT64_C(20000000)
+
+/* What travels. */
+struct offer {
+    uint32_t version, nends;
+    uint64_t nslots, slot_bytes;
+    uint64_t memory; /* address */
+    struct tt_rdma_end ends[TT_RDMA_MAX_PORTS];
+};
+_Static_assert(sizeof(struct offer) <= sizeof((struct tt_rdma_offer *)0)->bytes, "must fit");
+
+/* ---- Making --------------------------------------------------------------------------------- */
+
+/* Says why there is no RDMA, with errno's text; only once, for the other wires would say the same.
+ */
+__attribute__((format(printf, 2, 3))) static tt_status refuse(struct tt_rdma *rdma,
+                                                              const char *format, ...)
+{
+    char text[256];
+    const int error = errno;
+    if (rdma->said) return TT_ERR_SYSTEM;
+    rdma->said = true;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tt_fail_errno(error, "no RDMA: %s", text);
+}
+
+static tt_status register_memory(struct tt_rdma_wire *wire)
+{
+    struct tt_rdma *rdma = wire->rdma;
+    struct rlimit limit = {0};
+    for (int i = 0; i < rdma->ndevices; i++) {
+        wire->regions[i] = rdma->verbs->reg_mr(rdma->devices[i].domain, wire->memory, wire->nbytes,
+                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        if (wire->regions[i]) continue;
+        const int error = errno;
+        getrlimit(RLIMIT_MEMLOCK, &limit);
+        errno = error;
+        return refuse(rdma,
+                      "%zu bytes cannot be registered with %s (ulimit -l is %llu KiB; "
+                      "raise it, or lower TUTTI_SLOTS or TUTTI_SLOT_BYTES)",
+                      wire->nbytes, rdma->devices[i].name,
+                      (unsigned long long)limit.rlim_cur / 1024);
+    }
+    return TT_OK;
+}
+
+/* The slots, in shared pages: a fork must not leave the device with the child's copy. */
+static tt_status make_memory(struct tt_rdma_wire *wire)
+{
+    const struct tt_rdma *rdma = wire->rdma;
+    wire->stride = TT_LINE + (rdma->slot_bytes + TT_LINE - 1) / TT_LINE * TT_LINE;
+    wire->nbytes = tt_rdma_slot_at(wire, true, TT_NCHANNELS, 0);
+    void *memory =
+        mmap(NULL, wire->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return refuse(wire->rdma, "no memory for slots of %zu bytes", wire->nbytes);
+    wire->memory = memory;
+    return register_memory(wire);
+}
+
+/* Inline sends of as many bytes as the device grants. */
+static struct ibv_qp *create_qp(const struct tt_rdma_path *path, uint32_t *inline_bytes)
+{
+    const struct tt_rdma *rdma = path->wire->rdma;
+    const uint32_t nmessages = (uint32_t)rdma->nslots * TT_NCHANNELS;
+    for (uint32_t asked = INLINE_BYTES;; asked /= 2) {
+        struct ibv_qp_init_attr attributes = {
+            .qp_context = (void *)(uintptr_t)path,
+            .send_cq = path->cq,
+            .recv_cq = path->cq,
+            .qp_type = IBV_QPT_RC,
+            .cap = {.max_send_wr = 2 * nmessages, /* data and credits */
+                    .max_recv_wr = nmessages,
+                    .max_send_sge = 2,
+                    .max_recv_sge = 1,
+                    .max_inline_data = asked},
+        };
+        struct ibv_qp *qp = rdma->verbs->create_qp(path->port->device->domain, &attributes);
+        if (qp) *inline_bytes = attributes.cap.max_inline_data;
+        if (qp || asked == 0) return qp;
+    }
+}
+
+static tt_status to_init(const struct tt_rdma_path *path)
+{
+    struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
+                                     .port_num = path->port->number,
+                                     .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    errno = path->wire->rdma->verbs->modify_qp(path->qp, &attributes,
+                                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                                   IBV_QP_ACCESS_FLAGS);
+    return errno ? refuse(path->wire->rdma, "a queue pair of %s port %d cannot be used",
+                          path->port->device->name, path->port->number)
+                 : TT_OK;
+}
+
+static tt_status make_path(struct tt_rdma_path *path)
+{
+    struct tt_rdma *rdma = path->wire->rdma;
+    const struct tt_rdma_port *port = path->port;
+    const int nmessages = (int)rdma->nslots * TT_NCHANNELS;
+    path->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
+                                      port->device->channel, 0);
+    if (path->cq) path->qp = create_qp(path, &path->inline_bytes);
+    if (!path->qp)
+        return refuse(rdma, "%s port %d gives no queue pair for %d messages", port->device->name,
+                      port->number, nmessages);
+    if (getrandom(&path->first_packet, sizeof path->first_packet, 0) < 0) path->first_packet = 0;
+    path->first_packet &= 0xffffff;
+    TT_TRY(to_init(path));
+    return tt_rdma_post_receives(path, nmessages);
+}
+
+static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_path *path)
+{
+    const struct tt_rdma_port *port = path->port;
+    const struct tt_rdma *rdma = path->wire->rdma;
+    *end = (struct tt_rdma_end){
+        .qp_number = path->qp->qp_num,
+        .first_packet = path->first_packet,
+        .key = path->wire->regions[port->device - rdma->devices]->rkey,
+        .lid = port->attributes.lid,
+        .mtu = (uint8_t)port->attributes.active_mtu,
+        .ethernet = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET,
+        .ngids = (uint8_t)port->ngids,
+    };
+    memcpy(end->gids, port->gids, sizeof end->gids);
+}
+
+static void fill_offer(const struct tt_rdma_wire *wire, struct offer *offer)
+{
+    *offer = (struct offer){.version = OFFER_VERSION,
+                            .nends = (uint32_t)wire->nends,
+                            .nslots = wire->rdma->nslots,
+                            .slot_bytes = wire->rdma->slot_bytes,
+                            .memory = (uintptr_t)wire->memory};
+    for (int i = 0; i < wire->nends; i++) fill_end(&offer->ends[i], &wire->ends[i]);
+}
+
+tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, int peer,
+                              struct tt_rdma_offer *offer)
+{
+    offer->nbytes = 0;
+    struct tt_rdma_wire *wire = calloc(1, sizeof *wire);
+    if (!wire) return refuse(rdma, "out of memory");
+    wire->rdma = rdma;
+    wire->peer = peer;
+    tt_status status = make_memory(wire);
+    for (int i = 0; i < rdma->nports && !status; i++) {
+        wire->ends[i] = (struct tt_rdma_path){.wire = wire, .port = &rdma->ports[i]};
+        wire->nends++;
+        status = make_path(&wire->ends[i]);
+    }
+    if (status) {
+        tt_rdma_wire_destroy(wire);
+        return status;
+    }
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        tt_rdma_link_init(&wire->tx[c], wire, c, true);
+        tt_rdma_link_init(&wire->rx[c], wire, c, false);
+    }
+    struct offer mine;
+    fill_offer(wire, &mine);
+    offer->nbytes = sizeof mine;
+    memcpy(offer->bytes, &mine, sizeof mine);
+    *out = wire;
+    return TT_OK;
+}
+
+/* ---- Connecting ----------------------------------------------------------------------------- */
+
+static tt_status to_ready(struct tt_rdma_path *path)
+{
+    const struct tt_rdma *rdma = path->wire->rdma;
+    const struct tt_rdma_end *theirs = &path->theirs;
+    const uint8_t mine = (uint8_t)path->port->attributes.active_mtu;
+    struct ibv_qp_attr attributes = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = mine < theirs->mtu ? mine : theirs->mtu,
+        .dest_qp_num = theirs->qp_number,
+        .rq_psn = theirs->first_packet,
+        .max_dest_rd_atomic = 1,
+        .min_rnr_timer = 12, /* 0.64 ms; not reached: there are receives for all credits */
+        .ah_attr = {.dlid = theirs->lid,
+                    .sl = (uint8_t)tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL),
+                    .port_num = path->port->number,
+                    .is_global = theirs->ethernet},
+    };
+    if (theirs->ethernet) {
+        attributes.ah_attr.grh = (struct ibv_global_route){
+            .sgid_index = (uint8_t)path->port->gid_indices[path->gid],
+            .hop_limit = 64,
+            .traffic_class = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TRAFFIC_CLASS)};
+        memcpy(&attributes.ah_attr.grh.dgid, &path->their_gid, sizeof path->their_gid);
+    }
+    int error = rdma->verbs->modify_qp(path->qp, &attributes,
+                                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                           IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    attributes = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = path->first_packet,
+        .timeout = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TIMEOUT),
+        .retry_cnt = (uint8_t)tt_config_int(TT_CONFIG_RDMA_RETRIES),
+        .rnr_retry = 6,
+        .max_rd_atomic = 1,
+    };
+    if (!error)
+        error =
+            rdma->verbs->modify_qp(path->qp, &attributes,
+                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    return error ? tt_fail_errno(error, "a queue pair cannot be connected") : TT_OK;
+}
+
+static tt_status connect_path(struct tt_rdma_path *path)
+{
+    char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
+    struct tt_rdma_port *port = path->port;
+    tt_fabric_name_rank(path->wire->rdma->fabric, path->wire->peer, peer, sizeof peer);
+    tt_gid_name(&port->gids[path->gid], mine, sizeof mine);
+    tt_gid_name(&path->their_gid, theirs, sizeof theirs);
+    if (path->theirs.mtu != port->attributes.active_mtu)
+        TT_INFO("RDMA %s/%d: the path MTU to %s is %d, for the ports differ (%d here, %d there)",
+                port->device->name, port->number, peer,
+                128 << (path->theirs.mtu < port->attributes.active_mtu
+                            ? path->theirs.mtu
+                            : port->attributes.active_mtu),
+                128 << port->attributes.active_mtu, 128 << path->theirs.mtu);
+    TT_TRY(to_ready(path));
+    port->gids_used |= 1u << path->gid;
+    TT_INFO("RDMA to %s: %s port %d, %s to %s, %u bytes inline", peer, port->device->name,
+            port->number, mine, theirs, path->inline_bytes);
+    return TT_OK;
+}
+
+/* An offer is data from outside. */
+static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_rdma_offer *bytes,
+                             struct offer *offer)
+{
+    char peer[128];
+    tt_fabric_name_rank(wire->rdma->fabric, wire->peer, peer, sizeof peer);
+    if (bytes->nbytes != sizeof *offer)
+        return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer has %u bytes, expected %zu", peer,
+                       bytes->nbytes, sizeof *offer);
+    memcpy(offer, bytes->bytes, sizeof *offer);
+    if (offer->version != OFFER_VERSION || offer->nends > TT_RDMA_MAX_PORTS)
+        return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer is of another version of tutti",
+                       peer);
+    if (offer->nslots != wire->rdma->nslots || offer->slot_bytes != wire->rdma->slot_bytes)
+        return tt_fail(TT_ERR_REMOTE,
+                       "no RDMA with %s: it has %llu slots of %llu bytes, this rank %zu of %zu; "
+                       "TUTTI_SLOTS and TUTTI_SLOT_BYTES must be the same everywhere",
+                       peer, (unsigned long long)offer->nslots,
+                       (unsigned long long)offer->slot_bytes, wire->rdma->nslots,
+                       wire->rdma->slot_bytes);
+    for (uint32_t i = 0; i < offer->nends; i++)
+        if (offer->ends[i].ngids > TT_RDMA_MAX_GIDS || offer->ends[i].mtu < IBV_MTU_256 ||
+            offer->ends[i].mtu > IBV_MTU_4096)
+            return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer is damaged", peer);
+    return TT_OK;
+}
+
+tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_rdma_offer *theirs)
+{
+    struct offer mine, other;
+    struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS];
+    TT_TRY(check_offer(wire, theirs, &other));
+    fill_offer(wire, &mine);
+    const bool low = wire->rdma->fabric->rank < wire->peer;
+    const struct offer *a = low ? &mine : &other, *b = low ? &other : &mine;
+    const int n = tt_rdma_pair_ends(a->ends, (int)a->nends, b->ends, (int)b->nends, pairs);
+    if (n == 0) {
+        char peer[128];
+        tt_fabric_name_rank(wire->rdma->fabric, wire->peer, peer, sizeof peer);
+        return tt_fail(TT_ERR_REMOTE,
+                       "no RDMA with %s: no port here and there have addresses (GIDs) of one kind",
+                       peer);
+    }
+    for (int k = 0; k < n; k++) {
+        struct tt_rdma_path *path = &wire->ends[low ? pairs[k].low : pairs[k].high];
+        path->gid = low ? pairs[k].low_gid : pairs[k].high_gid;
+        path->theirs = other.ends[low ? pairs[k].high : pairs[k].low];
+        path->their_gid = path->theirs.gids[low ? pairs[k].high_gid : pairs[k].low_gid];
+        TT_TRY(connect_path(path));
+        wire->used[k] = path;
+    }
+    wire->npaths = n;
+    wire->their_memory = other.memory;
+    return TT_OK;
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
+{
+    wire->quiet = true;
+}
+
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *), void *missed)
+{
+    wire->quiet = wire->lost = true;
+    wire->on_missed = on_missed;
+    wire->missed = missed;
+}
+
+bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
+{
+    for (int i = 0; i < wire->npaths; i++)
+        if (tt_rdma_poll(wire->used[i])) return true;
+    return wire->nposted == wire->ncompleted;
+}
+
+static bool reads_memory(const struct tt_rdma_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++)
+        if (wire->tx[c].ndirect) return true;
+    return false;
+}
+
+static void forget_sends(struct tt_rdma_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        struct tt_rdma_link *tx = &wire->tx[c];
+        tx->ndirect = 0;
+        for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++) {
+            if (tx->memory[s]) tx->memory[s]->nsends--;
+            tx->memory[s] = NULL;
+        }
+    }
+}
+
+/* Queue pairs in the error state read nothing. */
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire)
+{
+    const int64_t deadline = tt_now_ns() + GIVE_BACK_NS;
+    while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline)) sched_yield();
+    if (!reads_memory(wire)) return;
+    wire->quiet = true;
+    for (int i = 0; i < wire->npaths; i++) {
+        struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
+        errno = wire->rdma->verbs->modify_qp(wire->used[i]->qp, &attributes, IBV_QP_STATE);
+        if (errno) TT_WARN("RDMA: a queue pair cannot be stopped: %m");
+    }
+    forget_sends(wire);
+}
+
+void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
+{
+    if (!wire) return;
+    const struct tt_rdma *rdma = wire->rdma;
+    int failed = 0;
+    for (int i = 0; i < wire->nends; i++) {
+        if (wire->ends[i].qp) failed |= rdma->verbs->destroy_qp(wire->ends[i].qp);
+        if (wire->ends[i].cq) failed |= rdma->verbs->destroy_cq(wire->ends[i].cq);
+    }
+    for (int i = 0; i < rdma->ndevices; i++)
+        if (wire->regions[i]) failed |= rdma->verbs->dereg_mr(wire->regions[i]);
+    forget_sends(wire);
+    if (failed) {
+        errno = failed;
+        TT_WARN("RDMA resources cannot be given back: %m");
+    }
+    if (wire->memory) munmap(wire->memory, wire->nbytes);
+    free(wire);
+}
+
+/* ---- While it lives ------------------------------------------------------------------------- */
+
+struct tt_link *tt_rdma_tx(struct tt_rdma_wire *wire, int channel)
+{
+    return &wire->tx[channel].link;
+}
+
+struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel)
+{
+    return &wire->rx[channel].link;
+}
+
+/* The device gives up after its retries; should it not, this rank does. */
+static tt_status check_overdue(struct tt_rdma_wire *wire)
+{
+    const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
+    if (wire->nposted == wire->ncompleted || timeout_ms <= 0 || wire->quiet) {
+        wire->since_ns = 0;
+        return TT_OK;
+    }
+    const int64_t now = tt_now_ns();
+    if (!wire->since_ns || wire->ncompleted_seen != wire->ncompleted) {
+        wire->ncompleted_seen = wire->ncompleted;
+        wire->since_ns = now;
+        return TT_OK;
+    }
+    if (now - wire->since_ns < timeout_ms * 1000000) return TT_OK;
+    char what[128];
+    snprintf(what, sizeof what, "nothing was acknowledged for %lld ms (TUTTI_NET_TIMEOUT_MS)",
+             (long long)timeout_ms);
+    return tt_rdma_fail_path(wire->used[0], what);
+}
+
+tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire)
+{
+    for (int i = 0; i < wire->npaths; i++) TT_TRY(tt_rdma_poll(wire->used[i]));
+    if (++wire->turns % RARELY) return wire->failed; /* the rest takes system calls */
+    TT_TRY(tt_rdma_events(wire->rdma));
+    return check_overdue(wire);
+}
+
+bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
+{
+    for (int c = 0; c < TT_NCHANNELS; c++) {
+        struct tt_link *rx = &wire->rx[c].link;
+        if (!rx->ops->flushed(rx)) return false;
+    }
+    return true;
+}
+
+/* What came before a queue was armed wakes nobody: it is looked for afterwards. */
+bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
+{
+    const uint64_t before = wire->ncompleted + wire->nreceived;
+    for (int i = 0; i < wire->npaths; i++)
+        if (ibv_req_notify_cq(wire->used[i]->cq, 0) || tt_rdma_poll(wire->used[i])) return true;
+    return wire->ncompleted + wire->nreceived == before;
+}
+
+void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "rdma");
+    for (int i = 0; i < wire->npaths && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s %s/%d", i ? "," : "",
+                                 wire->used[i]->port->device->name, wire->used[i]->port->number);
+}
+
+size_t tt_rdma_wire_bytes(const struct tt_rdma_wire *wire)
+{
+    return sizeof *wire + wire->nbytes;
+}

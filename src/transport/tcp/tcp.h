@@ -1,0 +1,111 @@
+/* One TCP connection of a wire: frames in, frames out, never blocking.
+ *
+ * A frame is a header and its payload. Payloads go straight to where they belong; what the kernel
+ * does not take at once waits in a queue that has room for every message that may be under way. */
+#ifndef TT_TRANSPORT_TCP_H
+#define TT_TRANSPORT_TCP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "transport/host/segment.h"
+
+struct tt_tls;
+struct tt_wire;
+struct tt_wire_link;
+
+enum tt_frame_kind {
+    TT_FRAME_DATA = 1, /* a message */
+    TT_FRAME_CREDIT,   /* nothing but the credits that every header carries */
+    TT_FRAME_RECORD,   /* what the sender has entered and done, or that it leaves */
+    TT_FRAME_FAILURE,  /* the communicator has failed: `number` is the code, then the text */
+    TT_FRAME_OFFER,    /* of RDMA; empty: none */
+    TT_FRAME_READY,    /* `number`: whether the queue pairs are connected */
+};
+
+struct tt_frame {
+    uint8_t kind, channel;
+    uint8_t credits[TT_NCHANNELS]; /* messages released since the last word about it, by channel */
+    uint8_t reserved[3];
+    uint32_t nbytes; /* of payload */
+    uint32_t number; /* of the message in its link */
+    uint64_t signature;
+};
+_Static_assert(sizeof(struct tt_frame) == 24, "no padding on the wire");
+
+/* The payload of a RECORD frame. */
+struct tt_wire_record {
+    uint64_t done, seq, count, algorithm;
+    uint32_t state, collective, type, op;
+    int32_t root;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
+
+enum {
+    TT_STAGE_BYTES = 4096, /* read ahead when a header is awaited */
+    TT_HEAD_BYTES = 2 * sizeof(struct tt_frame) + sizeof(struct tt_wire_record),
+};
+
+/* Bytes to send: head, whose last frame header takes the credits along, then body. */
+struct tt_outgoing {
+    uint8_t head[TT_HEAD_BYTES];
+    uint32_t head_nbytes, body_nbytes;
+    const char *body;          /* unchanged until sent */
+    struct tt_wire_link *link; /* whose reference the body is, NULL: nobody's */
+    bool stamped;              /* with its credits */
+};
+
+struct tt_tcp {
+    int watched; /* enum tt_watched */
+    struct tt_wire *wire;
+    int fd;             /* -1: not open */
+    struct tt_tls *tls; /* NULL: not encrypted */
+    bool awaits_room;   /* epoll reports when it can be written */
+    bool left;          /* the peer has said goodbye */
+    int64_t silent_ns;  /* since when it has not answered; 0: not so */
+    int broken;         /* errno of sending; what the peer sent before may still be read */
+
+    /* incoming */
+    uint32_t staged_begin, staged_end;
+    bool in_frame; /* the header is complete */
+    struct tt_frame frame;
+    char *to; /* the payload's place; NULL: not chosen yet */
+    size_t got;
+    uint8_t staged[TT_STAGE_BYTES];
+    char *control; /* payload of what is not data */
+
+    /* outgoing: a ring */
+    struct tt_outgoing *queue;
+    uint32_t room, first, count;
+    size_t sent; /* of the first one */
+
+    /* large bodies sent from the caller's memory: the kernel says when it has done with one */
+    bool zerocopy, zerocopy_always;
+    uint32_t lent, returned; /* writes, since the beginning */
+};
+
+/* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
+void tt_tcp_tune(int fd, int64_t timeout_ns);
+/* Takes the connected fd over on success. The path is over loopback or not. */
+TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd, bool loopback);
+void tt_tcp_close(struct tt_tcp *tcp);
+
+/* A place at the end of the queue, zeroed; NULL when it is full, which no message meets. */
+struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp);
+/* Sends what the kernel takes, and credits that are due. TT_IN_PROGRESS: not everything. Errors
+ * show when reading. */
+tt_status tt_tcp_flush(struct tt_tcp *tcp);
+/* Reads what is there, at most once from the kernel. TT_IN_PROGRESS: nothing was. */
+TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
+/* Whether the peer's kernel has been asked for timeout_ns and has not answered: it, or the way to
+ * it, is gone. To be called now and then. */
+bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns);
+/* Whether the kernel has done with all memory that was lent to it. */
+bool tt_tcp_returned(struct tt_tcp *tcp);
+/* How much the peer's kernel has not acknowledged, 0: nothing, or the peer does not want it. */
+size_t tt_tcp_unsent(const struct tt_tcp *tcp);
+
+#endif

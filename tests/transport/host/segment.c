@@ -1,0 +1,68 @@
+#include <unistd.h>
+
+#include "shim.h"
+#include "transport/host/segment.h"
+
+static const struct tt_segment_layout layout = {
+    .nlocal = 3, .nslots = 4, .slot_bytes = 1024, .meet_bytes = 512};
+
+TEST(segment, areas_do_not_overlap_and_stay_inside)
+{
+    struct tt_segment *segment;
+    REQUIRE(tt_segment_create(11, &layout, &segment) == TT_OK);
+    const char *base = (const char *)segment->header, *end = base + segment->nbytes;
+    const char *last = (const char *)&segment->header->records[3];
+    CHECK((const char *)tt_segment_meeting(segment) >= last);
+    last = (const char *)(tt_segment_meeting(segment) + 1);
+    for (int local = 0; local <= 3; local++)
+        for (int parity = 0; parity < 2; parity++) {
+            const char *flag = (const char *)tt_segment_meet_flag(segment, local, parity);
+            CHECK(flag >= last);
+            last = flag + sizeof(struct tt_flag) + 512;
+        }
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+                struct tt_link_area *area = tt_segment_link(segment, from, to, channel);
+                CHECK((const char *)area >= last);
+                CHECK((const char *)tt_link_area_flag(area, 0) >= (const char *)(area + 1));
+                CHECK(tt_link_area_slot(area, 4, 1024, 0) >=
+                      (const char *)tt_link_area_flag(area, 4));
+                last = tt_link_area_slot(area, 4, 1024, 4);
+            }
+    CHECK(last <= end);
+    tt_segment_put(segment);
+}
+
+TEST(segment, is_mapped_once_in_a_process_and_attached_by_descriptor)
+{
+    struct tt_segment *segment, *again, *other;
+    REQUIRE(tt_segment_create(12, &layout, &segment) == TT_OK);
+    again = tt_segment_find(12);
+    CHECK(again == segment);
+    tt_segment_put(again);
+    CHECK(tt_segment_find(13) == NULL);
+    REQUIRE(tt_segment_attach(12, segment->fd, &again) == TT_OK);
+    CHECK(again == segment);
+    tt_segment_put(again);
+    REQUIRE(tt_segment_attach(13, segment->fd, &other) == TT_OK);
+    CHECK(other->header != segment->header);
+    CHECK_EQ(other->nbytes, segment->nbytes);
+    segment->header->records[1].pid = 5;
+    CHECK_EQ(other->header->records[1].pid, 5);
+    tt_segment_put(other);
+    tt_segment_put(segment);
+    CHECK(tt_segment_find(12) == NULL);
+}
+
+TEST(segment, refuses_another_version_or_length)
+{
+    struct tt_segment *segment, *other;
+    REQUIRE(tt_segment_create(14, &layout, &segment) == TT_OK);
+    segment->header->version++;
+    CHECK_EQ(tt_segment_attach(15, segment->fd, &other), TT_ERR_USAGE);
+    segment->header->version--;
+    REQUIRE(ftruncate(segment->fd, (off_t)segment->nbytes + 4096) == 0);
+    CHECK_EQ(tt_segment_attach(15, segment->fd, &other), TT_ERR_USAGE);
+    tt_segment_put(segment);
+}

@@ -351,6 +351,7 @@ TEST(wires_end, who_does_not_belong_here_is_turned_away)
 static tt_status start_again(struct wired *all, const struct tt_wires_info *infos)
 {
     free(all->wires[0]->infos);
+    free(all->wires[0]->links);
     free(all->wires[0]->table);
     return tt_wires_start(all->wires[0], all->ranks.fabrics[0], infos);
 }

@@ -9,14 +9,29 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/host/cma.h"
-#include "transport/host/shm.h"
 
-/* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
-struct tt_known_windows {
-    uint64_t *ids;
-    int n, room;
-};
+/* ---- What the rooms report ------------------------------------------------------------------ */
+
+static tt_status on_fail(void *fabric, int code, const char *text)
+{
+    return tt_fabric_fail(fabric, code, "%s", text);
+}
+
+static tt_status on_missed(void *fabric, int peer)
+{
+    char name[128];
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s is gone", name);
+}
+
+static void on_name(const void *fabric, int rank, char *text, size_t size)
+{
+    tt_fabric_name_rank(fabric, rank, text, size);
+}
+
+static const struct tt_room_events events = {.fail = on_fail, .missed = on_missed, .name = on_name};
+
+/* ---- Creation ------------------------------------------------------------------------------- */
 
 static tt_status find_hosts(struct tt_fabric *fabric)
 {
@@ -51,48 +66,9 @@ static struct tt_segment_layout choose_layout(const struct tt_fabric *fabric,
     return layout;
 }
 
-static const struct tt_peer_info *first_of_host(const struct tt_fabric *fabric)
-{
-    return &fabric->peers[tt_fabric_rank_at(fabric, 0)];
-}
-
 static bool same_process(const struct tt_peer_info *a, const struct tt_peer_info *b)
 {
     return a->process_id == b->process_id;
-}
-
-/* The kernel holds a bounded number of descriptors that are on their way: the receivers, who are
- * attaching too, make room. */
-static tt_status pass_to(struct tt_fabric *fabric, int rank, const struct tt_fd_note *note,
-                         int64_t deadline_ns)
-{
-    for (;;) {
-        const tt_status status = tt_fdpass_send(fabric->fd_socket, &fabric->peers[rank].fd_address,
-                                                note, fabric->segment->fd);
-        if (status != TT_IN_PROGRESS) return status;
-        if (tt_expired(deadline_ns))
-            return tt_fail(TT_ERR_TIMEOUT,
-                           "rank %d cannot pass the host segment to rank %d: too many descriptors "
-                           "are on their way (ulimit -n)",
-                           fabric->rank, rank);
-        struct pollfd poll_fd = {.fd = fabric->fd_socket, .events = POLLOUT};
-        poll(&poll_fd, 1, 1);
-    }
-}
-
-static tt_status pass_segment(struct tt_fabric *fabric, int64_t deadline_ns)
-{
-    const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
-    const struct tt_fd_note note = {.secret = fabric->secret,
-                                    .id = mine->secret,
-                                    .nbytes = fabric->segment->nbytes,
-                                    .kind = TT_FD_SEGMENT};
-    for (int place = 1; place < fabric->nlocal; place++) {
-        const int r = tt_fabric_rank_at(fabric, place);
-        if (same_process(&fabric->peers[r], mine)) continue; /* mapped already */
-        TT_TRY(pass_to(fabric, r, &note, deadline_ns));
-    }
-    return TT_OK;
 }
 
 /* Everything that is sized by the ranks. */
@@ -107,19 +83,49 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     const bool alone = fabric->hosts->nhosts == 1;
     fabric->pidfds = malloc(nlocal * sizeof *fabric->pidfds);
     fabric->watches = malloc(nlocal * sizeof *fabric->watches);
-    fabric->links = calloc(2 * nlocal * TT_NCHANNELS, sizeof *fabric->links);
     if (!alone) fabric->remote = aligned_alloc(TT_LINE, n * sizeof *fabric->remote);
-    if (!fabric->pidfds || !fabric->watches || !fabric->links || (!alone && !fabric->remote))
+    if (!fabric->pidfds || !fabric->watches || (!alone && !fabric->remote))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
     for (int place = 0; place < fabric->nlocal; place++) fabric->pidfds[place] = -1;
     if (fabric->remote) memset(fabric->remote, 0, n * sizeof *fabric->remote);
     return TT_OK;
 }
 
+static tt_status make_host_room(struct tt_fabric *fabric, const struct tt_fabric_config *config)
+{
+    const size_t n = (size_t)fabric->nlocal;
+    struct tt_host_member *members = malloc(n * sizeof *members);
+    if (!members) return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
+    const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const struct tt_peer_info *peer = &fabric->peers[rank];
+        members[place] = (struct tt_host_member){.rank = rank,
+                                                 .pid = peer->pid,
+                                                 .same_process = same_process(peer, mine),
+                                                 .probe = peer->secret,
+                                                 .fd_address = peer->fd_address};
+    }
+    const struct tt_host_config host = {.secret = fabric->peers[0].secret,
+                                        .segment_id = members[0].probe,
+                                        .allow_window = config->allow_window,
+                                        .allow_cma = config->allow_cma,
+                                        .force_cma = config->force_cma,
+                                        .nlocal = fabric->nlocal,
+                                        .local = fabric->local,
+                                        .members = members,
+                                        .place_of = fabric->hosts->local_of};
+    const tt_status status =
+        tt_host_init(&fabric->host, &fabric->context, &host, fabric->host.fd_socket);
+    free(members);
+    return status;
+}
+
 static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *infos,
                        const struct tt_fabric_config *config)
 {
     TT_TRY(allocate(fabric, infos));
+    TT_TRY(make_host_room(fabric, config));
     const struct tt_hosts *hosts = fabric->hosts;
     TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     TT_TRY(tt_peers_check_hosts(infos, hosts));
@@ -128,7 +134,7 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
     fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);
     if (fabric->local != 0) return TT_OK;
     const struct tt_segment_layout layout = choose_layout(fabric, config);
-    return tt_segment_create(infos[fabric->rank].secret, &layout, &fabric->segment);
+    return tt_host_create(&fabric->host, &layout);
 }
 
 tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *infos, int rank,
@@ -141,11 +147,14 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
     }
     *fabric = (struct tt_fabric){.rank = rank,
                                  .nranks = nranks,
-                                 .secret = infos[0].secret,
-                                 .fd_socket = fd_socket,
-                                 .allow_window = config->allow_window,
-                                 .allow_cma = config->allow_cma,
-                                 .force_cma = config->force_cma};
+                                 .host.fd_socket = fd_socket,
+                                 .context = {.events = &events,
+                                             .owner = fabric,
+                                             .rank = rank,
+                                             .nranks = nranks,
+                                             .nmessages = &fabric->nmessages,
+                                             .nbytes_copied = &fabric->nbytes_copied,
+                                             .nbytes_direct = &fabric->nbytes_direct}};
     const tt_status status = begin(fabric, infos, config);
     if (status) {
         tt_fabric_destroy(fabric);
@@ -155,46 +164,10 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
     return TT_OK;
 }
 
-/* Ranks in the first rank's process find its mapping; the others wait for the descriptor. */
-static tt_status receive_segment(struct tt_fabric *fabric, int64_t deadline_ns)
-{
-    const struct tt_peer_info *first = first_of_host(fabric);
-    const int maker = tt_fabric_rank_at(fabric, 0);
-    if (same_process(&fabric->peers[fabric->rank], first)) {
-        fabric->segment = tt_segment_find(first->secret);
-        return fabric->segment
-                   ? TT_OK
-                   : tt_fail(TT_ERR_INTERNAL, "rank %d of this process made no segment", maker);
-    }
-    for (;;) {
-        struct tt_fd_note note;
-        int fd;
-        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd);
-        if (status == TT_OK) {
-            status = note.kind == TT_FD_SEGMENT
-                         ? tt_segment_attach(note.id, fd, &fabric->segment)
-                         : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
-                                   (int)note.kind);
-            close(fd);
-            return status;
-        }
-        if (status != TT_IN_PROGRESS) return status;
-        if (tt_expired(deadline_ns))
-            return tt_fail(TT_ERR_TIMEOUT,
-                           "rank %d did not pass the host segment to rank %d in time", maker,
-                           fabric->rank);
-        struct pollfd poll_fd = {.fd = fabric->fd_socket, .events = POLLIN};
-        poll(&poll_fd, 1, 1);
-    }
-}
-
 tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
 {
-    TT_TRY(fabric->segment ? pass_segment(fabric, deadline_ns)
-                           : receive_segment(fabric, deadline_ns));
-    if (fabric->segment->header->nlocal != fabric->nlocal)
-        return tt_fail(TT_ERR_INTERNAL, "the segment is for %d ranks, expected %d",
-                       fabric->segment->header->nlocal, fabric->nlocal);
+    TT_TRY(tt_host_attach(&fabric->host, deadline_ns));
+    fabric->segment = fabric->host.segment;
     struct tt_rank_record *record = &fabric->segment->header->records[fabric->local];
     record->pid = getpid();
     record->probe = (uint64_t)(uintptr_t)&fabric->peers[fabric->rank].secret;
@@ -206,23 +179,7 @@ tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns)
 
 void tt_fabric_finish(struct tt_fabric *fabric)
 {
-    if (fabric->local == 0) tt_segment_seal(fabric->segment);
-    if (!fabric->allow_cma) return;
-    const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
-    for (int place = 0; place < fabric->nlocal; place++) {
-        const struct tt_peer_info *peer = &fabric->peers[tt_fabric_rank_at(fabric, place)];
-        if (same_process(peer, mine)) continue;
-        const int refused =
-            tt_cma_probe(peer->pid, fabric->segment->header->records[place].probe, peer->secret);
-        if (refused) {
-            errno = refused;
-            TT_INFO_ONCE(
-                "cross-memory attach is not permitted here (process_vm_readv: %m); using slots");
-            continue;
-        }
-        atomic_store_explicit(tt_segment_may_read(fabric->segment, fabric->local, place), 1,
-                              memory_order_relaxed);
-    }
+    tt_host_finish(&fabric->host);
 }
 
 void tt_fabric_destroy(struct tt_fabric *fabric)
@@ -237,65 +194,13 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     if (fabric->pidfds)
         for (int place = 0; place < fabric->nlocal; place++)
             if (fabric->pidfds[place] >= 0) close(fabric->pidfds[place]);
-    for (int place = 0; fabric->known && place < fabric->nlocal; place++)
-        free(fabric->known[place].ids);
-    free(fabric->known);
-    tt_window_map_fini(&fabric->windows);
-    tt_segment_put(fabric->segment);
-    close(fabric->fd_socket);
+    tt_host_fini(&fabric->host);
     free(fabric->remote);
-    free(fabric->links);
     free(fabric->pidfds);
     free(fabric->watches);
     free(fabric->peers);
     tt_hosts_destroy(fabric->hosts);
     free(fabric);
-}
-
-/* Takes what is freed out of the list; some of it goes into the note, so that the peer unmaps it.
- */
-static void forget_freed(struct tt_known_windows *known, struct tt_fd_note *note)
-{
-    int kept = 0, gone = 0;
-    for (int i = 0; i < known->n; i++) {
-        if (gone == TT_FD_GONE_MAX || tt_window_exists(known->ids[i]))
-            known->ids[kept++] = known->ids[i];
-        else
-            note->gone[gone++] = known->ids[i];
-    }
-    known->n = kept;
-}
-
-bool tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_window *window)
-{
-    if (!fabric->known) fabric->known = calloc((size_t)fabric->nlocal, sizeof *fabric->known);
-    if (!fabric->known) return false;
-    struct tt_known_windows *known = &fabric->known[fabric->hosts->local_of[peer]];
-    for (int i = 0; i < known->n; i++)
-        if (known->ids[i] == window->id) return true;
-    if (known->n == known->room) {
-        const int room = known->room ? 2 * known->room : 8;
-        uint64_t *more = realloc(known->ids, (size_t)room * sizeof *more);
-        if (!more) return false;
-        known->ids = more;
-        known->room = room;
-    }
-    struct tt_fd_note note = {
-        .secret = fabric->secret, .id = window->id, .nbytes = window->nbytes, .kind = TT_FD_WINDOW};
-    forget_freed(known, &note);
-    if (tt_fdpass_send(fabric->fd_socket, &fabric->peers[peer].fd_address, &note, window->fd))
-        return false;
-    known->ids[known->n++] = window->id;
-    return true;
-}
-
-static struct tt_link *local_end(struct tt_fabric *fabric, bool outgoing, int peer, int channel)
-{
-    const int place = fabric->hosts->local_of[peer];
-    const int index = ((outgoing ? 0 : fabric->nlocal) + place) * TT_NCHANNELS + channel;
-    struct tt_shm_link *shm = &fabric->links[index];
-    if (!shm->area) tt_shm_open(shm, fabric, peer, channel, outgoing);
-    return &shm->link;
 }
 
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank)
@@ -307,13 +212,13 @@ struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank
 
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel)
 {
-    return tt_fabric_is_local(fabric, peer) ? local_end(fabric, true, peer, channel)
+    return tt_fabric_is_local(fabric, peer) ? tt_host_tx(&fabric->host, peer, channel)
                                             : tt_wires_tx(fabric->wires, peer, channel);
 }
 
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel)
 {
-    return tt_fabric_is_local(fabric, peer) ? local_end(fabric, false, peer, channel)
+    return tt_fabric_is_local(fabric, peer) ? tt_host_rx(&fabric->host, peer, channel)
                                             : tt_wires_rx(fabric->wires, peer, channel);
 }
 
@@ -323,25 +228,10 @@ void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, s
              fabric->peers[rank].pid);
 }
 
-/* Of a rank of this host. */
-static const char *local_way(const struct tt_fabric *fabric, int peer)
-{
-    if (peer == fabric->rank) return "self";
-    if (same_process(&fabric->peers[peer], &fabric->peers[fabric->rank]))
-        return "thread (in place) + shm";
-    const bool cma =
-        fabric->allow_cma &&
-        atomic_load_explicit(
-            tt_segment_may_read(fabric->segment, fabric->hosts->local_of[peer], fabric->local),
-            memory_order_relaxed);
-    if (fabric->allow_window) return cma ? "shm + window + cma" : "shm + window";
-    return cma ? "shm + cma" : "shm";
-}
-
 void tt_fabric_way(const struct tt_fabric *fabric, int peer, char *text, size_t size)
 {
     if (tt_fabric_is_local(fabric, peer))
-        snprintf(text, size, "%s", local_way(fabric, peer));
+        snprintf(text, size, "%s", tt_host_describe(&fabric->host, peer));
     else
         tt_wires_describe(fabric->wires, peer, text, size);
 }

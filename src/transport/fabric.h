@@ -10,10 +10,10 @@
 
 #include "base/hosts.h"
 #include "base/status.h"
+#include "transport/host/host.h"
 #include "transport/link.h"
 #include "transport/peers.h"
-#include "transport/host/segment.h"
-#include "transport/window.h"
+#include "transport/room.h"
 #include "transport/wires.h"
 
 /* Owned by the communicator, freed by tt_fabric_destroy. */
@@ -22,26 +22,20 @@ struct tt_fabric {
     int rank, nranks;
     struct tt_peer_info *peers; /* [nranks] */
     struct tt_hosts *hosts;
-    int local, nlocal;             /* place among, and number of, the ranks of this host */
-    struct tt_segment *segment;    /* of this host's ranks, by their places */
-    struct tt_wires *wires;        /* to the ranks of other hosts; NULL: there are none */
-    struct tt_rank_record *record; /* mine, in the segment */
-    uint64_t secret;
-    int fd_socket;
-    bool oversubscribed;      /* this host: waiting ranks give up the core */
-    bool some_oversubscribed; /* some host */
-    bool allow_window, allow_cma, force_cma;
-    int *pidfds;  /* [nlocal]; -1: same process or not to be had */
+    int local, nlocal;              /* place among, and number of, the ranks of this host */
+    struct tt_room_context context; /* what its rooms know of this rank */
+    struct tt_host_room host;       /* the ranks of this host */
+    struct tt_segment *segment;     /* of this host's ranks, by their places; host's */
+    struct tt_wires *wires;         /* to the ranks of other hosts; NULL: there are none */
+    struct tt_rank_record *record;  /* mine, in the segment */
+    bool oversubscribed;            /* this host: waiting ranks give up the core */
+    bool some_oversubscribed;       /* some host */
+    int *pidfds;                    /* [nlocal]; -1: same process or not to be had */
     int *watches; /* [nlocal]: the place whose pidfd stands for this one: its process's first */
-    struct tt_shm_link
-        *links; /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first use */
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
                                     * the ranks of other hosts */
-    struct tt_window_map windows;  /* of peers, as mapped here */
-    struct tt_known_windows
-        *known; /* [nlocal], made at first use: own windows that peers have been sent */
 
     bool told; /* the communicator's failure to other hosts */
 
@@ -80,16 +74,6 @@ static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 }
 /* What is known of a rank: its record in the host's segment, or what it last sent. */
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
-
-/* Makes sure that the peer has been sent the window's descriptor. False: it cannot be now. */
-bool tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_window *window);
-
-/* Adds to a counter that only the caller writes just now. */
-static inline void tt_count_more(_Atomic uint64_t *counter, uint64_t more)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
-                          memory_order_relaxed);
-}
 
 /* Records the communicator's first failure for every rank: later ones change nothing. Returns the
  * status of the first. The text becomes this thread's last error; logged by the first only. By the

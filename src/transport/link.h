@@ -18,6 +18,11 @@
 
 #include "base/status.h"
 
+enum { TT_LINE = 64 }; /* bytes of a cache line */
+
+/* Collectives use channels 0 and 1 of a pair, point to point the last one. */
+enum { TT_COLLECTIVE_CHANNELS = 2, TT_P2P_CHANNEL = 2, TT_NCHANNELS = 3 };
+
 /* Messages of at most this many bytes travel in the cache line of their flag. */
 enum { TT_INLINE_BYTES = 32 };
 

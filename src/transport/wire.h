@@ -114,10 +114,11 @@ struct tt_wires {
 
     /* immutable after start */
     struct tt_wires_config config;
-    struct tt_fabric *fabric;    /* borrowed; NULL before start */
-    struct tt_wires_info *infos; /* [nranks] */
-    int owed_max;                /* credits returned at the latest when they are as many */
-    int64_t timeout_ns;          /* TUTTI_NET_TIMEOUT_MS */
+    struct tt_fabric *fabric;       /* borrowed; NULL before start */
+    struct tt_room_context context; /* what the rooms to other hosts know */
+    struct tt_wires_info *infos;    /* [nranks] */
+    int owed_max;                   /* credits returned at the latest when they are as many */
+    int64_t timeout_ns;             /* TUTTI_NET_TIMEOUT_MS */
     bool encrypt;
 
     /* owner: the thread that runs this rank's work */

@@ -130,11 +130,34 @@ static tt_status check_peer(const struct tt_fabric *fabric, const struct tt_wire
                    fabric->rank, name);
 }
 
+/* ---- What the rooms report ------------------------------------------------------------------ */
+
+static tt_status on_fail(void *wires, int code, const char *text)
+{
+    return tt_fabric_fail(((struct tt_wires *)wires)->fabric, code, "%s", text);
+}
+
+static tt_status on_missed(void *wires, int peer)
+{
+    return tt_wire_missed(((struct tt_wires *)wires)->table[peer]);
+}
+
+static void on_name(const void *wires, int rank, char *text, size_t size)
+{
+    tt_fabric_name_rank(((const struct tt_wires *)wires)->fabric, rank, text, size);
+}
+
+static const struct tt_room_events room_events = {
+    .fail = on_fail, .missed = on_missed, .name = on_name};
+
 tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
                          const struct tt_wires_info *infos)
 {
     const size_t n = (size_t)fabric->nranks;
     wires->fabric = fabric;
+    wires->context = fabric->context;
+    wires->context.events = &room_events;
+    wires->context.owner = wires;
     wires->infos = malloc(n * sizeof *infos);
     wires->table = calloc(n, sizeof *wires->table);
     wires->links = calloc(n * 2 * TT_NCHANNELS, sizeof *wires->links);
@@ -144,7 +167,7 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     for (int r = 0; r < fabric->nranks; r++) tt_wire_handles_init(wires, r);
     wires->nbytes +=
         n * (sizeof *infos + sizeof *wires->table + 2 * TT_NCHANNELS * sizeof *wires->links);
-    if (wires->rdma) tt_rdma_start(wires->rdma, fabric);
+    if (wires->rdma) tt_rdma_start(wires->rdma, &wires->context);
     for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, wires->infos, r));
     return TT_OK;
 }

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "net/interface.h"
 #include "transport/link.h"
+#include "transport/room.h"
 
 struct tt_fabric;
 struct tt_wires;

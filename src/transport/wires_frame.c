@@ -235,18 +235,13 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
                                        : strerror_r(error, words, sizeof words));
 }
 
-static tt_status on_missed(void *wire)
-{
-    return tt_wire_missed(wire);
-}
-
 tt_status tt_wire_lost(struct tt_tcp *tcp, int error)
 {
     struct tt_wire *wire = tcp->wire;
     if (!wire->gone[0]) explain_end(wire, tcp, error);
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
-    if (wire->rdma) tt_rdma_wire_lost(wire->rdma, on_missed, wire);
+    if (wire->rdma) tt_rdma_wire_lost(wire->rdma);
     wire->state = TT_WIRE_GONE;
     tt_wire_handles_settle(wire);
     return error == EPROTO ? tt_wire_missed(wire) : TT_IN_PROGRESS;

@@ -15,11 +15,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "transport/link.h"
 
-enum { TT_LINE = 64, TT_NENTRIES = 4 };
-
-/* Collectives use channels 0 and 1 of a pair, point to point the last one. */
-enum { TT_COLLECTIVE_CHANNELS = 2, TT_P2P_CHANNEL = 2, TT_NCHANNELS = 3 };
+enum { TT_NENTRIES = 4 };
 
 enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED };
 

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "transport/host/cma.h"
-#include "transport/fabric.h"
+#include "transport/host/host.h"
 
 static struct tt_shm_link *shm_of(struct tt_link *link)
 {
@@ -47,32 +47,22 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* R3 */
     shm->next++;
-    tt_count_more(&shm->fabric->nmessages, 1);
+    tt_count_more(shm->room->context->nmessages, 1);
 }
 
 static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = shm_of(link);
-    tt_count_more(&shm->fabric->nbytes_copied, nbytes);
+    tt_count_more(shm->room->context->nbytes_copied, nbytes);
     publish(shm, nbytes, signature,
             nbytes <= TT_INLINE_BYTES ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
-}
-
-static bool reader_may_cma(const struct tt_shm_link *shm)
-{
-    const struct tt_fabric *fabric = shm->fabric;
-    return fabric->allow_cma &&
-           atomic_load_explicit(tt_segment_may_read(fabric->segment,
-                                                    fabric->hosts->local_of[shm->link.peer],
-                                                    fabric->local),
-                                memory_order_relaxed);
 }
 
 /* One copy by the kernel against two through slots that stay in the cache: it pays for long
  * messages. */
 static bool worth_a_system_call(const struct tt_shm_link *shm, size_t nbytes)
 {
-    return shm->fabric->force_cma || nbytes >= TT_CMA_MIN_BYTES;
+    return shm->room->config.force_cma || nbytes >= TT_CMA_MIN_BYTES;
 }
 
 static bool shm_reaches(struct tt_link *link, const void *data, size_t nbytes)
@@ -80,8 +70,8 @@ static bool shm_reaches(struct tt_link *link, const void *data, size_t nbytes)
     struct tt_shm_link *shm = shm_of(link);
     struct tt_window window;
     if (shm->same_process) return true;
-    if (shm->fabric->allow_window && tt_window_find(data, nbytes, &window)) return true;
-    return reader_may_cma(shm) && worth_a_system_call(shm, nbytes);
+    if (shm->room->config.allow_window && tt_window_find(data, nbytes, &window)) return true;
+    return tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes);
 }
 
 static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
@@ -94,12 +84,12 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
     uint64_t id = 0, offset = (uint64_t)(uintptr_t)data;
     if (shm->same_process) {
         kind = TT_MESSAGE_POINTER;
-    } else if (shm->fabric->allow_window && tt_window_find(data, nbytes, &window) &&
-               tt_fabric_introduce(shm->fabric, shm->link.peer, &window)) {
+    } else if (shm->room->config.allow_window && tt_window_find(data, nbytes, &window) &&
+               tt_host_introduce(shm->room, shm->place, &window)) {
         kind = TT_MESSAGE_WINDOW;
         id = window.id;
         offset = (uint64_t)((const char *)data - window.base);
-    } else if (reader_may_cma(shm) && worth_a_system_call(shm, nbytes)) {
+    } else if (tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes)) {
         kind = TT_MESSAGE_REMOTE;
     } else {
         return false;
@@ -107,7 +97,7 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
     struct tt_flag *flag = flag_of(shm);
     flag->data.at.window = id;
     flag->data.at.offset = offset;
-    tt_count_more(&shm->fabric->nbytes_direct, nbytes);
+    tt_count_more(shm->room->context->nbytes_direct, nbytes);
     publish(shm, nbytes, signature, kind);
     return true;
 }
@@ -121,21 +111,21 @@ static bool shm_drained(struct tt_link *link)
 }
 
 /* Takes the descriptors that have come and maps them, until window `id` is among them. */
-static tt_status await_window(struct tt_fabric *fabric, uint64_t id, char **base, size_t *nbytes)
+static tt_status await_window(struct tt_host_room *room, uint64_t id, char **base, size_t *nbytes)
 {
-    while (!(*base = tt_window_map_find(&fabric->windows, id, nbytes))) {
+    while (!(*base = tt_window_map_find(&room->windows, id, nbytes))) {
         struct tt_fd_note note;
         int fd;
-        tt_status status = tt_fdpass_receive(fabric->fd_socket, fabric->secret, &note, &fd);
+        tt_status status = tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
         if (status == TT_IN_PROGRESS)
             return tt_fail(TT_ERR_INTERNAL, "window %#llx was used before it was passed",
                            (unsigned long long)id);
         if (status) return status;
-        if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&fabric->windows, note.id, nbytes))
-            status = tt_window_map_add(&fabric->windows, note.id, fd, note.nbytes);
+        if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&room->windows, note.id, nbytes))
+            status = tt_window_map_add(&room->windows, note.id, fd, note.nbytes);
         close(fd);
         for (int i = 0; note.kind == TT_FD_WINDOW && i < TT_FD_GONE_MAX; i++)
-            if (note.gone[i]) tt_window_map_drop(&fabric->windows, note.gone[i]);
+            if (note.gone[i]) tt_window_map_drop(&room->windows, note.gone[i]);
         if (status) return status;
     }
     return TT_OK;
@@ -146,7 +136,7 @@ static tt_status resolve_window(struct tt_shm_link *shm, const struct tt_flag *f
 {
     char *base;
     size_t nbytes;
-    TT_TRY(await_window(shm->fabric, flag->data.at.window, &base, &nbytes));
+    TT_TRY(await_window(shm->room, flag->data.at.window, &base, &nbytes));
     if (flag->data.at.offset > nbytes || message->nbytes > nbytes - flag->data.at.offset)
         return tt_fail(TT_ERR_INTERNAL, "a message of rank %d lies outside its window",
                        shm->link.peer);
@@ -191,11 +181,11 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
         memcpy(to, (const char *)message.data + offset, nbytes);
         return TT_OK;
     }
-    const tt_status status = tt_cma_read(tt_fabric_record(shm->fabric, link->peer)->pid,
+    const tt_status status = tt_cma_read(shm->room->segment->header->records[shm->place].pid,
                                          flag_of(shm)->data.at.offset + offset, to, nbytes);
     if (!status) return TT_OK;
     char name[128], why[256];
-    tt_fabric_name_rank(shm->fabric, link->peer, name, sizeof name);
+    tt_room_name(shm->room->context, link->peer, name, sizeof name);
     snprintf(why, sizeof why, "%s", tt_last_error());
     return tt_fail(TT_ERR_REMOTE, "%s has died, or lets nobody read its memory: %s", name, why);
 }
@@ -233,18 +223,23 @@ static const struct tt_link_ops shm_ops = {
     .release = shm_release,
 };
 
-void tt_shm_open(struct tt_shm_link *shm, struct tt_fabric *fabric, int peer, int channel,
+void tt_shm_open(struct tt_shm_link *shm, struct tt_host_room *room, int place, int channel,
                  bool outgoing)
 {
-    const struct tt_segment_header *header = fabric->segment->header;
-    const int place = fabric->hosts->local_of[peer];
+    const struct tt_segment_header *header = room->segment->header;
+    const struct tt_host_member *member = &room->config.members[place];
+    const int local = room->config.local;
     *shm = (struct tt_shm_link){
-        .link = {.ops = &shm_ops, .end = shm, .peer = peer, .slot_bytes = header->slot_bytes},
-        .fabric = fabric,
-        .area = tt_segment_link(fabric->segment, outgoing ? fabric->local : place,
-                                outgoing ? place : fabric->local, channel),
+        .link = {.ops = &shm_ops,
+                 .end = shm,
+                 .peer = member->rank,
+                 .slot_bytes = header->slot_bytes},
+        .room = room,
+        .place = place,
+        .area = tt_segment_link(room->segment, outgoing ? local : place, outgoing ? place : local,
+                                channel),
         .nslots = header->nslots,
         .next = 1,
-        .same_process = fabric->peers[peer].process_id == fabric->peers[fabric->rank].process_id,
+        .same_process = member->same_process,
     };
 }

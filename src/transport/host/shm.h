@@ -9,13 +9,14 @@
 #include "transport/link.h"
 #include "transport/host/segment.h"
 
-struct tt_fabric;
+struct tt_host_room;
 enum { TT_CMA_MIN_BYTES = 256 * 1024 };
 
 /* One end; which half is used depends on the end. Owned by the fabric. */
 struct tt_shm_link {
     struct tt_link link;
-    struct tt_fabric *fabric;
+    struct tt_host_room *room;
+    int place;                 /* of the peer */
     struct tt_link_area *area; /* NULL: not opened yet */
     uint32_t nslots;
     uint64_t next;  /* number of the message to publish, or to look at; from 1 */
@@ -24,8 +25,8 @@ struct tt_shm_link {
     bool same_process;
 };
 
-/* Opens this rank's end of the link to (outgoing) or from a rank of this host. */
-void tt_shm_open(struct tt_shm_link *link, struct tt_fabric *fabric, int peer, int channel,
+/* Opens this rank's end of the link to (outgoing) or from the rank at a place of this host. */
+void tt_shm_open(struct tt_shm_link *link, struct tt_host_room *room, int place, int channel,
                  bool outgoing);
 
 #endif

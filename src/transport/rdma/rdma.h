@@ -13,9 +13,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "transport/link.h"
+#include "transport/room.h"
 
-struct tt_fabric;
 struct tt_rdma;      /* one rank's devices and protection domains */
 struct tt_rdma_wire; /* its queue pairs to one peer */
 
@@ -30,8 +29,8 @@ struct tt_rdma_offer {
  * *rdma NULL: there is no library or no usable device, said once at INFO; a setting that names what
  * does not exist is TT_ERR_ARGUMENT and lists what does. */
 TT_NODISCARD tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes);
-/* The fabric it works for (borrowed), before the first wire. */
-void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric);
+/* The rank it works for (borrowed), before the first wire. */
+void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context);
 /* Enters into an epoll instance, with this mark, what becomes readable at the next completion of a
  * wire that was armed. */
 TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark);
@@ -51,9 +50,8 @@ TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
 /* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
 void tt_rdma_wire_quiet(struct tt_rdma_wire *wire);
 /* The peer is gone. Its links still give what has come; then, and for whoever wants to send, they
- * call on_missed(missed), which fails the fabric. */
-void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *missed),
-                       void *missed);
+ * call events->missed. */
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire);
 /* Whether nothing is on its way any more; what is, destroying the wire may lose. */
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire);
 /* NULL is allowed. */

@@ -297,9 +297,9 @@ tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
     return TT_OK;
 }
 
-void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric)
+void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context)
 {
-    rdma->fabric = fabric;
+    rdma->context = context;
 }
 
 tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
@@ -340,11 +340,10 @@ static tt_status check_addresses(struct tt_rdma *rdma, const struct tt_rdma_devi
             if (!(port->gids_used >> i & 1) || has_gid(port, i)) continue;
             char name[INET6_ADDRSTRLEN];
             tt_gid_name(&port->gids[i], name, sizeof name);
-            return tt_fabric_fail(
-                rdma->fabric, TT_ERR_SYSTEM,
-                "RDMA port %s/%d of this host lost its address %s (GID %d), which "
-                "connections use: was its network interface changed?",
-                device->name, port->number, name, port->gid_indices[i]);
+            return tt_room_fail(rdma->context, TT_ERR_SYSTEM,
+                                "RDMA port %s/%d of this host lost its address %s (GID %d), which "
+                                "connections use: was its network interface changed?",
+                                device->name, port->number, name, port->gid_indices[i]);
         }
     }
     return TT_OK;
@@ -357,10 +356,9 @@ static tt_status on_event(struct tt_rdma *rdma, const struct tt_rdma_device *dev
     switch (event->event_type) {
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_CQ_ERR:
-        return tt_fabric_fail(
-            rdma->fabric, TT_ERR_SYSTEM,
-            "RDMA device %s of this host failed: %s; see the kernel's log (dmesg)", device->name,
-            text);
+        return tt_room_fail(rdma->context, TT_ERR_SYSTEM,
+                            "RDMA device %s of this host failed: %s; see the kernel's log (dmesg)",
+                            device->name, text);
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:

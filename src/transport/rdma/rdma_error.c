@@ -33,13 +33,13 @@ static tt_status fail(struct tt_rdma_path *path, const char *what, const char *c
     if (wire->quiet || wire->failed) return wire->failed;
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
     struct ibv_port_attr now = {0};
-    tt_fabric_name_rank(rdma->fabric, wire->peer, peer, sizeof peer);
+    tt_room_name(rdma->context, wire->peer, peer, sizeof peer);
     tt_gid_name(&path->port->gids[path->gid], mine, sizeof mine);
     tt_gid_name(&path->their_gid, theirs, sizeof theirs);
     if (rdma->verbs->query_port(path->port->device->context, path->port->number, (void *)&now))
         now.state = IBV_PORT_NOP;
-    wire->failed = tt_fabric_fail(
-        rdma->fabric, TT_ERR_REMOTE,
+    wire->failed = tt_room_fail(
+        rdma->context, TT_ERR_REMOTE,
         "RDMA connection with %s failed on %s port %d (%s to %s): %s; the port is %s now; %s", peer,
         path->port->device->name, path->port->number, mine, theirs, what,
         rdma->verbs->port_state_str(now.state), check);

@@ -4,10 +4,9 @@
 
 #include <stdatomic.h>
 
-#include "transport/fabric.h"
+#include "transport/room.h"
 #include "transport/rdma/rdma.h"
 #include "transport/rdma/rdma_choose.h"
-#include "transport/host/segment.h"
 #include "transport/rdma/verbs.h"
 
 /* ---- Devices (rdma_device.c) ---------------------------------------------------------------- */
@@ -44,7 +43,7 @@ struct tt_rdma_memory {
 struct tt_rdma {
     /* immutable after open */
     const struct tt_verbs *verbs;
-    struct tt_fabric *fabric; /* NULL before start */
+    const struct tt_room_context *context; /* NULL before start */
     size_t nslots, slot_bytes;
     int ndevices, nports;
     struct tt_rdma_device devices[TT_RDMA_MAX_PORTS];
@@ -129,9 +128,7 @@ struct tt_rdma_wire {
     uint64_t their_memory;
     struct tt_rdma_link tx[TT_NCHANNELS], rx[TT_NCHANNELS];
     bool quiet;
-    bool lost;                      /* the peer is gone: who needs more of it calls on_missed */
-    tt_status (*on_missed)(void *); /* with this: */
-    void *missed;
+    bool lost; /* the peer is gone */
     tt_status failed;
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes */

@@ -201,7 +201,8 @@ static bool poll_all(struct tt_rdma_wire *wire)
 /* Fails the fabric: this rank needs something of a peer that is gone. */
 static tt_status missed(const struct tt_rdma_wire *wire)
 {
-    return wire->on_missed(wire->missed);
+    const struct tt_room_context *context = wire->rdma->context;
+    return context->events->missed(context->owner, wire->peer);
 }
 
 /* Whether the slot of the next message is free on both sides. */
@@ -258,13 +259,13 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
     tx->slots |= (uint64_t)1 << slot;
     tx->memory[slot] = memory;
     tx->next++;
-    tt_count_more(&wire->rdma->fabric->nmessages, 1);
+    tt_count_more(wire->rdma->context->nmessages, 1);
 }
 
 static void rdma_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_rdma_link *tx = link_of(link);
-    tt_count_more(&tx->wire->rdma->fabric->nbytes_copied, nbytes);
+    tt_count_more(tx->wire->rdma->context->nbytes_copied, nbytes);
     publish(tx, NULL, nbytes, signature, NULL);
 }
 
@@ -283,7 +284,7 @@ static bool rdma_publish_direct(struct tt_link *link, const void *data, size_t n
     if (!memory) return false;
     memory->nsends++;
     tx->ndirect++;
-    tt_count_more(&tx->wire->rdma->fabric->nbytes_direct, nbytes);
+    tt_count_more(tx->wire->rdma->context->nbytes_direct, nbytes);
     publish(tx, data, nbytes, signature, memory);
     return true;
 }

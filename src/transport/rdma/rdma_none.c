@@ -11,9 +11,9 @@ tt_status tt_rdma_open(struct tt_rdma **rdma, size_t nslots, size_t slot_bytes)
     return TT_OK;
 }
 
-void tt_rdma_start(struct tt_rdma *rdma, struct tt_fabric *fabric)
+void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context)
 {
-    (void)rdma, (void)fabric;
+    (void)rdma, (void)context;
 }
 
 tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
@@ -51,9 +51,9 @@ void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
     (void)wire;
 }
 
-void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *), void *missed)
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire)
 {
-    (void)wire, (void)on_missed, (void)missed;
+    (void)wire;
 }
 
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)

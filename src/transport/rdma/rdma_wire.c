@@ -239,7 +239,7 @@ static tt_status connect_path(struct tt_rdma_path *path)
 {
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
     struct tt_rdma_port *port = path->port;
-    tt_fabric_name_rank(path->wire->rdma->fabric, path->wire->peer, peer, sizeof peer);
+    tt_room_name(path->wire->rdma->context, path->wire->peer, peer, sizeof peer);
     tt_gid_name(&port->gids[path->gid], mine, sizeof mine);
     tt_gid_name(&path->their_gid, theirs, sizeof theirs);
     if (path->theirs.mtu != port->attributes.active_mtu)
@@ -261,7 +261,7 @@ static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_rd
                              struct offer *offer)
 {
     char peer[128];
-    tt_fabric_name_rank(wire->rdma->fabric, wire->peer, peer, sizeof peer);
+    tt_room_name(wire->rdma->context, wire->peer, peer, sizeof peer);
     if (bytes->nbytes != sizeof *offer)
         return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer has %u bytes, expected %zu", peer,
                        bytes->nbytes, sizeof *offer);
@@ -289,12 +289,12 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_rdma_o
     struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS];
     TT_TRY(check_offer(wire, theirs, &other));
     fill_offer(wire, &mine);
-    const bool low = wire->rdma->fabric->rank < wire->peer;
+    const bool low = wire->rdma->context->rank < wire->peer;
     const struct offer *a = low ? &mine : &other, *b = low ? &other : &mine;
     const int n = tt_rdma_pair_ends(a->ends, (int)a->nends, b->ends, (int)b->nends, pairs);
     if (n == 0) {
         char peer[128];
-        tt_fabric_name_rank(wire->rdma->fabric, wire->peer, peer, sizeof peer);
+        tt_room_name(wire->rdma->context, wire->peer, peer, sizeof peer);
         return tt_fail(TT_ERR_REMOTE,
                        "no RDMA with %s: no port here and there have addresses (GIDs) of one kind",
                        peer);
@@ -319,11 +319,9 @@ void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
     wire->quiet = true;
 }
 
-void tt_rdma_wire_lost(struct tt_rdma_wire *wire, tt_status (*on_missed)(void *), void *missed)
+void tt_rdma_wire_lost(struct tt_rdma_wire *wire)
 {
     wire->quiet = wire->lost = true;
-    wire->on_missed = on_missed;
-    wire->missed = missed;
 }
 
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)

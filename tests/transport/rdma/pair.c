@@ -43,7 +43,7 @@ bool pair_open(struct pair *pair, const char *low_devices, const char *high_devi
         const tt_status status = tt_rdma_open(&pair->rdma[r], PAIR_SLOTS, PAIR_SLOT_BYTES);
         CHECK_MESSAGE(status == TT_OK && pair->rdma[r], "rank %d: %s", r, tt_last_error());
         if (status || !pair->rdma[r]) return false;
-        tt_rdma_start(pair->rdma[r], pair->all.fabrics[r]);
+        tt_rdma_start(pair->rdma[r], &pair->all.fabrics[r]->context);
         if (tt_rdma_wire_create(&pair->wires[r], pair->rdma[r], 1 - r, &pair->offers[r])) {
             CHECK_MESSAGE(false, "rank %d: %s", r, tt_last_error());
             return false;

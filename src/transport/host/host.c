@@ -1,0 +1,226 @@
+#include "transport/host/host.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/host/cma.h"
+#include "transport/host/shm.h"
+
+/* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
+struct tt_known_windows {
+    uint64_t *ids;
+    int n, room;
+};
+
+tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *context,
+                       const struct tt_host_config *config, int fd_socket)
+{
+    const size_t n = (size_t)config->nlocal;
+    struct tt_host_member *members = malloc(n * sizeof *members);
+    *room = (struct tt_host_room){.context = context,
+                                  .config = *config,
+                                  .fd_socket = fd_socket,
+                                  .links = calloc(2 * n * TT_NCHANNELS, sizeof *room->links)};
+    room->config.members = members;
+    if (!members || !room->links)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
+    memcpy(members, config->members, n * sizeof *members);
+    return TT_OK;
+}
+
+void tt_host_fini(struct tt_host_room *room)
+{
+    for (int place = 0; room->known && place < room->config.nlocal; place++)
+        free(room->known[place].ids);
+    free(room->known);
+    tt_window_map_fini(&room->windows);
+    tt_segment_put(room->segment);
+    if (room->fd_socket >= 0) close(room->fd_socket);
+    free(room->links);
+    free((void *)(uintptr_t)room->config.members);
+}
+
+/* ---- The segment ---------------------------------------------------------------------------- */
+
+tt_status tt_host_create(struct tt_host_room *room, const struct tt_segment_layout *layout)
+{
+    return tt_segment_create(room->config.segment_id, layout, &room->segment);
+}
+
+/* The kernel holds a bounded number of descriptors that are on their way: the receivers, who are
+ * attaching too, make room. */
+static tt_status pass_to(struct tt_host_room *room, const struct tt_host_member *member,
+                         const struct tt_fd_note *note, int64_t deadline_ns)
+{
+    for (;;) {
+        const tt_status status =
+            tt_fdpass_send(room->fd_socket, &member->fd_address, note, room->segment->fd);
+        if (status != TT_IN_PROGRESS) return status;
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d cannot pass the host segment to rank %d: too many descriptors "
+                           "are on their way (ulimit -n)",
+                           room->context->rank, member->rank);
+        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLOUT};
+        poll(&poll_fd, 1, 1);
+    }
+}
+
+static tt_status pass_segment(struct tt_host_room *room, int64_t deadline_ns)
+{
+    const struct tt_fd_note note = {.secret = room->config.secret,
+                                    .id = room->config.segment_id,
+                                    .nbytes = room->segment->nbytes,
+                                    .kind = TT_FD_SEGMENT};
+    for (int place = 1; place < room->config.nlocal; place++) {
+        const struct tt_host_member *member = &room->config.members[place];
+        if (member->same_process) continue; /* mapped already */
+        TT_TRY(pass_to(room, member, &note, deadline_ns));
+    }
+    return TT_OK;
+}
+
+/* Ranks in the first rank's process find its mapping; the others wait for the descriptor. */
+static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
+{
+    const struct tt_host_member *maker = &room->config.members[0];
+    if (maker->same_process) {
+        room->segment = tt_segment_find(room->config.segment_id);
+        return room->segment ? TT_OK
+                             : tt_fail(TT_ERR_INTERNAL, "rank %d of this process made no segment",
+                                       maker->rank);
+    }
+    for (;;) {
+        struct tt_fd_note note;
+        int fd;
+        tt_status status = tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
+        if (status == TT_OK) {
+            status = note.kind == TT_FD_SEGMENT
+                         ? tt_segment_attach(note.id, fd, &room->segment)
+                         : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
+                                   (int)note.kind);
+            close(fd);
+            return status;
+        }
+        if (status != TT_IN_PROGRESS) return status;
+        if (tt_expired(deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d did not pass the host segment to rank %d in time", maker->rank,
+                           room->context->rank);
+        struct pollfd poll_fd = {.fd = room->fd_socket, .events = POLLIN};
+        poll(&poll_fd, 1, 1);
+    }
+}
+
+tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)
+{
+    TT_TRY(room->segment ? pass_segment(room, deadline_ns) : receive_segment(room, deadline_ns));
+    if (room->segment->header->nlocal != room->config.nlocal)
+        return tt_fail(TT_ERR_INTERNAL, "the segment is for %d ranks, expected %d",
+                       room->segment->header->nlocal, room->config.nlocal);
+    return TT_OK;
+}
+
+void tt_host_finish(struct tt_host_room *room)
+{
+    const struct tt_host_config *config = &room->config;
+    if (config->local == 0) tt_segment_seal(room->segment);
+    for (int place = 0; config->allow_cma && place < config->nlocal; place++) {
+        const struct tt_host_member *member = &config->members[place];
+        if (member->same_process) continue;
+        const int refused =
+            tt_cma_probe(member->pid, room->segment->header->records[place].probe, member->probe);
+        if (refused) {
+            errno = refused;
+            TT_INFO_ONCE(
+                "cross-memory attach is not permitted here (process_vm_readv: %m); using slots");
+            continue;
+        }
+        atomic_store_explicit(tt_segment_may_read(room->segment, config->local, place), 1,
+                              memory_order_relaxed);
+    }
+}
+
+/* ---- Windows -------------------------------------------------------------------------------- */
+
+/* Takes what is freed out of the list; some of it goes into the note, so that the peer unmaps it.
+ */
+static void forget_freed(struct tt_known_windows *known, struct tt_fd_note *note)
+{
+    int kept = 0, gone = 0;
+    for (int i = 0; i < known->n; i++) {
+        if (gone == TT_FD_GONE_MAX || tt_window_exists(known->ids[i]))
+            known->ids[kept++] = known->ids[i];
+        else
+            note->gone[gone++] = known->ids[i];
+    }
+    known->n = kept;
+}
+
+bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_window *window)
+{
+    if (!room->known) room->known = calloc((size_t)room->config.nlocal, sizeof *room->known);
+    if (!room->known) return false;
+    struct tt_known_windows *known = &room->known[place];
+    for (int i = 0; i < known->n; i++)
+        if (known->ids[i] == window->id) return true;
+    if (known->n == known->room) {
+        const int size = known->room ? 2 * known->room : 8;
+        uint64_t *more = realloc(known->ids, (size_t)size * sizeof *more);
+        if (!more) return false;
+        known->ids = more;
+        known->room = size;
+    }
+    struct tt_fd_note note = {.secret = room->config.secret,
+                              .id = window->id,
+                              .nbytes = window->nbytes,
+                              .kind = TT_FD_WINDOW};
+    forget_freed(known, &note);
+    if (tt_fdpass_send(room->fd_socket, &room->config.members[place].fd_address, &note, window->fd))
+        return false;
+    known->ids[known->n++] = window->id;
+    return true;
+}
+
+/* ---- Links ---------------------------------------------------------------------------------- */
+
+static struct tt_link *end_of(struct tt_host_room *room, bool outgoing, int peer, int channel)
+{
+    const int place = room->config.place_of[peer];
+    const int index = ((outgoing ? 0 : room->config.nlocal) + place) * TT_NCHANNELS + channel;
+    struct tt_shm_link *shm = &room->links[index];
+    if (!shm->area) tt_shm_open(shm, room, place, channel, outgoing);
+    return &shm->link;
+}
+
+struct tt_link *tt_host_tx(struct tt_host_room *room, int peer, int channel)
+{
+    return end_of(room, true, peer, channel);
+}
+
+struct tt_link *tt_host_rx(struct tt_host_room *room, int peer, int channel)
+{
+    return end_of(room, false, peer, channel);
+}
+
+bool tt_host_may_read(const struct tt_host_room *room, int place)
+{
+    return room->config.allow_cma &&
+           atomic_load_explicit(tt_segment_may_read(room->segment, place, room->config.local),
+                                memory_order_relaxed);
+}
+
+const char *tt_host_describe(const struct tt_host_room *room, int peer)
+{
+    const int place = room->config.place_of[peer];
+    if (place == room->config.local) return "self";
+    if (room->config.members[place].same_process) return "thread (in place) + shm";
+    const bool cma = tt_host_may_read(room, place);
+    if (room->config.allow_window) return cma ? "shm + window + cma" : "shm + window";
+    return cma ? "shm + cma" : "shm";
+}

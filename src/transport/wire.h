@@ -3,12 +3,12 @@
  *   wires.c          opening, the wires of a rank, waiting, the end
  *   wires_plan.c     over which addresses two ranks are joined
  *   wires_connect.c  making a wire: dialling, accepting, knocking
- *   wires_frame.c    what the frames mean
- *   tcp/wires_link.c the links over sockets
+ *   wires_frame.c    what the frames mean that are not data
  *   wires_dialling.c the links of a wire that does not stand yet
  *   wires_rdma.c     agreeing on RDMA instead
- *   tcp/tcp.c        one socket: frames in, frames out
- *   tcp/tls.c        the same, encrypted */
+ *
+ * The sockets are those of the TCP room (transport/tcp/tcp_room.h), which carries data over them.
+ */
 #ifndef TT_TRANSPORT_WIRE_H
 #define TT_TRANSPORT_WIRE_H
 
@@ -19,14 +19,30 @@
 #include "net/acceptor.h"
 #include "transport/rdma/rdma.h"
 #include "transport/host/segment.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_room.h"
 #include "transport/wires.h"
 
-enum {
-    TT_MAX_SOCKETS = 16, /* of one pair of interfaces */
-    TT_MAX_SLOTS = 64,
-    TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
+enum { TT_MAX_SOCKETS = 16 }; /* of one pair of interfaces */
+
+/* Frames that are not data (transport/tcp/tcp.h). */
+enum tt_control_kind {
+    TT_FRAME_RECORD =
+        TT_FRAME_CONTROL, /* what the sender has entered and done, or that it leaves */
+    TT_FRAME_FAILURE,     /* the communicator has failed: `number` is the code, then the text */
+    TT_FRAME_OFFER,       /* of RDMA; empty: none */
+    TT_FRAME_READY,       /* `number`: whether the queue pairs are connected */
 };
+
+/* The payload of a RECORD frame. */
+struct tt_wire_record {
+    uint64_t done, seq, count, algorithm;
+    uint32_t state, collective, type, op;
+    int32_t root;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
+_Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
+               "a record goes ahead of a message");
 
 /* What an epoll event is about; the first member of each. */
 enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_RDMA };
@@ -37,31 +53,6 @@ struct tt_path {
                                        * the peer listens */
     char interface[TT_INTERFACE_NAME], their_interface[TT_INTERFACE_NAME];
     uint32_t mtu, their_mtu; /* 0: unknown */
-};
-
-/* A message that has come, or is coming, but is not released. data NULL: nothing yet. */
-struct tt_arrival {
-    char *data;
-    uint32_t nbytes;
-    bool whole;
-    uint64_t signature;
-};
-
-/* One end of a link over the wire's sockets. Message n travels over socket n modulo their number.
- */
-struct tt_wire_link {
-    struct tt_wire *wire;
-    int channel;
-    char *slots;   /* [nslots] of slot_bytes, at first use */
-    uint64_t next; /* outgoing: number of the next message; incoming: of the first one here */
-    /* outgoing */
-    uint64_t allowed;    /* messages that the receiver has room for, since the beginning */
-    uint64_t references; /* messages that the kernel still takes from the caller's memory */
-    /* incoming */
-    struct tt_arrival arrivals[TT_MAX_SLOTS]; /* of message n: n modulo nslots */
-    void *expected;                           /* NULL: nothing */
-    size_t expected_nbytes;
-    uint64_t expected_signature;
 };
 
 /* Attempts to connect to the peer's listener, one after the other. */
@@ -94,11 +85,9 @@ struct tt_wire {
     int peer;
     enum tt_wire_state state;
     struct tt_dial dial; /* while making */
-    int npaths, nsockets, nopen;
-    struct tt_path paths[TT_MAX_INTERFACES];    /* of socket i: i modulo npaths */
-    struct tt_tcp *sockets;                     /* [nsockets] */
-    struct tt_wire_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
-    uint8_t owed[TT_NCHANNELS];                 /* credits not yet returned to the peer */
+    int npaths;
+    struct tt_path paths[TT_MAX_INTERFACES]; /* of socket i: i modulo npaths */
+    struct tt_tcp_end tcp;                   /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];    /* text that is being sent */
     char gone[TT_ERROR_TEXT];       /* why nothing more comes from the peer; "": it may */
@@ -117,12 +106,12 @@ struct tt_wires {
     struct tt_fabric *fabric;       /* borrowed; NULL before start */
     struct tt_room_context context; /* what the rooms to other hosts know */
     struct tt_wires_info *infos;    /* [nranks] */
-    int owed_max;                   /* credits returned at the latest when they are as many */
     int64_t timeout_ns;             /* TUTTI_NET_TIMEOUT_MS */
     bool encrypt;
 
     /* owner: the thread that runs this rank's work */
     struct tt_acceptor *acceptor;
+    struct tt_tcp_room tcp;
     struct tt_rdma *rdma; /* NULL: there is none, or it may not be used */
     enum tt_watched rdma_watched;
     int epoll;
@@ -159,31 +148,17 @@ TT_NODISCARD tt_status tt_wire_agree(struct tt_wire *wire);
 TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, const char *bytes, uint32_t nbytes);
 TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, bool ready);
 
-/* wires_frame.c: a frame's header has come: nothing of it is believed before. */
-TT_NODISCARD tt_status tt_wire_check(struct tt_tcp *tcp, const struct tt_frame *frame);
-/* Where the payload of a frame that was checked goes. */
-TT_NODISCARD tt_status tt_wire_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);
-/* The payload is whole, at `to`. */
-TT_NODISCARD tt_status tt_wire_end(struct tt_tcp *tcp, const struct tt_frame *frame, char *to);
+/* wires_frame.c: control over the sockets of a wire. */
+extern const struct tt_tcp_owner tt_wire_owner;
 /* The connection has ended: error 0: closed by the peer. A failure only when what came cannot be
  * trusted: this rank may not need the peer any more. */
-TT_NODISCARD tt_status tt_wire_lost(struct tt_tcp *tcp, int error);
+TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
 /* Fails the fabric: this rank needs something of a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
-/* "10.0.0.2:4711 over eth0". */
-void tt_wire_name_path(const struct tt_tcp *tcp, char *text, size_t size);
 /* Writes a frame with this rank's record; returns its bytes. */
 size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t state);
 /* The latest collective that this rank has entered. */
 uint64_t tt_wire_entered(const struct tt_fabric *fabric);
-
-/* wires_link.c */
-void tt_wire_link_init(struct tt_wire_link *link, struct tt_wire *wire, int channel, bool outgoing);
-extern const struct tt_link_ops tt_wire_link_ops;
-/* The receiver's hint of a link over sockets (link.h). */
-void tt_wire_expect(struct tt_wire_link *link, void *to, size_t nbytes, uint64_t signature);
-/* The slot of message `number`; NULL without memory (the fabric knows). */
-char *tt_wire_slot(struct tt_wire_link *link, uint64_t number);
 
 /* wires_dialling.c: gives the handles to a peer their first ops, which make the wire when used. */
 void tt_wire_handles_init(struct tt_wires *wires, int peer);

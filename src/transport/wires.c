@@ -63,7 +63,11 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     struct tt_wires *wires = calloc(1, sizeof *wires);
     if (!wires) return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to other hosts");
     wires->config = *config;
-    wires->owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1;
+    wires->tcp = (struct tt_tcp_room){.owner = &tt_wire_owner,
+                                      .nslots = config->nslots,
+                                      .slot_bytes = config->slot_bytes,
+                                      .owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1,
+                                      .key = made.encrypt ? wires->config.key : NULL};
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
@@ -158,6 +162,7 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     wires->context = fabric->context;
     wires->context.events = &room_events;
     wires->context.owner = wires;
+    wires->tcp.context = &wires->context;
     wires->infos = malloc(n * sizeof *infos);
     wires->table = calloc(n, sizeof *wires->table);
     wires->links = calloc(n * 2 * TT_NCHANNELS, sizeof *wires->links);
@@ -192,18 +197,12 @@ static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
     *wire = (struct tt_wire){.wires = wires, .peer = peer};
     wire->npaths = tt_wire_plan(wire->paths, mine, theirs, rank < peer);
     const uint32_t each = mine->nsockets < theirs->nsockets ? mine->nsockets : theirs->nsockets;
-    wire->nsockets = wire->npaths * (int)each;
-    wire->sockets = calloc((size_t)wire->nsockets, sizeof *wire->sockets);
-    if (!wire->sockets) {
+    if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->npaths * (int)each)) {
         free(wire);
         return NULL;
     }
-    for (int i = 0; i < wire->nsockets; i++) wire->sockets[i].fd = -1;
-    for (int c = 0; c < TT_NCHANNELS; c++) {
-        tt_wire_link_init(&wire->links[0][c], wire, c, false);
-        tt_wire_link_init(&wire->links[1][c], wire, c, true);
-    }
-    wires->nbytes += sizeof *wire + (size_t)wire->nsockets * sizeof *wire->sockets;
+    for (int i = 0; i < wire->tcp.nsockets; i++) wire->tcp.sockets[i].watched = TT_WATCHED_TCP;
+    wires->nbytes += sizeof *wire;
     return wire;
 }
 
@@ -269,9 +268,10 @@ static tt_status lose_the_silent(struct tt_wires *wires)
     if (now < wires->listen_ns) return TT_OK;
     wires->listen_ns = now + LISTEN_NS;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->nopen; i++) {
-            const bool silent = tt_tcp_silent(&wire->sockets[i], wires->timeout_ns);
-            const tt_status status = silent ? tt_wire_lost(&wire->sockets[i], ETIMEDOUT) : TT_OK;
+        for (int i = 0; i < wire->tcp.nopen; i++) {
+            const bool silent = tt_tcp_silent(&wire->tcp.sockets[i], wires->timeout_ns);
+            const tt_status status =
+                silent ? tt_wire_lost(wire, &wire->tcp.sockets[i], ETIMEDOUT) : TT_OK;
             if (status < 0) return status;
         }
     return TT_OK;
@@ -288,8 +288,8 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (wire->state == TT_WIRE_MAKING) TT_TRY(tt_wire_attend(wire));
         if (wire->by_rdma) TT_TRY(tt_rdma_wire_progress(wire->rdma));
-        for (int i = 0; i < wire->nopen; i++)
-            if (wire->sockets[i].count) (void)!tt_tcp_flush(&wire->sockets[i]);
+        for (int i = 0; i < wire->tcp.nopen; i++)
+            if (wire->tcp.sockets[i].count) (void)!tt_tcp_flush(&wire->tcp.sockets[i]);
     }
     if (wires->acceptor->nguests) TT_TRY(serve_guests(wires));
     return lose_the_silent(wires);
@@ -306,8 +306,8 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         if (wire->by_rdma && !tt_rdma_wire_arm(wire->rdma)) return;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->nopen; i++) {
-            struct tt_tcp *tcp = &wire->sockets[i];
+        for (int i = 0; i < wire->tcp.nopen; i++) {
+            struct tt_tcp *tcp = &wire->tcp.sockets[i];
             if (tcp->fd < 0 || tcp->awaits_room == (tcp->count > 0)) continue;
             tcp->awaits_room = tcp->count > 0;
             if (tt_wire_watch(wires, tcp->fd, tcp, tcp->awaits_room, false)) return;
@@ -323,37 +323,45 @@ bool tt_wires_flushed(struct tt_wires *wires)
     bool flushed = true;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (wire->by_rdma) flushed &= tt_rdma_wire_flushed(wire->rdma);
-        for (int i = 0; i < wire->nopen; i++) flushed &= tt_tcp_flush(&wire->sockets[i]) == TT_OK;
+        flushed &= tt_tcp_end_flush(&wire->tcp);
     }
     return flushed;
 }
 
+void tt_wires_give_back(struct tt_wires *wires)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
+        if (wire->by_rdma) tt_rdma_wire_give_back(wire->rdma);
+        tt_tcp_end_give_back(&wire->tcp);
+    }
+}
+
 /* ---- Control -------------------------------------------------------------------------------- */
 
-static void push_record(struct tt_tcp *tcp, uint32_t state)
+static void push_record(struct tt_wire *wire, struct tt_tcp *tcp, uint32_t state)
 {
     struct tt_outgoing *item = tcp->fd < 0 ? NULL : tt_tcp_push(tcp);
     if (!item) return;
-    const struct tt_fabric *fabric = tcp->wire->wires->fabric;
+    const struct tt_fabric *fabric = wire->wires->fabric;
     const struct tt_frame credit = {.kind = TT_FRAME_CREDIT};
     item->head_nbytes = (uint32_t)tt_wire_put_record(fabric, item->head, state);
     memcpy(item->head + item->head_nbytes, &credit, sizeof credit);
     item->head_nbytes += (uint32_t)sizeof credit;
-    tcp->wire->told = tt_wire_entered(fabric);
+    wire->told = tt_wire_entered(fabric);
     (void)!tt_tcp_flush(tcp);
 }
 
 void tt_wires_send_record(struct tt_wires *wires)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        if (wire->state == TT_WIRE_UP && !wire->sockets[0].count)
-            push_record(&wire->sockets[0], TT_RANK_HERE);
+        if (wire->state == TT_WIRE_UP && !wire->tcp.sockets[0].count)
+            push_record(wire, &wire->tcp.sockets[0], TT_RANK_HERE);
 }
 
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        struct tt_tcp *tcp = &wire->sockets[0];
+        struct tt_tcp *tcp = &wire->tcp.sockets[0];
         struct tt_outgoing *item =
             wire->state != TT_WIRE_UP || wire->failure[0] ? NULL : tt_tcp_push(tcp);
         if (!item) continue;
@@ -377,8 +385,8 @@ static bool seen_off(struct tt_wires *wires)
 {
     bool done = true;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->nopen; i++) {
-            struct tt_tcp *tcp = &wire->sockets[i];
+        for (int i = 0; i < wire->tcp.nopen; i++) {
+            struct tt_tcp *tcp = &wire->tcp.sockets[i];
             (void)!tt_tcp_flush(tcp);
             (void)!tt_tcp_read(tcp);
             done &= tt_tcp_unsent(tcp) == 0;
@@ -405,7 +413,7 @@ void tt_wires_leave(struct tt_wires *wires)
         tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
     see_off_rdma(wires, deadline);
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        for (int i = 0; i < wire->nopen; i++) push_record(&wire->sockets[i], state);
+        for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
     while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
 }
 
@@ -413,13 +421,8 @@ static void wire_destroy(struct tt_wire *wire)
 {
     tt_dial_hang_up(&wire->dial);
     tt_rdma_wire_destroy(wire->rdma);
-    for (int i = 0; i < wire->nsockets; i++) tt_tcp_close(&wire->sockets[i]);
+    tt_tcp_end_fini(&wire->tcp);
     free(wire->agreement);
-    for (int c = 0; c < TT_NCHANNELS; c++) {
-        free(wire->links[0][c].slots);
-        free(wire->links[1][c].slots);
-    }
-    free(wire->sockets);
     free(wire);
 }
 
@@ -458,11 +461,11 @@ void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_
     size_t n = (size_t)snprintf(text, size, "tcp ");
     for (int i = 0; i < wire->npaths && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", wire->paths[i].interface);
-    if (n < size && wire->nsockets > 1)
-        snprintf(text + n, size - n, " (%d sockets)", wire->nsockets);
+    if (n < size && wire->tcp.nsockets > 1)
+        snprintf(text + n, size - n, " (%d sockets)", wire->tcp.nsockets);
 }
 
 size_t tt_wires_bytes(const struct tt_wires *wires)
 {
-    return sizeof *wires + sizeof *wires->acceptor + wires->nbytes;
+    return sizeof *wires + sizeof *wires->acceptor + wires->tcp.nbytes + wires->nbytes;
 }

@@ -21,7 +21,7 @@
 static const struct tt_path *path_of(const struct tt_dial *dial)
 {
     const struct tt_wire *wire = dial->wire;
-    return &wire->paths[wire->nopen % wire->npaths];
+    return &wire->paths[wire->tcp.nopen % wire->npaths];
 }
 
 static tt_status fail(const struct tt_dial *dial, const char *why)
@@ -65,17 +65,20 @@ static void say_ready(const struct tt_wire *wire)
 /* Another socket of the wire is connected and proven. */
 static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
-    struct tt_tcp *tcp = &wire->sockets[wire->nopen];
-    const struct tt_path *path = &wire->paths[wire->nopen % wire->npaths];
+    struct tt_tcp *tcp = &wire->tcp.sockets[wire->tcp.nopen];
+    const struct tt_path *path = &wire->paths[wire->tcp.nopen % wire->npaths];
     const bool loopback = tt_address_is_loopback(&path->target);
-    const tt_status status = tt_tcp_open(tcp, wire, fd, loopback);
+    char name[TT_PATH_TEXT], where[TT_ADDRESS_TEXT];
+    snprintf(name, sizeof name, "%s over %s", tt_address_format(&path->target, where),
+             path->interface);
+    const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, name, loopback);
     if (status) {
         close(fd);
         return tt_fabric_fail(wire->wires->fabric, status, "%s", tt_last_error());
     }
-    wire->nopen++;
+    wire->tcp.nopen++;
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
-    if (wire->nopen < wire->nsockets) return TT_OK;
+    if (wire->tcp.nopen < wire->tcp.nsockets) return TT_OK;
     tt_dial_hang_up(&wire->dial);
     return tt_wire_agree(wire);
 }
@@ -83,10 +86,11 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 tt_status tt_wire_up(struct tt_wire *wire)
 {
     wire->state = TT_WIRE_UP;
+    wire->tcp.state = TT_TCP_UP;
     tt_wire_handles_settle(wire);
     say_ready(wire);
-    for (int i = 0; wire->wires->encrypt && i < wire->nsockets; i++) { /* begins with TLS */
-        const tt_status status = tt_tcp_read(&wire->sockets[i]);
+    for (int i = 0; wire->wires->encrypt && i < wire->tcp.nsockets; i++) { /* begins with TLS */
+        const tt_status status = tt_tcp_read(&wire->tcp.sockets[i]);
         if (status < 0) return status;
     }
     return TT_OK;

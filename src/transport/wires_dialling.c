@@ -52,7 +52,7 @@ static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint6
     struct tt_wires *wires = link->end;
     const int channel = (int)(link - wires->links) % TT_NCHANNELS;
     struct tt_wire *wire = to ? tt_wire_to(wires, link->peer) : wires->table[link->peer];
-    if (wire) tt_wire_expect(&wire->links[0][channel], to, nbytes, signature);
+    if (wire) tt_tcp_expect(&wire->tcp.links[0][channel], to, nbytes, signature);
 }
 
 static tt_status dialling_peek(struct tt_link *link, struct tt_message *message)
@@ -97,10 +97,10 @@ void tt_wire_handles_init(struct tt_wires *wires, int peer)
                              .slot_bytes = wires->config.slot_bytes};
 }
 
-static void settle(struct tt_link *handle, struct tt_wire_link *link, const struct tt_link *by_rdma)
+static void settle(struct tt_link *handle, const struct tt_link *end)
 {
-    handle->ops = by_rdma ? by_rdma->ops : &tt_wire_link_ops;
-    handle->end = by_rdma ? by_rdma->end : link;
+    handle->ops = end->ops;
+    handle->end = end->end;
 }
 
 void tt_wire_handles_settle(struct tt_wire *wire)
@@ -108,9 +108,9 @@ void tt_wire_handles_settle(struct tt_wire *wire)
     if (wire->is_settled) return;
     wire->is_settled = true;
     for (int c = 0; c < TT_NCHANNELS; c++) {
-        const struct tt_link *rx = wire->by_rdma ? tt_rdma_rx(wire->rdma, c) : NULL;
-        const struct tt_link *tx = wire->by_rdma ? tt_rdma_tx(wire->rdma, c) : NULL;
-        settle(tt_wires_rx(wire->wires, wire->peer, c), &wire->links[0][c], rx);
-        settle(tt_wires_tx(wire->wires, wire->peer, c), &wire->links[1][c], tx);
+        settle(tt_wires_rx(wire->wires, wire->peer, c),
+               wire->by_rdma ? tt_rdma_rx(wire->rdma, c) : &wire->tcp.links[0][c].link);
+        settle(tt_wires_tx(wire->wires, wire->peer, c),
+               wire->by_rdma ? tt_rdma_tx(wire->rdma, c) : &wire->tcp.links[1][c].link);
     }
 }

@@ -34,10 +34,10 @@ static tt_status settle(struct tt_wire *wire, bool by_rdma)
                           wires->fabric->rank, name);
 }
 
-static void send_frame(struct tt_wire *wire, enum tt_frame_kind kind, uint32_t number,
+static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t number,
                        const struct tt_rdma_offer *offer)
 {
-    struct tt_tcp *tcp = &wire->sockets[0];
+    struct tt_tcp *tcp = &wire->tcp.sockets[0];
     struct tt_outgoing *item = tt_tcp_push(tcp); /* there is room: nothing else was sent yet */
     const struct tt_frame frame = {
         .kind = (uint8_t)kind, .number = number, .nbytes = offer ? offer->nbytes : 0};

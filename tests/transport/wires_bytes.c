@@ -10,7 +10,7 @@
 
 static int fd_of(struct wired *all, int rank, int peer)
 {
-    return all->wires[rank]->table[peer]->sockets[0].fd;
+    return all->wires[rank]->table[peer]->tcp.sockets[0].fd;
 }
 
 /* One message from rank 0 to rank 1, not read yet. */

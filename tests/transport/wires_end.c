@@ -88,7 +88,7 @@ static void end_connection(bool reset, bool to_send)
     REQUIRE(slot);
     *slot = 77;
     tx->ops->publish(tx, sizeof *slot, 1);
-    struct tt_tcp *tcp = &wire_between(&all, 0, 1)->sockets[0];
+    struct tt_tcp *tcp = &wire_between(&all, 0, 1)->tcp.sockets[0];
     const struct linger now = {.l_onoff = reset};
     setsockopt(tcp->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     tt_tcp_close(tcp);
@@ -152,9 +152,9 @@ TEST(wires_end, a_goodbye_counts_when_it_has_come_over_all_sockets)
     const size_t nbytes = tt_wire_put_record(all.ranks.fabrics[0], goodbye, TT_RANK_LEFT);
     const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
     for (int i = 0; i < 2; i++) {
-        struct tt_tcp *there = &wire_between(&all, 1, 0)->sockets[i];
+        struct tt_tcp *there = &wire_between(&all, 1, 0)->tcp.sockets[i];
         CHECK(atomic_load(&seen->state) != TT_RANK_LEFT);
-        CHECK_EQ(send(wire_between(&all, 0, 1)->sockets[i].fd, goodbye, nbytes, MSG_NOSIGNAL),
+        CHECK_EQ(send(wire_between(&all, 0, 1)->tcp.sockets[i].fd, goodbye, nbytes, MSG_NOSIGNAL),
                  nbytes);
         while (!there->left) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
     }
@@ -225,7 +225,7 @@ TEST(wires_end, who_is_gone_before_the_wire_was_made_is_an_error_on_both_sides)
 
 static void send_raw(struct wired *all, const struct tt_frame *frame)
 {
-    const int fd = wire_between(all, 0, 1)->sockets[0].fd;
+    const int fd = wire_between(all, 0, 1)->tcp.sockets[0].fd;
     CHECK_EQ(send(fd, frame, sizeof *frame, MSG_NOSIGNAL), sizeof *frame);
 }
 

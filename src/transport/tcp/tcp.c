@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -14,9 +16,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "transport/fabric.h"
+#include "transport/tcp/tcp_room.h"
 #include "transport/tcp/tls.h"
-#include "transport/wire.h"
 
 enum {
     SPARE_FRAMES = 8, /* of the queue, for what is not data */
@@ -46,30 +47,31 @@ static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
     tcp->zerocopy = setsockopt(tcp->fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0;
 }
 
-tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd, bool loopback)
+tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd, const char *path,
+                      bool loopback)
 {
-    const struct tt_wires *wires = wire->wires;
-    const uint32_t room = (uint32_t)wires->config.nslots * TT_NCHANNELS + SPARE_FRAMES;
+    struct tt_tcp_room *of = end->room;
+    const uint32_t room = (uint32_t)of->nslots * TT_NCHANNELS + SPARE_FRAMES;
     struct tt_tls *tls = NULL;
-    if (wires->encrypt)
-        TT_TRY(tt_tls_open(&tls, fd, wires->config.key, wires->fabric->rank < wire->peer));
+    if (of->key) TT_TRY(tt_tls_open(&tls, fd, of->key, of->context->rank < end->peer));
     struct tt_outgoing *queue = calloc(room, sizeof *queue);
     char *control = malloc(TT_CONTROL_BYTES);
     if (!queue || !control) {
         free(queue);
         free(control);
         tt_tls_close(tls);
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for a connection to rank %d", wire->peer);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a connection to rank %d", end->peer);
     }
-    *tcp = (struct tt_tcp){.watched = TT_WATCHED_TCP,
-                           .wire = wire,
+    *tcp = (struct tt_tcp){.watched = tcp->watched,
+                           .end = end,
                            .fd = fd,
                            .tls = tls,
                            .control = control,
                            .queue = queue,
                            .room = room};
+    snprintf(tcp->path, sizeof tcp->path, "%s", path);
     choose_zerocopy(tcp, loopback);
-    wire->wires->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
+    of->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
     return TT_OK;
 }
 
@@ -92,12 +94,12 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp)
 }
 
 /* The credits owed go with the frame. */
-static void stamp(struct tt_outgoing *item, struct tt_wire *wire)
+static void stamp(struct tt_outgoing *item, struct tt_tcp_end *end)
 {
     if (item->stamped) return;
     uint8_t *frame = item->head + item->head_nbytes - sizeof(struct tt_frame);
-    memcpy(frame + offsetof(struct tt_frame, credits), wire->owed, sizeof wire->owed);
-    memset(wire->owed, 0, sizeof wire->owed);
+    memcpy(frame + offsetof(struct tt_frame, credits), end->owed, sizeof end->owed);
+    memset(end->owed, 0, sizeof end->owed);
     item->stamped = true;
 }
 
@@ -156,7 +158,7 @@ static int gather(struct tt_tcp *tcp, struct iovec *pieces, int *flags)
     for (uint32_t i = 0; i < tcp->count && i < FRAMES_A_WRITE; i++) {
         struct tt_outgoing *item = queued(tcp, i);
         const bool lent = is_lent(tcp, item);
-        stamp(item, tcp->wire);
+        stamp(item, tcp->end);
         const size_t in_head = skip < item->head_nbytes ? skip : item->head_nbytes;
         if (in_head < item->head_nbytes)
             pieces[n++] = (struct iovec){item->head + in_head, item->head_nbytes - in_head};
@@ -242,10 +244,10 @@ bool tt_tcp_returned(struct tt_tcp *tcp)
 /* Puts a frame for the credits that are due, when no other takes them along. */
 static bool put_credits(struct tt_tcp *tcp)
 {
-    const struct tt_wire *wire = tcp->wire;
+    const struct tt_tcp_end *end = tcp->end;
     const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
     bool due = false;
-    for (int c = 0; c < TT_NCHANNELS; c++) due |= wire->owed[c] >= wire->wires->owed_max;
+    for (int c = 0; c < TT_NCHANNELS; c++) due |= end->owed[c] >= end->room->owed_max;
     if (!due) return false;
     struct tt_outgoing *item = tt_tcp_push(tcp);
     memcpy(item->head, &frame, sizeof frame);
@@ -301,7 +303,7 @@ static size_t payload_left(const struct tt_tcp *tcp)
  * would like it. */
 static tt_status choose_place(struct tt_tcp *tcp)
 {
-    return tcp->in_frame && !tcp->to ? tt_wire_place(tcp, &tcp->frame, &tcp->to) : TT_OK;
+    return tcp->in_frame && !tcp->to ? tt_tcp_place(tcp, &tcp->frame, &tcp->to) : TT_OK;
 }
 
 static tt_status finish_if_whole(struct tt_tcp *tcp)
@@ -311,7 +313,7 @@ static tt_status finish_if_whole(struct tt_tcp *tcp)
     char *to = tcp->to;
     tcp->in_frame = false;
     tcp->to = NULL;
-    return tt_wire_end(tcp, &tcp->frame, to);
+    return tt_tcp_take(tcp, &tcp->frame, to);
 }
 
 /* Takes apart what was read ahead. */
@@ -329,7 +331,7 @@ static tt_status parse(struct tt_tcp *tcp)
             if (n < sizeof tcp->frame) break;
             n = sizeof tcp->frame;
             memcpy(&tcp->frame, from, n);
-            TT_TRY(tt_wire_check(tcp, &tcp->frame));
+            TT_TRY(tt_tcp_check(tcp, &tcp->frame));
             tcp->in_frame = true;
             tcp->got = 0;
         }
@@ -358,14 +360,19 @@ static ssize_t read_some(struct tt_tcp *tcp)
     return recvmsg(tcp->fd, &message, MSG_DONTWAIT);
 }
 
+static tt_status lost(struct tt_tcp *tcp, int error)
+{
+    return tcp->end->room->owner->lost(tcp->end->owner, tcp, error);
+}
+
 static tt_status read_once(struct tt_tcp *tcp)
 {
     TT_TRY(choose_place(tcp));
     const size_t left = payload_left(tcp);
     const ssize_t n = read_some(tcp);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_IN_PROGRESS;
-    if (n < 0) return tt_wire_lost(tcp, errno);
-    if (n == 0) return tt_wire_lost(tcp, tcp->broken == EPIPE ? 0 : tcp->broken);
+    if (n < 0) return lost(tcp, errno);
+    if (n == 0) return lost(tcp, tcp->broken == EPIPE ? 0 : tcp->broken);
     const size_t into_place = (size_t)n < left ? (size_t)n : left;
     tcp->got += into_place;
     tcp->staged_end += (uint32_t)((size_t)n - into_place);

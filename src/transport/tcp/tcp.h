@@ -1,4 +1,4 @@
-/* One TCP connection of a wire: frames in, frames out, never blocking.
+/* One TCP connection to a rank of another host: frames in, frames out, never blocking.
  *
  * A frame is a header and its payload. Payloads go straight to where they belong; what the kernel
  * does not take at once waits in a queue that has room for every message that may be under way. */
@@ -10,19 +10,16 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "transport/host/segment.h"
+#include "transport/link.h"
 
 struct tt_tls;
-struct tt_wire;
-struct tt_wire_link;
+struct tt_tcp_link;
+struct tt_tcp_end;
 
 enum tt_frame_kind {
     TT_FRAME_DATA = 1, /* a message */
     TT_FRAME_CREDIT,   /* nothing but the credits that every header carries */
-    TT_FRAME_RECORD,   /* what the sender has entered and done, or that it leaves */
-    TT_FRAME_FAILURE,  /* the communicator has failed: `number` is the code, then the text */
-    TT_FRAME_OFFER,    /* of RDMA; empty: none */
-    TT_FRAME_READY,    /* `number`: whether the queue pairs are connected */
+    TT_FRAME_CONTROL,  /* this kind and the ones above are the owner's (tcp_room.h) */
 };
 
 struct tt_frame {
@@ -35,38 +32,33 @@ struct tt_frame {
 };
 _Static_assert(sizeof(struct tt_frame) == 24, "no padding on the wire");
 
-/* The payload of a RECORD frame. */
-struct tt_wire_record {
-    uint64_t done, seq, count, algorithm;
-    uint32_t state, collective, type, op;
-    int32_t root;
-    uint32_t reserved;
-};
-_Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
-
 enum {
     TT_STAGE_BYTES = 4096, /* read ahead when a header is awaited */
-    TT_HEAD_BYTES = 2 * sizeof(struct tt_frame) + sizeof(struct tt_wire_record),
+    TT_AHEAD_BYTES = 80,   /* the longest frame that the owner puts ahead of a message */
+    TT_HEAD_BYTES = TT_AHEAD_BYTES + sizeof(struct tt_frame),
+    TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
+    TT_PATH_TEXT = 96,
 };
 
 /* Bytes to send: head, whose last frame header takes the credits along, then body. */
 struct tt_outgoing {
     uint8_t head[TT_HEAD_BYTES];
     uint32_t head_nbytes, body_nbytes;
-    const char *body;          /* unchanged until sent */
-    struct tt_wire_link *link; /* whose reference the body is, NULL: nobody's */
-    bool stamped;              /* with its credits */
+    const char *body;         /* unchanged until sent */
+    struct tt_tcp_link *link; /* whose reference the body is, NULL: nobody's */
+    bool stamped;             /* with its credits */
 };
 
 struct tt_tcp {
-    int watched; /* enum tt_watched */
-    struct tt_wire *wire;
-    int fd;             /* -1: not open */
-    struct tt_tls *tls; /* NULL: not encrypted */
-    bool awaits_room;   /* epoll reports when it can be written */
-    bool left;          /* the peer has said goodbye */
-    int64_t silent_ns;  /* since when it has not answered; 0: not so */
-    int broken;         /* errno of sending; what the peer sent before may still be read */
+    int watched; /* the owner's mark of what epoll reports */
+    struct tt_tcp_end *end;
+    int fd;                  /* -1: not open */
+    char path[TT_PATH_TEXT]; /* "10.0.0.2:4711 over eth0", for messages */
+    struct tt_tls *tls;      /* NULL: not encrypted */
+    bool awaits_room;        /* epoll reports when it can be written */
+    bool left;               /* the peer has said goodbye */
+    int64_t silent_ns;       /* since when it has not answered; 0: not so */
+    int broken;              /* errno of sending; what the peer sent before may still be read */
 
     /* incoming */
     uint32_t staged_begin, staged_end;
@@ -89,8 +81,9 @@ struct tt_tcp {
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
 void tt_tcp_tune(int fd, int64_t timeout_ns);
-/* Takes the connected fd over on success. The path is over loopback or not. */
-TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_wire *wire, int fd, bool loopback);
+/* Takes the connected fd over on success. The path, which is copied, is over loopback or not. */
+TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
+                                   const char *path, bool loopback);
 void tt_tcp_close(struct tt_tcp *tcp);
 
 /* A place at the end of the queue, zeroed; NULL when it is full, which no message meets. */

@@ -205,7 +205,9 @@ TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Fails everything in flight on `comm`, here and on the other ranks, and frees it. May be called
- * from any thread. The other ranks get RemoteError that names this rank. */
+ * from any thread, but not from a function that a stream runs: it waits until the calls in flight
+ * have returned and the streams have come to what was issued on `comm`. No other call on `comm` may
+ * begin any more. The other ranks get RemoteError that names this rank. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error that `comm` is in. */

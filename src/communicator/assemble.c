@@ -296,12 +296,30 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange,
     return TT_OK;
 }
 
+static void nap(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
 void tt_comm_drain(tuttiComm_t comm)
 {
-    while (!tt_engine_idle(&comm->engine)) {
-        sched_yield();
-        usleep(50);
-    }
+    while (!tt_engine_idle(&comm->engine)) nap();
+}
+
+void tt_comm_enter_call(tuttiComm_t comm)
+{
+    atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
+}
+
+void tt_comm_leave_call(tuttiComm_t comm)
+{
+    atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release); /* R10 */
+}
+
+void tt_comm_await_calls(tuttiComm_t comm)
+{
+    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) nap(); /* A10 */
 }
 
 void tt_comm_free(tuttiComm_t comm)

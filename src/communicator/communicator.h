@@ -74,6 +74,8 @@ struct tuttiComm {
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
     bool finalized;
+    /* atomic */
+    _Atomic int calls; /* of several steps, under way: an abort waits for them */
     /* of the list of those that say goodbye at the end of the process */
     struct tuttiComm *alive_next;
     pid_t process; /* 0: not in it */
@@ -175,6 +177,12 @@ void tt_comm_deregister_all(tuttiComm_t comm);
 
 /* Waits until nothing is outstanding. */
 void tt_comm_drain(tuttiComm_t comm);
+/* Between these an abort by another thread does not free the communicator: for calls that use it
+ * again after waiting in it. */
+void tt_comm_enter_call(tuttiComm_t comm);
+void tt_comm_leave_call(tuttiComm_t comm);
+/* Waits until all have left. */
+void tt_comm_await_calls(tuttiComm_t comm);
 
 /* One line a peer: how messages reach it. */
 void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char *line), void *arg);

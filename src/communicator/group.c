@@ -166,7 +166,7 @@ tt_status tt_issue(const struct tt_pending *pending)
 tt_status tt_issue_express(const struct tt_pending *pending, const struct tt_express *express)
 {
     struct tt_engine *engine = &pending->comm->engine;
-    if (express->possible && !pending->stream && !tt_in_group() && tt_engine_idle(engine))
+    if (express->possible && !pending->stream && !tt_in_group() && tt_engine_enter_if_idle(engine))
         return tt_express_run(express, engine, &pending->call);
     return tt_issue(pending);
 }

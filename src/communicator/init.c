@@ -248,17 +248,22 @@ static tt_status check_not_in_group(const char *function)
                          : TT_OK;
 }
 
+/* In a group destroy waits for what was issued. */
+static tuttiResult_t finalize(tuttiComm_t comm)
+{
+    const tuttiResult_t result = tuttiBarrier(comm, NULL);
+    if (!tt_in_group()) tt_comm_drain(comm);
+    comm->finalized = !tt_in_group() || result == tuttiSuccess;
+    return result;
+}
+
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
-    tt_status status = tt_comm_check(comm);
+    const tt_status status = tt_comm_check(comm);
     if (status) return tt_result(tt_group_note(status));
-    const tuttiResult_t result = tuttiBarrier(comm, NULL);
-    if (tt_in_group()) {
-        comm->finalized = result == tuttiSuccess; /* destroy waits for what was issued */
-        return result;
-    }
-    tt_comm_drain(comm);
-    comm->finalized = true;
+    tt_comm_enter_call(comm);
+    const tuttiResult_t result = finalize(comm);
+    tt_comm_leave_call(comm);
     return result;
 }
 
@@ -286,6 +291,7 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     status =
         tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name, comm->name);
     tt_engine_leave(&comm->engine);
+    tt_comm_await_calls(comm);
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;

@@ -91,6 +91,8 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     if (!status) status = tt_comm_config_init(&settings, config, comm);
     settings.device = comm->device;
     const struct choice mine = {.color = color, .key = key, .rank = comm->rank, .status = status};
+    tt_comm_enter_call(comm);
     status = split(comm, &mine, newcomm, &settings);
+    tt_comm_leave_call(comm);
     return tt_result(status);
 }

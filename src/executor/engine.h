@@ -123,7 +123,7 @@ struct tt_p2p_work {
 
 /* One call being carried out. Owned by the caller or a batch; must stay until done. */
 struct tt_work {
-    struct tt_engine *engine;
+    struct tt_engine *engine; /* may be gone when the work is done */
     enum tt_work_kind kind;
     enum tt_work_state state;
     tt_status status;

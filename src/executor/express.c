@@ -134,8 +134,6 @@ tt_status tt_express_run(const struct tt_express *express, struct tt_engine *eng
 {
     const uint64_t turn = ++engine->collectives_issued;
     const uint64_t signature = tt_turn_signature(call->signature, turn);
-    atomic_store_explicit(&engine->busy, true,
-                          memory_order_relaxed); /* idle: nobody else wants it */
     tt_record_entry(engine, call, turn);
     put_in(express, engine, call->input, signature);
     if (await_parts(&engine->meeting, signature) < engine->meeting.nmembers)

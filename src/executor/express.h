@@ -20,7 +20,8 @@ struct tt_express {
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call);
 
-/* Carries out the call. The engine must be idle (tt_engine_idle). */
+/* Carries out the call and leaves the engine, which the caller has entered while it was idle
+ * (tt_engine_enter_if_idle). */
 TT_NODISCARD tt_status tt_express_run(const struct tt_express *express, struct tt_engine *engine,
                                       const struct tt_call *call);
 

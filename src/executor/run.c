@@ -37,9 +37,12 @@ static void doze(struct tt_work *works, int nworks)
     nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
 }
 
+/* The engine of an operation that is done may be gone: its communicator may have been aborted or
+ * destroyed. */
 static bool by_sockets(const struct tt_work *works, int nworks)
 {
     for (int i = 0; i < nworks; i++) {
+        if (tt_work_is_done(&works[i])) continue;
         const struct tt_wires *wires = works[i].engine->fabric->wires;
         if (wires && tt_wires_by_sockets(wires)) return true;
     }

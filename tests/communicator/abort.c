@@ -1,0 +1,46 @@
+/* An abort by another thread while a call of several steps is under way. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/clock.h"
+#include "communicator/communicator.h"
+#include "shim.h"
+
+enum { PATIENCE_MS = 20000, ROUNDS = 20 };
+
+static void *finalize(void *argument)
+{
+    CHECK_EQ(tuttiCommFinalize(argument), tuttiRemoteError);
+    return NULL;
+}
+
+static void *split(void *argument)
+{
+    tuttiComm_t child = NULL;
+    CHECK_EQ(tuttiCommSplit(argument, 0, 0, &child, NULL), tuttiRemoteError);
+    return NULL;
+}
+
+/* Rank 0 makes the call, for which rank 1 never comes, and is aborted meanwhile. */
+static void abort_during(void *(*call)(void *))
+{
+    tuttiComm_t comms[2];
+    pthread_t thread;
+    REQUIRE(tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess);
+    REQUIRE(pthread_create(&thread, NULL, call, comms[0]) == 0);
+    const int64_t deadline = tt_deadline_ns(PATIENCE_MS);
+    while (!atomic_load(&comms[0]->engine.outstanding) && !tt_expired(deadline)) sched_yield();
+    CHECK_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
+    pthread_join(thread, NULL);
+    CHECK_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+}
+
+TEST(abort, waits_until_finalize_has_returned)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(finalize);
+}
+
+TEST(abort, waits_until_split_has_returned)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(split);
+}

@@ -1,0 +1,135 @@
+/* Aborts at random moments, while streams work on the communicator and on others. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "shim.h"
+
+enum { ROUNDS = SANITIZED ? 30 : 60 };
+
+static const tuttiConfig_t config = {
+    sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 20000, 20000, NULL, NULL};
+
+/* Both ranks of a communicator in this process. */
+static bool make_pair(tuttiComm_t pair[2])
+{
+    tuttiUniqueId id;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(tuttiCommInitRankConfig(&pair[r], 2, id, r, &config), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    return !tt_test_failed();
+}
+
+/* Passes up to 2^19 turns, so that what follows comes at another moment each time. */
+static void dawdle(uint64_t *random)
+{
+    const int turns = random_below(random, 1 << random_below(random, 20));
+    for (volatile int i = 0; i < turns; i++) continue;
+}
+
+/* Rank 0 of two communicators, whose group waits for rank 1 of both. */
+struct waiter {
+    tuttiComm_t aborted, other;
+    tuttiResult_t result;
+    int got;
+    char text[256];
+};
+
+static void *wait_for_both(void *argument)
+{
+    struct waiter *waiter = argument;
+    int never = 0, begun = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&never, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&waiter->got, 1, tuttiInt32, 1, waiter->other, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&begun, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
+    waiter->result = tuttiGroupEnd();
+    snprintf(waiter->text, sizeof waiter->text, "%s", tuttiGetLastError(NULL));
+    return NULL;
+}
+
+/* A group waits over two communicators; the first one is aborted, then the other gets what it waits
+ * for. */
+static void abort_one_of_two(uint64_t *random)
+{
+    tuttiComm_t aborted[2], other[2];
+    int begun = 0, sent = 7;
+    pthread_t thread;
+    REQUIRE(make_pair(aborted) && make_pair(other));
+    struct waiter waiter = {.aborted = aborted[0], .other = other[0]};
+    REQUIRE(pthread_create(&thread, NULL, wait_for_both, &waiter) == 0);
+    CHECK_EQ(tuttiRecv(&begun, 1, tuttiInt32, 0, aborted[1], NULL), tuttiSuccess);
+    dawdle(random);
+    CHECK_EQ(tuttiCommAbort(aborted[0]), tuttiSuccess);
+    dawdle(random);
+    CHECK_EQ(tuttiSend(&sent, 1, tuttiInt32, 0, other[1], NULL), tuttiSuccess);
+    pthread_join(thread, NULL);
+    CHECK_EQ(waiter.result, tuttiRemoteError);
+    CHECK_MESSAGE(strstr(waiter.text, "abort"), "%s", waiter.text);
+    CHECK_EQ(waiter.got, sent);
+    CHECK_EQ(tuttiCommDestroy(aborted[1]), tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(other[r]), tuttiSuccess);
+}
+
+TEST(abort, leaves_a_group_waiting_for_another_communicator)
+{
+    uint64_t random = test_seed();
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_one_of_two(&random);
+}
+
+/* Several batches in two streams, of which some have not begun when the communicator is aborted. */
+static void abort_with_batches(uint64_t *random, tuttiStream_t streams[2])
+{
+    enum { BATCHES = 6 };
+    tuttiComm_t pair[2];
+    int data[BATCHES] = {0};
+    REQUIRE(make_pair(pair));
+    for (int i = 0; i < BATCHES; i++)
+        CHECK_EQ(tuttiAllReduce(&data[i], &data[i], 1, tuttiInt32, tuttiSum, pair[0],
+                                streams[random_below(random, 2)]),
+                 tuttiSuccess);
+    dawdle(random);
+    CHECK_EQ(tuttiCommAbort(pair[0]), tuttiSuccess);
+    for (int s = 0; s < 2; s++) {
+        const tuttiResult_t result = tuttiStreamSynchronize(streams[s]);
+        CHECK(result == tuttiRemoteError ||
+              result == tuttiSuccess); /* a stream may have got none */
+    }
+    CHECK_EQ(tuttiCommDestroy(pair[1]), tuttiSuccess);
+}
+
+TEST(abort, ends_the_batches_that_streams_have_not_begun)
+{
+    uint64_t random = test_seed();
+    tuttiStream_t streams[2];
+    for (int s = 0; s < 2; s++) REQUIRE(tuttiStreamCreate(&streams[s]) == tuttiSuccess);
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_with_batches(&random, streams);
+    for (int s = 0; s < 2; s++) CHECK_EQ(tuttiStreamDestroy(streams[s]), tuttiSuccess);
+}
+
+/* Destroying waits for what the streams have to do. */
+static void destroy_with_batches(uint64_t *random, tuttiStream_t streams[2])
+{
+    tuttiComm_t pair[2];
+    int data[2] = {1, 2};
+    REQUIRE(make_pair(pair));
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(tuttiAllReduce(&data[r], &data[r], 1, tuttiInt32, tuttiSum, pair[r], streams[r]),
+                 tuttiSuccess);
+    dawdle(random);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(pair[r]), tuttiSuccess);
+    for (int r = 0; r < 2; r++) CHECK_EQ(data[r], 3);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiStreamSynchronize(streams[r]), tuttiSuccess);
+}
+
+TEST(abort, destroying_instead_completes_what_streams_have_not_begun)
+{
+    uint64_t random = test_seed();
+    tuttiStream_t streams[2];
+    for (int s = 0; s < 2; s++) REQUIRE(tuttiStreamCreate(&streams[s]) == tuttiSuccess);
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) destroy_with_batches(&random, streams);
+    for (int s = 0; s < 2; s++) CHECK_EQ(tuttiStreamDestroy(streams[s]), tuttiSuccess);
+}

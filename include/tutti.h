@@ -257,11 +257,12 @@ TUTTI_API tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)
  * has happened; NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
 TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
-/* Marks the stream's present end. stream NULL: happens at once. */
+/* Marks the stream's present end, in place of the event's last record; those who wait for that one
+ * go on waiting for it. stream NULL: happens at once. */
 TUTTI_API tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
 TUTTI_API tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
-/* Work issued on `stream` later waits for the event's last record. */
+/* Work issued on `stream` later waits for the record that is the event's last now. */
 TUTTI_API tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
 /* Milliseconds between two events that have happened. */
 TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end);

@@ -15,7 +15,7 @@ struct task {
     struct task *next;
 };
 
-/* Owned by its creator. Lock order: a stream's lock before an event's. */
+/* Owned by its creator. Lock order: an event's lock before a completion's. */
 struct tt_stream {
     pthread_t worker; /* immutable after create */
     pthread_mutex_t lock;
@@ -28,14 +28,22 @@ struct tt_stream {
     char error_text[TT_ERROR_TEXT];
 };
 
-/* Owned by its creator and by the tasks that will touch it. */
-struct tt_event {
+/* What one record of an event waits for. Owned by the event while this is its last record, and by
+ * the tasks that complete it or wait for it. */
+struct completion {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
     int users;
-    uint64_t recorded, happened; /* numbers of records */
+    bool happened;
     int64_t time_ns;
+};
+
+/* Owned by its creator. */
+struct tt_event {
+    pthread_mutex_t lock;
+    /* guarded by lock */
+    struct completion *last; /* NULL: never recorded */
 };
 
 static void finish_task(struct tt_stream *stream, tt_status status)
@@ -145,141 +153,168 @@ tt_status tt_stream_query(struct tt_stream *stream)
     return status;
 }
 
+/* ---- Events ------------------------------------------------------------------------------------
+ */
+
+static struct completion *new_completion(void)
+{
+    struct completion *completion = calloc(1, sizeof *completion);
+    if (!completion) return NULL;
+    completion->users = 1;
+    pthread_mutex_init(&completion->lock, NULL);
+    pthread_cond_init(&completion->changed, NULL);
+    return completion;
+}
+
+static struct completion *get_completion(struct completion *completion)
+{
+    pthread_mutex_lock(&completion->lock);
+    completion->users++;
+    pthread_mutex_unlock(&completion->lock);
+    return completion;
+}
+
+/* NULL is allowed. */
+static void put_completion(struct completion *completion)
+{
+    if (!completion) return;
+    pthread_mutex_lock(&completion->lock);
+    const bool last = --completion->users == 0;
+    pthread_mutex_unlock(&completion->lock);
+    if (!last) return;
+    pthread_cond_destroy(&completion->changed);
+    pthread_mutex_destroy(&completion->lock);
+    free(completion);
+}
+
+static void complete(struct completion *completion)
+{
+    pthread_mutex_lock(&completion->lock);
+    completion->happened = true;
+    completion->time_ns = tt_now_ns();
+    pthread_cond_broadcast(&completion->changed);
+    pthread_mutex_unlock(&completion->lock);
+}
+
+static void await(struct completion *completion)
+{
+    pthread_mutex_lock(&completion->lock);
+    while (!completion->happened) pthread_cond_wait(&completion->changed, &completion->lock);
+    pthread_mutex_unlock(&completion->lock);
+}
+
+/* TT_IN_PROGRESS, or TT_OK and when it happened. */
+static tt_status look_at(struct completion *completion, int64_t *time_ns)
+{
+    pthread_mutex_lock(&completion->lock);
+    const bool happened = completion->happened;
+    *time_ns = completion->time_ns;
+    pthread_mutex_unlock(&completion->lock);
+    return happened ? TT_OK : TT_IN_PROGRESS;
+}
+
 tt_status tt_event_create(struct tt_event **out)
 {
     struct tt_event *event = calloc(1, sizeof *event);
     if (!event) return tt_fail(TT_ERR_SYSTEM, "out of memory for an event");
-    event->users = 1;
     pthread_mutex_init(&event->lock, NULL);
-    pthread_cond_init(&event->changed, NULL);
     *out = event;
     return TT_OK;
 }
 
-static void put_event(struct tt_event *event)
+void tt_event_destroy(struct tt_event *event)
 {
-    pthread_mutex_lock(&event->lock);
-    const bool last = --event->users == 0;
-    pthread_mutex_unlock(&event->lock);
-    if (!last) return;
-    pthread_cond_destroy(&event->changed);
+    if (!event) return;
+    put_completion(event->last);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
 
-void tt_event_destroy(struct tt_event *event)
-{
-    if (event) put_event(event);
-}
-
-/* One record or one wait of an event, queued in a stream. Owns a share of the event. */
-struct mark {
-    struct tt_event *event;
-    uint64_t number;
-};
-
-static void happen(struct tt_event *event, uint64_t number)
+/* The event's last record, to be put; NULL: there is none. */
+static struct completion *last_record(struct tt_event *event)
 {
     pthread_mutex_lock(&event->lock);
-    if (number > event->happened) {
-        event->happened = number;
-        event->time_ns = tt_now_ns();
-    }
-    pthread_cond_broadcast(&event->changed);
+    struct completion *last = event->last ? get_completion(event->last) : NULL;
     pthread_mutex_unlock(&event->lock);
+    return last;
 }
 
-static void await(struct tt_event *event, uint64_t number)
+static void set_last_record(struct tt_event *event, struct completion *completion)
 {
     pthread_mutex_lock(&event->lock);
-    while (event->happened < number) pthread_cond_wait(&event->changed, &event->lock);
+    struct completion *before = event->last;
+    event->last = completion;
     pthread_mutex_unlock(&event->lock);
+    put_completion(before);
 }
 
 static tt_status run_record(void *argument)
 {
-    struct mark *mark = argument;
-    happen(mark->event, mark->number);
-    put_event(mark->event);
-    free(mark);
+    complete(argument);
+    put_completion(argument);
     return TT_OK;
 }
 
 static tt_status run_wait(void *argument)
 {
-    struct mark *mark = argument;
-    await(mark->event, mark->number);
-    put_event(mark->event);
-    free(mark);
+    await(argument);
+    put_completion(argument);
     return TT_OK;
 }
 
-static tt_status push_mark(struct tt_event *event, struct tt_stream *stream, uint64_t number,
-                           tt_status (*run)(void *))
-{
-    struct mark *mark = malloc(sizeof *mark);
-    if (!mark) return tt_fail(TT_ERR_SYSTEM, "out of memory for an event's mark");
-    *mark = (struct mark){event, number};
-    pthread_mutex_lock(&event->lock);
-    event->users++;
-    pthread_mutex_unlock(&event->lock);
-    const tt_status status = tt_stream_push(stream, run, mark);
-    if (status) {
-        put_event(event);
-        free(mark);
-    }
-    return status;
-}
-
+/* The record is queued before it becomes the event's last: nobody can wait for one that is not. */
 tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
 {
-    pthread_mutex_lock(&event->lock);
-    const uint64_t number = ++event->recorded;
-    pthread_mutex_unlock(&event->lock);
+    struct completion *completion = new_completion();
+    if (!completion) return tt_fail(TT_ERR_SYSTEM, "out of memory for the record of an event");
     if (stream) {
-        const tt_status status = push_mark(event, stream, number, run_record);
-        if (status) happen(event, number); /* nobody else would */
-        return status;
+        const tt_status status = tt_stream_push(stream, run_record, get_completion(completion));
+        if (status) {
+            put_completion(completion); /* the task's */
+            put_completion(completion);
+            return status;
+        }
+    } else {
+        complete(completion);
     }
-    happen(event, number);
+    set_last_record(event, completion);
     return TT_OK;
-}
-
-static uint64_t last_record(struct tt_event *event)
-{
-    pthread_mutex_lock(&event->lock);
-    const uint64_t number = event->recorded;
-    pthread_mutex_unlock(&event->lock);
-    return number;
 }
 
 void tt_event_synchronize(struct tt_event *event)
 {
-    await(event, last_record(event));
+    struct completion *last = last_record(event);
+    if (!last) return;
+    await(last);
+    put_completion(last);
 }
 
 tt_status tt_event_query(struct tt_event *event)
 {
-    pthread_mutex_lock(&event->lock);
-    const bool happened = event->happened >= event->recorded;
-    pthread_mutex_unlock(&event->lock);
-    return happened ? TT_OK : TT_IN_PROGRESS;
+    int64_t time_ns;
+    struct completion *last = last_record(event);
+    if (!last) return TT_OK;
+    const tt_status status = look_at(last, &time_ns);
+    put_completion(last);
+    return status;
 }
 
 tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 {
-    return push_mark(event, stream, last_record(event), run_wait);
+    struct completion *last = last_record(event);
+    if (!last) return TT_OK;
+    const tt_status status = tt_stream_push(stream, run_wait, last);
+    if (status) put_completion(last);
+    return status;
 }
 
 tt_status tt_event_time(struct tt_event *event, int64_t *time_ns)
 {
-    pthread_mutex_lock(&event->lock);
-    const uint64_t recorded = event->recorded;
-    const bool happened = event->happened >= recorded;
-    const int64_t at = event->time_ns;
-    pthread_mutex_unlock(&event->lock);
-    if (!recorded) return tt_fail(TT_ERR_USAGE, "the event has never been recorded");
-    if (!happened) return TT_IN_PROGRESS;
-    *time_ns = at;
-    return TT_OK;
+    int64_t happened_ns;
+    struct completion *last = last_record(event);
+    if (!last) return tt_fail(TT_ERR_USAGE, "the event has never been recorded");
+    const tt_status status = look_at(last, &happened_ns);
+    put_completion(last);
+    if (!status) *time_ns = happened_ns;
+    return status;
 }

@@ -24,14 +24,15 @@ TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);
 TT_NODISCARD tt_status tt_stream_query(struct tt_stream *stream);
 
 TT_NODISCARD tt_status tt_event_create(struct tt_event **event);
-/* Frees when the last task that knows the event is done. NULL is allowed. */
+/* What was recorded or waits goes on as if the event were there. NULL is allowed. */
 void tt_event_destroy(struct tt_event *event);
-/* Happens when all tasks queued so far are done; stream NULL: now. */
+/* A new record, in place of the last one: it happens when all tasks queued so far are done; stream
+ * NULL: now. Those who wait for an earlier record go on waiting for that one. */
 TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
-/* Waits for the last record; an event never recorded has happened. */
+/* Waits for the record that is the last now; an event never recorded has happened. */
 void tt_event_synchronize(struct tt_event *event);
 TT_NODISCARD tt_status tt_event_query(struct tt_event *event);
-/* Later tasks of the stream wait for the event's last record. */
+/* Later tasks of the stream wait for the record that is the event's last now. */
 TT_NODISCARD tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event);
 /* When the last record happened (CLOCK_MONOTONIC ns). TT_ERR_USAGE: never recorded; TT_IN_PROGRESS:
  * not yet. */

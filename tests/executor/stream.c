@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -97,4 +98,101 @@ TEST(stream, events_may_be_destroyed_before_they_happen)
     CHECK_EQ(tt_event_record(event, stream), TT_OK);
     tt_event_destroy(event);
     tt_stream_destroy(stream);
+}
+
+/* Three streams, of which the first is held until `hold` is unlocked. */
+struct trio {
+    struct tt_stream *held, *free, *waiter;
+    struct tt_event *event;
+    pthread_mutex_t hold;
+};
+
+static bool trio_open(struct trio *trio)
+{
+    atomic_store(&order, 0);
+    pthread_mutex_init(&trio->hold, NULL);
+    if (tt_stream_create(&trio->held) || tt_stream_create(&trio->free) ||
+        tt_stream_create(&trio->waiter) || tt_event_create(&trio->event))
+        return false;
+    pthread_mutex_lock(&trio->hold);
+    return tt_stream_push(trio->held, wait_for, &trio->hold) == TT_OK;
+}
+
+static void trio_close(struct trio *trio)
+{
+    tt_event_destroy(trio->event);
+    tt_stream_destroy(trio->held);
+    tt_stream_destroy(trio->free);
+    tt_stream_destroy(trio->waiter);
+    pthread_mutex_destroy(&trio->hold);
+}
+
+/* Gives a stream that must not go on the opportunity to do so. */
+static void let_others_run(void)
+{
+    for (int i = 0; i < 1000; i++) sched_yield();
+}
+
+TEST(stream, a_record_elsewhere_does_not_release_those_who_wait_for_an_earlier_one)
+{
+    struct trio trio;
+    REQUIRE(trio_open(&trio));
+    CHECK_EQ(tt_stream_push(trio.held, note, (void *)1L), TT_OK);
+    CHECK_EQ(tt_event_record(trio.event, trio.held), TT_OK);
+    CHECK_EQ(tt_stream_wait_event(trio.waiter, trio.event), TT_OK);
+    CHECK_EQ(tt_stream_push(trio.waiter, note, (void *)2L), TT_OK);
+    CHECK_EQ(tt_event_record(trio.event, trio.free), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(trio.free), TT_OK);
+    CHECK_EQ(tt_event_query(trio.event), TT_OK); /* the last record has happened */
+    let_others_run();
+    CHECK_EQ(tt_stream_query(trio.waiter), TT_IN_PROGRESS);
+    pthread_mutex_unlock(&trio.hold);
+    CHECK_EQ(tt_stream_synchronize(trio.waiter), TT_OK);
+    CHECK_EQ(seen[0], 1);
+    CHECK_EQ(seen[1], 2);
+    trio_close(&trio);
+}
+
+static void *synchronize(void *argument)
+{
+    struct trio *trio = argument;
+    tt_event_synchronize(trio->event);
+    (void)!note((void *)2L);
+    return NULL;
+}
+
+/* A thread that synchronizes waits for the record that was the last when it began: here either. */
+TEST(stream, a_later_record_is_not_waited_for_by_those_who_wait_for_an_earlier_one)
+{
+    struct trio trio;
+    pthread_t thread;
+    REQUIRE(trio_open(&trio));
+    CHECK_EQ(tt_event_record(trio.event, trio.free), TT_OK);
+    CHECK_EQ(tt_stream_wait_event(trio.waiter, trio.event), TT_OK);
+    CHECK_EQ(tt_event_record(trio.event, trio.held), TT_OK);
+    CHECK_EQ(tt_stream_synchronize(trio.waiter), TT_OK); /* else the test hangs */
+    CHECK_EQ(tt_event_query(trio.event), TT_IN_PROGRESS);
+    REQUIRE(pthread_create(&thread, NULL, synchronize, &trio) == 0);
+    let_others_run();
+    CHECK_EQ(atomic_load(&order), 0);
+    pthread_mutex_unlock(&trio.hold);
+    pthread_join(thread, NULL);
+    CHECK_EQ(atomic_load(&order), 1);
+    trio_close(&trio);
+}
+
+TEST(stream, an_event_keeps_the_time_of_its_last_record)
+{
+    struct trio trio;
+    int64_t time, later;
+    REQUIRE(trio_open(&trio));
+    CHECK_EQ(tt_event_record(trio.event, trio.held), TT_OK);
+    CHECK_EQ(tt_event_time(trio.event, &time), TT_IN_PROGRESS);
+    CHECK_EQ(tt_event_record(trio.event, NULL), TT_OK);
+    CHECK_EQ(tt_event_time(trio.event, &time), TT_OK);
+    pthread_mutex_unlock(&trio.hold);
+    CHECK_EQ(tt_stream_synchronize(trio.held), TT_OK); /* the earlier record happens now */
+    CHECK_EQ(tt_event_time(trio.event, &later), TT_OK);
+    CHECK_EQ(later, time);
+    trio_close(&trio);
 }

@@ -29,8 +29,9 @@ tt_status tt_group_note(tt_status status)
     return status;
 }
 
-/* Calls on one stream, run by its worker. Freed there. */
+/* The calls of a group on one stream. Freed by who runs it. */
 struct batch {
+    struct tt_task task; /* first: the task's address is the batch's */
     int nworks;
     struct tt_work works[];
 };
@@ -51,9 +52,9 @@ static void begin(struct tt_work *work, const struct tt_pending *pending)
     }
 }
 
-static tt_status run_batch(void *argument)
+static tt_status run_batch(struct tt_task *task)
 {
-    struct batch *batch = argument;
+    struct batch *batch = (struct batch *)task;
     const tt_status status = tt_run(batch->works, batch->nworks, true);
     free(batch);
     return status;
@@ -65,6 +66,7 @@ static struct batch *make_batch(const struct tt_pending *calls, int ncalls, tutt
     for (int i = 0; i < ncalls; i++) nworks += calls[i].stream == stream;
     struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
     if (!batch) return NULL;
+    batch->task.run = run_batch;
     batch->nworks = 0;
     return batch;
 }
@@ -76,14 +78,8 @@ static int first_of_stream(const struct tt_pending *calls, int call)
     return i;
 }
 
-/* A batch whose worker cannot be told would leave its turns open: it is run here instead. */
-static tt_status launch(struct batch *batch, tuttiStream_t stream)
-{
-    if (tt_stream_push((struct tt_stream *)stream, run_batch, batch) == TT_OK) return TT_OK;
-    return run_batch(batch);
-}
-
-/* batches[i] = the batch of the i-th call, which shares it with all others of its stream. */
+/* batches[i] = the batch of the i-th call, which shares it with all others of its stream. Nothing
+ * can fail after that: once the calls have their turns, each stream gets its batch. */
 static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
 {
     for (int i = 0; i < ncalls; i++) {
@@ -97,36 +93,31 @@ static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct
     return TT_OK;
 }
 
-/* Streams first, so that their workers are under way while this thread runs the rest. */
-static tt_status run_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
+/* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
+ * the order of the calls, whatever their streams. */
+static tt_status launch_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
-    tt_status status = TT_OK;
+    for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_stream(calls, i) < i) continue;
-        if (!calls[i].stream) {
+        if (calls[i].stream)
+            tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
+        else
             own = batches[i];
-            continue;
-        }
-        const tt_status launched = launch(batches[i], calls[i].stream);
-        if (!status) status = launched;
     }
-    if (!own) return status;
-    const tt_status ran = tt_run(own->works, own->nworks, false);
+    if (!own) return TT_OK;
+    const tt_status status = tt_run(own->works, own->nworks, false);
     free(own);
-    return status ? status : ran;
+    return status;
 }
 
 static tt_status issue_all(const struct tt_pending *calls, int ncalls)
 {
     struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
-    tt_status status = batches ? make_batches(calls, ncalls, batches)
-                               : tt_fail(TT_ERR_SYSTEM, "out of memory for a group");
-    if (!status) {
-        /* Turns are taken in the order of the calls, whatever their streams. */
-        for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
-        status = run_batches(calls, ncalls, batches);
-    }
+    if (!batches) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+    tt_status status = make_batches(calls, ncalls, batches);
+    if (!status) status = launch_batches(calls, ncalls, batches);
     free(batches);
     return status;
 }
@@ -193,8 +184,8 @@ tuttiResult_t tuttiGroupEnd(void)
         return tt_result(
             tt_fail(TT_ERR_USAGE, "tuttiGroupEnd without tuttiGroupStart in this thread"));
     if (--group.depth > 0) return tuttiSuccess;
-    tt_status status =
-        group.failed; /* its text is this thread's last error; nothing of the group is issued */
+    tt_status status = group.failed; /* then nothing of the group is issued */
+    if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
     if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);

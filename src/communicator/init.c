@@ -92,19 +92,19 @@ static void *run_init(void *argument)
 /* All or none: communicators that were made beside a failed one are freed again. */
 static tt_status collect(struct init_thread *threads, int nthreads)
 {
-    tt_status first = TT_OK;
+    const struct init_thread *failed = NULL;
     for (int i = 0; i < nthreads; i++) {
         if (threads[i].started) pthread_join(threads[i].thread, NULL);
-        if (!threads[i].status || first) continue;
-        first = threads[i].status;
-        tt_set_last_error(threads[i].error);
+        if (threads[i].status && !failed) failed = &threads[i];
     }
-    for (int i = 0; i < nthreads && first; i++) {
+    if (!failed) return TT_OK;
+    for (int i = 0; i < nthreads; i++) {
         if (threads[i].status || !threads[i].started) continue;
         tt_comm_free(*threads[i].init->comm);
         *threads[i].init->comm = NULL;
     }
-    return first;
+    tt_set_last_error(failed->error);
+    return failed->status;
 }
 
 static void start_locked(struct init_thread *self)

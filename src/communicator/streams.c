@@ -47,14 +47,15 @@ tuttiResult_t tuttiStreamQuery(tuttiStream_t stream)
 
 /* A user's function on its way through a stream. */
 struct host_function {
+    struct tt_task task; /* first: the task's address is the struct's */
     void (*function)(void *);
     void *argument;
 };
 
-static tt_status run_host_function(void *argument)
+static tt_status run_host_function(struct tt_task *task)
 {
-    const struct host_function call = *(struct host_function *)argument;
-    free(argument);
+    const struct host_function call = *(struct host_function *)task;
+    free(task);
     call.function(call.argument);
     return TT_OK;
 }
@@ -69,10 +70,9 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
     }
     struct host_function *call = malloc(sizeof *call);
     if (!call) return tt_result(tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
-    *call = (struct host_function){function, argument};
-    const tt_status status = tt_stream_push(stream_of(stream), run_host_function, call);
-    if (status) free(call);
-    return tt_result(status);
+    *call = (struct host_function){{.run = run_host_function}, function, argument};
+    tt_stream_push(stream_of(stream), &call->task);
+    return tuttiSuccess;
 }
 
 tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)

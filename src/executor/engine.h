@@ -156,8 +156,8 @@ TT_NODISCARD tt_status tt_work_advance(struct tt_work *work);
  * is no hope. */
 void tt_work_examine(struct tt_work *work);
 
-/* Runs operations together until all are done; the first error is returned after the rest has
- * ended. `polite`: never spins (for worker threads beside a computing one). */
+/* Runs operations together until all are done; the first error is returned, with its text, after
+ * the rest has ended. `polite`: never spins (for worker threads beside a computing one). */
 TT_NODISCARD tt_status tt_run(struct tt_work *works, int nworks, bool polite);
 
 #endif

@@ -1,5 +1,6 @@
 /* The wait loop: the only place that waits for other ranks. */
 #include <sched.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -21,6 +22,20 @@ struct wait {
     bool spin, polite;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
 };
+
+/* The first failure of a run. Its text is this thread's last error until the next one fails. */
+struct failure {
+    tt_status status;
+    char text[TT_ERROR_TEXT];
+};
+
+/* Called after each look at an operation, before the next can fail. */
+static void note_failure(struct failure *first, const struct tt_work *work)
+{
+    if (first->status || !tt_work_is_done(work) || !work->status) return;
+    first->status = work->status;
+    snprintf(first->text, sizeof first->text, "%s", tt_last_error());
+}
 
 /* What comes from other hosts ends the sleep. */
 static void doze(struct tt_work *works, int nworks)
@@ -49,20 +64,28 @@ static bool by_sockets(const struct tt_work *works, int nworks)
     return false;
 }
 
-static void look_around(struct wait *wait, struct tt_work *works, int nworks)
+static void examine_all(struct tt_work *works, int nworks, struct failure *first)
+{
+    for (int i = 0; i < nworks; i++) {
+        tt_work_examine(&works[i]);
+        note_failure(first, &works[i]);
+    }
+}
+
+static void look_around(struct wait *wait, struct tt_work *works, int nworks, struct failure *first)
 {
     const int64_t now = tt_now_ns();
     if (!wait->since_ns) wait->since_ns = wait->examined_ns = now;
     if (now - wait->examined_ns >= EXAMINE_NS) {
         wait->examined_ns = now;
-        for (int i = 0; i < nworks; i++) tt_work_examine(&works[i]);
+        examine_all(works, nworks, first);
     }
     const bool soon = wait->polite || by_sockets(works, nworks);
     if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
         doze(works, nworks);
 }
 
-static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)
+static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks, struct failure *first)
 {
     wait->turns++;
     if (wait->spin && wait->turns < SPIN_TURNS) {
@@ -70,7 +93,7 @@ static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks)
         return;
     }
     sched_yield();
-    if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, nworks);
+    if (wait->turns % LOOK_TURNS == 0) look_around(wait, works, nworks, first);
 }
 
 static bool may_spin(const struct tt_work *works, int nworks)
@@ -81,12 +104,14 @@ static bool may_spin(const struct tt_work *works, int nworks)
 }
 
 /* Advances everything once; sums what moved. */
-static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
+static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress,
+                        struct failure *first)
 {
     bool waiting = false;
     for (int i = 0; i < nworks; i++) {
         waiting |= tt_work_advance(&works[i]) == TT_IN_PROGRESS;
         *progress += works[i].progress;
+        note_failure(first, &works[i]);
     }
     return waiting;
 }
@@ -94,18 +119,19 @@ static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress)
 tt_status tt_run(struct tt_work *works, int nworks, bool polite)
 {
     struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
+    struct failure first;
     uint64_t before = 0;
+    first.status = TT_OK; /* the text is left alone: this is the way of every call */
     for (;;) {
         uint64_t progress = 0;
-        if (!advance_all(works, nworks, &progress)) break;
+        if (!advance_all(works, nworks, &progress, &first)) break;
         if (progress != before) {
             before = progress;
             wait.turns = 0;
             wait.since_ns = 0;
         }
-        wait_a_turn(&wait, works, nworks);
+        wait_a_turn(&wait, works, nworks, &first);
     }
-    for (int i = 0; i < nworks; i++)
-        if (works[i].status) return works[i].status;
-    return TT_OK;
+    if (first.status) tt_set_last_error(first.text);
+    return first.status;
 }

@@ -9,19 +9,13 @@
 
 #include "base/clock.h"
 
-struct task {
-    tt_status (*run)(void *argument);
-    void *argument;
-    struct task *next;
-};
-
 /* Owned by its creator. Lock order: an event's lock before a completion's. */
 struct tt_stream {
     pthread_t worker; /* immutable after create */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
-    struct task *first, **last;
+    struct tt_task *first, **last;
     bool stop;
     uint64_t queued, done;
     tt_status error; /* the first since the last synchronize */
@@ -64,13 +58,11 @@ static void *serve(void *argument)
     for (;;) {
         pthread_mutex_lock(&stream->lock);
         while (!stream->first && !stream->stop) pthread_cond_wait(&stream->changed, &stream->lock);
-        struct task *task = stream->first;
+        struct tt_task *task = stream->first;
         if (task && !(stream->first = task->next)) stream->last = &stream->first;
         pthread_mutex_unlock(&stream->lock);
         if (!task) return NULL;
-        const tt_status status = task->run(task->argument);
-        free(task);
-        finish_task(stream, status);
+        finish_task(stream, task->run(task));
     }
 }
 
@@ -116,18 +108,15 @@ void tt_stream_destroy(struct tt_stream *stream)
     free(stream);
 }
 
-tt_status tt_stream_push(struct tt_stream *stream, tt_status (*run)(void *), void *argument)
+void tt_stream_push(struct tt_stream *stream, struct tt_task *task)
 {
-    struct task *task = malloc(sizeof *task);
-    if (!task) return tt_fail(TT_ERR_SYSTEM, "out of memory for a task of a stream");
-    *task = (struct task){.run = run, .argument = argument};
     pthread_mutex_lock(&stream->lock);
+    task->next = NULL;
     *stream->last = task;
     stream->last = &task->next;
     stream->queued++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
-    return TT_OK;
 }
 
 tt_status tt_stream_synchronize(struct tt_stream *stream)
@@ -248,17 +237,42 @@ static void set_last_record(struct tt_event *event, struct completion *completio
     put_completion(before);
 }
 
-static tt_status run_record(void *argument)
+/* One record or one wait, queued in a stream. Owns a share of the completion. */
+struct mark {
+    struct tt_task task; /* first: the task's address is the mark's */
+    struct completion *completion;
+};
+
+static void end_mark(struct mark *mark)
 {
-    complete(argument);
-    put_completion(argument);
+    put_completion(mark->completion);
+    free(mark);
+}
+
+static tt_status run_record(struct tt_task *task)
+{
+    struct mark *mark = (struct mark *)task;
+    complete(mark->completion);
+    end_mark(mark);
     return TT_OK;
 }
 
-static tt_status run_wait(void *argument)
+static tt_status run_wait(struct tt_task *task)
 {
-    await(argument);
-    put_completion(argument);
+    struct mark *mark = (struct mark *)task;
+    await(mark->completion);
+    end_mark(mark);
+    return TT_OK;
+}
+
+/* Takes a share of the completion. */
+static tt_status push_mark(struct tt_stream *stream, struct completion *completion,
+                           tt_status (*run)(struct tt_task *task))
+{
+    struct mark *mark = malloc(sizeof *mark);
+    if (!mark) return tt_fail(TT_ERR_SYSTEM, "out of memory for an event's mark");
+    *mark = (struct mark){.task.run = run, .completion = get_completion(completion)};
+    tt_stream_push(stream, &mark->task);
     return TT_OK;
 }
 
@@ -267,16 +281,12 @@ tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
 {
     struct completion *completion = new_completion();
     if (!completion) return tt_fail(TT_ERR_SYSTEM, "out of memory for the record of an event");
-    if (stream) {
-        const tt_status status = tt_stream_push(stream, run_record, get_completion(completion));
-        if (status) {
-            put_completion(completion); /* the task's */
-            put_completion(completion);
-            return status;
-        }
-    } else {
-        complete(completion);
+    const tt_status status = stream ? push_mark(stream, completion, run_record) : TT_OK;
+    if (status) {
+        put_completion(completion);
+        return status;
     }
+    if (!stream) complete(completion);
     set_last_record(event, completion);
     return TT_OK;
 }
@@ -303,8 +313,8 @@ tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 {
     struct completion *last = last_record(event);
     if (!last) return TT_OK;
-    const tt_status status = tt_stream_push(stream, run_wait, last);
-    if (status) put_completion(last);
+    const tt_status status = push_mark(stream, last, run_wait);
+    put_completion(last);
     return status;
 }
 

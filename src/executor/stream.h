@@ -10,13 +10,18 @@
 struct tt_stream;
 struct tt_event;
 
+/* What a stream runs in order. Part of a struct of its creator, who leaves that to the stream: run
+ * frees it. */
+struct tt_task {
+    tt_status (*run)(struct tt_task *task);
+    struct tt_task *next; /* guarded by the stream's lock */
+};
+
 TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);
 /* Runs what is queued, then frees. Not from one of its own tasks. NULL is allowed. */
 void tt_stream_destroy(struct tt_stream *stream);
-/* Queues run(argument); the worker owns the argument from then on. Any thread. TT_ERR_SYSTEM
- * without memory. */
-TT_NODISCARD tt_status tt_stream_push(struct tt_stream *stream, tt_status (*run)(void *argument),
-                                      void *argument);
+/* Queues task->run(task). Any thread. */
+void tt_stream_push(struct tt_stream *stream, struct tt_task *task);
 /* Waits until everything queued before is done; the first error since the last synchronize, with
  * its text. */
 TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);

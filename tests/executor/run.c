@@ -68,3 +68,18 @@ TEST(run, a_communicator_may_end_while_its_group_waits_for_another)
     CHECK_EQ(receiver.data[1], 'x');
     ranks_close(&alive);
 }
+
+TEST(run, returns_code_and_text_of_the_first_failure)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks[2];
+    struct receiver receiver;
+    for (int i = 0; i < 2; i++) REQUIRE(ranks_open(&ranks[i], 2, &config));
+    receiver_init(&receiver, &ranks[0], &ranks[1]);
+    CHECK_EQ(tt_fabric_fail(ranks[0].all.fabrics[0], TT_ERR_USAGE, "first"), TT_ERR_USAGE);
+    CHECK_EQ(tt_fabric_fail(ranks[1].all.fabrics[0], TT_ERR_REMOTE, "second"), TT_ERR_REMOTE);
+    receive(&receiver);
+    CHECK_EQ(receiver.status, TT_ERR_USAGE);
+    CHECK_STR(receiver.text, "first");
+    for (int i = 0; i < 2; i++) ranks_close(&ranks[i]);
+}

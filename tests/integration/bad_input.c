@@ -255,3 +255,18 @@ TEST(bad_input, groups_that_do_not_match)
     CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
     check_alive(comm);
 }
+
+TEST(bad_input, a_groups_end_reports_code_and_text_of_its_first_failure)
+{
+    tuttiComm_t comm = alone(), finalized = alone();
+    REQUIRE(comm && finalized);
+    CHECK_EQ(tuttiCommFinalize(finalized), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    WRONG_ARGUMENT(tuttiAllReduce(in, out, COUNT, (tuttiDataType_t)77, tuttiSum, comm, NULL), "77");
+    REFUSED(tuttiBarrier(finalized, NULL), tuttiInvalidUsage, "finalized");
+    CHECK_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    CHECK_MESSAGE(strstr(tuttiGetLastError(NULL), "tuttiAllReduce: type 77"), "the error is \"%s\"",
+                  tuttiGetLastError(NULL));
+    CHECK_EQ(tuttiCommDestroy(finalized), tuttiSuccess);
+    check_alive(comm);
+}

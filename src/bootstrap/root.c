@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "net/acceptor.h"
 #include "bootstrap/tree.h"
 
@@ -437,14 +437,10 @@ static int start_thread(struct root *root)
 {
     pthread_t thread;
     pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&thread, &attributes, serve, root);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = tt_thread_start(&thread, &attributes, serve, root);
     pthread_attr_destroy(&attributes);
     return error;
 }

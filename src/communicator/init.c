@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/thread.h"
 #include "communicator/communicator.h"
 
 _Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
@@ -110,7 +111,7 @@ static tt_status collect(struct init_thread *threads, int nthreads)
 static void start_locked(struct init_thread *self)
 {
     struct init_gate *gate = self->gate;
-    const int error = pthread_create(&self->thread, NULL, run_init, self);
+    const int error = tt_thread_start(&self->thread, NULL, run_init, self);
     self->started = !error;
     if (!error) return;
     gate->status = self->status = tt_fail_errno(

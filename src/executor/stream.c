@@ -1,13 +1,13 @@
 #include "executor/stream.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 /* Owned by its creator. Lock order: an event's lock before a completion's. */
 struct tt_stream {
@@ -66,17 +66,6 @@ static void *serve(void *argument)
     }
 }
 
-/* The process's signals are for its own threads. */
-static int start_worker(struct tt_stream *stream)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&stream->worker, NULL, serve, stream);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 tt_status tt_stream_create(struct tt_stream **out)
 {
     struct tt_stream *stream = calloc(1, sizeof *stream);
@@ -84,7 +73,7 @@ tt_status tt_stream_create(struct tt_stream **out)
     stream->last = &stream->first;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
-    const int error = start_worker(stream);
+    const int error = tt_thread_start(&stream->worker, NULL, serve, stream);
     if (error) {
         pthread_cond_destroy(&stream->changed);
         pthread_mutex_destroy(&stream->lock);

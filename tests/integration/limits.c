@@ -4,6 +4,8 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,4 +139,42 @@ TEST(limits, forbidden_calls_end_in_a_clear_error_or_another_way)
         printf("%s forbidden: %d of %d ranks worked\n", calls[i].name,
                hello(calls[i].name, forbid_call, NULL), NRANKS);
     }
+}
+
+enum { FEW_RANKS = 6, OTHER_USER = 48213 };
+
+/* Inits all ranks of a group without a deadline, when only some of their threads can be started. */
+static void init_with_few_threads(void)
+{
+    const tuttiConfig_t config = {sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 0, 0, NULL,
+                                  NULL};
+    tuttiComm_t comms[FEW_RANKS] = {NULL};
+    tuttiUniqueId id;
+    if (tuttiGetUniqueId(&id) || setuid(OTHER_USER)) _exit(126);
+    limit(RLIMIT_NPROC, 4); /* this thread, the unique id's, and two more */
+    tuttiGroupStart();
+    for (int r = 0; r < FEW_RANKS; r++)
+        if (tuttiCommInitRankConfig(&comms[r], FEW_RANKS, id, r, &config)) _exit(125);
+    if (tuttiGroupEnd() != tuttiSystemError) _exit(124);
+    if (!strstr(tuttiGetLastError(NULL), "cannot start a thread for the init of rank")) _exit(123);
+    for (int r = 0; r < FEW_RANKS; r++)
+        if (comms[r]) _exit(122);
+    _exit(WORKED);
+}
+
+TEST(limits, an_init_that_gets_too_few_threads_ends_at_once_on_all_ranks)
+{
+    if (geteuid()) SKIP("only root can become a user that has no other threads");
+    if (SANITIZED) SKIP("the sanitizer has threads of its own");
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) init_with_few_threads();
+    const int pidfd = child > 0 ? (int)syscall(SYS_pidfd_open, child, 0) : -1;
+    REQUIRE(pidfd >= 0);
+    struct pollfd ends = {.fd = pidfd, .events = POLLIN};
+    if (poll(&ends, 1, WAIT_MS) == 0) kill(child, SIGKILL);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == WORKED,
+                  "the child ended with status 0x%x", (unsigned)status);
+    close(pidfd);
 }

@@ -182,7 +182,7 @@ static tt_status issue(const struct request *request)
 
 static tuttiResult_t call(const struct request *request)
 {
-    return tt_result(tt_group_note(issue(request)));
+    return tt_group_result(request->function, issue(request));
 }
 
 tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
@@ -280,13 +280,13 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
 tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,
                         tuttiComm_t comm, tuttiStream_t stream)
 {
-    return tt_result(
-        tt_group_note(issue_p2p(TT_WORK_SEND, sendbuff, count, type, peer, comm, stream)));
+    return tt_group_result(__func__,
+                           issue_p2p(TT_WORK_SEND, sendbuff, count, type, peer, comm, stream));
 }
 
 tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,
                         tuttiComm_t comm, tuttiStream_t stream)
 {
-    return tt_result(
-        tt_group_note(issue_p2p(TT_WORK_RECV, recvbuff, count, type, peer, comm, stream)));
+    return tt_group_result(__func__,
+                           issue_p2p(TT_WORK_RECV, recvbuff, count, type, peer, comm, stream));
 }

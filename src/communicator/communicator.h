@@ -108,8 +108,12 @@ struct tt_exchange {
         members; /* [nranks] participant numbers of the new communicator's ranks; NULL: 0, 1, ... */
 };
 
-/* status -> the public result. */
-tuttiResult_t tt_result(tt_status status);
+/* How every entry point ends: the public result of its status. The text of an argument error begins
+ * with "function: " afterwards. */
+tuttiResult_t tt_result(const char *function, tt_status status);
+/* The same for a call that a group may hold: a failure is remembered, so that the group's end fails
+ * too. */
+tuttiResult_t tt_group_result(const char *function, tt_status status);
 /* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
  * in. */
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
@@ -169,8 +173,6 @@ TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
 bool tt_in_group(void);
-/* Remembers a failed call, so that the group's end fails too. Returns the status. */
-tt_status tt_group_note(tt_status status);
 
 /* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);

@@ -168,12 +168,12 @@ tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
 {
     const struct tt_output output = {emit, arg};
     if (!emit)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT,
-                                 "tuttiDescribe: emit is NULL; expected a function "
-                                 "that takes one line"));
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
+                                           "tuttiDescribe: emit is NULL; expected a function "
+                                           "that takes one line"));
     if (comm) {
         const tt_status status = tt_comm_check_handle(comm);
-        if (status != TT_OK) return tt_result(status);
+        if (status != TT_OK) return tt_result(__func__, status);
     }
-    return tt_result(describe(what, comm, &output));
+    return tt_result(__func__, describe(what, comm, &output));
 }

@@ -8,7 +8,8 @@
 /* This thread's open group. */
 static _Thread_local struct {
     int depth;
-    tt_status failed; /* the first call that failed, and its error */
+    tt_status failed; /* of the first call that failed, with its function and text */
+    const char *function;
     char error[TT_ERROR_TEXT];
     struct tt_pending *calls;
     int ncalls, calls_room;
@@ -21,12 +22,14 @@ bool tt_in_group(void)
     return group.depth > 0;
 }
 
-tt_status tt_group_note(tt_status status)
+tuttiResult_t tt_group_result(const char *function, tt_status status)
 {
-    if (group.depth == 0 || status >= 0 || group.failed) return status;
+    const tuttiResult_t result = tt_result(function, status);
+    if (group.depth == 0 || status >= 0 || group.failed) return result;
     group.failed = status;
+    group.function = function;
     snprintf(group.error, sizeof group.error, "%s", tt_last_error());
-    return status;
+    return result;
 }
 
 /* The calls of a group on one stream. Freed by who runs it. */
@@ -181,10 +184,11 @@ tuttiResult_t tuttiGroupStart(void)
 tuttiResult_t tuttiGroupEnd(void)
 {
     if (group.depth == 0)
-        return tt_result(
-            tt_fail(TT_ERR_USAGE, "tuttiGroupEnd without tuttiGroupStart in this thread"));
+        return tt_result(__func__, tt_fail(TT_ERR_USAGE,
+                                           "tuttiGroupEnd without tuttiGroupStart in this thread"));
     if (--group.depth > 0) return tuttiSuccess;
     tt_status status = group.failed; /* then nothing of the group is issued */
+    const char *function = status ? group.function : __func__;
     if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
@@ -195,5 +199,5 @@ tuttiResult_t tuttiGroupEnd(void)
     group.inits = NULL;
     group.failed = TT_OK;
     group.ncalls = group.calls_room = group.ninits = group.inits_room = 0;
-    return tt_result(status);
+    return tt_result(function, status);
 }

@@ -16,10 +16,10 @@ enum { MAX_RANKS = 1 << 20 };
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
 {
-    if (!id) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
+    if (!id) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetUniqueId: id is NULL"));
     struct tt_unique_id wire;
     const tt_status status = tt_unique_id_create(&wire);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);
     memcpy(id, &wire, sizeof wire);
     return tuttiSuccess;
@@ -161,12 +161,12 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                       const tuttiConfig_t *config)
 {
-    return tt_result(tt_group_note(init_rank_config(comm, nranks, &id, rank, config)));
+    return tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, config));
 }
 
 tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank)
 {
-    return tuttiCommInitRankConfig(comm, nranks, id, rank, NULL);
+    return tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, NULL));
 }
 
 /* Ranks first .. first + nlocal - 1 of nranks, all in this process. */
@@ -194,7 +194,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
     struct tt_unique_id id;
     if (!status) status = tt_unique_id_create(&id);
     if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, NULL);
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
@@ -222,20 +222,20 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
 
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method, const tuttiConfig_t *config)
 {
-    return tt_result(init_env(comm, 1, method, config));
+    return tt_result(__func__, init_env(comm, 1, method, config));
 }
 
 tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, const char *method,
                                     const tuttiConfig_t *config)
 {
-    return tt_result(init_env(comms, nlocal, method, config));
+    return tt_result(__func__, init_env(comms, nlocal, method, config));
 }
 
 tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
 {
     struct tt_launcher launcher;
     const tt_status status = tt_launcher_detect(&launcher);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     if (rank) *rank = launcher.rank;
     if (nranks) *nranks = launcher.nranks;
     if (localRank) *localRank = launcher.local_rank;
@@ -261,7 +261,7 @@ static tuttiResult_t finalize(tuttiComm_t comm)
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
     const tt_status status = tt_comm_check(comm);
-    if (status) return tt_result(tt_group_note(status));
+    if (status) return tt_group_result(__func__, status);
     tt_comm_enter_call(comm);
     const tuttiResult_t result = finalize(comm);
     tt_comm_leave_call(comm);
@@ -273,7 +273,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
     if (!comm) return tuttiSuccess;
     tt_status status = tt_comm_check_handle(comm);
     if (!status) status = check_not_in_group("tuttiCommDestroy");
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;
@@ -284,7 +284,7 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     if (!comm) return tuttiSuccess;
     tt_status status = tt_comm_check_handle(comm);
     if (!status) status = check_not_in_group("tuttiCommAbort");
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     char name[128];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     atomic_store(&comm->fabric->aborted, true);
@@ -308,15 +308,15 @@ static tt_status report(tuttiComm_t comm, const char *what, int *place, int valu
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
 {
-    return tt_result(report(comm, "count", nranks, comm ? comm->nranks : 0));
+    return tt_result(__func__, report(comm, "count", nranks, comm ? comm->nranks : 0));
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
 {
-    return tt_result(report(comm, "rank", rank, comm ? comm->rank : 0));
+    return tt_result(__func__, report(comm, "rank", rank, comm ? comm->rank : 0));
 }
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)
 {
-    return tt_result(report(comm, "device", device, comm ? comm->device : 0));
+    return tt_result(__func__, report(comm, "device", device, comm ? comm->device : 0));
 }

@@ -8,13 +8,14 @@
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
 {
-    if (!memory) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiMemAlloc: memory is NULL"));
-    return tt_result(tt_window_create(memory, nbytes));
+    if (!memory)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiMemAlloc: memory is NULL"));
+    return tt_result(__func__, tt_window_create(memory, nbytes));
 }
 
 tuttiResult_t tuttiMemFree(void *memory)
 {
-    return tt_result(tt_window_free(memory));
+    return tt_result(__func__, tt_window_free(memory));
 }
 
 /* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
@@ -46,7 +47,7 @@ static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, 
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
-    return tt_result(register_memory(comm, memory, nbytes, handle));
+    return tt_result(__func__, register_memory(comm, memory, nbytes, handle));
 }
 
 static void free_registration(struct tt_registration *made)
@@ -58,12 +59,13 @@ static void free_registration(struct tt_registration *made)
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
 {
     const tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     struct tt_registration **link = &comm->registrations;
     while (*link && *link != handle) link = &(*link)->next;
     struct tt_registration *made = *link;
     if (!made)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
                                  handle, comm->name));
     *link = made->next;
     free_registration(made);
@@ -110,17 +112,18 @@ static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar, tuttiDataType_t type,
                                         tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
-    return tt_result(create_op(op, scalar, type, residence, comm));
+    return tt_result(__func__, create_op(op, scalar, type, residence, comm));
 }
 
 tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
 {
     const tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     const int slot = (int)op - tuttiFirstDynamicRedOp;
     if (slot < 0 || slot >= TT_MAX_DYNAMIC_OPS || !comm->dynamic_ops[slot].used)
-        return tt_result(tt_fail(
-            TT_ERR_ARGUMENT, "operation %d was not made by tuttiRedOpCreatePreMulSum", (int)op));
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT,
+                                           "operation %d was not made by tuttiRedOpCreatePreMulSum",
+                                           (int)op));
     comm->dynamic_ops[slot].used = false;
     return tuttiSuccess;
 }
@@ -142,9 +145,9 @@ static uint64_t held_bytes(struct tuttiComm *comm)
 tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)
 {
     const tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     if (!counters)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiCommCounters: counters is NULL"));
     *counters = (tuttiCounters_t){
         .collectives = atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire),
         .messages = atomic_load_explicit(&comm->fabric->nmessages, memory_order_relaxed),

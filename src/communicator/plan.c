@@ -49,9 +49,9 @@ static tt_status find_algorithm(tuttiCollective_t collective, const char *name,
                                 const struct tt_algorithm **algorithm)
 {
     if (!is_collective(collective))
-        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: collective %d does not exist (0 to %d)",
-                       (int)collective, TT_NCOLLECTIVES - 1);
-    if (!name) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: algorithm is NULL");
+        return tt_fail(TT_ERR_ARGUMENT, "collective %d does not exist (0 to %d)", (int)collective,
+                       TT_NCOLLECTIVES - 1);
+    if (!name) return tt_fail(TT_ERR_ARGUMENT, "algorithm is NULL");
     *algorithm = tt_algorithm_find((enum tt_collective)collective, name);
     if (*algorithm) return TT_OK;
     char names[512];
@@ -66,11 +66,10 @@ static tt_status check_shape(const struct tt_algorithm *algorithm, int nranks, i
 {
     const bool has_root = tt_collective_has_root(algorithm->collective);
     if (nranks < 1 || nranks > MOST_RANKS)
-        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: %d ranks; 1 to %d are possible", nranks,
-                       MOST_RANKS);
+        return tt_fail(TT_ERR_ARGUMENT, "%d ranks; 1 to %d are possible", nranks, MOST_RANKS);
     if (has_root && (root < 0 || root >= nranks))
-        return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: root %d is not one of %d ranks (0 to %d)",
-                       root, nranks, nranks - 1);
+        return tt_fail(TT_ERR_ARGUMENT, "root %d is not one of %d ranks (0 to %d)", root, nranks,
+                       nranks - 1);
     *shape = (struct tt_shape){
         .collective = algorithm->collective, .nranks = nranks, .root = has_root ? root : 0};
     return TT_OK;
@@ -80,7 +79,7 @@ static tt_status create_hosts(const int *host_of, int nranks, struct tt_hosts **
 {
     if (!host_of) return TT_OK;
     uint64_t *ids = malloc((size_t)nranks * sizeof *ids);
-    if (!ids) return tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
+    if (!ids) return tt_fail(TT_ERR_SYSTEM, "out of memory");
     for (int r = 0; r < nranks; r++) ids[r] = (uint64_t)host_of[r];
     const tt_status status = tt_hosts_create(ids, nranks, hosts);
     free(ids);
@@ -93,7 +92,7 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
     const struct tt_algorithm *algorithm = NULL;
     struct tt_shape shape;
     struct tt_hosts *hosts = NULL;
-    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreate: plan is NULL");
+    if (!plan) return tt_fail(TT_ERR_ARGUMENT, "plan is NULL");
     TT_TRY(find_algorithm(collective, name, &algorithm));
     TT_TRY(check_shape(algorithm, nranks, root, &shape));
     TT_TRY(create_hosts(host_of, nranks, &hosts));
@@ -104,7 +103,7 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
         tt_hosts_destroy(hosts);
         return refusal ? tt_fail(TT_ERR_USAGE, "%s:%s %s", tuttiCollectiveName(collective), name,
                                  refusal)
-                       : tt_fail(TT_ERR_SYSTEM, "tuttiPlanCreate: out of memory");
+                       : tt_fail(TT_ERR_SYSTEM, "out of memory");
     }
     *made = (struct tuttiPlan){
         .magic = plan_magic, .hosts = hosts, .steps = {.algorithm = algorithm, .shape = shape}};
@@ -115,15 +114,16 @@ static tt_status create_plan(tuttiPlan_t *plan, tuttiCollective_t collective, co
 tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                               const char *algorithm, int nranks, int root)
 {
-    return tt_result(create_plan(plan, collective, algorithm, nranks, root, NULL));
+    return tt_result(__func__, create_plan(plan, collective, algorithm, nranks, root, NULL));
 }
 
 tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
                                      const char *algorithm, int nranks, int root, const int *hostOf)
 {
     if (!hostOf)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreateOnHosts: hostOf is NULL"));
-    return tt_result(create_plan(plan, collective, algorithm, nranks, root, hostOf));
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT, "tuttiPlanCreateOnHosts: hostOf is NULL"));
+    return tt_result(__func__, create_plan(plan, collective, algorithm, nranks, root, hostOf));
 }
 
 int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
@@ -147,7 +147,7 @@ tuttiResult_t tuttiPlanDestroy(tuttiPlan_t plan)
 {
     if (!plan) return tuttiSuccess;
     const tt_status status = check_plan(plan, "tuttiPlanDestroy");
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     plan->magic = 0;
     tt_proof_destroy(plan->proof);
     tt_hosts_destroy(plan->hosts);
@@ -215,7 +215,7 @@ static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes,
 tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes, int exact,
                             tuttiPlanCost_t *cost)
 {
-    return tt_result(cost_plan(plan, count, elementBytes, exact, cost));
+    return tt_result(__func__, cost_plan(plan, count, elementBytes, exact, cost));
 }
 
 static tt_status count_off_host(tuttiPlan_t plan, size_t count, size_t element_bytes,
@@ -236,7 +236,7 @@ static tt_status count_off_host(tuttiPlan_t plan, size_t count, size_t element_b
 
 tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes, uint64_t *bytes)
 {
-    return tt_result(count_off_host(plan, count, elementBytes, bytes));
+    return tt_result(__func__, count_off_host(plan, count, elementBytes, bytes));
 }
 
 /* ---- Verify, print -------------------------------------------------------------------------- */
@@ -268,18 +268,19 @@ static tt_status verify_plan(tuttiPlan_t plan, size_t count)
 
 tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count)
 {
-    return tt_result(verify_plan(plan, count));
+    return tt_result(__func__, verify_plan(plan, count));
 }
 
 tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank, void (*emit)(void *arg, const char *line),
                              void *arg)
 {
     const tt_status status = check_plan(plan, "tuttiPlanPrint");
-    if (status) return tt_result(status);
-    if (!emit) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiPlanPrint: emit is NULL"));
+    if (status) return tt_result(__func__, status);
+    if (!emit) return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiPlanPrint: emit is NULL"));
     const int nranks = plan->steps.shape.nranks;
     if (rank < 0 || rank >= nranks)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT,
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT,
                                  "tuttiPlanPrint: rank %d is not one of %d ranks (0 to %d)", rank,
                                  nranks, nranks - 1));
     tt_print(&plan->steps, rank, emit, arg);

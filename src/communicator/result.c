@@ -1,7 +1,10 @@
+#include <stdio.h>
+#include <string.h>
+
 #include "base/status.h"
 #include "communicator/communicator.h"
 
-tuttiResult_t tt_result(tt_status status)
+static tuttiResult_t code_of(tt_status status)
 {
     switch (status) {
     case TT_OK:
@@ -23,9 +26,27 @@ tuttiResult_t tt_result(tt_status status)
     }
 }
 
+/* An argument error of a function that several entry points share does not name the one called. */
+static void name_function(const char *function)
+{
+    const char *text = tt_last_error();
+    const size_t length = strlen(function);
+    char named[TT_ERROR_TEXT];
+    if (!strncmp(text, function, length) && text[length] == ':') return;
+    snprintf(named, sizeof named, "%s: %.*s", function, (int)(sizeof named - length - 3), text);
+    tt_set_last_error(named);
+}
+
+tuttiResult_t tt_result(const char *function, tt_status status)
+{
+    if (status == TT_ERR_ARGUMENT) name_function(function);
+    return code_of(status);
+}
+
 tuttiResult_t tuttiGetVersion(int *version)
 {
-    if (!version) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiGetVersion: version is NULL"));
+    if (!version)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiGetVersion: version is NULL"));
     *version = TUTTI_VERSION_CODE;
     return tuttiSuccess;
 }
@@ -68,10 +89,11 @@ const char *tuttiGetLastError(tuttiComm_t comm)
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
 {
     tt_status status = tt_comm_check_handle(comm);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     if (!result)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
     tt_engine_look(&comm->engine); /* a watchdog asks while nothing else does */
-    *result = tt_result(tt_fabric_check(comm->fabric));
+    *result = code_of(tt_fabric_check(comm->fabric));
     return tuttiSuccess;
 }

@@ -107,20 +107,21 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
 {
     tt_status status = tt_comm_check_handle(comm);
     if (!status) status = check_collective(collective);
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     const enum tt_collective kind = (enum tt_collective)collective;
     const struct tt_algorithm *algorithm = name ? tt_algorithm_find(kind, name) : NULL;
     if (name && !algorithm) {
         char names[512];
         tt_algorithm_names(kind, names, sizeof names);
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
+        return tt_result(__func__,
+                         tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
                                  tt_collective_name(kind), name, names));
     }
     const struct tt_shape shape = shape_of(comm, kind, 0);
     const char *refusal = algorithm ? tt_refusal(algorithm, &shape) : NULL;
     if (refusal)
         return tt_result(
-            tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
+            __func__, tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
     comm->forced[kind] = algorithm;
     for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
     comm->memos[kind].cached = NULL;
@@ -134,7 +135,7 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status) status = check_collective(collective);
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     const struct tt_shape shape = shape_of(comm, (enum tt_collective)collective, 0);
     *algorithm = choose(comm, &shape, bucket_of(nbytes))->name;
     return tuttiSuccess;

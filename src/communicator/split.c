@@ -78,11 +78,13 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
                              const tuttiConfig_t *config)
 {
     tt_status status = tt_comm_check(comm);
-    if (status) return tt_result(status);
-    if (!newcomm) return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL"));
+    if (status) return tt_result(__func__, status);
+    if (!newcomm)
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiCommSplit: newcomm is NULL"));
     if (tt_in_group())
-        return tt_result(tt_fail(
-            TT_ERR_USAGE, "tuttiCommSplit inside a group: call it outside, one thread a rank"));
+        return tt_result(
+            __func__, tt_fail(TT_ERR_USAGE,
+                              "tuttiCommSplit inside a group: call it outside, one thread a rank"));
     *newcomm = NULL;
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
         status =
@@ -94,5 +96,5 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     tt_comm_enter_call(comm);
     status = split(comm, &mine, newcomm, &settings);
     tt_comm_leave_call(comm);
-    return tt_result(status);
+    return tt_result(__func__, status);
 }

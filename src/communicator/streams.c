@@ -26,7 +26,7 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
     struct tt_stream *made;
     if (!status) status = tt_stream_create(&made);
     if (!status) *stream = (tuttiStream_t)made;
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
@@ -37,12 +37,12 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 {
-    return stream ? tt_result(tt_stream_synchronize(stream_of(stream))) : tuttiSuccess;
+    return stream ? tt_result(__func__, tt_stream_synchronize(stream_of(stream))) : tuttiSuccess;
 }
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream)
 {
-    return stream ? tt_result(tt_stream_query(stream_of(stream))) : tuttiSuccess;
+    return stream ? tt_result(__func__, tt_stream_query(stream_of(stream))) : tuttiSuccess;
 }
 
 /* A user's function on its way through a stream. */
@@ -63,13 +63,14 @@ static tt_status run_host_function(struct tt_task *task)
 tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), void *argument)
 {
     if (!function)
-        return tt_result(tt_fail(TT_ERR_ARGUMENT, "tuttiStreamLaunch: function is NULL"));
+        return tt_result(__func__, tt_fail(TT_ERR_ARGUMENT, "tuttiStreamLaunch: function is NULL"));
     if (!stream) {
         function(argument);
         return tuttiSuccess;
     }
     struct host_function *call = malloc(sizeof *call);
-    if (!call) return tt_result(tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
+    if (!call)
+        return tt_result(__func__, tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
     *call = (struct host_function){{.run = run_host_function}, function, argument};
     tt_stream_push(stream_of(stream), &call->task);
     return tuttiSuccess;
@@ -81,7 +82,7 @@ tuttiResult_t tuttiEventCreate(tuttiEvent_t *event)
     struct tt_event *made;
     if (!status) status = tt_event_create(&made);
     if (!status) *event = (tuttiEvent_t)made;
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
@@ -94,33 +95,33 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 {
     tt_status status = need(event, "tuttiEventRecord", "event");
     if (!status) status = tt_event_record(event_of(event), stream_of(stream));
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
     const tt_status status = need(event, "tuttiEventSynchronize", "event");
     if (!status) tt_event_synchronize(event_of(event));
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventQuery(tuttiEvent_t event)
 {
     tt_status status = need(event, "tuttiEventQuery", "event");
     if (!status) status = tt_event_query(event_of(event));
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
 {
     tt_status status = need(event, "tuttiStreamWaitEvent", "event");
-    if (status) return tt_result(status);
+    if (status) return tt_result(__func__, status);
     if (!stream) {
         tt_event_synchronize(event_of(event));
         return tuttiSuccess;
     }
     status = tt_stream_wait_event(stream_of(stream), event_of(event));
-    return tt_result(status);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
@@ -132,5 +133,5 @@ tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t 
     if (!status) status = tt_event_time(event_of(start), &from);
     if (!status) status = tt_event_time(event_of(end), &to);
     if (!status) *ms = (float)((double)(to - from) * 1e-6);
-    return tt_result(status);
+    return tt_result(__func__, status);
 }

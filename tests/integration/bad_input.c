@@ -2,16 +2,28 @@
  * changed. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ranks.h"
 #include "shim.h"
+
+/* Whether the text begins with the name of the function that the call's source calls, and a colon.
+ */
+static bool names_function(const char *text, const char *call)
+{
+    const size_t length = strcspn(call, "(");
+    return !strncmp(text, call, length) && text[length] == ':';
+}
 
 /* Checks a call's result, and that the error mentions `word` (NULL: any text). */
 static void check_refused(int line, const char *call, tuttiResult_t result, tuttiResult_t expected,
                           const char *word)
 {
     const char *text = tuttiGetLastError(NULL);
+    if (result == tuttiInvalidArgument && !names_function(text, call))
+        tt_test_fail(__FILE__, line, "%s: the error does not begin with the function's name: %s",
+                     call, text);
     if (result != expected)
         tt_test_fail(__FILE__, line, "%s gave %s, expected %s: %s", call,
                      tuttiGetErrorString(result), tuttiGetErrorString(expected), text);
@@ -269,4 +281,89 @@ TEST(bad_input, a_groups_end_reports_code_and_text_of_its_first_failure)
                   tuttiGetLastError(NULL));
     CHECK_EQ(tuttiCommDestroy(finalized), tuttiSuccess);
     check_alive(comm);
+}
+
+/* Memory that holds neither a communicator nor a plan. */
+static _Alignas(16) char nothing[1 << 16];
+
+static void ignore_line(void *arg, const char *line)
+{
+    (void)arg, (void)line;
+}
+
+TEST(bad_input, handles_of_nothing)
+{
+    const tuttiComm_t comm = (tuttiComm_t)nothing;
+    const tuttiPlan_t plan = (tuttiPlan_t)nothing;
+    tuttiComm_t other;
+    tuttiCounters_t counters;
+    tuttiPlanCost_t cost;
+    tuttiRedOp_t op;
+    const int hosts[2] = {0, 1};
+    tuttiPlan_t made;
+    uint64_t nbytes;
+    void *handle;
+    WRONG_ARGUMENT(tuttiCommFinalize(comm), "no communicator");
+    WRONG_ARGUMENT(tuttiCommDestroy(comm), "no communicator");
+    WRONG_ARGUMENT(tuttiCommAbort(comm), "no communicator");
+    WRONG_ARGUMENT(tuttiCommSplit(comm, 0, 0, &other, NULL), "no communicator");
+    WRONG_ARGUMENT(tuttiCommRegister(comm, in, sizeof in, &handle), "no communicator");
+    WRONG_ARGUMENT(tuttiCommDeregister(comm, &handle), "no communicator");
+    WRONG_ARGUMENT(tuttiCommCounters(comm, &counters), "no communicator");
+    WRONG_ARGUMENT(tuttiRedOpCreatePreMulSum(&op, in, tuttiFloat32, tuttiScalarHostImmediate, comm),
+                   "no communicator");
+    WRONG_ARGUMENT(tuttiRedOpDestroy(tuttiSum, comm), "no communicator");
+    WRONG_ARGUMENT(tuttiReduce(in, out, 1, tuttiFloat32, tuttiSum, 0, comm, NULL), "no comm");
+    WRONG_ARGUMENT(tuttiRecv(out, 1, tuttiFloat32, 0, comm, NULL), "no communicator");
+    WRONG_ARGUMENT(tuttiDescribe(tuttiDescribeLinks, comm, ignore_line, NULL), "no communicator");
+    WRONG_ARGUMENT(tuttiPlanDestroy(plan), "plan");
+    WRONG_ARGUMENT(tuttiPlanCost(plan, 1, 4, 0, &cost), "plan");
+    WRONG_ARGUMENT(tuttiPlanOffHost(plan, 1, 4, &nbytes), "plan");
+    WRONG_ARGUMENT(tuttiPlanVerify(plan, 4), "plan");
+    WRONG_ARGUMENT(tuttiPlanPrint(plan, 0, ignore_line, NULL), "plan");
+    WRONG_ARGUMENT(tuttiStreamWaitEvent(NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiPlanCreateOnHosts(&made, tuttiCollBroadcast, "binomial", 2, 5, hosts), "5");
+}
+
+/* These have no argument that they refuse. */
+static const char *const never_refuse[] = {
+    "tuttiStreamDestroy", "tuttiStreamSynchronize", "tuttiStreamQuery", "tuttiEventDestroy",
+    "tuttiGroupStart",    "tuttiGroupEnd",          "tuttiGetLauncher", NULL};
+
+static bool is_in(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name)) list++;
+    return *list != NULL;
+}
+
+/* The file as text, to be freed. */
+static char *read_source(const char *path)
+{
+    enum { MOST = 1 << 18 };
+    char *text = calloc(1, MOST);
+    FILE *file = fopen(path, "r");
+    if (text && file) text[fread(text, 1, MOST - 1, file)] = '\0';
+    if (file) fclose(file);
+    return text;
+}
+
+TEST(bad_input, every_function_that_can_refuse_an_argument_is_tried_here)
+{
+    static const char start[] = "TUTTI_API tuttiResult_t ";
+    char *header = read_source(TUTTI_SOURCE_DIR "/include/tutti.h");
+    char *tests = read_source(TUTTI_SOURCE_DIR "/tests/integration/bad_input.c");
+    int nfunctions = 0;
+    for (const char *at = header; at && (at = strstr(at, start)); nfunctions++) {
+        char name[64], tried[96];
+        at += sizeof start - 1;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "("), at);
+        snprintf(tried, sizeof tried, "WRONG_ARGUMENT(%s(", name);
+        char *wrapped = strstr(tests, tried);
+        snprintf(tried, sizeof tried, "WRONG_ARGUMENT(\n        %s(", name);
+        if (!wrapped) wrapped = strstr(tests, tried);
+        CHECK_MESSAGE(wrapped || is_in(never_refuse, name), "%s is not tried", name);
+    }
+    CHECK_MESSAGE(nfunctions > 40, "only %d functions found in tutti.h", nfunctions);
+    free(header);
+    free(tests);
 }

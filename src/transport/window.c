@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 
+/* Lock order: moving before lock. */
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* held while pages move */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
@@ -124,13 +126,9 @@ static bool copy_out(int fd, const char *from, size_t nbytes)
     return true;
 }
 
-tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
+/* Makes the pages [begin, end) a window, or one more user of theirs. */
+static tt_status adopt_pages(uintptr_t begin, uintptr_t end, void **adopted)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page;
-    const uintptr_t end = ((uintptr_t)memory + nbytes) / page * page;
-    *adopted = NULL;
-    if (end <= begin) return TT_OK;
     char *base = (char *)begin;
     if (adopt_again(base, end - begin)) {
         *adopted = base;
@@ -154,6 +152,19 @@ tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
     return TT_OK;
 }
 
+tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)memory + nbytes) / page * page;
+    *adopted = NULL;
+    if (end <= begin) return TT_OK;
+    pthread_mutex_lock(&moving);
+    const tt_status status = adopt_pages(begin, end, adopted);
+    pthread_mutex_unlock(&moving);
+    return status;
+}
+
 /* Takes the window out of the list when this was its last user. */
 static struct tt_window *withdraw(void *base, bool registered)
 {
@@ -168,10 +179,10 @@ static struct tt_window *withdraw(void *base, bool registered)
     return window;
 }
 
-void tt_window_release(void *adopted)
+/* Makes the window's pages private again, in place. */
+static void move_back(struct tt_window *window)
 {
-    struct tt_window *window = adopted ? withdraw(adopted, true) : NULL;
-    if (!window) return;
+    void *adopted = window->base;
     const size_t nbytes = window->nbytes;
     void *fresh = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh != MAP_FAILED) {
@@ -186,6 +197,15 @@ void tt_window_release(void *adopted)
             nbytes);
     close(window->fd);
     free(window);
+}
+
+void tt_window_release(void *adopted)
+{
+    if (!adopted) return;
+    pthread_mutex_lock(&moving);
+    struct tt_window *window = withdraw(adopted, true);
+    if (window) move_back(window);
+    pthread_mutex_unlock(&moving);
 }
 
 tt_status tt_window_free(void *memory)

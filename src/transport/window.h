@@ -25,9 +25,10 @@ TT_NODISCARD tt_status tt_window_free(void *memory);
 /* Makes the pages that lie wholly inside [memory, memory + nbytes) a window, in place: their
  * contents move to shared memory behind the same addresses. Nobody may touch them during the call;
  * a fork shares them from then on. Memory that is not private, anonymous and writable (or is the
- * main thread's stack), or is too short, stays as it is: *adopted = NULL. */
+ * main thread's stack), or is too short, stays as it is: *adopted = NULL. Any thread: of threads
+ * that adopt the same pages at once one moves them, and the others share its window. */
 TT_NODISCARD tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted);
-/* Undoes one adoption: with the last one the pages are private again. */
+/* Undoes one adoption: with the last one the pages are private again. Any thread. */
 void tt_window_release(void *adopted);
 /* The window that holds [memory, memory + nbytes), copied to *window; false when there is none. Any
  * thread. */

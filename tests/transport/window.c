@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -85,6 +86,69 @@ TEST(window, leaves_alone_what_is_not_ordinary_memory)
     CHECK(adopted == NULL);
     CHECK_EQ(tt_window_adopt((void *)(uintptr_t) "text", 1 << 16, &adopted), TT_OK);
     CHECK(adopted == NULL);
+}
+
+/* One of several threads that adopt the same memory at the same time. */
+struct adopter {
+    pthread_barrier_t *begin;
+    void *memory, *adopted;
+    size_t nbytes;
+    tt_status status;
+};
+
+static void *adopt(void *argument)
+{
+    struct adopter *self = argument;
+    pthread_barrier_wait(self->begin);
+    self->status = tt_window_adopt(self->memory, self->nbytes, &self->adopted);
+    return NULL;
+}
+
+/* Whether what is written to the memory is seen through its window's descriptor. */
+static bool window_shows_memory(char *memory, char value)
+{
+    struct tt_window window;
+    char got = 0;
+    *memory = value;
+    return tt_window_find(memory, 1, &window) &&
+           pread(window.fd, &got, 1, memory - window.base) == 1 && got == value;
+}
+
+static void adopt_at_once(char *memory, size_t nbytes)
+{
+    enum { N = 3 };
+    pthread_t threads[N];
+    struct adopter adopters[N];
+    pthread_barrier_t begin;
+    pthread_barrier_init(&begin, NULL, N);
+    for (int i = 0; i < N; i++) {
+        adopters[i] = (struct adopter){.begin = &begin, .memory = memory, .nbytes = nbytes};
+        REQUIRE(pthread_create(&threads[i], NULL, adopt, &adopters[i]) == 0);
+    }
+    for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&begin);
+    for (int i = 0; i < N; i++) {
+        CHECK_EQ(adopters[i].status, TT_OK);
+        CHECK(adopters[i].adopted == memory);
+    }
+    for (int i = 0; i < N && !tt_test_failed(); i++) {
+        CHECK(window_shows_memory(memory, (char)(i + 1)));
+        tt_window_release(adopters[i].adopted);
+        CHECK_EQ(*memory, i + 1);
+    }
+    struct tt_window window;
+    CHECK(!tt_window_find(memory, 1, &window));
+}
+
+TEST(window, threads_that_adopt_the_same_memory_at_once_share_one_window)
+{
+    const size_t nbytes = 1 << 16;
+    void *memory = NULL;
+    for (int round = 0; round < 200 && !tt_test_failed(); round++) {
+        REQUIRE(posix_memalign(&memory, 4096, nbytes) == 0);
+        adopt_at_once(memory, nbytes);
+        free(memory);
+    }
 }
 
 static uint64_t word = 0x1234567890abcdefull;

@@ -229,8 +229,8 @@ TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 /* Makes memory of any origin usable in place by the other ranks of this host, like tuttiMemAlloc's:
  * the pages that lie wholly inside it move to shared memory behind the same addresses. Nobody may
  * touch the memory during the call; a fork shares it from then on. Memory that cannot move (stacks,
- * files) is left as it is and works as before. Deregister before freeing it; the communicator's end
- * deregisters what is left. Not collective. */
+ * files) is left as it is and works as before. Deregister before freeing it, when no call uses it
+ * any more; the communicator's end deregisters what is left. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

@@ -12,8 +12,15 @@
 
 #include "base/log.h"
 
+/* Pages that a device uses. Owned by the list. */
+struct pin {
+    uintptr_t begin, end;
+    struct pin *next;
+};
+
 /* Lock order: moving before lock. */
 static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* held while pages move */
+static struct pin *pins;                                   /* guarded by moving */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
@@ -126,15 +133,22 @@ static bool copy_out(int fd, const char *from, size_t nbytes)
     return true;
 }
 
+static bool is_pinned_locked(uintptr_t begin, uintptr_t end)
+{
+    const struct pin *pin = pins;
+    while (pin && (pin->end <= begin || end <= pin->begin)) pin = pin->next;
+    return pin != NULL;
+}
+
 /* Makes the pages [begin, end) a window, or one more user of theirs. */
-static tt_status adopt_pages(uintptr_t begin, uintptr_t end, void **adopted)
+static tt_status adopt_pages_locked(uintptr_t begin, uintptr_t end, void **adopted)
 {
     char *base = (char *)begin;
     if (adopt_again(base, end - begin)) {
         *adopted = base;
         return TT_OK;
     }
-    if (!is_plain_memory(begin, end)) return TT_OK;
+    if (is_pinned_locked(begin, end) || !is_plain_memory(begin, end)) return TT_OK;
     struct tt_window *window;
     TT_TRY(make_window(end - begin, &window));
     if (!copy_out(window->fd, base, window->nbytes) ||
@@ -160,7 +174,7 @@ tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
     *adopted = NULL;
     if (end <= begin) return TT_OK;
     pthread_mutex_lock(&moving);
-    const tt_status status = adopt_pages(begin, end, adopted);
+    const tt_status status = adopt_pages_locked(begin, end, adopted);
     pthread_mutex_unlock(&moving);
     return status;
 }
@@ -179,22 +193,32 @@ static struct tt_window *withdraw(void *base, bool registered)
     return window;
 }
 
-/* Makes the window's pages private again, in place. */
-static void move_back(struct tt_window *window)
+/* Puts private pages with the same contents in the place of the window's. */
+static bool make_private(const struct tt_window *window)
 {
-    void *adopted = window->base;
     const size_t nbytes = window->nbytes;
     void *fresh = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fresh != MAP_FAILED) {
-        memcpy(fresh, adopted, nbytes);
-        if (mremap(fresh, nbytes, nbytes, MREMAP_MAYMOVE | MREMAP_FIXED, adopted) != MAP_FAILED) {
-            drop_window(window);
-            return;
-        }
-        munmap(fresh, nbytes);
+    if (fresh == MAP_FAILED) return false;
+    memcpy(fresh, window->base, nbytes);
+    if (mremap(fresh, nbytes, nbytes, MREMAP_MAYMOVE | MREMAP_FIXED, window->base) != MAP_FAILED)
+        return true;
+    const int error = errno;
+    munmap(fresh, nbytes);
+    errno = error;
+    return false;
+}
+
+static void move_back_locked(struct tt_window *window)
+{
+    const uintptr_t begin = (uintptr_t)window->base;
+    const bool pinned = is_pinned_locked(begin, begin + window->nbytes);
+    if (!pinned && make_private(window)) {
+        drop_window(window);
+        return;
     }
-    TT_WARN("%zu deregistered bytes stay shared memory (%m); they go when they are unmapped",
-            nbytes);
+    if (pinned) errno = EBUSY;
+    TT_WARN("%zu deregistered bytes stay shared memory (%m%s); they go when they are unmapped",
+            window->nbytes, pinned ? ": a device uses them" : "");
     close(window->fd);
     free(window);
 }
@@ -204,8 +228,33 @@ void tt_window_release(void *adopted)
     if (!adopted) return;
     pthread_mutex_lock(&moving);
     struct tt_window *window = withdraw(adopted, true);
-    if (window) move_back(window);
+    if (window) move_back_locked(window);
     pthread_mutex_unlock(&moving);
+}
+
+tt_status tt_window_pin(const void *memory, size_t nbytes)
+{
+    struct pin *pin = malloc(sizeof *pin);
+    if (!pin) return tt_fail(TT_ERR_SYSTEM, "out of memory for a pin");
+    const uintptr_t begin = (uintptr_t)memory;
+    pthread_mutex_lock(&moving);
+    *pin = (struct pin){.begin = begin, .end = begin + nbytes, .next = pins};
+    pins = pin;
+    pthread_mutex_unlock(&moving);
+    return TT_OK;
+}
+
+void tt_window_unpin(const void *memory, size_t nbytes)
+{
+    const uintptr_t begin = (uintptr_t)memory;
+    pthread_mutex_lock(&moving);
+    struct pin **link = &pins;
+    while (*link && !((*link)->begin == begin && (*link)->end == begin + nbytes))
+        link = &(*link)->next;
+    struct pin *pin = *link;
+    if (pin) *link = pin->next;
+    pthread_mutex_unlock(&moving);
+    free(pin);
 }
 
 tt_status tt_window_free(void *memory)

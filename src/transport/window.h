@@ -25,11 +25,19 @@ TT_NODISCARD tt_status tt_window_free(void *memory);
 /* Makes the pages that lie wholly inside [memory, memory + nbytes) a window, in place: their
  * contents move to shared memory behind the same addresses. Nobody may touch them during the call;
  * a fork shares them from then on. Memory that is not private, anonymous and writable (or is the
- * main thread's stack), or is too short, stays as it is: *adopted = NULL. Any thread: of threads
- * that adopt the same pages at once one moves them, and the others share its window. */
+ * main thread's stack), is too short or pinned, stays as it is: *adopted = NULL. Any thread: of
+ * threads that adopt the same pages at once one moves them, and the others share its window. */
 TT_NODISCARD tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted);
-/* Undoes one adoption: with the last one the pages are private again. Any thread. */
+/* Undoes one adoption: with the last one the pages are private again, unless they are pinned: then
+ * they stay shared until they are unmapped. Any thread. */
 void tt_window_release(void *adopted);
+/* A device is going to use the pages that [memory, memory + nbytes) has now: until unpin, called as
+ * often, neither adopt nor release puts others in their place. Waits for a move that is under way,
+ * so pin before the device learns of the pages. A device that looks its memory up by a window's id
+ * need not: no later window has that id. Any thread. */
+TT_NODISCARD tt_status tt_window_pin(const void *memory, size_t nbytes);
+/* Nothing happens where there is no such pin. */
+void tt_window_unpin(const void *memory, size_t nbytes);
 /* The window that holds [memory, memory + nbytes), copied to *window; false when there is none. Any
  * thread. */
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);

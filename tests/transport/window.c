@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,6 +150,69 @@ TEST(window, threads_that_adopt_the_same_memory_at_once_share_one_window)
         adopt_at_once(memory, nbytes);
         free(memory);
     }
+}
+
+TEST(window, pages_that_a_device_uses_are_not_moved_when_they_are_adopted)
+{
+    const size_t nbytes = 1 << 16;
+    char *memory = NULL;
+    void *adopted;
+    REQUIRE(posix_memalign((void **)&memory, 4096, nbytes) == 0);
+    REQUIRE(tt_window_pin(memory + 5000, 16) == TT_OK && tt_window_pin(memory + 5000, 16) == TT_OK);
+    for (int pins = 2; pins > 0; pins--) {
+        CHECK_EQ(tt_window_adopt(memory, nbytes, &adopted), TT_OK);
+        CHECK(adopted == NULL);
+        CHECK_EQ(tt_window_adopt(memory, 4096, &adopted), TT_OK); /* those beside them are */
+        CHECK(adopted == memory);
+        tt_window_release(adopted);
+        tt_window_unpin(memory + 5000, 16);
+    }
+    CHECK_EQ(tt_window_adopt(memory, nbytes, &adopted), TT_OK);
+    CHECK(adopted == memory);
+    tt_window_release(adopted);
+    tt_window_unpin(memory + 5000, 16); /* nothing happens */
+    free(memory);
+}
+
+TEST(window, pages_that_a_device_uses_are_not_moved_when_they_are_released)
+{
+    const size_t nbytes = 1 << 16;
+    struct tt_window window;
+    void *adopted;
+    char got = 0;
+    char *memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    REQUIRE(tt_window_adopt(memory, nbytes, &adopted) == TT_OK && adopted);
+    REQUIRE(tt_window_find(memory, nbytes, &window));
+    const int device = dup(window.fd); /* sees the pages, whatever is mapped */
+    REQUIRE(tt_window_pin(memory, nbytes) == TT_OK);
+    tt_window_release(adopted);
+    CHECK(!tt_window_find(memory, 1, &window));
+    memory[7] = 77;
+    CHECK(pread(device, &got, 1, 7) == 1);
+    CHECK_EQ(got, 77);
+    tt_window_unpin(memory, nbytes);
+    close(device);
+    munmap(memory, nbytes);
+}
+
+/* What a device has registered for a window is looked up by its id: it must not be taken for the
+ * pages that are behind the addresses later. */
+TEST(window, memory_that_is_adopted_again_is_another_window)
+{
+    const size_t nbytes = 1 << 16;
+    void *memory = NULL, *adopted;
+    struct tt_window first, second;
+    REQUIRE(posix_memalign(&memory, 4096, nbytes) == 0);
+    REQUIRE(tt_window_adopt(memory, nbytes, &adopted) == TT_OK);
+    REQUIRE(tt_window_find(memory, nbytes, &first));
+    tt_window_release(adopted);
+    CHECK(!tt_window_exists(first.id));
+    REQUIRE(tt_window_adopt(memory, nbytes, &adopted) == TT_OK);
+    REQUIRE(tt_window_find(memory, nbytes, &second));
+    CHECK(second.id != first.id);
+    tt_window_release(adopted);
+    free(memory);
 }
 
 static uint64_t word = 0x1234567890abcdefull;

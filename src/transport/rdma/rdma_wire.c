@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "transport/rdma/rdma_internal.h"
+#include "transport/window.h"
 
 enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
 #define GIVE_BACK_NS INT64_C(20000000)
@@ -77,6 +78,7 @@ static tt_status make_memory(struct tt_rdma_wire *wire)
     if (memory == MAP_FAILED)
         return refuse(wire->rdma, "no memory for slots of %zu bytes", wire->nbytes);
     wire->memory = memory;
+    TT_TRY(tt_window_pin(memory, wire->nbytes));
     return register_memory(wire);
 }
 
@@ -381,7 +383,10 @@ void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
         errno = failed;
         TT_WARN("RDMA resources cannot be given back: %m");
     }
-    if (wire->memory) munmap(wire->memory, wire->nbytes);
+    if (wire->memory) {
+        tt_window_unpin(wire->memory, wire->nbytes);
+        munmap(wire->memory, wire->nbytes);
+    }
     free(wire);
 }
 

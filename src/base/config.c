@@ -12,7 +12,8 @@
 #include "base/log.h"
 
 static const struct tt_config_row rows[TT_CONFIG_COUNT] = {
-#define X(key, name, type, fallback, sentence) {name, #type, fallback, sentence},
+#define X(key, name, type, fallback, sentence) {name, #type, fallback, sentence, false},
+#define SECURITY(key, name, type, fallback, sentence) {name, #type, fallback, sentence, true},
 #include "base/config_table.h"
 #undef X
 };
@@ -21,6 +22,7 @@ struct value {
     char *text; /* owned; NULL: the default */
     int64_t number;
     const char *source;
+    char complaint[256]; /* "": none. Why the value of a security setting was not understood */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -75,13 +77,35 @@ static int parse_int(const char *text, int64_t *value)
     return 0;
 }
 
+static int parse_bool(const char *text, int64_t *value)
+{
+    static const char *const words[][2] = {
+        {"0", "1"}, {"false", "true"}, {"no", "yes"}, {"off", "on"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (int on = 0; on <= 1; on++)
+            if (!strcasecmp(text, words[i][on])) {
+                *value = on;
+                return 0;
+            }
+    return -1;
+}
+
+static int parse_auto(const char *text, int64_t *value)
+{
+    if (strcasecmp(text, "auto") != 0) return parse_bool(text, value);
+    *value = -1;
+    return 0;
+}
+
 static int parse(const struct tt_config_row *row, const char *text, int64_t *value)
 {
     switch (row->type[0]) {
     case 'I':
         return parse_int(text, value);
     case 'B':
-        return parse_int(text, value) || *value < 0 || *value > 1 ? -1 : 0;
+        return parse_bool(text, value);
+    case 'A':
+        return parse_auto(text, value);
     case 'L':
         return parse_level(text, value);
     case 'S':
@@ -94,22 +118,41 @@ static int parse(const struct tt_config_row *row, const char *text, int64_t *val
     return 0;
 }
 
-static void set(int key, const char *text, const char *source)
+static const char *expected(const struct tt_config_row *row)
 {
     static const struct {
         char type;
         const char *expected;
     } expectations[] = {{'I', "a whole number"},
-                        {'B', "0 or 1"},
+                        {'B', "1, true, yes, on or 0, false, no, off"},
+                        {'A', "auto, 1, true, yes, on or 0, false, no, off"},
                         {'L', "NONE, WARN, INFO or TRACE"},
                         {'S', "a size such as 32K, 1M or 4096"}};
+    for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++)
+        if (expectations[i].type == row->type[0]) return expectations[i].expected;
+    return "";
+}
+
+static void refuse(int key, const char *text, const char *source)
+{
+    const struct tt_config_row *row = &rows[key];
+    char *complaint = values[key].complaint;
+    if (!row->security) {
+        fprintf(stderr, "tutti: %s=%s (%s) is not %s; using the default %s\n", row->name, text,
+                source, expected(row), row->fallback);
+        return;
+    }
+    snprintf(complaint, sizeof values[key].complaint,
+             "%s=%.48s (%.80s) is not %s: no communicator is made until it is", row->name, text,
+             source, expected(row));
+    fprintf(stderr, "tutti: %s\n", complaint);
+}
+
+static void set(int key, const char *text, const char *source)
+{
     int64_t number = 0;
     if (parse(&rows[key], text, &number)) {
-        const char *expected = "";
-        for (int i = 0; i < 4; i++)
-            if (expectations[i].type == rows[key].type[0]) expected = expectations[i].expected;
-        fprintf(stderr, "tutti: %s=%s (%s) is not %s; using the default %s\n", rows[key].name, text,
-                source, expected, rows[key].fallback);
+        refuse(key, text, source);
         return;
     }
     free(values[key].text);
@@ -184,6 +227,14 @@ const char *tt_config_source(enum tt_config_key key)
 {
     pthread_once(&once, load);
     return values[key].source;
+}
+
+tt_status tt_config_check(void)
+{
+    pthread_once(&once, load);
+    for (int i = 0; i < TT_CONFIG_COUNT; i++)
+        if (values[i].complaint[0]) return tt_fail(TT_ERR_ARGUMENT, "%s", values[i].complaint);
+    return TT_OK;
 }
 
 void tt_config_reload(void)

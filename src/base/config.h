@@ -2,7 +2,10 @@
 #ifndef TT_BASE_CONFIG_H
 #define TT_BASE_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "base/status.h"
 
 enum tt_config_key {
 #define X(key, name, type, fallback, sentence) TT_CONFIG_##key,
@@ -13,17 +16,23 @@ enum tt_config_key {
 
 struct tt_config_row {
     const char *name;     /* environment variable */
-    const char *type;     /* INT, SIZE, BOOL, STRING, LEVEL */
+    const char *type;     /* INT, SIZE, BOOL, AUTO, STRING, LEVEL */
     const char *fallback; /* default, as text */
     const char *sentence; /* what it does */
+    bool security;        /* a value that does not parse is an error: tt_config_check */
 };
 
 /* The row's description; static storage. */
 const struct tt_config_row *tt_config_row(enum tt_config_key key);
 
-/* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, LEVEL). A value that does not parse
- * is reported once on stderr with what was expected, and the default is used. */
+/* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, AUTO -1/0/1, LEVEL). A value that
+ * does not parse is reported once on stderr with what was expected, and the default is used; that
+ * of a security setting makes tt_config_check fail. */
 int64_t tt_config_int(enum tt_config_key key);
+
+/* TT_ERR_ARGUMENT when a security setting's value is not understood: names the setting, the value,
+ * where it came from and what is accepted. To be called before a communicator is made. */
+TT_NODISCARD tt_status tt_config_check(void);
 
 /* The value in force as text; "" when unset and without a default. Valid until exit. */
 const char *tt_config_string(enum tt_config_key key);

@@ -1,7 +1,12 @@
 /* The config table: X(key, name, type, default, sentence), one row a setting.
  * Read from the environment, then $TUTTI_CONF_FILE (else ~/.tutti.conf), then /etc/tutti.conf
- * (lines NAME=VALUE). Types: INT, SIZE (K/M/G suffix), BOOL (0/1), STRING, LEVEL (log level).
- * Printed by tutti-info; docs are made from it. */
+ * (lines NAME=VALUE). Types: INT, SIZE (K/M/G suffix), BOOL (1/0, true/false, yes/no, on/off), AUTO
+ * (auto, or as BOOL), STRING, LEVEL (log level).
+ * A row SECURITY(...) is X(...) of a setting that protects the job: no communicator is made while
+ * its value is not understood. Printed by tutti-info; docs are made from it. */
+#ifndef SECURITY
+#define SECURITY X
+#endif
 /* clang-format off */
 X(LOG,            "TUTTI_LOG",            LEVEL,  "WARN",   "What is logged: NONE, WARN, INFO or TRACE.")
 X(LOG_FILE,       "TUTTI_LOG_FILE",       STRING, "",       "Where the log goes instead of stderr; %h is the host, %p the pid.")
@@ -19,8 +24,8 @@ X(TOPOLOGY_FILE,  "TUTTI_TOPOLOGY_FILE",  STRING, "",       "hwloc XML to use in
 X(SOCKET_INTERFACE,"TUTTI_SOCKET_INTERFACE",STRING,"",      "Network interfaces for bootstrap and TCP: names or their beginnings, comma-separated (eth,ib0); =eth0 exactly; ^eth1 all others; empty picks them.")
 X(SOCKET_FAMILY,  "TUTTI_SOCKET_FAMILY",  STRING, "auto",   "Address family between hosts: auto (IPv4 where there is a choice), 4 or 6.")
 X(SOCKETS,        "TUTTI_SOCKETS",        INT,    "1",      "TCP connections of a pair of ranks over each interface, 1 to 16.")
-X(ZEROCOPY,       "TUTTI_ZEROCOPY",       STRING, "auto",   "Large TCP messages from the caller's memory without the kernel's copy: auto (where the interface can), 0 or 1.")
-X(ENCRYPT,        "TUTTI_ENCRYPT",        BOOL,   "0",      "Encrypts data between hosts (TLS over TCP, keyed by the unique id; RDMA is not used then).")
+X(ZEROCOPY,       "TUTTI_ZEROCOPY",       AUTO,   "auto",   "Large TCP messages from the caller's memory without the kernel's copy: auto (where the interface can), on or off.")
+SECURITY(ENCRYPT, "TUTTI_ENCRYPT",        BOOL,   "0",      "Encrypts data between hosts (TLS over TCP, keyed by the unique id; RDMA is not used then).")
 X(NET_TIMEOUT_MS, "TUTTI_NET_TIMEOUT_MS", INT,    "20000",  "How long a peer on another host may be unreachable before its connection counts as broken, in milliseconds.")
 X(RDMA_DEVICE,    "TUTTI_RDMA_DEVICE",    STRING, "",       "RDMA devices and ports: names or their beginnings (mlx5,rxe0:1); =mlx5_0 exactly; ^mlx5_1 all others; empty takes the nearest.")
 X(RDMA_GID_INDEX, "TUTTI_RDMA_GID_INDEX", INT,    "-1",     "GID of an RDMA port; -1 chooses (RoCE v2, IPv4 before IPv6).")
@@ -28,6 +33,7 @@ X(RDMA_SERVICE_LEVEL,"TUTTI_RDMA_SERVICE_LEVEL",INT,"0",    "RDMA service level,
 X(RDMA_TRAFFIC_CLASS,"TUTTI_RDMA_TRAFFIC_CLASS",INT,"0",    "RDMA traffic class (RoCE: DSCP and ECN), 0 to 255.")
 X(RDMA_TIMEOUT,   "TUTTI_RDMA_TIMEOUT",   INT,    "14",     "RDMA acknowledgement timeout, 4.096 us times 2 to this power, 1 to 31.")
 X(RDMA_RETRIES,   "TUTTI_RDMA_RETRIES",   INT,    "6",      "How often RDMA sends again before a connection counts as broken, 0 to 6 (7 would be for ever).")
-X(JOB_KEY,        "TUTTI_JOB_KEY",        STRING, "",       "Secret of a job started from the environment or tcp://: 64 hex digits, the same on all ranks.")
+SECURITY(JOB_KEY, "TUTTI_JOB_KEY",        STRING, "",       "Secret of a job started from the environment or tcp://: 64 hex digits, the same on all ranks.")
 X(INIT_METHOD,    "TUTTI_INIT_METHOD",    STRING, "env://", "How ranks find each other: env://, tcp://host:port or file:///path.")
 /* clang-format on */
+#undef SECURITY

@@ -116,6 +116,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
 {
     const char *list = tt_config_string(TT_CONFIG_TRANSPORT);
     bool inside, between;
+    TT_TRY(tt_config_check());
     TT_TRY(check_transports(list, &inside, &between));
     struct tt_comm_links links = {
         .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, 2, 64, 1),

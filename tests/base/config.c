@@ -62,6 +62,7 @@ static bool parses(const struct tt_config_row *row)
     if (!strcmp(row->type, "STRING")) return true;
     if (!strcmp(row->type, "SIZE")) return tt_parse_size(text, &value) == 0;
     if (!strcmp(row->type, "BOOL")) return !strcmp(text, "0") || !strcmp(text, "1");
+    if (!strcmp(row->type, "AUTO")) return strstr("auto 0 1", text) != NULL;
     if (!strcmp(row->type, "LEVEL")) return strstr("NONE WARN INFO TRACE", text) != NULL;
     if (strcmp(row->type, "INT") != 0 || !text[0]) return false;
     (void)strtoll(text, &end, 10);
@@ -136,6 +137,37 @@ TEST(config, bad_values_are_reported_and_the_default_holds)
         CHECK_STR(tt_config_source(bad[i].key), "default");
         with(row->name, NULL);
     }
+}
+
+TEST(config, the_usual_words_turn_a_setting_on_and_off)
+{
+    static const char *const on[] = {"1", "true", "yes", "on", "TRUE", "Yes", "oN"};
+    static const char *const off[] = {"0", "false", "no", "off", "False", "NO", "OFF"};
+    for (int key = 0; key < TT_CONFIG_COUNT; key++) {
+        const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
+        if (strcmp(row->type, "BOOL") != 0 && strcmp(row->type, "AUTO") != 0) continue;
+        for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
+            with(row->name, on[i]);
+            CHECK_MESSAGE(tt_config_int((enum tt_config_key)key) == 1, "%s=%s", row->name, on[i]);
+            with(row->name, off[i]);
+            CHECK_MESSAGE(tt_config_int((enum tt_config_key)key) == 0, "%s=%s", row->name, off[i]);
+            CHECK_STR(tt_config_source((enum tt_config_key)key), "environment");
+        }
+        with(row->name, NULL);
+    }
+    with("TUTTI_ZEROCOPY", "AUTO");
+    CHECK_EQ(tt_config_int(TT_CONFIG_ZEROCOPY), -1);
+    with("TUTTI_ZEROCOPY", NULL);
+    CHECK_EQ(tt_config_int(TT_CONFIG_ZEROCOPY), -1);
+}
+
+TEST(config, a_file_turns_a_setting_on_with_the_same_words)
+{
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024];
+    use_file(path, "TUTTI_ENCRYPT=Yes\n", said, sizeof said);
+    CHECK_STR(said, "");
+    CHECK_EQ(tt_config_int(TT_CONFIG_ENCRYPT), 1);
+    forget_file(path);
 }
 
 TEST(config, a_file_is_read_with_comments_and_named_as_the_source)

@@ -41,9 +41,9 @@ void tt_tcp_tune(int fd, int64_t timeout_ns)
 /* Over loopback the kernel would copy all the same. */
 static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
 {
-    const char *setting = tt_config_string(TT_CONFIG_ZEROCOPY);
-    tcp->zerocopy_always = !strcmp(setting, "1");
-    if (tcp->tls || !strcmp(setting, "0") || (loopback && !tcp->zerocopy_always)) return;
+    const int64_t setting = tt_config_int(TT_CONFIG_ZEROCOPY); /* -1: auto */
+    tcp->zerocopy_always = setting == 1;
+    if (tcp->tls || setting == 0 || (loopback && !tcp->zerocopy_always)) return;
     tcp->zerocopy = setsockopt(tcp->fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0;
 }
 

@@ -76,6 +76,7 @@ static tuttiResult_t show_job_links(char *indent)
     if (result != tuttiSuccess) return report("links", result);
     result = tuttiCommUserRank(comm, &rank);
     if (result == tuttiSuccess) result = tuttiCommCount(comm, &nranks);
+    if (result == tuttiSuccess) result = tuttiBarrier(comm, NULL); /* connects some of the hosts */
     for (int turn = 0; result == tuttiSuccess && turn < nranks; turn++) {
         if (turn == rank) {
             printf("%srank %d of %d:\n", indent, rank, nranks);

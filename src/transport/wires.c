@@ -447,22 +447,38 @@ void tt_wires_destroy(struct tt_wires *wires)
 
 /* ---- Description ---------------------------------------------------------------------------- */
 
-void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)
+/* Whether every socket of a wire that stands is encrypted. */
+static bool is_encrypted(const struct tt_wire *wire)
 {
-    const struct tt_wire *wire = wires->table[peer];
-    if (!wire || wire->state < TT_WIRE_UP) {
-        snprintf(text, size, "not connected yet");
-        return;
-    }
-    if (wire->by_rdma) {
-        tt_rdma_wire_describe(wire->rdma, text, size);
-        return;
-    }
+    bool encrypted = true;
+    for (int i = 0; i < wire->tcp.nsockets; i++) encrypted &= wire->tcp.sockets[i].tls != NULL;
+    return encrypted;
+}
+
+static void describe_sockets(const struct tt_wire *wire, char *text, size_t size)
+{
     size_t n = (size_t)snprintf(text, size, "tcp ");
     for (int i = 0; i < wire->npaths && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", wire->paths[i].interface);
     if (n < size && wire->tcp.nsockets > 1)
         snprintf(text + n, size - n, " (%d sockets)", wire->tcp.nsockets);
+}
+
+void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)
+{
+    const struct tt_wire *wire = wires->table[peer];
+    if (!wire || wire->state < TT_WIRE_UP) {
+        snprintf(text, size, "not connected yet, will %sbe encrypted",
+                 wires->encrypt ? "" : "not ");
+        return;
+    }
+    if (wire->by_rdma)
+        tt_rdma_wire_describe(wire->rdma, text, size);
+    else
+        describe_sockets(wire, text, size);
+    const size_t n = strlen(text);
+    snprintf(text + n, size - n,
+             !wire->by_rdma && is_encrypted(wire) ? ", encrypted" : ", not encrypted");
 }
 
 size_t tt_wires_bytes(const struct tt_wires *wires)

@@ -88,7 +88,8 @@ void tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over the wires that stand: once, at once as far as possible. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
 
-/* "tcp eth0, eth1 (2 sockets)", "rdma mlx5_0/1", "not connected yet". Writes into text. */
+/* "tcp eth0, eth1 (2 sockets), encrypted", "rdma mlx5_0/1, not encrypted", "not connected yet, will
+ * be encrypted". Writes into text. */
 void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size);
 /* Bytes of memory held (buffers of all wires). */
 size_t tt_wires_bytes(const struct tt_wires *wires);

@@ -46,6 +46,16 @@ expect "ranks" "rank 0 of 3: rank 1 of 3: rank 2 of 3:" \
     "$(grep -oE '^rank [0-9] of 3:' "$work/out" | paste -sd' ')"
 expect "features" 1 "$(grep -c 'features found' "$work/out")"
 
+# Of each connection between hosts it says whether it is encrypted.
+for encrypt in yes no; do
+    # shellcheck disable=SC2016
+    TUTTI_ENCRYPT=$encrypt "$RUN" -n 2 sh -c 'TUTTI_HOST_ID=$RANK exec "$1" --links' - "$INFO" >"$work/out" 2>&1 ||
+        expect "code with TUTTI_ENCRYPT=$encrypt" 0 $?
+    if grep -q "libssl" "$work/out"; then echo "not checked: no TLS here" && continue; fi
+    if [ $encrypt = yes ]; then say=encrypted; else say="not encrypted"; fi
+    expect "connections with TUTTI_ENCRYPT=$encrypt" 2 "$(grep -c "to rank .*: tcp .*, $say\$" "$work/out")"
+done
+
 # A write that fails is an error.
 if [ -c /dev/full ]; then
     "$INFO" --config >/dev/full 2>/dev/null

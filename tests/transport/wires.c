@@ -254,11 +254,32 @@ TEST(wires, of_three_ranks_are_made_only_where_they_are_used)
     REQUIRE(wired_peek(&all, 2, 0, 0, &message));
     char text[128];
     tt_wires_describe(all.wires[0], 2, text, sizeof text);
-    CHECK_STR(text, "tcp lo");
+    CHECK_STR(text, "tcp lo, not encrypted");
     tt_wires_describe(all.wires[0], 1, text, sizeof text);
-    CHECK_STR(text, "not connected yet");
+    CHECK_STR(text, "not connected yet, will not be encrypted");
     CHECK(tt_wires_bytes(all.wires[0]) > tt_wires_bytes(all.wires[1]));
     wired_close(&all);
+}
+
+TEST(wires, say_that_they_are_encrypted)
+{
+    if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    char text[128];
+    setenv("TUTTI_ENCRYPT", "1", 1);
+    setenv("TUTTI_SOCKETS", "2", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, 2, &config));
+    tt_wires_describe(all.wires[0], 1, text, sizeof text);
+    CHECK_STR(text, "not connected yet, will be encrypted");
+    exchange_all_sizes(&all);
+    tt_wires_describe(all.wires[0], 1, text, sizeof text);
+    CHECK_STR(text, "tcp lo (2 sockets), encrypted");
+    wired_close(&all);
+    unsetenv("TUTTI_ENCRYPT");
+    unsetenv("TUTTI_SOCKETS");
+    tt_config_reload();
 }
 
 TEST(wires, bring_what_a_rank_has_entered_ahead_of_its_message)

@@ -67,7 +67,8 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
                                       .nslots = config->nslots,
                                       .slot_bytes = config->slot_bytes,
                                       .owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1,
-                                      .key = made.encrypt ? wires->config.key : NULL};
+                                      .key = made.encrypt ? wires->config.key : NULL,
+                                      .records_a_key = config->records_a_key};
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;

@@ -44,6 +44,7 @@ struct tt_wires_config {
     uint8_t key[32]; /* of the communicator */
     size_t nslots, slot_bytes;
     bool allow_tcp, allow_rdma; /* TUTTI_TRANSPORT */
+    uint64_t records_a_key;     /* of tt_tls_open; 0: as many as are safe */
 };
 
 /* Opens the listener on the chosen interfaces (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY) and

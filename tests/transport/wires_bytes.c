@@ -34,11 +34,13 @@ static bool receive(struct wired *all, const void *data, size_t nbytes)
     return right;
 }
 
-static void exchange_through_tiny_buffers(void)
+/* records_a_key: as in struct tt_wires_config; 0: not encrypted, or with one key. */
+static void exchange_through_tiny_buffers(uint64_t records_a_key)
 {
     static char data[65536];
     struct wired all;
-    const struct tt_wires_config config = wired_config();
+    struct tt_wires_config config = wired_config();
+    config.records_a_key = records_a_key;
     REQUIRE(wired_open(&all, 2, &config));
     REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1));
     for (int rank = 0; rank < 2; rank++) {
@@ -57,6 +59,8 @@ static void exchange_through_tiny_buffers(void)
             CHECK(receive(&all, data, nbytes));
         }
     }
+    if (records_a_key) /* 30 messages of four records at least */
+        CHECK(tt_tls_updates(all.wires[0]->table[1]->tcp.sockets[0].tls) >= 120 / records_a_key);
     wired_close(&all);
 }
 
@@ -146,7 +150,7 @@ TEST(wires_bytes, that_wait_do_not_keep_back_credits)
 
 TEST(wires_bytes, that_the_kernel_takes_in_small_parts_arrive_whole)
 {
-    exchange_through_tiny_buffers();
+    exchange_through_tiny_buffers(0);
 }
 
 TEST(wires_bytes, encrypted_in_small_parts_arrive_whole)
@@ -154,7 +158,9 @@ TEST(wires_bytes, encrypted_in_small_parts_arrive_whole)
     if (tt_tls_load()) SKIP("no TLS: libssl3 is missing here or its headers were");
     setenv("TUTTI_ENCRYPT", "1", 1);
     tt_config_reload();
-    exchange_through_tiny_buffers();
+    exchange_through_tiny_buffers(0);
+    exchange_through_tiny_buffers(1);
+    exchange_through_tiny_buffers(5);
     unsetenv("TUTTI_ENCRYPT");
     tt_config_reload();
 }

@@ -53,7 +53,8 @@ tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd, const 
     struct tt_tcp_room *of = end->room;
     const uint32_t room = (uint32_t)of->nslots * TT_NCHANNELS + SPARE_FRAMES;
     struct tt_tls *tls = NULL;
-    if (of->key) TT_TRY(tt_tls_open(&tls, fd, of->key, of->context->rank < end->peer));
+    if (of->key)
+        TT_TRY(tt_tls_open(&tls, fd, of->key, of->context->rank < end->peer, of->records_a_key));
     struct tt_outgoing *queue = calloc(room, sizeof *queue);
     char *control = malloc(TT_CONTROL_BYTES);
     if (!queue || !control) {

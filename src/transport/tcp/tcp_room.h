@@ -32,8 +32,9 @@ struct tt_tcp_room {
     const struct tt_room_context *context;
     const struct tt_tcp_owner *owner;
     size_t nslots, slot_bytes;
-    int owed_max;       /* credits returned at the latest when they are as many */
-    const uint8_t *key; /* NULL: nothing is encrypted; borrowed */
+    int owed_max;           /* credits returned at the latest when they are as many */
+    const uint8_t *key;     /* NULL: nothing is encrypted; borrowed */
+    uint64_t records_a_key; /* of tt_tls_open */
 
     /* owner: the thread that runs this rank's work */
     size_t nbytes; /* of slots and queues */

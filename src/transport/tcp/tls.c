@@ -13,7 +13,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { RECORD_BYTES = 16384, KEY_BYTES = 32 };
+enum {
+    RECORD_BYTES = 16384,
+    KEY_BYTES = 32,
+    /* AES-GCM protects 2^24.5 full records with one key (RFC 8446, section 5.5), the other ciphers
+     * of TLS 1.3 that may be negotiated more; a shorter record counts like a full one. */
+    RECORDS_A_KEY = 1 << 22,
+    /* A record with a KeyUpdate message: header, message, type, tag. */
+    UPDATE_BYTES = 5 + 5 + 1 + 16,
+};
 #define LIBRARY "libssl.so.3"
 
 /* What is used of OpenSSL, by its own names. */
@@ -38,6 +46,8 @@ static struct {
     __typeof__(SSL_write) *SSL_write;
     __typeof__(SSL_pending) *SSL_pending;
     __typeof__(SSL_get_error) *SSL_get_error;
+    __typeof__(SSL_key_update) *SSL_key_update;
+    __typeof__(SSL_do_handshake) *SSL_do_handshake;
     __typeof__(ERR_clear_error) *ERR_clear_error;
     __typeof__(BIO_meth_new) *BIO_meth_new;
     __typeof__(BIO_meth_set_read) *BIO_meth_set_read;
@@ -73,6 +83,8 @@ static const char *const names[] = {"TLS_method",
                                     "SSL_write",
                                     "SSL_pending",
                                     "SSL_get_error",
+                                    "SSL_key_update",
+                                    "SSL_do_handshake",
                                     "ERR_clear_error",
                                     "BIO_meth_new",
                                     "BIO_meth_set_read",
@@ -89,7 +101,13 @@ _Static_assert(sizeof names / sizeof *names == sizeof ssl / sizeof(void *), "a n
 
 struct tt_tls {
     SSL *session;
-    int fd, error; /* errno of the socket's last transfer; 0: none, or the end */
+    int fd, error;                    /* errno of the socket's last transfer; 0: none, or the end */
+    uint64_t records_a_key, nrecords; /* sent with the key in use */
+    uint64_t nupdates;
+    bool midway;                    /* the socket has taken part of a record, or nothing of it */
+    bool updating;                  /* what is written now is a KeyUpdate message */
+    uint8_t kept[2 * UPDATE_BYTES]; /* of a KeyUpdate message, not taken by the socket yet */
+    size_t nkept;
     uint8_t key[KEY_BYTES];
     uint8_t record[RECORD_BYTES]; /* pieces put together */
 };
@@ -110,11 +128,36 @@ static int report(BIO *bio, struct tt_tls *tls, ssize_t n, int retry)
     return (int)n;
 }
 
+static ssize_t send_now(const struct tt_tls *tls, const void *from, size_t nbytes)
+{
+    return send(tls->fd, from, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* What the socket does not take of a KeyUpdate message is kept here. OpenSSL would refuse to read
+ * until the message is sent, and two ranks that cannot send until the other reads would wait for
+ * ever. */
+static int keep_update(struct tt_tls *tls, const char *from, size_t nbytes)
+{
+    ssize_t n = tls->nkept ? 0 : send_now(tls, from, nbytes);
+    if (n < 0) n = 0; /* an error shows at the next record */
+    const size_t rest = nbytes - (size_t)n;
+    if (rest > sizeof tls->kept - tls->nkept) return -1;
+    memcpy(tls->kept + tls->nkept, from + n, rest);
+    tls->nkept += rest;
+    return (int)nbytes;
+}
+
 static int bio_write(BIO *bio, const char *from, int nbytes)
 {
     struct tt_tls *tls = ssl.BIO_get_data(bio);
-    const ssize_t n = send(tls->fd, from, (size_t)nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return report(bio, tls, n, BIO_FLAGS_WRITE);
+    if (tls->updating) return keep_update(tls, from, (size_t)nbytes);
+    while (tls->nkept) {
+        const ssize_t n = send_now(tls, tls->kept, tls->nkept);
+        if (n <= 0) return report(bio, tls, n, BIO_FLAGS_WRITE);
+        tls->nkept -= (size_t)n;
+        memmove(tls->kept, tls->kept + n, tls->nkept);
+    }
+    return report(bio, tls, send_now(tls, from, (size_t)nbytes), BIO_FLAGS_WRITE);
 }
 
 static int bio_read(BIO *bio, char *to, int nbytes)
@@ -206,7 +249,8 @@ tt_status tt_tls_load(void)
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
-tt_status tt_tls_open(struct tt_tls **out, int fd, const uint8_t *key, bool client)
+tt_status tt_tls_open(struct tt_tls **out, int fd, const uint8_t *key, bool client,
+                      uint64_t records_a_key)
 {
     TT_TRY(tt_tls_load());
     struct tt_tls *tls = calloc(1, sizeof *tls);
@@ -220,6 +264,7 @@ tt_status tt_tls_open(struct tt_tls **out, int fd, const uint8_t *key, bool clie
     }
     tls->session = session;
     tls->fd = fd;
+    tls->records_a_key = records_a_key ? records_a_key : RECORDS_A_KEY;
     /* Not the key itself: it also signs the handshakes. */
     crypto_generichash(tls->key, sizeof tls->key, (const uint8_t *)"tutti tls", 9, key, KEY_BYTES);
     ssl.BIO_set_data(bio, tls);
@@ -242,6 +287,11 @@ void tt_tls_close(struct tt_tls *tls)
     ssl.SSL_free(tls->session);
     sodium_memzero(tls->key, sizeof tls->key);
     free(tls);
+}
+
+uint64_t tt_tls_updates(const struct tt_tls *tls)
+{
+    return tls->nupdates;
 }
 
 /* The outcome of a transfer that moved nothing, as a system call would say it. */
@@ -270,17 +320,37 @@ static size_t fill_record(struct tt_tls *tls, const struct iovec *pieces, int np
     return filled;
 }
 
+/* Makes a new key for what is sent from now on; the peer makes the same one when it reads the
+ * message. The peer counts its own records, so it is not asked to do likewise: its reply would be
+ * due while this rank reads. Only between records, never while one is half sent. */
+static bool update_key(struct tt_tls *tls)
+{
+    tls->updating = true;
+    const bool done = ssl.SSL_key_update(tls->session, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
+                      ssl.SSL_do_handshake(tls->session) == 1;
+    tls->updating = false;
+    tls->nrecords = 0;
+    tls->nupdates += done;
+    return done;
+}
+
 ssize_t tt_tls_send(struct tt_tls *tls, const struct iovec *pieces, int npieces)
 {
     size_t sent = 0;
     for (size_t n; (n = fill_record(tls, pieces, npieces, sent)) > 0;) {
         ssl.ERR_clear_error();
+        if (tls->nrecords >= tls->records_a_key && !tls->midway && !update_key(tls)) {
+            errno = EPROTO;
+            return -1;
+        }
         const int result = ssl.SSL_write(tls->session, tls->record, (int)n);
+        tls->midway = result <= 0;
         if (result <= 0) {
             const ssize_t outcome = explain(tls, result);
             return sent ? (ssize_t)sent : outcome;
         }
         sent += (size_t)result;
+        tls->nrecords++;
     }
     return (ssize_t)sent;
 }
@@ -306,9 +376,10 @@ tt_status tt_tls_load(void)
 }
 
 /* Never called: nothing is loaded. */
-tt_status tt_tls_open(struct tt_tls **tls, int fd, const uint8_t *key, bool client)
+tt_status tt_tls_open(struct tt_tls **tls, int fd, const uint8_t *key, bool client,
+                      uint64_t records_a_key)
 {
-    (void)tls, (void)fd, (void)key, (void)client;
+    (void)tls, (void)fd, (void)key, (void)client, (void)records_a_key;
     return tt_tls_load();
 }
 
@@ -333,6 +404,12 @@ bool tt_tls_holds(const struct tt_tls *tls)
 {
     (void)tls;
     return false;
+}
+
+uint64_t tt_tls_updates(const struct tt_tls *tls)
+{
+    (void)tls;
+    return 0;
 }
 
 #endif

@@ -46,9 +46,25 @@ tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadli
         status = tt_root_start(listener, &made, path, deadline_ns);
         if (status != TT_OK) unlink(path);
     }
-    if (status == TT_OK) *id = made;
+    if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(&made, sizeof made);
     return status;
+}
+
+/* What keeps the file that `fd` reads from being useful; NULL: *found is a unique id. */
+static const char *read_id(struct tt_unique_id *found, int fd)
+{
+    struct stat stat;
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) return "it is no regular file";
+    if ((stat.st_uid != geteuid() && stat.st_uid != 0) || stat.st_mode & (S_IWGRP | S_IWOTH))
+        return "another user owns it or may write it";
+    if (read(fd, found, sizeof *found) != (ssize_t)sizeof *found || found->magic != TT_ID_MAGIC)
+        return "it holds no unique id";
+    struct tt_address address = {.nbytes = found->address_bytes};
+    memcpy(address.bytes, found->address, sizeof address.bytes);
+    if (found->version != TT_ID_VERSION || !tt_address_valid(&address))
+        return "its unique id is of another version of tutti";
+    return NULL;
 }
 
 /* How far the file is from being useful, in words; NULL: *id is a live root's. */
@@ -56,27 +72,15 @@ static const char *look(struct tt_unique_id *id, const char *path, int64_t deadl
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
-    struct stat stat;
     struct tt_unique_id found;
-    const char *complaint = NULL;
-    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
-        complaint = "it is no regular file";
-    else if ((stat.st_uid != geteuid() && stat.st_uid != 0) || stat.st_mode & (S_IWGRP | S_IWOTH))
-        complaint = "another user owns it or may write it";
-    else if (read(fd, &found, sizeof found) != (ssize_t)sizeof found || found.magic != TT_ID_MAGIC)
-        complaint = "it holds no unique id";
+    const char *complaint = read_id(&found, fd);
     close(fd);
-    if (complaint) return complaint;
-    const struct tt_address address = {.nbytes = found.address_bytes};
-    struct tt_address whole = address;
-    memcpy(whole.bytes, found.address, sizeof whole.bytes);
-    if (found.version != TT_ID_VERSION || !tt_address_valid(&whole))
-        return "its unique id is of another version of tutti";
     const int64_t patience_ns = tt_deadline_ns(PROBE_MS);
-    if (!tt_root_alive(&found, patience_ns < deadline_ns ? patience_ns : deadline_ns))
-        return "it is left over from a job that has gone";
-    *id = found;
-    return NULL;
+    if (!complaint && !tt_root_alive(&found, patience_ns < deadline_ns ? patience_ns : deadline_ns))
+        complaint = "it is left over from a job that has gone";
+    if (!complaint) memcpy(id, &found, sizeof *id);
+    sodium_memzero(&found, sizeof found);
+    return complaint;
 }
 
 tt_status tt_file_await(struct tt_unique_id *id, const char *path, int64_t deadline_ns)

@@ -59,16 +59,19 @@ static tt_status read_place(struct tt_place *place, char *text)
     char *rest = text;
     const char *host = strsep(&rest, ","), *port = strsep(&rest, ",");
     size_t nbytes = 0;
-    if (!rest || strlen(host) >= sizeof found.host ||
-        sodium_hex2bin(found.secret, sizeof found.secret, rest, strlen(rest), NULL, &nbytes,
-                       NULL) != 0 ||
-        nbytes != sizeof found.secret)
-        return tt_fail(TT_ERR_REMOTE, "rank 0 could not say where it is; its own error says why");
-    strcpy(found.host, host);
-    found.port = atoi(port);
-    *place = found;
+    const bool right = rest && strlen(host) < sizeof found.host &&
+                       sodium_hex2bin(found.secret, sizeof found.secret, rest, strlen(rest), NULL,
+                                      &nbytes, NULL) == 0 &&
+                       nbytes == sizeof found.secret;
+    if (right) {
+        strcpy(found.host, host);
+        found.port = atoi(port);
+        memcpy(place, &found, sizeof *place);
+    }
     sodium_memzero(&found, sizeof found);
-    return TT_OK;
+    return right
+               ? TT_OK
+               : tt_fail(TT_ERR_REMOTE, "rank 0 could not say where it is; its own error says why");
 }
 
 /* ---- The ways ------------------------------------------------------------------------------- */

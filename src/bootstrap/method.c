@@ -146,7 +146,11 @@ static tt_status derive_key(uint8_t key[32], const struct tt_place *place, uint3
 {
     uint8_t secret[TT_PLACE_SECRET];
     bool known;
-    TT_TRY(find_secret(secret, &known, place));
+    const tt_status status = find_secret(secret, &known, place);
+    if (status != TT_OK) {
+        sodium_memzero(secret, sizeof secret);
+        return status;
+    }
     crypto_generichash_state state;
     const uint8_t wire_sequence[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8),
                                       (uint8_t)(sequence >> 16), (uint8_t)(sequence >> 24)};
@@ -186,7 +190,7 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
         status = tt_root_start(listener, &made, NULL, deadline_ns);
     else if (launcher->rank == 0)
         close(listener);
-    if (status == TT_OK) *id = made;
+    if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(made.key, sizeof made.key);
     return status;
 }

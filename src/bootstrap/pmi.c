@@ -101,7 +101,9 @@ __attribute__((format(printf, 3, 4))) static tt_status ask(struct pmi *pmi, cons
     const int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (n < 0 || n >= (int)sizeof line) return tt_fail(TT_ERR_INTERNAL, "PMI: a line is too long");
-    TT_TRY(put_line(pmi, line, (size_t)n));
+    const tt_status status = put_line(pmi, line, (size_t)n);
+    explicit_bzero(line, sizeof line); /* it may have held the job's secret */
+    TT_TRY(status);
     TT_TRY(get_line(pmi));
     const bool expected = find(pmi, "cmd", word, sizeof word) && !strcmp(word, reply);
     const bool refused = find(pmi, "rc", word, sizeof word) && strcmp(word, "0") != 0;

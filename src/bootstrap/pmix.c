@@ -163,7 +163,10 @@ static tt_status take(const struct tt_pmix *pmix, const struct pmix_proc *self, 
     if (status != 0 || !value) return failed("PMIx_Get", status);
     const bool fits = value->type == PMIX_IS_STRING && strlen(value->data.string) < size;
     if (fits) strcpy(text, value->data.string);
-    if (value->type == PMIX_IS_STRING) free(value->data.string);
+    if (value->type == PMIX_IS_STRING) {
+        explicit_bzero(value->data.string, strlen(value->data.string)); /* the job's secret */
+        free(value->data.string);
+    }
     free(value);
     return fits ? TT_OK : tt_fail(TT_ERR_INTERNAL, "PMIx: rank 0's value is no text of ours");
 }

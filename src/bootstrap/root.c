@@ -345,6 +345,7 @@ static void remove_file(const struct root *root)
     const bool ours = read(fd, &found, sizeof found) == (ssize_t)sizeof found &&
                       !sodium_memcmp(&found, &root->id, sizeof found);
     close(fd);
+    sodium_memzero(&found, sizeof found);
     if (ours) unlink(root->path);
 }
 
@@ -456,8 +457,8 @@ tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char 
         close(listener);
         return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
     }
-    *root =
-        (struct root){.id = *id, .path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
+    *root = (struct root){.path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
+    memcpy(&root->id, id, sizeof *id); /* leaves no copy of the key on the stack */
     const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
     if (status != TT_OK) {
         close(listener);

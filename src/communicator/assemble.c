@@ -284,6 +284,7 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange,
     tt_wires_destroy(making.wires);
     if (making.fd_socket >= 0) close(making.fd_socket);
     sodium_memzero(making.links.wires.key, sizeof making.links.wires.key);
+    if (making.everyone) sodium_memzero(making.everyone, n * sizeof *making.everyone);
     free(making.everyone);
     free(making.everyones_wires);
     free(making.verdicts);

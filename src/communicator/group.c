@@ -1,6 +1,8 @@
 /* Issuing calls: at once, in a stream, or together at the end of a group. */
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "communicator/communicator.h"
 #include "executor/stream.h"
@@ -125,13 +127,19 @@ static tt_status issue_all(const struct tt_pending *calls, int ncalls)
     return status;
 }
 
-/* Room for one more element of `size` bytes in a growing array. */
+/* Room for one more element of `size` bytes in a growing array, which may hold keys: the memory
+ * that it leaves is wiped. */
 static tt_status make_room(void **array, int used, int *room, size_t size)
 {
     if (used < *room) return TT_OK;
     const int more = *room ? 2 * *room : 16;
-    void *grown = realloc(*array, (size_t)more * size);
+    void *grown = malloc((size_t)more * size);
     if (!grown) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", more);
+    if (used) {
+        memcpy(grown, *array, (size_t)used * size);
+        sodium_memzero(*array, (size_t)used * size);
+    }
+    free(*array);
     *array = grown;
     *room = more;
     return TT_OK;
@@ -193,6 +201,7 @@ tuttiResult_t tuttiGroupEnd(void)
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
     if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
+    if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
     free(group.inits);
     free(group.calls);
     group.calls = NULL;

@@ -1,5 +1,6 @@
 /* Ways into a communicator, and out of it. */
 #include <pthread.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
     if (status) return tt_result(__func__, status);
     memset(id, 0, sizeof *id);
     memcpy(id, &wire, sizeof wire);
+    sodium_memzero(&wire, sizeof wire);
     return tuttiSuccess;
 }
 
@@ -153,20 +155,29 @@ static tt_status init_rank_config(tuttiComm_t *comm, int nranks, const tuttiUniq
 {
     TT_TRY(check_place(comm, nranks, rank));
     struct tt_pending_init init = {.comm = comm, .rank = rank, .nranks = nranks};
-    memcpy(&init.id, id, sizeof init.id);
     TT_TRY(tt_comm_config_init(&init.config, config, NULL));
-    return tt_issue_init(&init);
+    memcpy(&init.id, id, sizeof init.id);
+    const tt_status status = tt_issue_init(&init);
+    sodium_memzero(&init.id, sizeof init.id);
+    return status;
 }
 
+/* The id is the callee's own copy: nobody else wipes it. */
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                       const tuttiConfig_t *config)
 {
-    return tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, config));
+    const tuttiResult_t result =
+        tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, config));
+    sodium_memzero(&id, sizeof id);
+    return result;
 }
 
 tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank)
 {
-    return tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, NULL));
+    const tuttiResult_t result =
+        tt_group_result(__func__, init_rank_config(comm, nranks, &id, rank, NULL));
+    sodium_memzero(&id, sizeof id);
+    return result;
 }
 
 /* Ranks first .. first + nlocal - 1 of nranks, all in this process. */
@@ -180,10 +191,12 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
     tt_status status = tt_comm_config_init(&settings, config, NULL);
     for (int i = 0; i < nlocal; i++) {
         inits[i] = (struct tt_pending_init){
-            .comm = &comms[i], .id = *id, .rank = first + i, .nranks = nranks, .config = settings};
+            .comm = &comms[i], .rank = first + i, .nranks = nranks, .config = settings};
+        memcpy(&inits[i].id, id, sizeof *id); /* leaves no copy on the stack */
         inits[i].config.device = devices ? devices[i] : first + i;
     }
     if (!status) status = tt_init_together(inits, nlocal);
+    sodium_memzero(inits, (size_t)nlocal * sizeof *inits);
     free(inits);
     return status;
 }
@@ -194,6 +207,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
     struct tt_unique_id id;
     if (!status) status = tt_unique_id_create(&id);
     if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, NULL);
+    sodium_memzero(&id, sizeof id);
     return tt_result(__func__, status);
 }
 
@@ -216,8 +230,10 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
     else
         TT_TRY(tt_unique_id_from_method(&id, how, &launcher,
                                         tt_deadline_ns(settings.init_timeout_ms)));
-    return init_several(comms, nlocal, &id, launcher.rank * nlocal, launcher.nranks * nlocal, NULL,
-                        config);
+    const tt_status status = init_several(comms, nlocal, &id, launcher.rank * nlocal,
+                                          launcher.nranks * nlocal, NULL, config);
+    sodium_memzero(&id, sizeof id);
+    return status;
 }
 
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method, const tuttiConfig_t *config)

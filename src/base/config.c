@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -28,6 +30,8 @@ struct value {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct value values[TT_CONFIG_COUNT];
 static char user_file[512];
+static char
+    refused_file[256 + 2 * sizeof user_file]; /* "": none. Which file was not read, and why */
 static const char system_file[] = "/etc/tutti.conf";
 
 int tt_parse_size(const char *text, int64_t *value)
@@ -159,12 +163,38 @@ static void set(int key, const char *text, const char *source)
     values[key] = (struct value){.text = strdup(text), .number = number, .source = source};
 }
 
+/* Whether the file is this user's or root's, and nobody else may write it: as ssh demands of its
+ * own. Says why not, and the remedy. A device (/dev/null) or a pipe is as its maker wants it. */
+static bool is_safe(FILE *file, const char *path)
+{
+    struct stat status;
+    if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) return true;
+    if (status.st_uid != 0 && status.st_uid != geteuid())
+        snprintf(refused_file, sizeof refused_file,
+                 "the settings file %s belongs to uid %u, not to this user (uid %u) or root, and "
+                 "is not read: chown %u %s, or remove it",
+                 path, status.st_uid, geteuid(), geteuid(), path);
+    else if (status.st_mode & (S_IWGRP | S_IWOTH))
+        snprintf(refused_file, sizeof refused_file,
+                 "the settings file %s may be written by others (mode %04o) and is not read: chmod "
+                 "go-w %s",
+                 path, (unsigned)status.st_mode & 07777, path);
+    else
+        return true;
+    fprintf(stderr, "tutti: %s\n", refused_file);
+    return false;
+}
+
 /* Lines NAME=VALUE; '#' starts a comment. Unknown names are reported with the file's name. */
 static void read_file(const char *path, bool demanded)
 {
     FILE *file = fopen(path, "re");
     if (!file) {
         if (demanded) fprintf(stderr, "tutti: TUTTI_CONF_FILE=%s cannot be read: %m\n", path);
+        return;
+    }
+    if (!is_safe(file, path)) {
+        fclose(file);
         return;
     }
     char line[1024];
@@ -187,6 +217,7 @@ static void read_file(const char *path, bool demanded)
 
 static void load(void)
 {
+    refused_file[0] = '\0';
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         free(values[i].text);
         values[i] = (struct value){.source = "default"};
@@ -232,6 +263,7 @@ const char *tt_config_source(enum tt_config_key key)
 tt_status tt_config_check(void)
 {
     pthread_once(&once, load);
+    if (refused_file[0]) return tt_fail(TT_ERR_ARGUMENT, "%s", refused_file);
     for (int i = 0; i < TT_CONFIG_COUNT; i++)
         if (values[i].complaint[0]) return tt_fail(TT_ERR_ARGUMENT, "%s", values[i].complaint);
     return TT_OK;

@@ -31,7 +31,8 @@ const struct tt_config_row *tt_config_row(enum tt_config_key key);
 int64_t tt_config_int(enum tt_config_key key);
 
 /* TT_ERR_ARGUMENT when a security setting's value is not understood: names the setting, the value,
- * where it came from and what is accepted. To be called before a communicator is made. */
+ * where it came from and what is accepted; or when a settings file was not read because others may
+ * write it: names it and the remedy. To be called before a communicator is made. */
 TT_NODISCARD tt_status tt_config_check(void);
 
 /* The value in force as text; "" when unset and without a default. Valid until exit. */

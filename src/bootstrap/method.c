@@ -127,6 +127,7 @@ static tt_status find_secret(uint8_t secret[TT_PLACE_SECRET], bool *known,
     const char *text = tt_config_string(TT_CONFIG_JOB_KEY), *end = text;
     size_t nbytes = 0;
     *known = text[0] || place->has_secret;
+    if (!*known) TT_TRY(tt_config_check()); /* a file that was not read may hold the key */
     memcpy(secret, place->secret, TT_PLACE_SECRET);
     if (text[0] &&
         (sodium_hex2bin(secret, TT_PLACE_SECRET, text, strlen(text), NULL, &nbytes, &end) ||

@@ -19,11 +19,13 @@ enum tt_log_level tt_log_level(void);
 #define TT_INFO(...) TT_LOG_AT(TT_LOG_INFO, __VA_ARGS__)
 #define TT_TRACE(...) TT_LOG_AT(TT_LOG_TRACE, __VA_ARGS__)
 
-/* Says it once per process and call site, at INFO. */
-#define TT_INFO_ONCE(...)                                                                          \
+/* Says it once per process and call site. */
+#define TT_LOG_ONCE(level, ...)                                                                    \
     do {                                                                                           \
         static int tt_said;                                                                        \
-        if (!__atomic_exchange_n(&tt_said, 1, __ATOMIC_RELAXED)) TT_INFO(__VA_ARGS__);             \
+        if (!__atomic_exchange_n(&tt_said, 1, __ATOMIC_RELAXED)) TT_LOG_AT((level), __VA_ARGS__);  \
     } while (0)
+#define TT_WARN_ONCE(...) TT_LOG_ONCE(TT_LOG_WARN, __VA_ARGS__)
+#define TT_INFO_ONCE(...) TT_LOG_ONCE(TT_LOG_INFO, __VA_ARGS__)
 
 #endif

@@ -75,9 +75,9 @@ TT_NODISCARD tt_status tt_launcher_detect(struct tt_launcher *launcher);
  * means), "tcp://host:port", "file:///path". Process rank 0 makes what the others find: it listens
  * at that address, or writes the id (mode 0600, written aside and renamed). Others compute the id
  * or wait for the file until the deadline. The key of env and tcp is TUTTI_JOB_KEY, else what rank
- * 0 passed on through PMI or PMIx, else derived from the address and the job's name (then only a
- * guard against accidents: said once in the log at INFO). A leftover file of an
- * earlier job whose root is gone is recognised and waited past. */
+ * 0 passed on through PMI or PMIx, else derived from the address and the job's name, which are
+ * public (then only a guard against accidents: process 0 warns once in its log). A leftover file of
+ * an earlier job whose root is gone is recognised and waited past. */
 TT_NODISCARD tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
                                                 const struct tt_launcher *launcher,
                                                 int64_t deadline_ns);

@@ -136,14 +136,27 @@ static tt_status find_secret(uint8_t secret[TT_PLACE_SECRET], bool *known,
                        "TUTTI_JOB_KEY is not 64 hex digits (it has %zu characters); make one with: "
                        "openssl rand -hex 32",
                        strlen(text));
-    if (!*known)
-        TT_INFO_ONCE("bootstrap: TUTTI_JOB_KEY is not set: the key is derived from %s:%d %s, which "
-                     "guards against accidents, not against other users of the network",
-                     place->host, place->port, place->job);
     return TT_OK;
 }
 
-static tt_status derive_key(uint8_t key[32], const struct tt_place *place, uint32_t sequence)
+/* Process 0 warns for the job. */
+static void say_public(const struct tt_place *place, const struct tt_launcher *launcher)
+{
+    const char *of = place->job[0] ? " and " : "";
+    if (launcher->rank == 0)
+        TT_WARN_ONCE("bootstrap: the job's key is derived from public values (%s:%d%s%s): whoever "
+                     "knows them can join the job or pose as one of its ranks, even with "
+                     "TUTTI_ENCRYPT=1. Set TUTTI_JOB_KEY to a secret, the same on all ranks "
+                     "(openssl rand -hex 32), or TUTTI_INIT_METHOD to file:///path",
+                     place->host, place->port, of, place->job);
+    else
+        TT_INFO_ONCE("bootstrap: the job's key is derived from public values (%s:%d%s%s): see the "
+                     "warning of rank 0",
+                     place->host, place->port, of, place->job);
+}
+
+static tt_status derive_key(uint8_t key[32], const struct tt_place *place,
+                            const struct tt_launcher *launcher, uint32_t sequence)
 {
     uint8_t secret[TT_PLACE_SECRET];
     bool known;
@@ -152,6 +165,7 @@ static tt_status derive_key(uint8_t key[32], const struct tt_place *place, uint3
         sodium_memzero(secret, sizeof secret);
         return status;
     }
+    if (!known) say_public(place, launcher);
     crypto_generichash_state state;
     const uint8_t wire_sequence[4] = {(uint8_t)sequence, (uint8_t)(sequence >> 8),
                                       (uint8_t)(sequence >> 16), (uint8_t)(sequence >> 24)};
@@ -186,7 +200,7 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
     if (launcher->rank == 0) TT_TRY(tt_socket_listen(&listener, &address, !local));
     tt_id_fill(&made, &address);
-    tt_status status = derive_key(made.key, place, made.sequence);
+    tt_status status = derive_key(made.key, place, launcher, made.sequence);
     if (launcher->rank == 0 && status == TT_OK)
         status = tt_root_start(listener, &made, NULL, deadline_ns);
     else if (launcher->rank == 0)

@@ -87,6 +87,40 @@ TEST(method, env_with_a_job_key_and_a_torchrun_agent_at_the_port)
     clear_env();
 }
 
+/* How many warnings about a derived key a process of this program writes when it runs `test`. */
+static int count_warnings(const char *test)
+{
+    char program[512] = "", command[1024], line[2048];
+    int nwarnings = 0;
+    bool passed = false;
+    CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+    snprintf(command, sizeof command, "TUTTI_LOG=WARN '%s' --gtest_filter=method.%s 2>&1", program,
+             test);
+    FILE *output = popen(command, "re");
+    if (!output) return -1;
+    while (fgets(line, sizeof line, output)) {
+        nwarnings += strstr(line, " WARN ") && strstr(line, "derived from public values") &&
+                     strstr(line, "TUTTI_JOB_KEY");
+        passed |= strstr(line, "[  PASSED  ] 1 test") != NULL;
+    }
+    pclose(output);
+    return passed ? nwarnings : -1;
+}
+
+TEST(method, a_key_that_others_can_derive_is_a_warning_once_a_process)
+{
+    clear_env();
+    CHECK_EQ(count_warnings("env_makes_one_communicator_after_the_other"), 1);
+    CHECK_EQ(count_warnings("tcp_serves_ipv4_names_and_ipv6"), 1);
+}
+
+TEST(method, a_key_that_nobody_can_derive_is_no_warning)
+{
+    CHECK_EQ(count_warnings("env_with_a_job_key_and_a_torchrun_agent_at_the_port"), 0);
+    CHECK_EQ(count_warnings("file_is_private_removed_and_used_again"), 0);
+    CHECK_EQ(count_warnings("env_of_one_process_needs_no_address"), 0);
+}
+
 TEST(method, a_job_key_that_is_no_key_is_refused)
 {
     static const char *const keys[] = {

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <netdb.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "net/handshake.h"
+#include "net/resolve.h"
 #include "bootstrap/file.h"
 #include "bootstrap/place.h"
 #include "bootstrap/root.h"
@@ -65,27 +65,10 @@ static tt_status parse_env(struct tt_place *place)
     return TT_OK;
 }
 
-/* IPv4 where there is a choice, so that all ranks choose alike. */
-static tt_status resolve(struct tt_address *address, bool *local, const struct tt_place *place)
+static tt_status resolve(struct tt_address *address, bool *local, const struct tt_place *place,
+                         int64_t deadline_ns)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *list = NULL;
-    const int error = getaddrinfo(place->host, NULL, &hints, &list);
-    if (error)
-        return tt_fail(TT_ERR_SYSTEM, "the host '%s' (MASTER_ADDR or tcp://) cannot be found: %s",
-                       place->host, gai_strerror(error));
-    const struct addrinfo *best = NULL;
-    for (const struct addrinfo *entry = list; entry; entry = entry->ai_next) {
-        if (entry->ai_family == AF_INET && (!best || best->ai_family != AF_INET))
-            best = entry;
-        else if (entry->ai_family == AF_INET6 && !best)
-            best = entry;
-    }
-    if (best) tt_address_set(address, best->ai_addr);
-    freeaddrinfo(list);
-    if (!best)
-        return tt_fail(TT_ERR_SYSTEM, "the host '%s' has neither an IPv4 nor an IPv6 address",
-                       place->host);
+    TT_TRY(tt_resolve(address, place->host, "MASTER_ADDR or tcp://", deadline_ns));
     tt_address_set_port(address, place->port);
     *local = tt_address_is_loopback(address) &&
              (!strcmp(place->host, "localhost") ||
@@ -194,7 +177,7 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     struct tt_address address;
     bool local = false;
     int listener;
-    TT_TRY(resolve(&address, &local, place));
+    TT_TRY(resolve(&address, &local, place, deadline_ns));
     TT_TRY(check_loopback(&address, local, place, launcher));
     TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));

@@ -1,0 +1,155 @@
+#include "net/resolve.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+/* One name that is looked up. Owned by the caller and the thread together: the second one to leave
+ * frees it. */
+struct lookup {
+    char *host; /* immutable */
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    /* guarded by lock */
+    bool done, left; /* the thread has an answer; the other owner has left */
+    int error;       /* of getaddrinfo */
+    struct addrinfo *list;
+};
+
+static void destroy(struct lookup *lookup)
+{
+    if (lookup->list) freeaddrinfo(lookup->list);
+    pthread_cond_destroy(&lookup->answered);
+    pthread_mutex_destroy(&lookup->lock);
+    free(lookup->host);
+    free(lookup);
+}
+
+static void leave(struct lookup *lookup)
+{
+    pthread_mutex_lock(&lookup->lock);
+    const bool last = lookup->left;
+    lookup->left = true;
+    pthread_mutex_unlock(&lookup->lock);
+    if (last) destroy(lookup);
+}
+
+static void *look_up(void *argument)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct lookup *lookup = argument;
+    struct addrinfo *list = NULL;
+    prctl(PR_SET_NAME, "tutti-resolve");
+    const int error = getaddrinfo(lookup->host, NULL, &hints, &list);
+    pthread_mutex_lock(&lookup->lock);
+    lookup->error = error;
+    lookup->list = error ? NULL : list;
+    lookup->done = true;
+    pthread_cond_signal(&lookup->answered);
+    pthread_mutex_unlock(&lookup->lock);
+    leave(lookup);
+    return NULL;
+}
+
+static struct lookup *create(const char *host)
+{
+    struct lookup *lookup = calloc(1, sizeof *lookup);
+    char *copy = strdup(host);
+    pthread_condattr_t attributes;
+    if (!lookup || !copy) {
+        free(lookup);
+        free(copy);
+        return NULL;
+    }
+    lookup->host = copy;
+    pthread_mutex_init(&lookup->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* as base/clock.h */
+    pthread_cond_init(&lookup->answered, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return lookup;
+}
+
+static int start_thread(struct lookup *lookup)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&thread, &attributes, look_up, lookup);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* Whether there is an answer; false: the deadline has passed. */
+static bool await_answer(struct lookup *lookup, int64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                                   .tv_nsec = (long)(deadline_ns % 1000000000)};
+    pthread_mutex_lock(&lookup->lock);
+    while (!lookup->done && !tt_expired(deadline_ns))
+        pthread_cond_timedwait(&lookup->answered, &lookup->lock, &until);
+    const bool done = lookup->done;
+    pthread_mutex_unlock(&lookup->lock);
+    return done;
+}
+
+static tt_status choose(struct tt_address *address, const struct addrinfo *list, int error,
+                        const char *host, const char *of)
+{
+    if (error)
+        return tt_fail(TT_ERR_SYSTEM, "the host '%s' (%s) cannot be found: %s", host, of,
+                       gai_strerror(error));
+    const struct addrinfo *best = NULL;
+    for (const struct addrinfo *entry = list; entry; entry = entry->ai_next) {
+        if (entry->ai_family == AF_INET && (!best || best->ai_family != AF_INET))
+            best = entry;
+        else if (entry->ai_family == AF_INET6 && !best)
+            best = entry;
+    }
+    if (!best)
+        return tt_fail(TT_ERR_SYSTEM, "the host '%s' (%s) has neither an IPv4 nor an IPv6 address",
+                       host, of);
+    tt_address_set(address, best->ai_addr);
+    return TT_OK;
+}
+
+tt_status tt_resolve(struct tt_address *address, const char *host, const char *of,
+                     int64_t deadline_ns)
+{
+    const struct addrinfo numeric = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+    if (getaddrinfo(host, NULL, &numeric, &list) == 0) { /* asks nobody */
+        const tt_status status = choose(address, list, 0, host, of);
+        freeaddrinfo(list);
+        return status;
+    }
+    struct lookup *lookup = create(host);
+    if (!lookup) return tt_fail_errno(ENOMEM, "no memory to find the host '%s' (%s)", host, of);
+    const int error = start_thread(lookup);
+    if (error) {
+        destroy(lookup);
+        return tt_fail_errno(error, "cannot start a thread to find the host '%s' (ulimit -u?)",
+                             host);
+    }
+    const tt_status status =
+        await_answer(lookup, deadline_ns)
+            ? choose(address, lookup->list, lookup->error, host, of)
+            : tt_fail(TT_ERR_TIMEOUT,
+                      "the name service did not find the host '%s' (%s) before the init deadline "
+                      "(TUTTI_INIT_TIMEOUT_MS): check /etc/resolv.conf, or give an address",
+                      host, of);
+    leave(lookup);
+    return status;
+}

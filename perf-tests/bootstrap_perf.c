@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "common/ranks.h"
 #include "common/timing.h"
 #include "tutti.h"
 
@@ -319,6 +320,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bootstrap_perf: %s\n", tuttiGetLastError(NULL));
         return EXIT_WRONG;
     }
+    perf_make_room(run.options.max_ranks / run.nprocesses + 1);
     if (run.process == 0) print_head(&run);
     for (int nranks = run.options.min_ranks;
          nranks <= run.options.max_ranks && result == tuttiSuccess; nranks *= run.options.factor)

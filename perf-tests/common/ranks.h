@@ -95,6 +95,10 @@ tuttiResult_t perf_worker_reduce_integer(struct perf_worker *worker, int64_t *va
 tuttiResult_t perf_worker_gather(struct perf_worker *worker, const void *own, void *all,
                                  size_t nbytes);
 
+/* Raises this program's limit on descriptors, as far as it may, to what nlocal ranks in one process
+ * need; tutti itself leaves the limit alone. */
+void perf_make_room(int nlocal);
+
 /* Bytes of memory that this process occupies; 0 when unknown. */
 size_t perf_resident_bytes(void);
 

@@ -327,6 +327,7 @@ static int start(struct perf_run *run, int argc, char **argv)
             return complain(run, error);
         }
     }
+    perf_make_room(run->nlocal);
     return run_all(run);
 }
 

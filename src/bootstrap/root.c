@@ -27,7 +27,6 @@ enum {
     MAX_AGAIN_MS = 10000,
     STACK_BYTES = 512 * 1024,
     RESERVE = 512,       /* descriptors left to the rest of the process */
-    NEEDED = 8,          /* of a rank, were all of them threads of this process */
     MAX_NAMED = 16,      /* missing ranks in an error */
     PATIENCE_MS = 10000, /* then the log says who is missing */
 };
@@ -129,17 +128,12 @@ static void answer_all(struct root *root)
 
 /* ---- Arrivals ------------------------------------------------------------------------------- */
 
-/* How many ranks' connections can be held at a time. Raises the process's limit when there are more
- * ranks than that: as far as needed, and allowed. */
-static int make_room(int nranks)
+/* How many ranks' connections can be held at a time, within the process's limit on descriptors,
+ * which is its owner's to change. */
+static int count_room(int nranks)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return nranks;
-    const rlim_t wanted = (rlim_t)nranks * NEEDED + RESERVE;
-    if (limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
-    }
     const rlim_t reserve = limit.rlim_cur / 2 < RESERVE ? limit.rlim_cur / 2 : RESERVE;
     const rlim_t room = limit.rlim_cur - reserve;
     if (room >= (rlim_t)nranks) return nranks;
@@ -158,7 +152,7 @@ static tt_status begin(struct root *root, const struct tt_hello *hello)
     if (!root->members)
         return fail_all(root, TT_ERR_SYSTEM, "the root has no memory for %d ranks", hello->nranks);
     root->nranks = hello->nranks;
-    root->room = make_room(hello->nranks);
+    root->room = count_room(hello->nranks);
     root->start_ns = tt_now_ns();
     root->notice_ns = tt_deadline_ns(PATIENCE_MS);
     root->deadline_ns = INT64_MAX; /* from now on the ranks' own deadlines count */

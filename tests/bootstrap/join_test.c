@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -42,9 +43,22 @@ TEST(join, seventy_four_ranks_have_a_fourth_level)
     join_all(74, 1);
 }
 
+/* All descriptors that this program may have; returns what it had. */
+static struct rlimit raise_limit(void)
+{
+    struct rlimit before = {0}, most;
+    getrlimit(RLIMIT_NOFILE, &before);
+    most = before;
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+    return before;
+}
+
 TEST(join, five_hundred_and_twelve_ranks_come_at_once)
 {
+    const struct rlimit before = raise_limit();
     join_all(512, 16);
+    setrlimit(RLIMIT_NOFILE, &before);
 }
 
 /* The most messages of a rank among so many, each gathering `ngathers` times. */

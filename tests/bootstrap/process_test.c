@@ -150,3 +150,24 @@ TEST(process, a_root_out_of_descriptors_tells_those_who_came)
     }
     expect_exit(pid);
 }
+
+TEST(process, the_limit_on_descriptors_stays_as_the_process_has_it)
+{
+    if (is_thread_sanitizer()) SKIP("ThreadSanitizer allows no threads after a fork");
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct tt_unique_id id;
+        struct rank_run runs[40];
+        const struct rlimit before = {.rlim_cur = 400, .rlim_max = 900};
+        struct rlimit after = {0};
+        if (setrlimit(RLIMIT_NOFILE, &before) || tt_unique_id_create(&id) != TT_OK) _exit(2);
+        for (int rank = 0; rank < 40; rank++) runs[rank] = rank_run_of(&id, rank, 40);
+        run_ranks(runs, 40);
+        for (int rank = 0; rank < 40; rank++)
+            if (runs[rank].status != TT_OK || runs[rank].wrong) _exit(3);
+        getrlimit(RLIMIT_NOFILE, &after);
+        fprintf(stderr, "%d of %d descriptors\n", (int)after.rlim_cur, (int)after.rlim_max);
+        _exit(after.rlim_cur == before.rlim_cur && after.rlim_max == before.rlim_max ? 0 : 1);
+    }
+    expect_exit(pid);
+}

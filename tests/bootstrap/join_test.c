@@ -85,10 +85,12 @@ static uint64_t most_messages(int nranks, int ngathers)
 
 TEST(join, messages_of_a_rank_do_not_grow_with_the_number_of_ranks)
 {
+    const struct rlimit before = raise_limit();
     /* The root and nine neighbours: handshakes of three, a report, two for each allgather. */
     CHECK_EQ(most_messages(74, 0), 10 * 3 + 1);
     CHECK_EQ(most_messages(74, 3), 10 * 3 + 1 + 3 * 2 * 9);
     CHECK_EQ(most_messages(300, 3), 10 * 3 + 1 + 3 * 2 * 9);
+    setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(join, the_largest_part_is_64_kib)

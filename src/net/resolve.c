@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 /* One name that is looked up. Owned by the caller and the thread together: the second one to leave
  * frees it. */
@@ -81,13 +81,9 @@ static int start_thread(struct lookup *lookup)
 {
     pthread_t thread;
     pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&thread, &attributes, look_up, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = tt_thread_start(&thread, &attributes, look_up, lookup);
     pthread_attr_destroy(&attributes);
     return error;
 }

@@ -1,4 +1,4 @@
-/* tutti-run: the parts of the launcher. One thread; one struct run, owned by main. */
+/* tutti-run: the parts of the launcher. One thread a process; one struct run, owned by main. */
 #ifndef TUTTI_TOOLS_RUN_H
 #define TUTTI_TOOLS_RUN_H
 
@@ -46,7 +46,7 @@ struct member {
     const char *name; /* of the host; NULL: a rank */
     char *const *command;
     pid_t pid;      /* 0: ended and reaped */
-    bool own_group; /* a process group of its own, numbered as the pid */
+    bool own_group; /* a process group of its own, numbered as the pid; else the front's */
     cpu_set_t cpus; /* empty: not bound */
     int control;    /* to a host: closing it ends the ranks there; -1: none */
     struct pump pumps[2];
@@ -75,10 +75,13 @@ struct run {
     char **commands;   /* of several hosts; owned */
     int complaints[2]; /* pipe on which a child says why exec failed */
     int signals;       /* signalfd */
+    int front;         /* ends when the front has died; -1: this is the front */
+    pid_t group;       /* the front's process group, which the terminal signals */
     sigset_t before;   /* signal mask for the children */
     int port_holder;   /* keeps MASTER_PORT ours until the job ends */
     int exit_code;
     bool failing;                         /* a rank has died; the others are being ended */
+    bool abandoned;                       /* nobody is left to whom we matter: all is killed */
     int asked_signal;                     /* the last ending signal passed on; 0: none */
     int64_t term_ns, kill_ns, timeout_ns; /* what happens next; INT64_MAX: never */
 };
@@ -95,14 +98,22 @@ void run_options_parse(struct options *options, int argc, char **argv);
 int run_count_cores(void);
 void run_bind_ranks(struct run *run);
 
+/* run_front.c: opens run->signals and forks. True in the supervisor; in the front false when all is
+ * over, with the exit code. */
+bool run_divide(struct run *run, int *code);
+/* Kills all descendants and waits until they have ended. */
+void run_sweep(void);
+
 /* run_launch.c: environment and start of all ranks. 0, or the exit code after saying why not. */
 int run_launch(struct run *run);
 int run_prepare(struct run *run, int nmembers);
 /* Starts a member with this stdin (-1: none). 0 or an errno value, said. */
 int run_start_member(struct run *run, int index, int input);
-/* Kills what has been started. */
+/* Kills what has been started, and its descendants. */
 void run_take_back(struct run *run);
 int run_make_key(void);
+/* Blocks the signals that are heard, and opens run->signals for them. 0 or an errno value. */
+int run_open_signals(struct run *run);
 
 /* run_plan.c: the hosts of --hosts or --hostfile and their ranks. As run_launch. */
 int run_plan_hosts(struct plan *plan, const struct options *options);

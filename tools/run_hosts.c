@@ -181,14 +181,16 @@ static int await_master(struct run *run)
     while (!find_master(pump)) {
         struct pollfd entries[] = {{.fd = pump->from, .events = POLLIN},
                                    {.fd = first->pumps[1].from, .events = POLLIN},
-                                   {.fd = run->signals, .events = POLLIN}};
+                                   {.fd = run->signals, .events = POLLIN},
+                                   {.fd = run->front, .events = POLLIN}};
         struct signalfd_siginfo info;
         const int64_t left_ms = until_ns == INT64_MAX ? -1 : (until_ns - run_now_ns()) / 1000000;
         if (until_ns != INT64_MAX && left_ms <= 0) {
             run_say("timeout: host %s did not answer", first->name);
             return EXIT_TIMEOUT;
         }
-        if (poll(entries, 3, (int)left_ms) < 0 && errno != EINTR) return 1;
+        if (poll(entries, 4, (int)left_ms) < 0 && errno != EINTR) return 1;
+        if (entries[3].revents) return 128 + SIGKILL; /* the front has died */
         if (entries[1].revents) run_pump_move(&first->pumps[1], -1, false);
         if (entries[0].revents) {
             const ssize_t n = read(pump->from, pump->buffer + pump->nbytes, 4096);

@@ -111,7 +111,7 @@ static void become(const struct run *run, int index, pid_t parent, int input, co
     const struct member *member = &run->members[index];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); /* it died before we asked to be told */
-    if (member->own_group) setpgid(0, 0);
+    setpgid(0, member->own_group ? 0 : run->group);
     if (CPU_COUNT(&member->cpus)) sched_setaffinity(0, sizeof member->cpus, &member->cpus);
     const int null = input < 0 ? open("/dev/null", O_RDONLY) : input;
     if (null >= 0 && null != STDIN_FILENO) {
@@ -157,7 +157,7 @@ int run_start_member(struct run *run, int index, int input)
         return error;
     }
     /* The child does it too; whoever comes first, signals find the group from now on. */
-    if (member->own_group) setpgid(member->pid, member->pid);
+    setpgid(member->pid, member->own_group ? member->pid : run->group);
     run->nalive++;
     return 0;
 }
@@ -172,7 +172,7 @@ static int start_rank(struct run *run, int index)
 
 /* ---- All of them ---------------------------------------------------------------------------- */
 
-static int open_signals(struct run *run)
+int run_open_signals(struct run *run)
 {
     static const int heard[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP, SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
@@ -181,6 +181,7 @@ static int open_signals(struct run *run)
     for (size_t i = 0; i < sizeof heard / sizeof *heard; i++) sigaddset(&set, heard[i]);
     sigprocmask(SIG_BLOCK, &set, &run->before);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL); /* where it is ignored, children end without a status */
     run->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return run->signals < 0 ? errno : 0;
 }
@@ -199,13 +200,13 @@ void run_take_back(struct run *run)
         for (int k = 0; k < 2; k++)
             run_pump_move(&member->pumps[k], member->name ? -1 : run->options.first_rank + i, true);
     }
+    run_sweep();
 }
 
 int run_prepare(struct run *run, int nmembers)
 {
     run->members = calloc((size_t)nmembers, sizeof *run->members);
-    if (!run->members || pipe2(run->complaints, O_CLOEXEC | O_NONBLOCK) != 0 ||
-        open_signals(run) != 0) {
+    if (!run->members || pipe2(run->complaints, O_CLOEXEC | O_NONBLOCK) != 0) {
         run_say("cannot start: %s", strerror(errno));
         return 1;
     }
@@ -214,8 +215,6 @@ int run_prepare(struct run *run, int nmembers)
         run->members[i].control = -1;
         for (int k = 0; k < 2; k++) run->members[i].pumps[k].from = -1;
     }
-    /* Orphans of a rank come to us, so that nothing of a failed job is left. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     return 0;
 }
 

@@ -49,7 +49,17 @@ static bool is_ending(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-/* From the tutti-run that started us: one byte a signal; when it has gone, so shall the ranks. */
+/* Who started the job has gone, and so shall all of it. */
+static void abandon(struct run *run)
+{
+    run->abandoned = run->failing = true;
+    if (!run->exit_code) run->exit_code = 128 + SIGKILL;
+    send_to_all(run, SIGKILL, true);
+    run->term_ns = run->timeout_ns = INT64_MAX;
+    run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
+}
+
+/* From the tutti-run that started us: one byte a signal; its end is that tutti-run's death. */
 static void obey(struct run *run)
 {
     unsigned char signal = SIGKILL;
@@ -61,17 +71,15 @@ static void obey(struct run *run)
         return;
     }
     run->control = -1;
-    run->failing = true;
-    if (!run->exit_code) run->exit_code = 128 + SIGKILL;
-    send_to_all(run, SIGKILL, true);
+    abandon(run);
 }
 
 static void pass_on(struct run *run, const struct signalfd_siginfo *info)
 {
     const int signal = (int)info->ssi_signo;
-    /* The terminal has signalled its foreground group itself, and with it a rank that is in ours.
-     */
-    const bool from_terminal = info->ssi_code == SI_KERNEL;
+    /* The terminal has signalled its foreground group itself, and with it a rank that is in the
+     * front's. */
+    const bool from_terminal = info->ssi_code == SI_QUEUE && info->ssi_int;
     if (is_ending(signal) && run->asked_signal) {
         run_say("asked twice: killing the ranks");
         send_to_all(run, SIGKILL, true);
@@ -79,7 +87,6 @@ static void pass_on(struct run *run, const struct signalfd_siginfo *info)
     }
     if (is_ending(signal)) run->asked_signal = signal;
     send_to_all(run, signal, !from_terminal);
-    if (signal == SIGTSTP) raise(SIGSTOP); /* SIGCONT wakes us, and is passed on in its turn */
 }
 
 /* ---- Deaths --------------------------------------------------------------------------------- */
@@ -212,12 +219,13 @@ static int wait_ms(const struct run *run)
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
-enum { FIRST = 2 }; /* the signalfd and the control, then every member's two streams */
+enum { FIRST = 3 }; /* the signalfd, the control and the front, then every member's two streams */
 
 static void fill(const struct run *run, struct pollfd *entries)
 {
     entries[0] = (struct pollfd){.fd = run->signals, .events = POLLIN};
     entries[1] = (struct pollfd){.fd = run->control, .events = POLLIN};
+    entries[2] = (struct pollfd){.fd = run->front, .events = POLLIN};
     for (int i = 0; i < run->nmembers; i++)
         for (int k = 0; k < 2; k++)
             entries[FIRST + 2 * i + k] =
@@ -270,10 +278,17 @@ int run_supervise(struct run *run)
                     run_pump_move(&run->members[i / 2].pumps[i % 2], tag_of(run, i / 2), false);
         if (n > 0 && entries[0].revents) hear_signals(run);
         if (n > 0 && entries[1].revents) obey(run);
+        if (n > 0 && entries[2].revents) {
+            run->front = -1;
+            abandon(run);
+        }
         do_what_is_due(run);
     }
     for (int i = 0; i < run->nmembers; i++) drain(run, i, true);
-    if (run->failing) reap_orphans(run);
+    if (run->abandoned)
+        run_sweep();
+    else if (run->failing)
+        reap_orphans(run);
     free(entries);
     return run->exit_code;
 }

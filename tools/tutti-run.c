@@ -38,12 +38,14 @@ void run_say(const char *format, ...)
 
 int main(int argc, char **argv)
 {
-    struct run run = {.port_holder = -1, .control = -1};
+    struct run run = {.port_holder = -1, .control = -1, .front = -1};
     run_options_parse(&run.options, argc, argv);
     int code = run.options.serve ? run_receive_job(&run) : 0;
-    const bool several = run.options.hosts || run.options.hostfile;
-    if (code == 0) code = several ? run_launch_hosts(&run) : run_launch(&run);
-    if (code == 0) code = run_supervise(&run);
+    if (code == 0 && run_divide(&run, &code)) {
+        const bool several = run.options.hosts || run.options.hostfile;
+        code = several ? run_launch_hosts(&run) : run_launch(&run);
+        if (code == 0) code = run_supervise(&run);
+    }
     free(run.members);
     free(run.commands);
     free(run.options.exported);

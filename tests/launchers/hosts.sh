@@ -73,13 +73,14 @@ expect connection_deaf_to_SIGTERM 124 $?
 await none_left
 
 # The same from the outside: signals, and the death of tutti-run, of a connection, of a server.
-begin() {
+begin() { # PROGRAM: what a rank becomes when it has said that it is there
     rm -f "$work"/there.*
-    env --default-signal=INT,QUIT $start "$RSH" --hosts h0:2,h1:2 sh -c "touch $work/there.\$RANK; exec sleep $mark" \
+    env --default-signal=INT,QUIT $start "$RSH" --hosts h0:2,h1:2 sh -c "touch $work/there.\$RANK; ${1-exec sleep $mark}" \
         2>"$work/err" </dev/null &
     run=$!
     await test -e "$work/there.0" -a -e "$work/there.1" -a -e "$work/there.2" -a -e "$work/there.3"
 }
+child() { cut -d' ' -f"$2" "/proc/$1/task/$1/children"; } # PID N
 begin
 kill -INT $run
 wait $run
@@ -90,17 +91,34 @@ kill -KILL $run
 wait $run 2>/dev/null
 await none_left
 begin
-kill -KILL "$(cut -d' ' -f2 "/proc/$run/task/$run/children")"
+kill -KILL "$(child "$(child $run 1)" 2)" # its supervisor's second one
 wait $run
 expect connection_lost 137 $?
 contains connection_lost "host h1:" "$work/err"
 await none_left
-begin
-kill -KILL "$(grep -lsz -- --serve /proc/[0-9]*/cmdline | cut -d/ -f3 | while read -r pid; do
-    [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$RUN")" ] && echo "$pid"; done | tail -n 1)"
-wait $run
-code=$?
-[ $code -eq 255 ] || expect server_killed 137 $code # 255: as ssh puts it
-contains server_killed "tutti-run: host h" "$work/err"
+# What a rank has started goes too.
+wrapper="sleep $mark; true"
+begin "setsid sleep $mark & $wrapper"
+kill -KILL $run
+wait $run 2>/dev/null
 await none_left
+begin "$wrapper"
+kill -KILL "$(child "$(child $run 1)" 2)"
+wait $run
+expect connection_of_wrappers_lost 137 $?
+await none_left
+servers() { # two processes a host
+    grep -lsz -- --serve /proc/[0-9]*/cmdline | cut -d/ -f3 | sort -n | while read -r pid; do
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$RUN")" ] && echo "$pid"
+    done
+}
+for which in head tail; do
+    begin "$wrapper"
+    kill -KILL "$(servers | $which -n 1)"
+    wait $run
+    code=$?
+    [ $code -eq 255 ] || expect "$which of the servers killed" 137 $code # 255: as ssh puts it
+    contains "$which of the servers killed" "tutti-run: host h" "$work/err"
+    await none_left
+done
 finish

@@ -69,4 +69,46 @@ while read -r pid; do await running "$pid"; done <"$work/pids"
 kill -KILL $run
 wait $run 2>/dev/null
 while read -r pid; do await gone "$pid"; done <"$work/pids"
+
+# The same for programs that a rank has started: behind a wrapper, in a process group or a session of their
+# own. The rank stays; each program writes its pid.
+cat >"$work/wrapper" <<'X'
+#!/bin/sh
+sh -c 'echo $$ >>"$0/pids"; exec sleep 100' "$1" &
+setsid sh -c 'echo $$ >>"$0/pids"; exec sleep 100' "$1" &
+timeout 100 sh -c 'echo $$ >>"$0/pids"; sleep 100; true' "$1"
+true
+X
+chmod +x "$work/wrapper"
+begin_wrapped() {
+    rm -f "$work/pids"
+    "$RUN" -n 2 "$work/wrapper" "$work" 2>"$work/err" &
+    run=$!
+    await lines "$work/pids" 6
+    supervisor=$(cut -d' ' -f1 "/proc/$run/task/$run/children")
+}
+all_gone() {
+    while read -r pid; do await gone "$pid"; done <"$work/pids"
+    await gone "$supervisor"
+}
+begin_wrapped
+kill -KILL $run
+wait $run 2>/dev/null
+all_gone
+
+# While tutti-run is stopped it can be killed too.
+begin_wrapped
+kill -TSTP $run
+await stopped $run
+kill -KILL $run
+wait $run 2>/dev/null
+all_gone
+
+# The other of tutti-run's two processes, as when memory runs out.
+begin_wrapped
+kill -KILL "$supervisor"
+wait $run
+expect "supervisor killed: code" 137 $?
+contains "supervisor killed" "was killed by signal 9 (Killed)" "$work/err"
+all_gone
 finish

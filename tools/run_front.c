@@ -1,0 +1,139 @@
+/* Two processes look after the ranks of a host, so that nothing is left when one of them is killed:
+ *
+ *   tutti-run, the front --- tutti-run, the supervisor --+-- rank 0 --- what it starts
+ *                                                        '-- rank 1
+ *
+ * The user knows the front by its pid. It passes the signals that it gets on to the supervisor, and
+ * ends with the supervisor's exit code. The supervisor starts the ranks and does the rest. It reads
+ * from a pipe whose other end only the front holds, so the end of that pipe is the death of the
+ * front; then it kills all its descendants and ends. When the supervisor is killed, the kernel
+ * kills the ranks (PR_SET_PDEATHSIG), and the front kills what they have left.
+ *
+ * Both are subreapers: a process whose parent has died becomes the child of the supervisor or,
+ * after it, of the front. So no descendant is lost, also if it has made a session of its own. */
+#include "run.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    SWEEP_MS = 10000, /* for killed processes to end: one that waits for a disk ends later */
+    LOOK_MS = 20      /* before the descendants are looked up again */
+};
+
+/* ---- The end of all descendants -------------------------------------------------------------- */
+
+static pid_t parent_of(const char *pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (n <= 0) return -1;
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')'); /* a name may hold blanks and brackets */
+    int parent;
+    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : -1;
+}
+
+static void kill_children(void)
+{
+    const pid_t own = getpid();
+    DIR *proc = opendir("/proc");
+    if (!proc) return;
+    for (const struct dirent *entry; (entry = readdir(proc));)
+        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == own)
+            kill((pid_t)atoi(entry->d_name), SIGKILL); /* not reaped: the pid is still its own */
+    closedir(proc);
+}
+
+void run_sweep(void)
+{
+    const int64_t until_ns = run_now_ns() + (int64_t)SWEEP_MS * 1000000;
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    for (;;) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        }
+        if (pid < 0 || run_now_ns() > until_ns) return;
+        kill_children(); /* their children become ours, and are killed in the next round */
+        sigtimedwait(&ends, NULL, &(struct timespec){.tv_nsec = LOOK_MS * 1000000});
+    }
+}
+
+/* ---- Front and supervisor -------------------------------------------------------------------- */
+
+static int end_of(pid_t supervisor, int status)
+{
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    const int signal = WTERMSIG(status);
+    run_sweep();
+    run_say("the supervisor of the ranks (pid %d) was killed by signal %d (%s): the ranks are "
+            "killed",
+            (int)supervisor, signal, strsignal(signal));
+    return 128 + signal;
+}
+
+/* Passes signals on until the supervisor has ended; returns the exit code. */
+static int attend(const struct run *run, pid_t supervisor)
+{
+    struct signalfd_siginfo info;
+    int status;
+    while (waitpid(supervisor, &status, WNOHANG) != supervisor) {
+        poll(&(struct pollfd){.fd = run->signals, .events = POLLIN}, 1, -1);
+        while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+            const int signal = (int)info.ssi_signo;
+            if (signal == SIGCHLD) continue;
+            const union sigval from_terminal = {.sival_int = info.ssi_code == SI_KERNEL};
+            sigqueue(supervisor, signal, from_terminal);
+            if (signal == SIGTSTP) raise(SIGSTOP); /* SIGCONT wakes us, and is passed on in turn */
+        }
+    }
+    return end_of(supervisor, status);
+}
+
+static void become_supervisor(struct run *run, const int life[2])
+{
+    close(life[1]);
+    run->front = life[0];
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* fork does not pass it on */
+    /* The terminal signals the front only. A write to the terminal must not stop us. */
+    setpgid(0, 0);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+bool run_divide(struct run *run, int *code)
+{
+    int life[2];
+    *code = 1;
+    run->group = getpgrp();
+    if (run_open_signals(run) != 0 || pipe2(life, O_CLOEXEC) != 0) {
+        run_say("cannot start: %s", strerror(errno));
+        return false;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const pid_t supervisor = fork();
+    if (supervisor < 0) run_say("cannot start: %s", strerror(errno));
+    if (supervisor == 0) become_supervisor(run, life);
+    if (supervisor > 0) {
+        close(life[0]);
+        *code = attend(run, supervisor);
+    }
+    return supervisor == 0;
+}

@@ -75,13 +75,15 @@ struct run {
     char **commands;   /* of several hosts; owned */
     int complaints[2]; /* pipe on which a child says why exec failed */
     int signals;       /* signalfd */
+    int written;       /* of run_output_open */
     int front;         /* ends when the front has died; -1: this is the front */
     pid_t group;       /* the front's process group, which the terminal signals */
     sigset_t before;   /* signal mask for the children */
     int port_holder;   /* keeps MASTER_PORT ours until the job ends */
     int exit_code;
-    bool failing;                         /* a rank has died; the others are being ended */
-    bool abandoned;                       /* nobody is left to whom we matter: all is killed */
+    bool failing;   /* a rank has died; the others are being ended */
+    bool abandoned; /* nobody is left to whom we matter: all is killed */
+    bool timed_out;
     int asked_signal;                     /* the last ending signal passed on; 0: none */
     int64_t term_ns, kill_ns, timeout_ns; /* what happens next; INT64_MAX: never */
 };
@@ -126,13 +128,28 @@ int run_receive_job(struct run *run);
 /* The address of this host that the others should use. Static. */
 const char *run_own_address(void);
 
+/* run_output.c: our standard output and error (fd 1 and 2), written by threads.
+ * Opens; *written is readable when a write has ended. 0 or an errno value. */
+int run_output_open(int *written);
+/* Takes the bytes, whether there is room or not; never waits. Before run_output_open it writes
+ * itself. False: nobody reads this any more. */
+bool run_output_put(int fd, const char *bytes, size_t nbytes);
+/* Whether more should be read from ranks for it. */
+bool run_output_room(int fd);
+/* Whether anything is not yet written. */
+bool run_output_waits(void);
+
 /* run_pump.c */
 int run_pump_open(struct pump *pump, int to, int *child_end);
+/* What to poll for input: -1 while the output is full. */
+int run_pump_input(const struct pump *pump);
 /* Moves what one read gives, each line with its rank in front (-1: as it is); `last` moves all that
  * is there, newline or not, and ends. */
 void run_pump_move(struct pump *pump, int rank, bool last);
 
 /* run_supervise.c: until the last member has ended; returns the exit code. */
 int run_supervise(struct run *run);
+/* Until our output is written; a signal, the timeout or an end that was asked for cuts it short. */
+void run_flush(struct run *run);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -158,14 +159,14 @@ static bool find_master(struct pump *pump)
     while ((newline = memchr(pump->buffer, '\n', pump->nbytes))) {
         *newline = '\0';
         const bool found = sscanf(pump->buffer, "tutti-run master %255s %7s", address, port) == 2;
-        if (!found) printf("%s\n", pump->buffer);
+        *newline = '\n';
         const size_t used = (size_t)(newline + 1 - pump->buffer);
+        if (!found) (void)run_output_put(STDOUT_FILENO, pump->buffer, used);
         memmove(pump->buffer, newline + 1, pump->nbytes - used);
         pump->nbytes -= used;
         if (!found) continue;
         setenv("MASTER_ADDR", address, 1);
         setenv("MASTER_PORT", port, 1);
-        fflush(stdout);
         return true;
     }
     return false;
@@ -180,17 +181,20 @@ static int await_master(struct run *run)
         run->options.timeout_ms ? run_now_ns() + run->options.timeout_ms * 1000000 : INT64_MAX;
     while (!find_master(pump)) {
         struct pollfd entries[] = {{.fd = pump->from, .events = POLLIN},
-                                   {.fd = first->pumps[1].from, .events = POLLIN},
+                                   {.fd = run_pump_input(&first->pumps[1]), .events = POLLIN},
                                    {.fd = run->signals, .events = POLLIN},
-                                   {.fd = run->front, .events = POLLIN}};
+                                   {.fd = run->front, .events = POLLIN},
+                                   {.fd = run->written, .events = POLLIN}};
         struct signalfd_siginfo info;
         const int64_t left_ms = until_ns == INT64_MAX ? -1 : (until_ns - run_now_ns()) / 1000000;
         if (until_ns != INT64_MAX && left_ms <= 0) {
             run_say("timeout: host %s did not answer", first->name);
+            run->timed_out = true;
             return EXIT_TIMEOUT;
         }
-        if (poll(entries, 4, (int)left_ms) < 0 && errno != EINTR) return 1;
+        if (poll(entries, 5, (int)left_ms) < 0 && errno != EINTR) return 1;
         if (entries[3].revents) return 128 + SIGKILL; /* the front has died */
+        if (entries[4].revents) eventfd_read(run->written, &(eventfd_t){0});
         if (entries[1].revents) run_pump_move(&first->pumps[1], -1, false);
         if (entries[0].revents) {
             const ssize_t n = read(pump->from, pump->buffer + pump->nbytes, 4096);
@@ -202,8 +206,10 @@ static int await_master(struct run *run)
         }
         if (entries[2].revents && read(run->signals, &info, sizeof info) == sizeof info &&
             (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP ||
-             info.ssi_signo == SIGQUIT))
-            return 128 + (int)info.ssi_signo;
+             info.ssi_signo == SIGQUIT)) {
+            run->asked_signal = (int)info.ssi_signo;
+            return 128 + run->asked_signal;
+        }
     }
     return 0;
 }

@@ -210,6 +210,11 @@ int run_prepare(struct run *run, int nmembers)
         run_say("cannot start: %s", strerror(errno));
         return 1;
     }
+    const int error = run_output_open(&run->written);
+    if (error) {
+        run_say("cannot start: %s", strerror(error));
+        return 1;
+    }
     run->nmembers = nmembers;
     for (int i = 0; i < nmembers; i++) {
         run->members[i].control = -1;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,22 +29,9 @@ int run_pump_open(struct pump *pump, int to, int *child_end)
     return 0;
 }
 
-/* false: whoever reads our output has gone. */
-static bool put(int fd, const char *bytes, size_t nbytes)
+int run_pump_input(const struct pump *pump)
 {
-    while (nbytes) {
-        const ssize_t n = write(fd, bytes, nbytes);
-        if (n < 0 && errno == EAGAIN) {
-            /* Whoever gave us our output has made it non-blocking. */
-            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
-            continue;
-        }
-        if (n < 0 && errno != EINTR) return false;
-        if (n < 0) continue;
-        bytes += n;
-        nbytes -= (size_t)n;
-    }
-    return true;
+    return pump->from >= 0 && run_output_room(pump->to) ? pump->from : -1;
 }
 
 static void end(struct pump *pump)
@@ -68,7 +54,7 @@ static bool put_lines(struct pump *pump, int rank, size_t nbytes)
         const char *newline = memchr(from, '\n', (size_t)(stop - from));
         const size_t length = (size_t)((newline ? newline + 1 : stop) - from);
         if (used + tag_bytes + length > sizeof out) {
-            if (!put(pump->to, out, used)) return false;
+            if (!run_output_put(pump->to, out, used)) return false;
             used = 0;
         }
         if (!pump->midline) {
@@ -82,13 +68,14 @@ static bool put_lines(struct pump *pump, int rank, size_t nbytes)
         from += now;
         pump->midline = from[-1] != '\n';
     }
-    return put(pump->to, out, used);
+    return run_output_put(pump->to, out, used);
 }
 
 /* Writes what is left, and ends the line. */
 static void finish(struct pump *pump, int rank)
 {
-    if (put_lines(pump, rank, pump->nbytes) && pump->midline) (void)put(pump->to, "\n", 1);
+    if (put_lines(pump, rank, pump->nbytes) && pump->midline)
+        (void)run_output_put(pump->to, "\n", 1);
     end(pump);
 }
 

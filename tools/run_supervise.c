@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ static void abandon(struct run *run)
     if (!run->exit_code) run->exit_code = 128 + SIGKILL;
     send_to_all(run, SIGKILL, true);
     run->term_ns = run->timeout_ns = INT64_MAX;
-    run->kill_ns = run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
+    run->kill_ns = run->nalive && run->members[0].name ? after_ms(CONNECTION_MS) : INT64_MAX;
 }
 
 /* From the tutti-run that started us: one byte a signal; its end is that tutti-run's death. */
@@ -189,6 +190,7 @@ static void do_what_is_due(struct run *run)
         run_say("timeout after %g s: still running: %s", (double)run->options.timeout_ms / 1000,
                 names);
         run->timeout_ns = INT64_MAX;
+        run->timed_out = true;
         if (!run->exit_code) run->exit_code = EXIT_TIMEOUT;
         run->failing = true;
         run->term_ns = now;
@@ -219,17 +221,24 @@ static int wait_ms(const struct run *run)
 
 /* ---- The loop ------------------------------------------------------------------------------- */
 
-enum { FIRST = 3 }; /* the signalfd, the control and the front, then every member's two streams */
+/* What is looked at besides every member's two streams. */
+enum { SIGNALS, CONTROL, FRONT, WRITTEN, FIRST };
+
+static void fill_own(const struct run *run, struct pollfd *entries)
+{
+    entries[SIGNALS] = (struct pollfd){.fd = run->signals, .events = POLLIN};
+    entries[CONTROL] = (struct pollfd){.fd = run->control, .events = POLLIN};
+    entries[FRONT] = (struct pollfd){.fd = run->front, .events = POLLIN};
+    entries[WRITTEN] = (struct pollfd){.fd = run->written, .events = POLLIN};
+}
 
 static void fill(const struct run *run, struct pollfd *entries)
 {
-    entries[0] = (struct pollfd){.fd = run->signals, .events = POLLIN};
-    entries[1] = (struct pollfd){.fd = run->control, .events = POLLIN};
-    entries[2] = (struct pollfd){.fd = run->front, .events = POLLIN};
+    fill_own(run, entries);
     for (int i = 0; i < run->nmembers; i++)
         for (int k = 0; k < 2; k++)
             entries[FIRST + 2 * i + k] =
-                (struct pollfd){.fd = run->members[i].pumps[k].from, .events = POLLIN};
+                (struct pollfd){.fd = run_pump_input(&run->members[i].pumps[k]), .events = POLLIN};
 }
 
 static void hear_signals(struct run *run)
@@ -243,6 +252,17 @@ static void hear_signals(struct run *run)
     }
 }
 
+static void hear(struct run *run, const struct pollfd *entries)
+{
+    if (entries[SIGNALS].revents) hear_signals(run);
+    if (entries[CONTROL].revents) obey(run);
+    if (entries[FRONT].revents) {
+        run->front = -1;
+        abandon(run);
+    }
+    if (entries[WRITTEN].revents) eventfd_read(run->written, &(eventfd_t){0});
+}
+
 /* Those that were killed with their rank; not those that made themselves independent. */
 static void reap_orphans(const struct run *run)
 {
@@ -254,6 +274,26 @@ static void reap_orphans(const struct run *run)
         while (read(run->signals, &info, sizeof info) > 0) {
         }
     }
+}
+
+void run_flush(struct run *run)
+{
+    /* A reader who has stalled gets little time when the job was to end. */
+    const int asked_signal = run->asked_signal;
+    if (asked_signal || run->timed_out) run->timeout_ns = after_ms(LAST_WORDS_MS);
+    if (!run->timeout_ns) run->timeout_ns = INT64_MAX; /* nothing was supervised */
+    run->term_ns = run->kill_ns = INT64_MAX;
+    run->asked_signal = 0;
+    while (run_output_waits() && !run->abandoned && !run->asked_signal) {
+        struct pollfd entries[FIRST];
+        if (run_now_ns() >= run->timeout_ns) {
+            if (!run->exit_code) run->exit_code = asked_signal ? 128 + asked_signal : EXIT_TIMEOUT;
+            return;
+        }
+        fill_own(run, entries);
+        if (poll(entries, FIRST, wait_ms(run)) > 0) hear(run, entries);
+    }
+    if (run->asked_signal && !run->exit_code) run->exit_code = 128 + run->asked_signal;
 }
 
 int run_supervise(struct run *run)
@@ -276,12 +316,7 @@ int run_supervise(struct run *run)
             for (int i = 0; i < nstreams; i++)
                 if (entries[FIRST + i].revents)
                     run_pump_move(&run->members[i / 2].pumps[i % 2], tag_of(run, i / 2), false);
-        if (n > 0 && entries[0].revents) hear_signals(run);
-        if (n > 0 && entries[1].revents) obey(run);
-        if (n > 0 && entries[2].revents) {
-            run->front = -1;
-            abandon(run);
-        }
+        if (n > 0) hear(run, entries);
         do_what_is_due(run);
     }
     for (int i = 0; i < run->nmembers; i++) drain(run, i, true);

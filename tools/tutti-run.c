@@ -32,19 +32,20 @@ void run_say(const char *format, ...)
     va_end(args);
     if (used > (int)sizeof text - 2) used = (int)sizeof text - 2;
     text[used++] = '\n';
-    if (write(STDERR_FILENO, text, (size_t)used) < 0) { /* nobody listens */
-    }
+    (void)run_output_put(STDERR_FILENO, text, (size_t)used);
 }
 
 int main(int argc, char **argv)
 {
-    struct run run = {.port_holder = -1, .control = -1, .front = -1};
+    struct run run = {.port_holder = -1, .control = -1, .front = -1, .written = -1};
     run_options_parse(&run.options, argc, argv);
     int code = run.options.serve ? run_receive_job(&run) : 0;
     if (code == 0 && run_divide(&run, &code)) {
         const bool several = run.options.hosts || run.options.hostfile;
         code = several ? run_launch_hosts(&run) : run_launch(&run);
-        if (code == 0) code = run_supervise(&run);
+        run.exit_code = code == 0 ? run_supervise(&run) : code;
+        run_flush(&run);
+        code = run.exit_code;
     }
     free(run.members);
     free(run.commands);

@@ -57,7 +57,8 @@ contains "asked twice" "asked twice: killing the ranks" "$work/err"
 # Stop and continue.
 begin :
 state() { cut -d' ' -f3 "/proc/$1/stat"; }
-stopped() { [ "$(state "$1")" = T ]; }
+# D: a shell whose child was stopped between vfork and exec.
+stopped() { case $(state "$1") in T | D) return 0 ;; *) return 1 ;; esac; }
 running() { ! stopped "$1"; }
 kill -TSTP $run
 await stopped $run

@@ -73,6 +73,8 @@ ways() {
                 # shellcheck disable=SC2086
                 run "$mode" "$ranks" "$program" "${small[@]}" $way
             done
+            # Only processes can be hosts of their own.
+            [ "$mode" != processes ] || run "$mode" "$ranks" "$program" "${small[@]}" --transport tcp
         done
     done
 }

@@ -100,7 +100,7 @@ static const struct row rows[] = {
     {'I', "per_iter_timing", FLAG, FIELD(per_iteration), 0, 0, NULL},
     {'K', "per_iter_skip", INT, FIELD(skip), 0, INT_MAX, NULL},
     {ALGORITHM_NAME, "algorithm", ALGORITHM, FIELD(algorithm), 0, 0, NULL},
-    {TRANSPORT, "transport", WORD, FIELD(transport), 0, 0, "shm window cma"},
+    {TRANSPORT, "transport", WORD, FIELD(transport), 0, 0, "shm window cma tcp rdma"},
     {MEMORY, "memory", EITHER, FIELD(tutti_memory), 0, 0, "malloc tutti"},
     {STREAM, "stream", EITHER, FIELD(own_streams), 0, 0, "null own"},
     {ROTATE, "rotate", SIZE, FIELD(rotate_bytes), 0, 0, NULL},
@@ -149,7 +149,8 @@ static const char help_text[] =
     "  -K, --per_iter_skip N      iterations left out of them (0)\n"
     "  -G, -x, -D, -V N           accepted and ignored: they concern GPUs\n"
     "      --algorithm NAME       force an algorithm\n"
-    "      --transport NAME       shm, window or cma between local ranks\n"
+    "      --transport NAME       shm, window or cma between local ranks; tcp or rdma between all\n"
+    "                             ranks, also those of one host: each needs a process of its own\n"
     "      --memory malloc|tutti  where the buffers come from (malloc)\n"
     "      --stream null|own      calls run in the thread, or on a stream for each rank (null)\n"
     "      --rotate SIZE          memory through which small messages move on (64M)\n"

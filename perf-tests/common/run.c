@@ -1,6 +1,9 @@
+#include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/bench.h"
 #include "common/ranks.h"
@@ -331,6 +334,53 @@ static int start(struct perf_run *run, int argc, char **argv)
     return run_all(run);
 }
 
+static bool has_rdma_device(void)
+{
+    bool found = false;
+    DIR *devices = opendir("/sys/class/infiniband");
+    if (devices == NULL) return false;
+    for (const struct dirent *entry; (entry = readdir(devices)) != NULL;) {
+        if (entry->d_name[0] != '.') found = true;
+    }
+    closedir(devices);
+    return found;
+}
+
+/* Before the first call that reads the configuration. tcp and rdma join hosts: every process
+ * becomes a host of its own. */
+static bool force_transport(const struct perf_options *options, char *error, size_t error_bytes)
+{
+    const char *name = options->transport;
+    if (name == NULL) return true;
+    setenv("TUTTI_TRANSPORT", name, 1);
+    if (strcmp(name, "tcp") != 0 && strcmp(name, "rdma") != 0) return true;
+
+    if (options->threads * options->ranks_per_thread > 1) {
+        snprintf(
+            error, error_bytes,
+            "--transport %s: ranks of one process share memory and do not use it: leave out -t "
+            "and -g, and start a process a rank (tutti-run -n N)",
+            name);
+        return false;
+    }
+    if (strcmp(name, "rdma") == 0 && !has_rdma_device()) {
+        snprintf(error, error_bytes,
+                 "--transport rdma: this host has no RDMA device (/sys/class/infiniband is empty): "
+                 "load its driver, or use --transport tcp");
+        return false;
+    }
+    uint64_t random[2];
+    char host[64];
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        snprintf(error, error_bytes, "--transport %s: no random number to be had: %s", name,
+                 strerror(errno));
+        return false;
+    }
+    snprintf(host, sizeof(host), "perf-%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    setenv("TUTTI_HOST_ID", host, 1);
+    return true;
+}
+
 int perf_main(const struct perf_collective *collective, int argc, char **argv)
 {
     struct perf_options options;
@@ -345,9 +395,8 @@ int perf_main(const struct perf_collective *collective, int argc, char **argv)
         perf_options_parse(&options, collective, argc, argv, out, error, sizeof(error));
     fclose(out);
 
-    /* before the first call that reads the configuration */
-    if (parsed == PERF_PARSE_RUN && options.transport != NULL) {
-        setenv("TUTTI_TRANSPORT", options.transport, 1);
+    if (parsed == PERF_PARSE_RUN && !force_transport(&options, error, sizeof(error))) {
+        parsed = PERF_PARSE_USAGE;
     }
     int local;
     tuttiResult_t launched = tuttiGetLauncher(&run.process, &run.nprocesses, &local);

@@ -36,6 +36,17 @@ if command -v python3 >/dev/null; then
     expect 0 '"average_bus_bandwidth"' python3 -m json.tool "$folder/x.json"
 else echo "skipped: no python3 to read the JSON with"; fi
 
+# --transport, between ranks of this host; the library says by which way a rank reaches another host.
+two=("$bin/tutti-run" -n 2 "$bin/all_reduce_perf" "${small[@]}" --transport)
+for transport in shm window cma tcp; do expect 0 "# Transport: $transport" "${two[@]}" $transport; done
+expect 0 "rank 0 reaches rank 1" env TUTTI_LOG=INFO "${two[@]}" tcp
+expect 0 "by tcp" env TUTTI_LOG=INFO "${two[@]}" tcp
+expect 2 "--transport tcp: ranks of one process" "$bin/all_reduce_perf" "${small[@]}" -t 2 --transport tcp
+expect 2 "--transport rdma: ranks of one process" "$bin/all_reduce_perf" "${small[@]}" -g 2 --transport rdma
+if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
+    echo "skipped: there is an RDMA device, so --transport rdma is not refused"
+else expect 2 "--transport rdma: this host has no RDMA device" "${two[@]}" rdma; fi
+
 expect 0 "# bootstrap_perf concluded" "$bin/bootstrap_perf" -b 2 -e 16 -f 8 -n 2
 expect 0 "# bootstrap_perf concluded" "$bin/tutti-run" -n 3 "$bin/bootstrap_perf" -b 2 -e 8 -n 2
 expect 0 "usage: bootstrap_perf" "$bin/bootstrap_perf" --help

@@ -111,7 +111,7 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"-o xor", "-o: 'xor' is no operation; use sum prod"},
         {"-d fp32", "-d: 'fp32' is no type; use int8"},
         {"-o band", "-o: band takes integers only, not float: set -d"},
-        {"--transport tcp", "--transport: 'tcp' is unknown; use one of shm window cma"},
+        {"--transport ip", "--transport: 'ip' is unknown; use one of shm window cma tcp rdma"},
         {"--memory gpu", "--memory: 'gpu' is unknown; use one of malloc tutti"},
         {"--stream 1", "--stream: '1' is unknown; use one of null own"},
         {"--min-bw fast", "--min-bw: 'fast' is no bandwidth in GB/s"},

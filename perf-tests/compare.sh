@@ -10,36 +10,48 @@ usage: perf-tests/compare.sh [OPTION]...
   --install         download the peers that are missing into the cache, then go on
   --build DIR       tutti's build folder (default: build)
   --ranks N         processes (default: 2)
-  --operations LIST of all_reduce broadcast reduce all_gather reduce_scatter alltoall scatter
-                    gather sendrecv barrier, comma-separated (default: all_reduce)
-  --sizes LIST      bytes of the whole vector (default: 8,4096,65536,1048576,16777216)
+  --operations LIST of all_reduce broadcast reduce scatter gather all_gather reduce_scatter
+                    all_to_all sendrecv barrier, comma-separated (default: all of them)
+  --sizes LIST      bytes of the whole vector; K and M are binary (default: 8,64,512,4K,32K,256K,2M,16M)
   --turns N         how often every library is run, one after the other (default: 5)
   --libraries LIST  of tutti tutti-mem openmpi mpich impi (default: all that are there)
+  --against DIR     the build folder of another tutti, an old commit's say: one more library, run next
+                    to tutti in every turn, the one first and the other first by turns
+  --json FILE       also write op, bytes, library, best and median, and the means of the ratios
+  --fail-below R    exit status 1 when a median ratio of tutti is below R: to the fastest peer, without
+                    peers to --against
+  --fail-on WHAT    which one: mean, the geometric mean of all rows (default), or point, any row's
   --help            this text
 
 tutti-mem is tutti with buffers from tuttiMemAlloc. Times are microseconds: the best and the median of
-all repetitions of all turns. ratio = tutti's time / the fastest peer's: below 1, tutti is faster.
-The cache is $TUTTI_PEERS, by default ~/.cache/tutti-peers.
+all repetitions of all turns. A ratio is the time of the fastest peer, or of --against, divided by
+tutti's: above 1, tutti is faster. The cache is $TUTTI_PEERS, by default ~/.cache/tutti-peers.
 END
 }
 
 cd "$(dirname "$0")/.."
-build=build ranks=2 operations=all_reduce sizes=8,4096,65536,1048576,16777216 turns=5
-libraries='' install=no
+build=build ranks=2 turns=5 sizes=8,64,512,4K,32K,256K,2M,16M libraries='' install=no
+operations=all_reduce,broadcast,reduce,scatter,gather,all_gather,reduce_scatter,all_to_all,sendrecv,barrier
+against='' json='' fail_below='' fail_on=mean
 peers=${TUTTI_PEERS:-$HOME/.cache/tutti-peers}
 
 while [ $# -gt 0 ]; do
     case $1 in
     --install) install=yes && shift && continue ;;
     --help | -h) usage && exit 0 ;;
-    --build | --ranks | --operations | --sizes | --turns | --libraries)
+    --build | --ranks | --operations | --sizes | --turns | --libraries | --against | --json | --fail-below | --fail-on)
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2 && exit 2; }
-        declare "${1#--}=$2"
+        option=${1#--}
+        declare "${option//-/_}=$2"
         shift 2
         ;;
     *) echo "compare.sh: unknown option '$1'; try --help" >&2 && exit 2 ;;
     esac
 done
+
+[[ $fail_on =~ ^(mean|point)$ ]] || { echo "compare.sh: --fail-on $fail_on: it must be mean or point" >&2 && exit 2; }
+[[ $fail_below =~ ^([0-9]+(\.[0-9]+)?)?$ ]] || { echo "compare.sh: --fail-below $fail_below: it must be a number" >&2 && exit 2; }
+sizes=$(numfmt --from=iec ${sizes//,/ } | paste -sd,) || { echo "compare.sh: --sizes: bytes, or with K or M, comma-separated" >&2 && exit 2; }
 
 packages_of() {
     case $1 in
@@ -67,10 +79,12 @@ with_impi() {
 compile() {
     local library=$1 source=perf-tests/peers
     local flags=(-std=c17 -D_GNU_SOURCE -O2 "-I$source" "$source/bench.c" -o "$work/$library")
-    local ours=("$source/tutti.c" -Iinclude "-L$build/lib" -ltutti)
-    ours+=("-Wl,-rpath,$(realpath "$build")/lib")
+    local folder=$build
+    [ "$library" != against ] || folder=$against
+    local ours=("$source/tutti.c" -Iinclude "-L$folder/lib" -ltutti)
+    ours+=("-Wl,-rpath,$(realpath "$folder")/lib")
     case $library in
-    tutti) cc "${flags[@]}" "${ours[@]}" ;;
+    tutti | against) cc "${flags[@]}" "${ours[@]}" ;;
     tutti-mem) cc "${flags[@]}" -DSHARED_MEMORY "${ours[@]}" ;;
     impi) with_impi "$peers/impi/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
     *) "$peers/$library/bin/mpicc" "${flags[@]}" "$source/mpi.c" ;;
@@ -84,6 +98,7 @@ run() {
     local program=("$work/$library" "$operations" "$sizes")
     case $library in
     tutti*) "$build/bin/tutti-run" -n "$ranks" "${program[@]}" ;;
+    against) "$against/bin/tutti-run" -n "$ranks" "${program[@]}" ;;
     openmpi)
         local bind=(--bind-to core)
         [ $many = yes ] && bind=(--oversubscribe --bind-to none)
@@ -99,33 +114,10 @@ run() {
     esac
 }
 
-# Lines "library operation ranks bytes best median" -> a row for each operation and size.
-table() {
-    awk -v libraries="$1" "$(<perf-tests/times.awk)"'
-        function ratio(row, times,   i, fastest) {
-            for (i = 1; i <= n; i++)
-                if (name[i] !~ /^tutti/ && (row, name[i]) in times && (!fastest || times[row, name[i]] < fastest))
-                    fastest = times[row, name[i]]
-            return fastest && (row, "tutti") in times ? sprintf("%.2f", times[row, "tutti"] / fastest) : "-"
-        }
-        END {
-            n = split(libraries, name, " ")
-            printf "%-14s %10s", "operation", "bytes"
-            for (i = 1; i <= n; i++) printf " %20s", name[i]
-            printf " %13s\n%-14s %10s", "ratio", "", ""
-            for (i = 1; i <= n; i++) printf " %10s %9s", "best", "median"
-            printf " %6s %6s\n", "best", "median"
-            for (r = 1; r <= nrows; r++) {
-                split(rows[r], part, " ")
-                printf "%-14s %10s", part[1], part[2]
-                for (i = 1; i <= n; i++) {
-                    if (!((rows[r], name[i]) in best)) { printf " %10s %9s", "-", "-"; continue }
-                    median[rows[r], name[i]] = middle(all[rows[r], name[i]])
-                    printf " %10.2f %9.2f", best[rows[r], name[i]], median[rows[r], name[i]]
-                }
-                printf " %6s %6s\n", ratio(rows[r], best), ratio(rows[r], median)
-            }
-        }' "$2"
+# Lines "library operation ranks bytes best median" -> the table, the JSON, and the verdict as status.
+conclude() {
+    awk -v libraries="$libraries" -v json="$json" -v below="$fail_below" -v on="$fail_on" -v ranks="$ranks" \
+        -v turns="$turns" -f perf-tests/times.awk -f perf-tests/compare.awk "$work/all"
 }
 
 if [ $install = yes ]; then
@@ -141,14 +133,22 @@ if [ -z "$libraries" ]; then
     done
 fi
 libraries=${libraries//,/ }
-[ -x "$build/bin/tutti-run" ] || { echo "compare.sh: no tutti in '$build'; build it or give --build" >&2 && exit 1; }
-
+for folder in "$build" ${against:+"$against"}; do
+    [ -x "$folder/bin/tutti-run" ] || { echo "compare.sh: no tutti in '$folder'; build it, or give another folder" >&2 && exit 1; }
+done
+if [ -n "$against" ]; then # in front, so that they can change places
+    others=()
+    for library in $libraries; do [ "$library" = tutti ] || others+=("$library"); done
+    libraries="tutti against ${others[*]}"
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for library in $libraries; do compile "$library"; done
 for turn in $(seq "$turns"); do
     echo "turn $turn of $turns" >&2
-    for library in $libraries; do
+    order=$libraries
+    [ $((turn % 2)) -eq 1 ] || order=${libraries/#tutti against/against tutti}
+    for library in $order; do
         if ! run "$library" >"$work/out" 2>"$work/err"; then
             echo "compare.sh: $library failed:" >&2
             cat "$work/err" >&2
@@ -158,4 +158,4 @@ for turn in $(seq "$turns"); do
     done
 done
 echo "$ranks ranks on $(nproc) cores, $turns turns, $(date +%F), $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)"
-table "$libraries" "$work/all"
+conclude

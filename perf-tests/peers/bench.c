@@ -23,7 +23,7 @@ enum {
 };
 
 static const char *const names[PEER_NOPERATIONS] = {
-    "all_reduce", "broadcast", "reduce",   "all_gather", "reduce_scatter", "alltoall",
+    "all_reduce", "broadcast", "reduce",   "all_gather", "reduce_scatter", "all_to_all",
     "scatter",    "gather",    "sendrecv", "barrier",    "pingpong",       "stream"};
 
 struct bench {

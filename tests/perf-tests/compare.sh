@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# compare.sh: its ratios, JSON and verdicts from times that are given, and a short run of the script itself.
+set -uo pipefail
+build=$1 failed=0
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# expect NAME CODE TEXT COMMAND...: the exit code, and a line like TEXT in what it writes.
+expect() {
+    local name=$1 code=$2 text=$3 status=0 output
+    shift 3
+    output=$("$@" 2>&1) || status=$?
+    if [ "$status" -ne "$code" ] || ! grep -qE -- "$text" <<<"$output"; then
+        echo "$name: expected code $code with '$text', got $status with:"
+        sed 's/^/  | /' <<<"$output"
+        failed=1
+    fi
+}
+
+# library operation ranks bytes best median; two turns of tutti's first row.
+cat >"$folder/times" <<'X'
+tutti all_reduce 2 8 2.0 3.0
+tutti all_reduce 2 8 1.0 5.0
+tutti-mem all_reduce 2 8 0.5 1.0
+fast all_reduce 2 8 4.0 8.0
+slow all_reduce 2 8 9.0 9.0
+against all_reduce 2 8 3.0 2.0
+tutti barrier 2 8 1.0 2.0
+fast barrier 2 8 1.0 1.0
+X
+conclude() { # LIBRARIES BELOW ON
+    awk -v libraries="$1" -v json="$folder/json" -v below="$2" -v on="$3" -v ranks=2 -v turns=2 \
+        -f "$root/perf-tests/times.awk" -f "$root/perf-tests/compare.awk" "$folder/times"
+}
+all="tutti against tutti-mem fast slow"
+# Of tutti 1.00 and the median of 3 and 5; the fastest peer has 4 and 8, --against 3 and 2.
+expect ratios 0 "^all_reduce .* 4\.00 +2\.00 +8\.00 +8\.00 +3\.00 +0\.50$" conclude "$all" "" mean
+expect nothing_to_compare_in_a_row 0 "^barrier .* 1\.00 +0\.50 +- +- +- +-$" conclude "$all" "" mean
+expect geometric_means 0 "^geometric mean .* 2\.00 +1\.00 " conclude "$all" "" mean
+expect mean_is_enough 0 "geometric mean" conclude "$all" 1 mean
+expect mean_below 1 "^below 1.1: geometric mean 1\.000" conclude "$all" 1.1 mean
+expect point_below 1 "^below 0.6: barrier 8: 0\.500" conclude "$all" 0.6 point
+expect points_are_enough 0 "geometric mean" conclude "$all" 0.5 point
+expect without_peers_against_counts 1 "^below 1: geometric mean 0\.500" conclude "tutti against" 1 mean
+expect nothing_to_compare_with 1 "nothing to compare with" conclude "tutti" 0.1 mean
+conclude "$all" "" mean >/dev/null
+if command -v python3 >/dev/null; then
+    expect json 0 "all_reduce 8 tutti 1.0 4.0" python3 -c 'import json, sys
+for time in json.load(open(sys.argv[1]))["times"]: print(*[time[key] for key in ("op", "bytes", "library", "best", "median")])' "$folder/json"
+else echo "skipped: no python3 to read the JSON with"; fi
+
+if ldd "$build/lib/libtutti.so" | grep -qE 'lib(a|t|ub)san'; then
+    echo "skipped: the script itself, which cannot link against a library with sanitizers"
+    exit $failed
+fi
+short=("$root/perf-tests/compare.sh" --build "$build" --against "$build" --libraries tutti,tutti-mem --turns 2
+    --operations all_reduce,barrier --sizes 8,4K)
+expect script 0 "^all_reduce +4096 " "${short[@]}" --json "$folder/run.json" --fail-below 0.0001
+expect script_fails 1 "below 1000000: all_reduce 8: " "${short[@]}" --fail-below 1000000 --fail-on point
+expect json_of_the_script 0 '"library": "against"' cat "$folder/run.json"
+expect bad_number 2 "must be a number" "${short[@]}" --fail-below x
+expect bad_word 2 "must be mean or point" "${short[@]}" --fail-on all
+expect bad_size 2 "--sizes" "${short[@]}" --sizes 8,some
+expect no_tutti_there 1 "no tutti in '$folder'" "${short[@]}" --against "$folder"
+exit $failed

@@ -14,17 +14,7 @@ TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-bin=$root/build/bin quick=0 verbose=0
-while [ $# -gt 0 ]; do
-    case $1 in
-    --bin) bin=${2:?--bin wants a folder} && shift ;;
-    --quick) quick=1 ;;
-    --verbose) verbose=1 ;;
-    -h | --help) usage && exit 0 ;;
-    *) echo "verify_all.sh: '$1' is no option" >&2 && usage >&2 && exit 2 ;;
-    esac
-    shift
-done
+. "$root/perf-tests/verify_options.sh" "$@"
 . "$root/perf-tests/verify_common.sh"
 
 # run MODE RANKS PROGRAM ARGS...: one run; MODE is processes, threads, ranks (one thread) or mixed.

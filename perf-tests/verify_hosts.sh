@@ -15,18 +15,8 @@ TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-bin=$root/build/bin quick=0 verbose=0
 [ -n "${INSIDE-}" ] || whole=("$@")
-while [ $# -gt 0 ]; do
-    case $1 in
-    --bin) bin=${2:?--bin wants a folder} && shift ;;
-    --quick) quick=1 ;;
-    --verbose) verbose=1 ;;
-    -h | --help) usage && exit 0 ;;
-    *) echo "verify_hosts.sh: '$1' is no option" >&2 && usage >&2 && exit 2 ;;
-    esac
-    shift
-done
+. "$root/perf-tests/verify_options.sh" "$@"
 [ -n "${INSIDE-}" ] || # all of it on one set of hosts
     INSIDE=1 exec "$root/tests/hosts/with-hosts" --hosts 4 --nics 2 "${BASH_SOURCE[0]}" "${whole[@]}"
 bin=$(cd "$bin" 2>/dev/null && pwd) || { echo "verify_hosts.sh: --bin is no folder" >&2 && exit 2; }

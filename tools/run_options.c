@@ -46,21 +46,73 @@ static void wrong(const char *format, const char *value)
     exit(EXIT_USAGE);
 }
 
-static int number(const char *text, int least, int most, const char *complaint)
+/* ---- The options ----------------------------------------------------------------------------- */
+
+enum kind { FLAG, INT, SECONDS, TEXT, BIND, EXPORT, HELP, VERSION };
+
+/* What each takes, and where that goes. Options without a letter have a number above all letters.
+ */
+struct row {
+    int letter;
+    const char *name; /* NULL: a letter only */
+    enum kind kind;
+    size_t field;
+    int low, high;         /* INT */
+    const char *complaint; /* INT, SECONDS: with the value in it */
+};
+
+enum { LONG_ONLY = 256, SERVE = 300 };
+
+#define FIELD(name) offsetof(struct options, name)
+
+/* clang-format off */
+static const struct row rows[] = {
+    {'n', "ranks", INT, FIELD(nranks), 1, RUN_MAX_RANKS, "-n %s: the ranks must be a number, 1 to 4096"},
+    {LONG_ONLY, "bind", BIND, FIELD(bind), 0, 0, NULL},
+    {LONG_ONLY + 1, "tag-output", FLAG, FIELD(tag_output), 0, 0, NULL},
+    {LONG_ONLY + 2, "master-port", INT, FIELD(master_port), 1, 65535, "--master-port %s: a port is a number, 1 to 65535"},
+    {LONG_ONLY + 3, "timeout", SECONDS, FIELD(timeout_ms), 0, 0, "--timeout %s: it must be a number of seconds"},
+    {LONG_ONLY + 4, "grace", SECONDS, FIELD(grace_ms), 0, 0, "--grace %s: it must be a number of seconds"},
+    {LONG_ONLY + 5, "hosts", TEXT, FIELD(hosts), 0, 0, NULL},
+    {LONG_ONLY + 6, "hostfile", TEXT, FIELD(hostfile), 0, 0, NULL},
+    {LONG_ONLY + 7, "rsh", TEXT, FIELD(rsh), 0, 0, NULL},
+    {LONG_ONLY + 8, "master-addr", TEXT, FIELD(master_addr), 0, 0, NULL},
+    {'x', NULL, EXPORT, FIELD(exported), 0, 0, NULL},
+    {SERVE, "serve", FLAG, FIELD(serve), 0, 0, NULL},
+    {LONG_ONLY + 9, "first-rank", INT, FIELD(first_rank), 0, RUN_MAX_RANKS, "--first-rank %s: it must be a number, 0 to 4096"},
+    {LONG_ONLY + 10, "announce", FLAG, FIELD(announce), 0, 0, NULL},
+    {'h', "help", HELP, 0, 0, 0, NULL},
+    {'V', "version", VERSION, 0, 0, 0, NULL},
+};
+/* clang-format on */
+
+enum { NROWS = sizeof rows / sizeof *rows };
+
+/* ---- Taking them ----------------------------------------------------------------------------- */
+
+static int number(const char *text, const struct row *row)
 {
     char *end;
     errno = 0;
     const long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < least || value > most) wrong(complaint, text);
+    if (end == text || *end || errno || value < row->low || value > row->high)
+        wrong(row->complaint, text);
     return (int)value;
 }
 
-static int64_t seconds(const char *text, const char *complaint)
+static int64_t milliseconds(const char *text, const struct row *row)
 {
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0 && value <= 1e9)) wrong(complaint, text);
+    if (end == text || *end || !(value >= 0 && value <= 1e9)) wrong(row->complaint, text);
     return (int64_t)(value * 1000);
+}
+
+static void bind_to(struct options *options, const char *what)
+{
+    options->bind = options->bind_asked = !strcmp(what, "core");
+    if (!options->bind && strcmp(what, "none") != 0)
+        wrong("--bind %s: it must be core or none", what);
 }
 
 static void export(struct options *options, const char *name, int most)
@@ -70,102 +122,89 @@ static void export(struct options *options, const char *name, int most)
     options->exported[options->nexported++] = name;
 }
 
+/* Ends the process for --help and --version. */
+static void take(struct options *options, const struct row *row, const char *text, int argc)
+{
+    void *field = (char *)options + row->field;
+    switch (row->kind) {
+    case FLAG:
+        *(bool *)field = true;
+        break;
+    case INT:
+        *(int *)field = number(text, row);
+        break;
+    case SECONDS:
+        *(int64_t *)field = milliseconds(text, row);
+        break;
+    case TEXT:
+        *(const char **)field = text;
+        break;
+    case BIND:
+        bind_to(options, text);
+        break;
+    case EXPORT:
+        export(options, text, argc);
+        break;
+    case HELP:
+        fputs(help, stdout);
+        exit(0);
+    case VERSION:
+        printf("tutti-run (tutti) %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+        exit(0);
+    }
+}
+
+/* ---- Parsing --------------------------------------------------------------------------------- */
+
+/* getopt's two tables, made from rows. */
+struct tables {
+    char letters[2 + 2 * NROWS];
+    struct option names[NROWS + 1];
+};
+
+static void make_tables(struct tables *tables)
+{
+    char *letter = tables->letters;
+    struct option *name = tables->names;
+    *letter++ = '+'; /* what follows the program is its own */
+    for (size_t i = 0; i < NROWS; i++) {
+        const enum kind kind = rows[i].kind;
+        const bool takes_value = kind != FLAG && kind != HELP && kind != VERSION;
+        if (rows[i].name)
+            *name++ = (struct option){rows[i].name, takes_value, NULL, rows[i].letter};
+        if (rows[i].letter >= LONG_ONLY) continue;
+        *letter++ = (char)rows[i].letter;
+        if (takes_value) *letter++ = ':';
+    }
+    *letter = '\0';
+    *name = (struct option){0};
+}
+
+static const struct row *row_of(int letter)
+{
+    for (size_t i = 0; i < NROWS; i++)
+        if (rows[i].letter == letter) return &rows[i];
+    return NULL;
+}
+
 void run_options_parse(struct options *options, int argc, char **argv)
 {
-    enum {
-        BIND = 256,
-        TAG,
-        PORT,
-        TIMEOUT,
-        GRACE,
-        HOSTS,
-        HOSTFILE,
-        RSH,
-        ADDR,
-        SERVE,
-        FIRST,
-        ANNOUNCE
-    };
-    static const struct option names[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"bind", required_argument, NULL, BIND},
-                                          {"tag-output", no_argument, NULL, TAG},
-                                          {"master-port", required_argument, NULL, PORT},
-                                          {"timeout", required_argument, NULL, TIMEOUT},
-                                          {"grace", required_argument, NULL, GRACE},
-                                          {"hosts", required_argument, NULL, HOSTS},
-                                          {"hostfile", required_argument, NULL, HOSTFILE},
-                                          {"rsh", required_argument, NULL, RSH},
-                                          {"master-addr", required_argument, NULL, ADDR},
-                                          {"serve", no_argument, NULL, SERVE},
-                                          {"first-rank", required_argument, NULL, FIRST},
-                                          {"announce", no_argument, NULL, ANNOUNCE},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"version", no_argument, NULL, 'V'},
-                                          {0}};
+    struct tables tables;
+    int letter;
+    make_tables(&tables);
     *options = (struct options){
         .bind = true,
         .grace_ms = 5000,
         .rsh = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4"};
-    int c;
     optind = 0; /* a server parses a second time */
-    while ((c = getopt_long(argc, argv, "+n:x:hV", names, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            options->nranks =
-                number(optarg, 1, RUN_MAX_RANKS, "-n %s: the ranks must be a number, 1 to 4096");
-            break;
-        case BIND:
-            options->bind = options->bind_asked = !strcmp(optarg, "core");
-            if (!options->bind && strcmp(optarg, "none") != 0)
-                wrong("--bind %s: it must be core or none", optarg);
-            break;
-        case TAG:
-            options->tag_output = true;
-            break;
-        case PORT:
-            options->master_port =
-                number(optarg, 1, 65535, "--master-port %s: a port is a number, 1 to 65535");
-            break;
-        case TIMEOUT:
-            options->timeout_ms = seconds(optarg, "--timeout %s: it must be a number of seconds");
-            break;
-        case GRACE:
-            options->grace_ms = seconds(optarg, "--grace %s: it must be a number of seconds");
-            break;
-        case HOSTS:
-            options->hosts = optarg;
-            break;
-        case HOSTFILE:
-            options->hostfile = optarg;
-            break;
-        case RSH:
-            options->rsh = optarg;
-            break;
-        case ADDR:
-            options->master_addr = optarg;
-            break;
-        case 'x':
-            export(options, optarg, argc);
-            break;
-        case SERVE:
-            options->serve = true;
-            return; /* the rest comes on stdin */
-        case FIRST:
-            options->first_rank = number(optarg, 0, RUN_MAX_RANKS, "--first-rank %s");
-            break;
-        case ANNOUNCE:
-            options->announce = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            exit(0);
-        case 'V':
-            printf("tutti-run (tutti) %d.%d.%d\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
-            exit(0);
-        default:
+    while ((letter = getopt_long(argc, argv, tables.letters, tables.names, NULL)) != -1) {
+        const struct row *row = row_of(letter);
+        if (!row) {
             fputs("Try 'tutti-run --help'.\n", stderr);
             exit(EXIT_USAGE);
         }
+        take(options, row, optarg, argc);
+        if (letter == SERVE) return; /* the rest comes on stdin */
     }
     if (optind >= argc) wrong("%s", "which program? None was given.");
     options->command = argv + optind;

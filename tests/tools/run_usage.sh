@@ -17,6 +17,10 @@ usage 2 "-n 0: the ranks must be a number" -n 0 true
 usage 2 "-n two: the ranks must be a number" -n two true
 usage 2 "--bind socket: it must be core or none" --bind socket true
 usage 2 "--master-port 0: a port is a number" --master-port 0 true
+usage 2 "--master-port 65536: a port is a number" --master-port 65536 true
+usage 2 "--grace -1: it must be a number of seconds" --grace -1 true
+usage 2 "requires an argument" --hosts
+usage 2 "--hosts or --hostfile, not both" --hosts a --hostfile b true
 usage 2 "--timeout soon: it must be a number of seconds" --timeout soon true
 usage 2 "--nonesuch" --nonesuch true
 usage 127 "cannot run 'no-such-program': No such file" -n 3 no-such-program

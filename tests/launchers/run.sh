@@ -216,7 +216,8 @@ in_hosts() {
 }
 
 # Debian's /etc/hosts gives a host's own name a loopback address. That is no harm to rank 0, whose host it is;
-# a host on which it means another host must say so, and not wait for itself.
+# a host on which it means another host must say so, and not wait for itself. The mounts of with-hosts' hosts
+# are not shared, and in a chroot, where / is no mount, unshare could not make them so.
 try_names() {
     printf '%s\n' '127.0.0.1 localhost' '127.0.1.1 h0' >"$work/names"
     local rank wrong=''
@@ -224,7 +225,7 @@ try_names() {
         local pids=()
         for rank in 0 1; do
             RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h0 MASTER_PORT=23456 \
-                TUTTI_INIT_TIMEOUT_MS=$((misled ? 3000 : 20000)) on h$rank "exec unshare --mount sh -c '
+                TUTTI_INIT_TIMEOUT_MS=$((misled ? 3000 : 20000)) on h$rank "exec unshare --mount --propagation unchanged sh -c '
                 [ $rank != $misled ] || mount --bind $work/names /etc/hosts
                 exec timeout 60 ${perf[*]}'" >"$work/out.$rank" 2>&1 </dev/null &
             pids+=($!)

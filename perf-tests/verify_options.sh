@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2034,SC2154
 # Sourced with the caller's arguments by verify_all.sh and verify_hosts.sh, which have a function `usage` and
 # $root: sets bin (a path, which need not exist), quick and verbose, 0 or 1.
 bin=$root/build/bin quick=0 verbose=0

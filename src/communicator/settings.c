@@ -119,8 +119,8 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
     TT_TRY(tt_config_check());
     TT_TRY(check_transports(list, &inside, &between));
     struct tt_comm_links links = {
-        .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, 2, 64, 1),
-                   .slot_bytes = bounded(TT_CONFIG_SLOT_BYTES, 1024, 4 << 20, TT_LINE),
+        .fabric = {.nslots = bounded(TT_CONFIG_SLOTS, TT_MIN_SLOTS, TT_MAX_SLOTS, 1),
+                   .slot_bytes = bounded(TT_CONFIG_SLOT_BYTES, TT_MIN_SLOT_BYTES, 4 << 20, TT_LINE),
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_LINE),
                    .oversubscribed = config->oversubscribed,
                    .allow_window = !inside || lists(list, "window"),

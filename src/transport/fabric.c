@@ -46,23 +46,25 @@ static tt_status find_hosts(struct tt_fabric *fabric)
     return TT_OK;
 }
 
-/* The space that all links of a host take must stay addressable when it has very many ranks. The
- * largest host decides for all: rounds are cut by the size of a slot. */
+/* Address space that the links of one host may take. */
+static const size_t links_budget = (size_t)64 << 30;
+
+/* The links of a host with very many ranks get smaller slots. The host with most ranks decides for
+ * all hosts: rounds are cut by the size of a slot. */
 static struct tt_segment_layout choose_layout(const struct tt_fabric *fabric,
                                               const struct tt_fabric_config *config)
 {
+    const int most = fabric->hosts->most;
     struct tt_segment_layout layout = {.nlocal = fabric->nlocal,
                                        .nslots = config->nslots,
                                        .slot_bytes = config->slot_bytes,
                                        .meet_bytes = config->meet_bytes};
-    const size_t budget = (size_t)64 << 30, most = (size_t)fabric->hosts->most;
-    const size_t nlinks = most * most * TT_NCHANNELS;
-    while (nlinks * layout.nslots * layout.slot_bytes > budget && layout.slot_bytes > 1024) {
-        if (layout.nslots > 2)
-            layout.nslots /= 2;
-        else
-            layout.slot_bytes /= 2;
-    }
+    tt_segment_fit(&layout, most, links_budget);
+    if (layout.slot_bytes != config->slot_bytes || layout.nslots != config->nslots)
+        TT_INFO("%d ranks on a host: links have %zu slots of %zu bytes instead of TUTTI_SLOTS=%zu "
+                "of TUTTI_SLOT_BYTES=%zu, to fit into %zu GiB of address space",
+                most, layout.nslots, layout.slot_bytes, config->nslots, config->slot_bytes,
+                links_budget >> 30);
     return layout;
 }
 

@@ -170,7 +170,7 @@ static void play(struct rank_memory *mine, int nranks, unsigned seed)
 
 void run_trial(struct ranks *ranks, const struct trial *trial)
 {
-    struct rank_memory mine[TOGETHER_MAX] = {{0}};
+    struct rank_memory mine[TOGETHER_ROOM] = {{0}};
     for (int r = 0; r < trial->nranks; r++) prepare(ranks, trial, r, &mine[r]);
     if (!tt_test_failed()) play(mine, trial->nranks, trial->seed);
     for (int r = 0; r < trial->nranks && !tt_test_failed(); r++) check(trial, r, &mine[r]);

@@ -17,7 +17,7 @@ struct trial {
 
 struct ranks {
     struct together all;
-    struct tt_engine engines[TOGETHER_MAX];
+    struct tt_engine engines[TOGETHER_ROOM];
 };
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);

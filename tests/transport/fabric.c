@@ -102,7 +102,8 @@ static void *take_all(void *arg)
 TEST(fabric, passes_its_segment_to_more_ranks_than_fit_at_once)
 {
     static struct crowd crowd;
-    const struct tt_fabric_config config = {.nslots = 1, .slot_bytes = 64, .meet_bytes = 64};
+    const struct tt_fabric_config config = {
+        .nslots = TT_MIN_SLOTS, .slot_bytes = 64, .meet_bytes = 64};
     for (int taken = 0; taken < 2; taken++) {
         struct tt_fabric *fabric = NULL;
         pthread_t taker;

@@ -5,10 +5,11 @@
 #include "transport/fabric.h"
 #include "transport/wires.h"
 
-enum { TOGETHER_MAX = 8 };
+/* Most ranks of a usual test, and of any. */
+enum { TOGETHER_MAX = 8, TOGETHER_ROOM = 256 };
 struct together {
     int nranks;
-    struct tt_fabric *fabrics[TOGETHER_MAX];
+    struct tt_fabric *fabrics[TOGETHER_ROOM];
 };
 
 static inline struct tt_fabric_config together_config(void)
@@ -21,8 +22,8 @@ static inline struct tt_fabric_config together_config(void)
 static inline bool together_open_on(struct together *all, int nranks, const uint64_t *host_of,
                                     const struct tt_fabric_config *config)
 {
-    struct tt_peer_info infos[TOGETHER_MAX];
-    int sockets[TOGETHER_MAX];
+    struct tt_peer_info infos[TOGETHER_ROOM];
+    int sockets[TOGETHER_ROOM];
     all->nranks = nranks;
     for (int r = 0; r < nranks; r++) {
         if (tt_peer_info_init(&infos[r], config, &sockets[r])) return false;

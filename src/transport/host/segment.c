@@ -21,6 +21,13 @@ static size_t round_up(size_t value, size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+static size_t link_stride(const struct tt_segment_layout *layout)
+{
+    return round_up(sizeof(struct tt_link_area) +
+                        layout->nslots * (sizeof(struct tt_flag) + layout->slot_bytes),
+                    PAGE);
+}
+
 static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *layout)
 {
     const size_t nlocal = (size_t)layout->nlocal;
@@ -31,11 +38,27 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
     segment->links_at = round_up(segment->meeting_at + sizeof(struct tt_meeting_area) +
                                      2 * (nlocal + 1) * segment->meet_stride,
                                  PAGE);
-    segment->link_stride =
-        round_up(sizeof(struct tt_link_area) +
-                     layout->nslots * (sizeof(struct tt_flag) + layout->slot_bytes),
-                 PAGE);
+    segment->link_stride = link_stride(layout);
     segment->nbytes = segment->links_at + nlocal * nlocal * TT_NCHANNELS * segment->link_stride;
+}
+
+void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
+{
+    const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * TT_NCHANNELS);
+    while (link_stride(layout) > a_link && layout->slot_bytes > TT_MIN_SLOT_BYTES) {
+        const size_t half = layout->slot_bytes / 2 / TT_LINE * TT_LINE;
+        layout->slot_bytes = half > TT_MIN_SLOT_BYTES ? half : TT_MIN_SLOT_BYTES;
+    }
+    while (link_stride(layout) > a_link && layout->nslots > TT_MIN_SLOTS) layout->nslots--;
+}
+
+static tt_status check_slots(const struct tt_segment_layout *layout)
+{
+    if (layout->nslots >= TT_MIN_SLOTS) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "a link of the host segment (%d ranks) has %zu slots of %zu bytes, expected at "
+                   "least %d slots: set TUTTI_SLOTS to %d or more",
+                   layout->nlocal, layout->nslots, layout->slot_bytes, TT_MIN_SLOTS, TT_MIN_SLOTS);
 }
 
 static tt_status map(struct tt_segment *segment, int fd)
@@ -67,6 +90,7 @@ static struct tt_segment *find_locked(uint64_t id)
 tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                             struct tt_segment **out)
 {
+    TT_TRY(check_slots(layout));
     struct tt_segment *segment = calloc(1, sizeof *segment);
     if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
@@ -120,13 +144,15 @@ static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
         peek.version != SEGMENT_VERSION || peek.nlocal < 1)
         return tt_fail(TT_ERR_USAGE,
                        "the host segment is of another version of tutti; use one version in a job");
+    const struct tt_segment_layout layout = {.nlocal = peek.nlocal,
+                                             .nslots = peek.nslots,
+                                             .slot_bytes = peek.slot_bytes,
+                                             .meet_bytes = peek.meet_bytes};
+    TT_TRY(check_slots(&layout));
     struct tt_segment *segment = calloc(1, sizeof *segment);
     if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
-    lay_out(segment, &(struct tt_segment_layout){.nlocal = peek.nlocal,
-                                                 .nslots = peek.nslots,
-                                                 .slot_bytes = peek.slot_bytes,
-                                                 .meet_bytes = peek.meet_bytes});
+    lay_out(segment, &layout);
     tt_status status = (size_t)info.st_size == segment->nbytes
                            ? map(segment, fd)
                            : tt_fail(TT_ERR_USAGE, "the host segment has %zu bytes, expected %zu",

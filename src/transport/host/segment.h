@@ -113,14 +113,19 @@ struct tt_segment_layout {
     size_t nslots, slot_bytes, meet_bytes;
 };
 
+/* Makes the links of a host of nlocal ranks (which may be more than the layout's) fit into
+ * `budget` bytes of address space: halves slot_bytes down to TT_MIN_SLOT_BYTES, then takes slots
+ * away down to TT_MIN_SLOTS. More ranks than that allows (2,364 in 64 GiB) exceed the budget. */
+void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget);
+
 /* Creates and maps a segment; id is unique among the segments of this host that this process may
- * see. */
+ * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots. */
 TT_NODISCARD tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                                          struct tt_segment **segment);
 /* The mapping of this process, with one more user; NULL when it has none. */
 struct tt_segment *tt_segment_find(uint64_t id);
 /* The mapping of this process, or, when it has none, a new one of fd (which stays the caller's).
- * Checks magic, version and size. */
+ * Checks magic, version, slots and size. */
 TT_NODISCARD tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment);
 /* Drops the creator's descriptor: nobody else will come. */
 void tt_segment_seal(struct tt_segment *segment);

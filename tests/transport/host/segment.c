@@ -1,3 +1,4 @@
+#include <string.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -65,4 +66,52 @@ TEST(segment, refuses_another_version_or_length)
     REQUIRE(ftruncate(segment->fd, (off_t)segment->nbytes + 4096) == 0);
     CHECK_EQ(tt_segment_attach(15, segment->fd, &other), TT_ERR_USAGE);
     tt_segment_put(segment);
+}
+
+TEST(segment, needs_two_slots_in_a_link)
+{
+    const struct tt_segment_layout one = {
+        .nlocal = 3, .nslots = 1, .slot_bytes = 1024, .meet_bytes = 512};
+    struct tt_segment *segment = NULL, *other = NULL;
+    CHECK_EQ(tt_segment_create(16, &one, &segment), TT_ERR_USAGE);
+    CHECK(segment == NULL);
+    CHECK_MESSAGE(strstr(tt_last_error(), "1 slot") && strstr(tt_last_error(), "at least 2") &&
+                      strstr(tt_last_error(), "TUTTI_SLOTS") && strstr(tt_last_error(), "3 ranks"),
+                  "the error names not the values: %s", tt_last_error());
+    REQUIRE(tt_segment_create(17, &layout, &segment) == TT_OK);
+    segment->header->nslots = 1;
+    CHECK_EQ(tt_segment_attach(18, segment->fd, &other), TT_ERR_USAGE);
+    CHECK(other == NULL);
+    CHECK_MESSAGE(strstr(tt_last_error(), "1 slot") && strstr(tt_last_error(), "at least 2"),
+                  "the error names not the values: %s", tt_last_error());
+    tt_segment_put(segment);
+}
+
+TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
+{
+    static const struct {
+        int nlocal;
+        size_t nslots, slot_bytes, then_nslots, then_slot_bytes;
+    } cases[] = {
+        {2, 6, 128 << 10, 6, 128 << 10}, /* as it was */
+        {242, 6, 128 << 10, 6, 32 << 10},
+        {43, 6, 4 << 20, 6, 1 << 20},
+        {242, 2, 4 << 20, 2, 128 << 10},
+        {43, 64, 4 << 20, 64, 128 << 10},
+        {1000, 6, 1088, 6, 1088},
+        {2000, 6, 1088, 3, 1024},
+        {2300, 64, 4 << 20, 3, 1024},
+        {5000, 6, 128 << 10, 2, 1024}, /* beyond what is possible */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tt_segment_layout fitted = {.nlocal = 1,
+                                           .nslots = cases[i].nslots,
+                                           .slot_bytes = cases[i].slot_bytes,
+                                           .meet_bytes = 512};
+        tt_segment_fit(&fitted, cases[i].nlocal, (size_t)64 << 30);
+        CHECK_MESSAGE(fitted.nslots == cases[i].then_nslots &&
+                          fitted.slot_bytes == cases[i].then_slot_bytes,
+                      "%d ranks, %zu slots of %zu bytes became %zu of %zu", cases[i].nlocal,
+                      cases[i].nslots, cases[i].slot_bytes, fitted.nslots, fitted.slot_bytes);
+    }
 }

@@ -78,6 +78,42 @@ struct load {
     double rounds, block;                  /* block: bytes in the unit of the formula */
 };
 
+/* All ranks must choose alike, so the type is not part of the choice: what fits is worked out for
+ * the largest element. */
+enum { LARGEST_ELEMENT = 8 };
+
+/* Most bytes of a message, where parts of meetings count as messages. */
+static size_t room_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                      const struct tt_setting *setting)
+{
+    const bool meets = tt_meets(algorithm) && shape->nranks > 1;
+    return meets && setting->meet_bytes < setting->slot_bytes ? setting->meet_bytes
+                                                              : setting->slot_bytes;
+}
+
+/* As the executor cuts nbytes. */
+static size_t rounds_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                        uint64_t message, size_t nbytes, size_t room)
+{
+    const size_t nblocks = (size_t)tt_nblocks(algorithm, shape);
+    if (!nblocks) return 1;
+    const size_t nelements = nbytes / LARGEST_ELEMENT + (nbytes % LARGEST_ELEMENT > 0);
+    const size_t count = tt_collective_splits(shape->collective)
+                             ? nelements
+                             : nelements / nblocks + (nelements % nblocks > 0);
+    const struct tt_geometry geometry = tt_geometry_of(
+        shape->collective, count, LARGEST_ELEMENT, (int)nblocks, tt_nchannels(algorithm, shape));
+    return tt_geometry_rounds(&geometry, LARGEST_ELEMENT, (size_t)message, room).number;
+}
+
+/* Whether its messages fit slots and its meetings meeting places. */
+static bool fits(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                 const struct tt_setting *setting, size_t nbytes)
+{
+    return rounds_of(algorithm, shape, tt_formula_of(algorithm, shape).message, nbytes,
+                     room_of(algorithm, shape, setting)) > 0;
+}
+
 /* A rank sends or receives at least so many messages. */
 static double messages_of(const struct tt_formula *formula)
 {
@@ -103,10 +139,9 @@ static struct load load_of(const struct tt_algorithm *algorithm, const struct tt
         .result = nblocks == 0        ? 0
                   : result_is_a_block ? block
                                       : (double)nbytes,
-        .rounds = 1,
+        .rounds = fmax(1, (double)rounds_of(algorithm, shape, formula.message, nbytes, most)),
         .block = block,
     };
-    if (load.message > (double)most) load.rounds = ceil(load.message / (double)most);
     if (!algorithm->one_host) load.actions = fmax(load.actions, messages_of(&formula));
     return load;
 }
@@ -182,7 +217,7 @@ static double cost_of(const struct tt_algorithm *algorithm, const struct tt_shap
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes)
 {
-    if (tt_refusal(algorithm, shape)) return INFINITY;
+    if (tt_refusal(algorithm, shape) || !fits(algorithm, shape, setting, nbytes)) return INFINITY;
     if (!algorithm->parts) {
         if (!shape->hosts) return cost_inside(algorithm, shape, setting, nbytes);
         return cost_of(algorithm, shape, setting, nbytes, shape->hosts->nhosts > 1, 1);
@@ -214,25 +249,36 @@ static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape 
 }
 
 /* Whether to look at it at all. With one rank on each host X/Y is Y. */
-static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
+static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                     bool may_crowd)
 {
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;
-    return !crowded(algorithm, shape);
+    return may_crowd || !crowded(algorithm, shape);
 }
 
-const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
-                                     size_t nbytes)
+/* The cheapest algorithm that can work; NULL: there is none. */
+static const struct tt_algorithm *cheapest(const struct tt_shape *shape,
+                                           const struct tt_setting *setting, size_t nbytes,
+                                           bool may_crowd)
 {
     const struct tt_algorithm *best = NULL, *algorithm;
     double best_cost = INFINITY;
     for (int i = 0; (algorithm = tt_algorithm_at(shape->collective, i)) != NULL; i++) {
-        if (!eligible(algorithm, shape)) continue;
+        if (!eligible(algorithm, shape, may_crowd)) continue;
         const double cost = tt_cost_us(algorithm, shape, setting, nbytes);
         if (cost >= best_cost) continue;
         best = algorithm;
         best_cost = cost;
     }
+    return best;
+}
+
+const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
+                                     size_t nbytes)
+{
+    const struct tt_algorithm *best = cheapest(shape, setting, nbytes, false);
+    if (!best) best = cheapest(shape, setting, nbytes, true);
     return best ? best : tt_algorithm_at(shape->collective, 0);
 }
 

@@ -67,7 +67,8 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
     const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes};
+                                 .meet_bytes = header->meet_bytes,
+                                 .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))

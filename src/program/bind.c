@@ -1,5 +1,7 @@
 /* Binds a program to a count: blocks become elements, cut into rounds so that each message fits a
  * slot and each contribution a place of a meeting. */
+#include <stdio.h>
+
 #include "program/lower.h"
 
 enum { LINE_BYTES = 64 };
@@ -22,56 +24,44 @@ static void cut_blocks(struct tt_binding *binding, const struct tt_program *prog
         binding->parts[i] = tt_cut_make(lengths[i], align, (uint32_t)program->nchannels);
 }
 
-/* Most elements of any channel's part of any block. */
-static size_t largest_part(const struct tt_binding *binding)
+static tt_status too_small(const struct tt_program *program, const struct tt_room *room,
+                           bool meeting, size_t element, size_t need)
 {
-    const uint32_t nparts = binding->parts[0].nparts, nblocks = binding->blocks.nparts;
-    size_t largest = 0, begin;
-    for (int i = binding->blocks.longer ? 0 : 1; i < 3; i++) {
-        if (i == 1 && nblocks == 1) continue; /* the only block is the last one */
-        const size_t first = tt_cut_part(&binding->parts[i], 0, &begin);
-        const size_t last = tt_cut_part(&binding->parts[i], nparts - 1, &begin);
-        const size_t most = first > last ? first : last;
-        if (most > largest) largest = most;
-    }
-    return largest;
-}
-
-/* Elements of each of nblocks blocks that fit nbytes together, whole lines where that is possible.
- */
-static size_t elements_that_fit(size_t nbytes, int nblocks, size_t element)
-{
-    const size_t fit = nbytes / element / (size_t)(nblocks > 0 ? nblocks : 1);
-    const size_t align = LINE_BYTES / element;
-    return fit >= align ? fit / align * align : fit;
-}
-
-static tt_status too_small(const struct tt_program *program, const char *setting, size_t nbytes,
-                           int nblocks, size_t element)
-{
+    const size_t nbytes = meeting ? room->meet_bytes : room->slot_bytes;
+    char mend[160];
+    if (!meeting && room->slot_setting > nbytes)
+        snprintf(
+            mend, sizeof mend,
+            "it was shrunk from %zu for the number of ranks on a host; choose another algorithm",
+            room->slot_setting);
+    else
+        snprintf(mend, sizeof mend,
+                 "set it to at least %zu on all ranks, or choose another algorithm",
+                 (need + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
     return tt_fail(TT_ERR_USAGE,
-                   "%s=%zu is too small: %s over %d ranks puts %d elements of %zu bytes into one "
-                   "message; set it to at least %zu on all ranks, or choose another algorithm",
-                   setting, nbytes, tt_collective_name((enum tt_collective)program->collective),
-                   program->nranks, nblocks, element, (size_t)nblocks * element);
+                   "%s=%zu is too small: %s over %d ranks puts %zu elements of %zu bytes into one "
+                   "%s; %s",
+                   meeting ? "TUTTI_MEET_BYTES" : "TUTTI_SLOT_BYTES", nbytes,
+                   tt_collective_name((enum tt_collective)program->collective), program->nranks,
+                   need / element, element, meeting ? "part of a meeting" : "message", mend);
 }
 
 static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program *program,
                             const struct tt_room *room)
 {
-    const size_t element = binding->element, largest = largest_part(binding);
-    size_t piece = elements_that_fit(room->slot_bytes, program->message, element);
-    if (!piece)
-        return too_small(program, "TUTTI_SLOT_BYTES", room->slot_bytes, program->message, element);
-    if (program->meets) {
-        const size_t meet = elements_that_fit(room->meet_bytes, program->nblocks, element);
-        if (!meet)
-            return too_small(program, "TUTTI_MEET_BYTES", room->meet_bytes, program->nblocks,
-                             element);
-        if (meet < piece) piece = meet;
+    const size_t element = binding->element, message = (size_t)program->message;
+    const struct tt_geometry geometry =
+        tt_geometry_of((enum tt_collective)program->collective, binding->count, element,
+                       program->nblocks, program->nchannels);
+    const bool meets = program->meets && room->meet_bytes < room->slot_bytes;
+    const struct tt_rounds rounds = tt_geometry_rounds(&geometry, element, message,
+                                                       meets ? room->meet_bytes : room->slot_bytes);
+    if (!rounds.number) {
+        const size_t need = tt_geometry_least_room(&geometry, element, message);
+        return too_small(program, room, program->meets && need > room->meet_bytes, element, need);
     }
-    binding->piece = piece < largest ? piece : largest;
-    binding->nrounds = binding->piece ? (largest + binding->piece - 1) / binding->piece : 1;
+    binding->piece = rounds.piece;
+    binding->nrounds = rounds.number;
     binding->merged = binding->nrounds == 1 && program->nchannels == 1;
     return TT_OK;
 }

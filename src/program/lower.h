@@ -15,10 +15,13 @@ TT_NODISCARD tt_status tt_program_lower(const struct tt_schedule *schedule,
 /* The room that links and meetings give, in bytes. */
 struct tt_room {
     size_t slot_bytes, meet_bytes;
+    size_t
+        slot_setting; /* TUTTI_SLOT_BYTES, of which a host with many ranks has less; 0: the same */
 };
 
 /* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a
- * block does not fit a slot or a meeting: names the setting, its value and the least that works. */
+ * block of a message does not fit a slot, or a place of a meeting: names the setting, its value and
+ * the least that works. The same on every rank. */
 TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t count,
                                        size_t element, const struct tt_room *room,
                                        struct tt_binding *binding);

@@ -1,6 +1,18 @@
 #include "schedule/cut.h"
 #include "schedule/schedule.h"
 
+enum { LINE = 64 };
+
+struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, size_t element,
+                                  int nblocks, int nchannels)
+{
+    return (struct tt_geometry){.count = count,
+                                .nblocks = nblocks,
+                                .nchannels = nchannels,
+                                .align = LINE / element,
+                                .split = tt_collective_splits(collective)};
+}
+
 /* The index-th of `nparts` balanced parts. */
 static size_t balanced_part(size_t length, size_t align, size_t nparts, size_t index, size_t *begin)
 {
@@ -52,4 +64,23 @@ size_t tt_geometry_largest_part(const struct tt_geometry *geometry)
         if (part > largest) largest = part;
     }
     return largest;
+}
+
+/* A message never holds more than a split call's whole count. */
+size_t tt_geometry_least_room(const struct tt_geometry *geometry, size_t element, size_t message)
+{
+    const size_t nblocks = message > 0 ? message : 1;
+    return element * (geometry->split && geometry->count < nblocks ? geometry->count : nblocks);
+}
+
+struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t element,
+                                    size_t message, size_t room)
+{
+    const size_t largest = tt_geometry_largest_part(geometry);
+    const size_t elements = room / element, fit = elements / (message > 0 ? message : 1);
+    if (largest <= fit || (geometry->split && geometry->count <= elements))
+        return (struct tt_rounds){.piece = largest, .number = 1};
+    if (fit == 0) return (struct tt_rounds){.number = 0};
+    const size_t piece = fit < geometry->align ? fit : fit / geometry->align * geometry->align;
+    return (struct tt_rounds){.piece = piece, .number = (largest + piece - 1) / piece};
 }

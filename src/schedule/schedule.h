@@ -251,6 +251,23 @@ size_t tt_geometry_part(const struct tt_geometry *geometry, int block, int chann
 size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *begin);
 /* Most elements that any block has on any channel. */
 size_t tt_geometry_largest_part(const struct tt_geometry *geometry);
+/* Of a call: block bounds are on cache lines where count allows. nchannels, nblocks: the
+ * algorithm's. */
+struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, size_t element,
+                                  int nblocks, int nchannels);
+
+/* How parts are cut into rounds, each of which runs the whole schedule. Plain data. */
+struct tt_rounds {
+    size_t piece;  /* most elements of a block's part in one round */
+    size_t number; /* 0: not even one element of each block of a message fits */
+};
+
+/* Cuts parts so that a message of `message` blocks fits `room` bytes. Who chooses an algorithm and
+ * who runs it must agree, so both ask here. */
+struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t element,
+                                    size_t message, size_t room);
+/* The least room in bytes with which the number of rounds is not 0. */
+size_t tt_geometry_least_room(const struct tt_geometry *geometry, size_t element, size_t message);
 /* Whether a collective splits its count into blocks. */
 bool tt_collective_splits(enum tt_collective collective);
 

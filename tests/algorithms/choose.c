@@ -11,6 +11,7 @@ static const struct tt_setting host = {
 static const struct tt_setting crowded_host = {
     .one_host = true, .oversubscribed = true, .meet_bytes = 64 * KIB, .slot_bytes = 64 * KIB};
 static const struct tt_setting hosts = {.slot_bytes = 64 * KIB};
+static const struct tt_setting large_slots = {.slot_bytes = MIB};
 static const struct tt_setting no_table = {.one_host = true, .slot_bytes = 64 * KIB};
 
 static const struct tt_algorithm *choice(enum tt_collective collective, int nranks,
@@ -71,7 +72,7 @@ TEST(choose, many_ranks_do_not_all_talk_to_all)
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         for (size_t nbytes = 8; nbytes <= (size_t)1 << 34; nbytes *= 8) {
             const struct tt_shape shape = {.collective = (enum tt_collective)i, .nranks = 131072};
-            const struct tt_algorithm *algorithm = tt_choose(&shape, &hosts, nbytes);
+            const struct tt_algorithm *algorithm = tt_choose(&shape, &large_slots, nbytes);
             CHECK_MESSAGE(tt_formula_of(algorithm, &shape).depth > 2, "%s:%s for %zu bytes",
                           tt_collective_name(shape.collective), algorithm->name, nbytes);
         }
@@ -90,6 +91,32 @@ TEST(choose, costs_grow_with_bytes_and_are_infinite_where_impossible)
             CHECK((isinf(tt_cost_us(algorithm, &shape, &hosts, 8)) != 0) ==
                   (algorithm->one_host && nranks > 1));
         }
+}
+
+/* Of each kind a message of the largest element, or, where the data is split, all of it. */
+TEST(choose, takes_nothing_whose_messages_do_not_fit)
+{
+    static const size_t rooms[][2] = {{KIB, KIB}, {KIB, 32 * KIB}, {128 * KIB, KIB}};
+    for (int c = 0; c < TT_NCOLLECTIVES; c++)
+        for (int nranks = 2; nranks <= 16384; nranks = nranks * 3 / 2)
+            for (int i = 0; i < 12; i++) {
+                const struct tt_shape shape = {.collective = (enum tt_collective)c,
+                                               .nranks = nranks};
+                const struct tt_setting setting = {.one_host = true,
+                                                   .oversubscribed = i % 2,
+                                                   .slot_bytes = rooms[i / 4][0],
+                                                   .meet_bytes = rooms[i / 4][1]};
+                const size_t nbytes = i / 2 % 2 ? MIB : 8;
+                const struct tt_algorithm *chosen = tt_choose(&shape, &setting, nbytes);
+                const size_t room = chosen->one_host && setting.meet_bytes < setting.slot_bytes
+                                        ? setting.meet_bytes
+                                        : setting.slot_bytes;
+                const size_t message = 8 * (size_t)tt_formula_of(chosen, &shape).message;
+                CHECK_MESSAGE(
+                    message <= room || (tt_collective_splits(shape.collective) && nbytes <= room),
+                    "%s:%s for %d ranks: messages of %zu bytes, room for %zu",
+                    tt_collective_name(shape.collective), chosen->name, nranks, message, room);
+            }
 }
 
 /* ---- Between hosts -------------------------------------------------------------------------- */

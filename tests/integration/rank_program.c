@@ -1,12 +1,14 @@
 /* One rank of the integration tests that need processes: rank_program loop | random SEED NCALLS |
- * hello | disagree | stay_away | abort | quit. Exit 0: all was right; 3: a call failed and the last
- * line of stderr says how ("ERROR ..."); 4: wrong results. */
+ * hello | disagree | stay_away | abort | quit; or all ranks: rank_program crowd NRANKS COLLECTIVE.
+ * Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR ..."); 4:
+ * wrong results. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "crowd.h"
 #include "random_calls.h"
 #include "tutti.h"
 
@@ -142,6 +144,10 @@ static int abort_last(tuttiComm_t comm)
 int main(int argc, char **argv)
 {
     tuttiComm_t comm = NULL;
+    if (argc == 4 && !strcmp(argv[1], "crowd")) {
+        const tuttiResult_t went = crowd(atoi(argv[2]), argv[3]);
+        return went == tuttiSuccess ? RIGHT : went == tuttiInternalError ? WRONG : FAILED;
+    }
     const tuttiResult_t result = tuttiCommInitEnv(&comm, NULL, NULL);
     if (result != tuttiSuccess) return failed(NULL, result);
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
@@ -155,6 +161,6 @@ int main(int argc, char **argv)
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
     fprintf(stderr, "usage: rank_program loop | random SEED NCALLS | hello | disagree | stay_away "
-                    "| abort | quit\n");
+                    "| abort | quit | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -189,17 +189,24 @@ TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
 
 TEST(program, a_binding_says_what_is_too_small_by_its_setting)
 {
-    const struct tt_shape shape = {.collective = TT_ALL_GATHER, .nranks = 9};
+    const struct tt_shape shape = {.collective = TT_ALL_TO_ALL, .nranks = 9};
     struct pair pair;
     struct tt_binding binding;
-    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_GATHER, "meet"), &shape, 0, 1));
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "meet"), &shape, 0, 1));
     const struct tt_room room = {.slot_bytes = ROOMY, .meet_bytes = 64};
     CHECK_EQ(tt_program_bind(pair.program, 1, 8, &room, &binding), TT_ERR_USAGE);
-    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_MEET_BYTES=64") && strstr(tt_last_error(), "72"),
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_MEET_BYTES=64") &&
+                      strstr(tt_last_error(), "9 elements of 8 bytes") &&
+                      strstr(tt_last_error(), "at least 128"),
                   "%s", tt_last_error());
     const struct tt_room slots = {.slot_bytes = 4, .meet_bytes = ROOMY};
     CHECK_EQ(tt_program_bind(pair.program, 1, 8, &slots, &binding), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=4"), "%s", tt_last_error());
+    const struct tt_room shrunk = {.slot_bytes = 64, .meet_bytes = ROOMY, .slot_setting = 1024};
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &shrunk, &binding), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=64") &&
+                      strstr(tt_last_error(), "shrunk from 1024"),
+                  "%s", tt_last_error());
     pair_fini(&pair);
 }
 

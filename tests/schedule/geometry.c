@@ -118,3 +118,27 @@ TEST(geometry, a_buffer_holds_what_the_collective_says)
         CHECK_EQ(tt_buffer_blocks(&shape, 7, TT_SCRATCH, rows[i].rank, &first), 0);
     }
 }
+
+static void check_rounds(const struct tt_geometry *geometry)
+{
+    static const size_t rooms[] = {8, 64, 1000, 1024, 65536};
+    const size_t largest = tt_geometry_largest_part(geometry);
+    for (size_t i = 0; i < 5 * 3 * 2; i++) {
+        const size_t room = rooms[i % 5], element = i / 5 % 2 ? 8 : 1,
+                     message = i / 10 ? (size_t)geometry->nblocks / (i / 10) : 1;
+        const struct tt_rounds rounds = tt_geometry_rounds(geometry, element, message, room);
+        const size_t least = tt_geometry_least_room(geometry, element, message);
+        CHECK_EQ(rounds.number > 0, room >= least || geometry->count == 0);
+        if (rounds.number == 0) continue;
+        CHECK(rounds.piece * rounds.number >= largest);
+        CHECK(rounds.piece * (rounds.number - 1) < largest || largest == 0);
+        const size_t nblocks = message > 0 ? message : 1, most = nblocks * rounds.piece;
+        CHECK(element * (geometry->split && most > geometry->count ? geometry->count : most) <=
+              room);
+    }
+}
+
+TEST(geometry, rounds_move_every_part_and_messages_that_fit)
+{
+    every_geometry(check_rounds);
+}

@@ -287,9 +287,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 /* ---- Collectives ---------------------------------------------------------------------------- */
 /* All ranks call the same collective with the same count, type, operation and root; a rank that
  * does not gets InvalidUsage with both sides shown. Buffers may be equal only as said under "in
- * place"; any other overlap is InvalidArgument. Buffers need no alignment. A count of 0 is allowed
- * and moves nothing. After a failure keep buffers until every rank of this host has returned: one
- * may be read in place. */
+ * place"; any other overlap is InvalidArgument. Buffers need no alignment. A call with count 0
+ * moves nothing and its buffers may be NULL; all ranks make it, and it is compared like any other.
+ * After a failure keep buffers until every rank of this host has returned: one may be read in
+ * place. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: sendbuff ==
  * recvbuff. */
@@ -331,8 +332,8 @@ TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Point to point: messages between two ranks arrive in the order sent. The receiver's byte count
- * must be the sender's. A send may block until the receiver comes; wrap exchanges in a group. Peer
- * may be oneself inside a group. */
+ * must be the sender's, also when it is 0. A send may block until the receiver comes; wrap
+ * exchanges in a group. Peer may be oneself inside a group. */
 TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type,
                                   int peer, tuttiComm_t comm, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,

@@ -22,7 +22,7 @@ static bool publish(struct tt_work *work, size_t nbytes, bool may_copy)
     } else {
         void *slot = may_copy ? link->ops->slot(link, nbytes) : NULL;
         if (!slot) return false;
-        tt_copy(slot, data, nbytes, false);
+        if (nbytes) tt_copy(slot, data, nbytes, false); /* else data may be NULL */
         link->ops->publish(link, nbytes, signature);
     }
     own->offset += nbytes;
@@ -71,7 +71,7 @@ static tt_status take_bite(struct tt_p2p_work *own, const struct tt_message *mes
     char *to = own->data + own->offset;
     if (!message->data)
         TT_TRY(own->link->ops->fetch(own->link, to, own->taken, nbytes));
-    else if ((const char *)message->data + own->taken != to) /* not delivered in place */
+    else if (nbytes && (const char *)message->data + own->taken != to) /* not delivered in place */
         tt_copy(to, (const char *)message->data + own->taken, nbytes, own->nontemporal);
     own->taken += nbytes;
     own->offset += nbytes;

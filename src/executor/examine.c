@@ -24,7 +24,8 @@ struct entered {
 void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
 {
     const struct tt_program *program = call->loaded->program;
-    struct tt_entry *entry = &engine->fabric->record->entries[turn % TT_NENTRIES];
+    const struct tt_fabric *fabric = engine->fabric;
+    struct tt_entry *entry = tt_segment_entry(fabric->segment, fabric->local, turn);
     atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
     atomic_store_explicit(&entry->collective, program->collective, memory_order_relaxed);
@@ -33,7 +34,8 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     atomic_store_explicit(&entry->root, program->root, memory_order_relaxed);
     atomic_store_explicit(&entry->count, call->binding->count, memory_order_relaxed);
     atomic_store_explicit(&entry->algorithm, program->algorithm, memory_order_relaxed);
-    atomic_store_explicit(&entry->seq, turn, memory_order_release); /* R1 */
+    atomic_store_explicit(&entry->seq, turn, memory_order_release);              /* R1 */
+    atomic_store_explicit(&fabric->record->entered, turn, memory_order_release); /* R10 */
 }
 
 /* What an entry says; seq 0: nothing that makes sense, or it is being written. */
@@ -55,24 +57,19 @@ static struct entered read_entry(const struct tt_entry *entry)
     return whole && (unsigned)call.collective < TT_NCOLLECTIVES ? call : (struct entered){0};
 }
 
-/* The latest call that the rank has entered; seq 0: none. */
-static struct entered latest_of(const struct tt_fabric *fabric, int rank)
-{
-    struct entered latest = {0};
-    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
-    for (int i = 0; i < TT_NENTRIES; i++) {
-        const struct entered call = read_entry(&record->entries[i]);
-        if (call.seq > latest.seq) latest = call;
-    }
-    return latest;
-}
-
 /* The rank's call with this number; seq 0: not entered yet, or too long ago. */
 static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_t seq)
 {
-    const struct entered call =
-        read_entry(&tt_fabric_record(fabric, rank)->entries[seq % TT_NENTRIES]);
+    const struct entered call = read_entry(tt_fabric_entry(fabric, rank, seq));
     return call.seq == seq ? call : (struct entered){0};
+}
+
+/* The latest call that the rank has entered; seq 0: none. */
+static struct entered latest_of(const struct tt_fabric *fabric, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    return numbered(fabric, rank,
+                    atomic_load_explicit(&record->entered, memory_order_acquire)); /* A10 */
 }
 
 static struct entered entered_of(const struct tt_work *work)

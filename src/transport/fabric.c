@@ -85,11 +85,16 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     const bool alone = fabric->hosts->nhosts == 1;
     fabric->pidfds = malloc(nlocal * sizeof *fabric->pidfds);
     fabric->watches = malloc(nlocal * sizeof *fabric->watches);
+    fabric->nentries = tt_entries_kept(infos[fabric->rank].nslots);
     if (!alone) fabric->remote = aligned_alloc(TT_LINE, n * sizeof *fabric->remote);
-    if (!fabric->pidfds || !fabric->watches || (!alone && !fabric->remote))
+    if (!alone)
+        fabric->entries = aligned_alloc(TT_LINE, n * fabric->nentries * sizeof *fabric->entries);
+    if (!fabric->pidfds || !fabric->watches || (!alone && (!fabric->remote || !fabric->entries)))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
     for (int place = 0; place < fabric->nlocal; place++) fabric->pidfds[place] = -1;
-    if (fabric->remote) memset(fabric->remote, 0, n * sizeof *fabric->remote);
+    if (alone) return TT_OK;
+    memset(fabric->remote, 0, n * sizeof *fabric->remote);
+    memset(fabric->entries, 0, n * fabric->nentries * sizeof *fabric->entries);
     return TT_OK;
 }
 
@@ -197,6 +202,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
         for (int place = 0; place < fabric->nlocal; place++)
             if (fabric->pidfds[place] >= 0) close(fabric->pidfds[place]);
     tt_host_fini(&fabric->host);
+    free(fabric->entries);
     free(fabric->remote);
     free(fabric->pidfds);
     free(fabric->watches);
@@ -210,6 +216,13 @@ struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank
     return tt_fabric_is_local(fabric, rank)
                ? &fabric->segment->header->records[fabric->hosts->local_of[rank]]
                : &fabric->remote[rank];
+}
+
+struct tt_entry *tt_fabric_entry(const struct tt_fabric *fabric, int rank, uint64_t seq)
+{
+    return tt_fabric_is_local(fabric, rank)
+               ? tt_segment_entry(fabric->segment, fabric->hosts->local_of[rank], seq)
+               : &fabric->entries[(size_t)rank * fabric->nentries + (seq & (fabric->nentries - 1))];
 }
 
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel)

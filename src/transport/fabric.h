@@ -35,7 +35,9 @@ struct tt_fabric {
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
-                                    * the ranks of other hosts */
+                                    * the ranks of other hosts, */
+    struct tt_entry *entries;      /* [nranks][nentries], and what these have entered */
+    size_t nentries;
 
     bool told; /* the communicator's failure to other hosts */
 
@@ -74,6 +76,9 @@ static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 }
 /* What is known of a rank: its record in the host's segment, or what it last sent. */
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
+/* Where the rank's entry of collective `seq` is, or another's when it is not entered yet or too
+ * long ago. */
+struct tt_entry *tt_fabric_entry(const struct tt_fabric *fabric, int rank, uint64_t seq);
 
 /* Records the communicator's first failure for every rank: later ones change nothing. Returns the
  * status of the first. The text becomes this thread's last error; logged by the first only. By the

@@ -10,20 +10,14 @@
 
 uint64_t tt_wire_entered(const struct tt_fabric *fabric)
 {
-    uint64_t latest = 0;
-    for (int i = 0; i < TT_NENTRIES; i++) {
-        const uint64_t seq =
-            atomic_load_explicit(&fabric->record->entries[i].seq, memory_order_relaxed);
-        if (seq > latest) latest = seq;
-    }
-    return latest;
+    return atomic_load_explicit(&fabric->record->entered, memory_order_relaxed);
 }
 
 size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t state)
 {
     const struct tt_rank_record *mine = fabric->record;
     const uint64_t seq = tt_wire_entered(fabric);
-    const struct tt_entry *entry = &mine->entries[seq % TT_NENTRIES];
+    const struct tt_entry *entry = tt_fabric_entry(fabric, fabric->rank, seq);
     const struct tt_frame frame = {.kind = TT_FRAME_RECORD,
                                    .nbytes = sizeof(struct tt_wire_record)};
     const struct tt_wire_record record = {
@@ -65,14 +59,16 @@ static tt_status take_record(struct tt_wire *wire, struct tt_tcp *tcp, const cha
 {
     struct tt_wire_record record;
     memcpy(&record, from, sizeof record);
-    struct tt_rank_record *theirs = tt_fabric_record(wire->wires->fabric, wire->peer);
+    const struct tt_fabric *fabric = wire->wires->fabric;
+    struct tt_rank_record *theirs = tt_fabric_record(fabric, wire->peer);
     if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
         record.state != TT_RANK_ABORTED)
         return tt_tcp_refuse(tcp, "state", record.state);
     atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
-    struct tt_entry *entry = &theirs->entries[record.seq % TT_NENTRIES];
-    if (record.seq > atomic_load_explicit(&entry->seq, memory_order_relaxed))
-        take_entry(entry, &record);
+    if (record.seq > atomic_load_explicit(&theirs->entered, memory_order_relaxed)) {
+        take_entry(tt_fabric_entry(fabric, wire->peer, record.seq), &record);
+        atomic_store_explicit(&theirs->entered, record.seq, memory_order_release); /* R10 */
+    }
     if (record.done > atomic_load_explicit(&theirs->done, memory_order_relaxed))
         atomic_store_explicit(&theirs->done, record.done, memory_order_release);
     if (record.state == TT_RANK_HERE) return TT_OK;

@@ -288,11 +288,12 @@ TEST(wires, bring_what_a_rank_has_entered_ahead_of_its_message)
     const struct tt_wires_config config = wired_config();
     REQUIRE(wired_open(&all, 2, &config));
     struct tt_rank_record *mine = all.ranks.fabrics[0]->record;
-    struct tt_entry *entry = &mine->entries[6 % TT_NENTRIES];
+    struct tt_entry *entry = tt_fabric_entry(all.ranks.fabrics[0], 0, 6);
     atomic_store(&entry->collective, 3);
     atomic_store(&entry->count, 1234);
     atomic_store(&entry->root, 1);
     atomic_store(&entry->seq, 6);
+    atomic_store(&mine->entered, 6);
     atomic_store(&mine->done, 5);
     struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
     REQUIRE(wired_slot(&all, 0, 1, 0, 4));
@@ -301,8 +302,10 @@ TEST(wires, bring_what_a_rank_has_entered_ahead_of_its_message)
     REQUIRE(wired_peek(&all, 0, 1, 0, &message));
     const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
     CHECK_EQ(atomic_load(&seen->done), 5);
-    CHECK_EQ(atomic_load(&seen->entries[6 % TT_NENTRIES].seq), 6);
-    CHECK_EQ(atomic_load(&seen->entries[6 % TT_NENTRIES].count), 1234);
+    const struct tt_entry *entered = tt_fabric_entry(all.ranks.fabrics[1], 0, 6);
+    CHECK_EQ(atomic_load(&seen->entered), 6);
+    CHECK_EQ(atomic_load(&entered->seq), 6);
+    CHECK_EQ(atomic_load(&entered->count), 1234);
     atomic_store(&mine->done, 6);
     tt_wires_send_record(all.wires[0]);
     while (atomic_load(&seen->done) != 6) REQUIRE(wired_turn(&all));

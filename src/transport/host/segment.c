@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 2 };
+enum { PAGE = 4096, SEGMENT_VERSION = 3 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. */
@@ -31,9 +31,12 @@ static size_t link_stride(const struct tt_segment_layout *layout)
 static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *layout)
 {
     const size_t nlocal = (size_t)layout->nlocal;
-    segment->meeting_at = round_up(sizeof(struct tt_segment_header) +
+    segment->nentries = tt_entries_kept(layout->nslots);
+    segment->entries_at = round_up(sizeof(struct tt_segment_header) +
                                        nlocal * sizeof(struct tt_rank_record) + nlocal * nlocal,
-                                   PAGE);
+                                   TT_LINE);
+    segment->meeting_at =
+        round_up(segment->entries_at + nlocal * segment->nentries * sizeof(struct tt_entry), PAGE);
     segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_LINE);
     segment->links_at = round_up(segment->meeting_at + sizeof(struct tt_meeting_area) +
                                      2 * (nlocal + 1) * segment->meet_stride,

@@ -17,11 +17,10 @@
 #include "base/status.h"
 #include "transport/link.h"
 
-enum { TT_NENTRIES = 4 };
-
 enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED };
 
-/* One collective that a rank has entered; kept to explain waits and mismatches. */
+/* One collective that a rank has entered; kept to explain waits and mismatches. Writer: that rank.
+ * A rank keeps its last tt_entries_kept(); the entry of a number is at the number modulo these. */
 struct tt_entry {
     _Alignas(TT_LINE) _Atomic uint64_t seq; /* release; written last (R1), read first (A1) */
     _Atomic uint32_t collective, type, op;
@@ -35,12 +34,22 @@ struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
-    _Atomic uint64_t done; /* sequence number of the last collective completed, 0: none */
+    _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
+    _Atomic uint64_t entered; /* of the last one entered; its entry is written before (R10/A10) */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
      * never. */
     _Atomic int64_t seen_ns;
-    struct tt_entry entries[TT_NENTRIES];
 };
+
+/* How many entries a rank keeps, a power of two. Who only sends to a rank may have entered one
+ * collective more than their link has slots since the one that is being compared; twice the slots
+ * leave room for collectives in which it sends nothing to that rank. */
+static inline size_t tt_entries_kept(size_t nslots)
+{
+    size_t kept = 2 * TT_MIN_SLOTS;
+    while (kept < 2 * nslots) kept *= 2;
+    return kept;
+}
 
 /* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (R2); readers wait for 2
  * (A2). */
@@ -105,7 +114,8 @@ struct tt_segment {
     int users; /* guarded by the registry's lock */
     int fd;    /* the creator's, until everyone has it; else -1 */
     struct tt_segment *next;
-    size_t meeting_at, meet_stride, links_at, link_stride; /* layout */
+    size_t nentries;                                                   /* that each rank keeps */
+    size_t entries_at, meeting_at, meet_stride, links_at, link_stride; /* layout */
 };
 
 struct tt_segment_layout {
@@ -130,6 +140,14 @@ TT_NODISCARD tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment 
 /* Drops the creator's descriptor: nobody else will come. */
 void tt_segment_seal(struct tt_segment *segment);
 void tt_segment_put(struct tt_segment *segment);
+
+/* Where local rank `local` keeps its entry of collective `seq`. */
+static inline struct tt_entry *tt_segment_entry(const struct tt_segment *segment, int local,
+                                                uint64_t seq)
+{
+    return (struct tt_entry *)((char *)segment->header + segment->entries_at) +
+           (size_t)local * segment->nentries + (seq & (segment->nentries - 1));
+}
 
 /* 1: local rank `reader` may read the memory of local rank `owner`. Writer: the reader. */
 _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reader, int owner);

@@ -12,7 +12,14 @@ TEST(segment, areas_do_not_overlap_and_stay_inside)
     struct tt_segment *segment;
     REQUIRE(tt_segment_create(11, &layout, &segment) == TT_OK);
     const char *base = (const char *)segment->header, *end = base + segment->nbytes;
-    const char *last = (const char *)&segment->header->records[3];
+    const char *last = (const char *)tt_segment_may_read(segment, 2, 2);
+    for (int local = 0; local < 3; local++)
+        for (uint64_t seq = 0; seq < 8; seq++) {
+            const char *entry = (const char *)tt_segment_entry(segment, local, seq);
+            CHECK(entry > last);
+            CHECK(entry == (const char *)tt_segment_entry(segment, local, seq + 8));
+            last = entry + sizeof(struct tt_entry) - 1;
+        }
     CHECK((const char *)tt_segment_meeting(segment) >= last);
     last = (const char *)(tt_segment_meeting(segment) + 1);
     for (int local = 0; local <= 3; local++)

@@ -33,9 +33,30 @@ struct tt_setting {
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes);
 
-/* The cheapest algorithm. Never NULL: every collective has at least one that always works. */
+/* The cheapest algorithm, whatever the root. Never NULL: every collective has at least one that
+ * always works. Slow: it compares all. */
 const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
                                      size_t nbytes);
+
+/* What tt_choose says for every size, as ranges in ascending order; the last one is without end.
+ * Plain data. */
+enum { TT_MOST_CHOICES = 16 };
+struct tt_choices {
+    int number; /* 0: not made yet */
+    struct tt_choice {
+        size_t most; /* bytes */
+        const struct tt_algorithm *algorithm;
+    } at[TT_MOST_CHOICES];
+};
+void tt_choices_make(struct tt_choices *choices, const struct tt_shape *shape,
+                     const struct tt_setting *setting);
+static inline const struct tt_algorithm *tt_choices_at(const struct tt_choices *choices,
+                                                       size_t nbytes)
+{
+    const struct tt_choice *choice = choices->at;
+    while (nbytes > choice->most) choice++;
+    return choice->algorithm;
+}
 
 /* Parses TUTTI_ALGORITHM's grammar: "ring" (for every collective that has it), or
  * "all_reduce:ring;broadcast:binomial". Fills forced[TT_NCOLLECTIVES] (NULL: not forced).

@@ -70,6 +70,8 @@ static const struct cost costs[NCOSTS] = {
 
 /* Ranks up to which everyone may talk to everyone, and whose steps are counted to choose. */
 enum { MOST_PEERS = 64, MOST_COUNTED = 64 };
+/* Sizes at which costs are compared: 1 byte, 2, 4, ... */
+enum { NSIZES = 48 };
 
 /* What the formula says of nbytes, and how they are cut. */
 struct load {
@@ -91,29 +93,6 @@ static size_t room_of(const struct tt_algorithm *algorithm, const struct tt_shap
                                                               : setting->slot_bytes;
 }
 
-/* As the executor cuts nbytes. */
-static size_t rounds_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                        uint64_t message, size_t nbytes, size_t room)
-{
-    const size_t nblocks = (size_t)tt_nblocks(algorithm, shape);
-    if (!nblocks) return 1;
-    const size_t nelements = nbytes / LARGEST_ELEMENT + (nbytes % LARGEST_ELEMENT > 0);
-    const size_t count = tt_collective_splits(shape->collective)
-                             ? nelements
-                             : nelements / nblocks + (nelements % nblocks > 0);
-    const struct tt_geometry geometry = tt_geometry_of(
-        shape->collective, count, LARGEST_ELEMENT, (int)nblocks, tt_nchannels(algorithm, shape));
-    return tt_geometry_rounds(&geometry, LARGEST_ELEMENT, (size_t)message, room).number;
-}
-
-/* Whether its messages fit slots and its meetings meeting places. */
-static bool fits(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                 const struct tt_setting *setting, size_t nbytes)
-{
-    return rounds_of(algorithm, shape, tt_formula_of(algorithm, shape).message, nbytes,
-                     room_of(algorithm, shape, setting)) > 0;
-}
-
 /* A rank sends or receives at least so many messages. */
 static double messages_of(const struct tt_formula *formula)
 {
@@ -121,41 +100,73 @@ static double messages_of(const struct tt_formula *formula)
     return formula->message > 0 ? (double)parts / (double)formula->message : 0;
 }
 
-static struct load load_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                           size_t nbytes, size_t most)
+/* One algorithm that is not made of others, on one group of ranks: what its cost follows from. */
+struct part {
+    const struct tt_algorithm *algorithm;
+    struct tt_formula formula;
+    int nranks, nblocks, nchannels;
+    bool one_host;             /* meetings are possible */
+    bool between;              /* hosts */
+    double share;              /* of the call's data */
+    int at_once;               /* ranks of a host that do this on different shares */
+    struct tt_traffic traffic; /* where between */
+};
+
+/* An algorithm: its parts, one after the other. */
+struct model {
+    struct part parts[TT_MOST_PHASES];
+    int number;
+    struct part whole; /* as one algorithm: how its messages are cut */
+    size_t room;       /* bytes of a message */
+};
+
+/* Rounds in which the executor runs nbytes; 0: not even one element of each block fits. */
+static size_t rounds_of(const struct part *part, double nbytes, size_t room)
 {
-    const struct tt_formula formula = tt_formula_of(algorithm, shape);
-    const int nblocks = tt_nblocks(algorithm, shape), nchannels = tt_nchannels(algorithm, shape);
-    const double block = nblocks > 0 ? (double)nbytes / ((double)nblocks * nchannels) : 0;
-    const bool result_is_a_block =
-        shape->collective == TT_REDUCE_SCATTER || shape->collective == TT_SCATTER;
+    const enum tt_collective collective = part->algorithm->collective;
+    if (!part->nblocks) return 1;
+    const size_t nelements = (size_t)ceil(nbytes / LARGEST_ELEMENT), n = (size_t)part->nblocks;
+    const size_t count =
+        tt_collective_splits(collective) ? nelements : nelements / n + (nelements % n > 0);
+    const struct tt_geometry geometry =
+        tt_geometry_of(collective, count, LARGEST_ELEMENT, part->nblocks, part->nchannels);
+    return tt_geometry_rounds(&geometry, LARGEST_ELEMENT, (size_t)part->formula.message, room)
+        .number;
+}
+
+static struct load load_of(const struct part *part, double nbytes, size_t most)
+{
+    const enum tt_collective collective = part->algorithm->collective;
+    const struct tt_formula *formula = &part->formula;
+    const double block = part->nblocks > 0 ? nbytes / ((double)part->nblocks * part->nchannels) : 0;
+    const bool result_is_a_block = collective == TT_REDUCE_SCATTER || collective == TT_SCATTER;
     struct load load = {
-        .steps = (double)formula.steps,
-        .depth = (double)formula.depth,
-        .actions = (double)formula.steps * nchannels,
-        .message = (double)formula.message * block,
-        .sent = (double)formula.sent * block,
-        .reduced = (double)formula.reduced * block,
-        .result = nblocks == 0        ? 0
+        .steps = (double)formula->steps,
+        .depth = (double)formula->depth,
+        .actions = (double)formula->steps * part->nchannels,
+        .message = (double)formula->message * block,
+        .sent = (double)formula->sent * block,
+        .reduced = (double)formula->reduced * block,
+        .result = part->nblocks == 0  ? 0
                   : result_is_a_block ? block
-                                      : (double)nbytes,
-        .rounds = fmax(1, (double)rounds_of(algorithm, shape, formula.message, nbytes, most)),
+                                      : nbytes,
+        .rounds = fmax(1, (double)rounds_of(part, nbytes, most)),
         .block = block,
     };
-    if (!algorithm->one_host) load.actions = fmax(load.actions, messages_of(&formula));
+    if (!part->algorithm->one_host) load.actions = fmax(load.actions, messages_of(formula));
     return load;
 }
 
 /* On one host, or where it is not known who is where. */
-static double cost_inside(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                          const struct tt_setting *setting, size_t nbytes)
+static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
 {
-    const bool meets = algorithm->one_host && shape->nranks > 1, turns = setting->oversubscribed;
-    if (meets && (!setting->one_host || setting->meet_bytes == 0)) return INFINITY;
+    const bool meets = part->algorithm->one_host && part->nranks > 1;
+    const bool turns = setting->oversubscribed;
+    if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
-    const struct load load = load_of(algorithm, shape, nbytes, most);
+    const struct load load = load_of(part, nbytes, most);
     const double lag = meets || load.depth < load.steps ? 0 : load.depth - load.steps;
-    const double nranks = shape->nranks;
+    const double nranks = part->nranks;
     double wait;
     if (meets)
         wait = (2 * load.rounds - 1) * load.depth *
@@ -169,18 +180,18 @@ static double cost_inside(const struct tt_algorithm *algorithm, const struct tt_
            load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
 }
 
-/* What goes between hosts costs more. traffic: in blocks of `block` bytes; at_once: ranks of a host
- * that have as much. */
-static double cost_between(const struct tt_traffic *traffic, int at_once, const struct load *load,
-                           const struct tt_setting *setting)
+/* What goes between hosts costs more. */
+static double cost_between(const struct part *part, const struct tt_setting *setting,
+                           const struct load *load)
 {
+    const struct tt_traffic *traffic = &part->traffic;
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
            load->rounds * (double)traffic->messages * costs[NET_MESSAGE].value +
-           load->block *
-               fmax((double)traffic->by_rank * costs[NET_BYTE].value, at_once * through * wire);
+           load->block * fmax((double)traffic->by_rank * costs[NET_BYTE].value,
+                              part->at_once * through * wire);
 }
 
 /* Counted where that takes no time; else as if every rank sent to all alike. */
@@ -201,34 +212,63 @@ static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
                                .depth = formula.depth};
 }
 
-/* One algorithm that is not made of others, all of whose ranks are on one host or not. */
-static double cost_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                      const struct tt_setting *setting, size_t nbytes, bool between, int at_once)
+static struct part part_of(const struct tt_phase *phase, bool one_host)
 {
-    struct tt_setting own = *setting;
-    own.one_host = !between;
-    const double cost = cost_inside(algorithm, shape, &own, nbytes);
-    if (!between) return cost;
-    const struct tt_traffic traffic = traffic_of(algorithm, shape);
-    const struct load load = load_of(algorithm, shape, nbytes, setting->slot_bytes);
-    return cost + cost_between(&traffic, at_once, &load, setting);
+    struct part part = {.algorithm = phase->algorithm,
+                        .formula = tt_formula_of(phase->algorithm, &phase->shape),
+                        .nranks = phase->shape.nranks,
+                        .nblocks = tt_nblocks(phase->algorithm, &phase->shape),
+                        .nchannels = tt_nchannels(phase->algorithm, &phase->shape),
+                        .one_host = one_host,
+                        .between = phase->between,
+                        .share = phase->share,
+                        .at_once = phase->at_once};
+    if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
+    return part;
+}
+
+/* All that does not depend on the size of the data. */
+static struct model model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                             const struct tt_setting *setting)
+{
+    struct tt_phase phases[TT_MOST_PHASES] = {{.algorithm = algorithm,
+                                               .shape = *shape,
+                                               .between = shape->hosts && shape->hosts->nhosts > 1,
+                                               .share = 1,
+                                               .at_once = 1}};
+    struct model model = {.number = 1,
+                          .whole = {.algorithm = algorithm,
+                                    .formula = tt_formula_of(algorithm, shape),
+                                    .nblocks = tt_nblocks(algorithm, shape),
+                                    .nchannels = tt_nchannels(algorithm, shape)},
+                          .room = room_of(algorithm, shape, setting)};
+    if (algorithm->parts) model.number = tt_hierarchy_phases(algorithm, shape, phases);
+    for (int i = 0; i < model.number; i++)
+        model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
+    return model;
+}
+
+static double cost_of(const struct model *model, const struct tt_setting *setting, size_t nbytes)
+{
+    double cost = 0;
+    if (!rounds_of(&model->whole, (double)nbytes, model->room)) return INFINITY;
+    for (int i = 0; i < model->number; i++) {
+        const struct part *part = &model->parts[i];
+        const double share = part->share * (double)nbytes;
+        cost += cost_inside(part, setting, share);
+        if (!part->between) continue;
+        const struct load load = load_of(part, share, setting->slot_bytes);
+        cost += cost_between(part, setting, &load);
+    }
+    return cost;
 }
 
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes)
 {
-    if (tt_refusal(algorithm, shape) || !fits(algorithm, shape, setting, nbytes)) return INFINITY;
-    if (!algorithm->parts) {
-        if (!shape->hosts) return cost_inside(algorithm, shape, setting, nbytes);
-        return cost_of(algorithm, shape, setting, nbytes, shape->hosts->nhosts > 1, 1);
-    }
-    struct tt_phase phases[TT_MOST_PHASES];
-    double cost = 0;
-    for (int i = tt_hierarchy_phases(algorithm, shape, phases); i-- > 0;)
-        cost += cost_of(phases[i].algorithm, &phases[i].shape, setting,
-                        (size_t)(phases[i].share * (double)nbytes), phases[i].between,
-                        phases[i].at_once);
-    return cost;
+    if (tt_refusal(algorithm, shape)) return INFINITY;
+    const struct model model = model_of(algorithm, shape, setting);
+    return cost_of(&model, setting, nbytes);
 }
 
 /* With many ranks, an algorithm in which a rank talks to all others at once: every link takes
@@ -257,29 +297,67 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
     return may_crowd || !crowded(algorithm, shape);
 }
 
-/* The cheapest algorithm that can work; NULL: there is none. */
-static const struct tt_algorithm *cheapest(const struct tt_shape *shape,
-                                           const struct tt_setting *setting, size_t nbytes,
-                                           bool may_crowd)
+/* Where one of these algorithms is cheaper than least[i] for sizes[i] bytes, it becomes best[i]. */
+static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setting *setting,
+                             const size_t *sizes, int nsizes, bool may_crowd, double *least,
+                             const struct tt_algorithm **best)
 {
-    const struct tt_algorithm *best = NULL, *algorithm;
-    double best_cost = INFINITY;
-    for (int i = 0; (algorithm = tt_algorithm_at(shape->collective, i)) != NULL; i++) {
+    const struct tt_algorithm *algorithm;
+    for (int a = 0; (algorithm = tt_algorithm_at(shape->collective, a)) != NULL; a++) {
         if (!eligible(algorithm, shape, may_crowd)) continue;
-        const double cost = tt_cost_us(algorithm, shape, setting, nbytes);
-        if (cost >= best_cost) continue;
-        best = algorithm;
-        best_cost = cost;
+        const struct model model = model_of(algorithm, shape, setting);
+        for (int i = 0; i < nsizes; i++) {
+            const double cost = cost_of(&model, setting, sizes[i]);
+            if (cost >= least[i]) continue;
+            best[i] = algorithm;
+            least[i] = cost;
+        }
     }
-    return best;
+}
+
+/* best[i] = the cheapest algorithm for sizes[i] bytes. The root is left out: ranks whose calls have
+ * different roots choose alike, and successive calls too. */
+static void choose_for(const struct tt_shape *given, const struct tt_setting *setting,
+                       const size_t *sizes, int nsizes, const struct tt_algorithm **best)
+{
+    double least[NSIZES];
+    bool is_missing = false;
+    struct tt_shape shape = *given;
+    shape.root = 0;
+    for (int i = 0; i < nsizes; i++) {
+        best[i] = tt_algorithm_at(shape.collective, 0);
+        least[i] = INFINITY;
+    }
+    look_for_cheaper(&shape, setting, sizes, nsizes, false, least, best);
+    for (int i = 0; i < nsizes; i++) is_missing |= least[i] == INFINITY;
+    if (is_missing) look_for_cheaper(&shape, setting, sizes, nsizes, true, least, best);
 }
 
 const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
                                      size_t nbytes)
 {
-    const struct tt_algorithm *best = cheapest(shape, setting, nbytes, false);
-    if (!best) best = cheapest(shape, setting, nbytes, true);
-    return best ? best : tt_algorithm_at(shape->collective, 0);
+    const struct tt_algorithm *best;
+    choose_for(shape, setting, &nbytes, 1, &best);
+    return best;
+}
+
+void tt_choices_make(struct tt_choices *choices, const struct tt_shape *shape,
+                     const struct tt_setting *setting)
+{
+    size_t sizes[NSIZES];
+    const struct tt_algorithm *best[NSIZES];
+    for (int i = 0; i < NSIZES; i++) sizes[i] = (size_t)1 << i;
+    choose_for(shape, setting, sizes, NSIZES, best);
+    choices->number = 0;
+    for (int i = 0; i < NSIZES; i++) {
+        const struct tt_choice *last =
+            choices->number > 0 ? &choices->at[choices->number - 1] : NULL;
+        const bool is_full = choices->number == TT_MOST_CHOICES;
+        if (!last || (last->algorithm != best[i] && !is_full))
+            choices->at[choices->number++].algorithm = best[i];
+        choices->at[choices->number - 1].most = sizes[i];
+    }
+    choices->at[choices->number - 1].most = SIZE_MAX;
 }
 
 void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)

@@ -27,7 +27,7 @@ static const int insides[TT_NCOLLECTIVES][NROLES] = {
     [TT_BARRIER] = {NONE, NONE, TT_BARRIER, TT_BARRIER},
 };
 
-enum { MOST_NAME = 63 };
+enum { MOST_NAME = 63, MOST_LISTED = 256 };
 
 /* One composed algorithm. In the list below until the process ends. */
 struct composed {
@@ -38,7 +38,13 @@ struct composed {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct composed *composed[TT_NCOLLECTIVES]; /* guarded by lock; entries are immutable */
+/* Guarded by lock; an entry is immutable. */
+static struct composed *composed[TT_NCOLLECTIVES];
+/* All of a collective, once somebody has asked for them by index. Guarded by lock. */
+static struct listing {
+    int number; /* 0: nobody has */
+    const struct tt_algorithm *at[MOST_LISTED];
+} listings[TT_NCOLLECTIVES];
 
 /* ---- What can be composed ------------------------------------------------------------------- */
 
@@ -133,17 +139,15 @@ static bool same_name(const struct composed *made, const char *x, const char *y)
 }
 
 /* The one there is, or a new one; NULL without memory. */
-static const struct tt_algorithm *get(const char *x, const struct tt_parts *parts)
+static const struct tt_algorithm *get_locked(const char *x, const struct tt_parts *parts)
 {
     struct composed **list = &composed[parts->between->collective];
-    pthread_mutex_lock(&lock);
     struct composed *found = *list;
     while (found && !same_name(found, x, parts->between->name)) found = found->next;
     if (!found && (found = make(x, parts))) {
         found->next = *list;
         *list = found;
     }
-    pthread_mutex_unlock(&lock);
     return found ? &found->algorithm : NULL;
 }
 
@@ -156,19 +160,44 @@ const struct tt_algorithm *tt_composed_find(enum tt_collective collective, const
     snprintf(x, sizeof x, "%.*s", (int)(slash - name), name);
     const struct tt_algorithm *between = tt_basic_find((int)collective, slash + 1);
     if (!between || !find_parts(collective, x, between, &parts)) return NULL;
-    return get(x, &parts);
+    pthread_mutex_lock(&lock);
+    const struct tt_algorithm *algorithm = get_locked(x, &parts);
+    pthread_mutex_unlock(&lock);
+    return algorithm;
+}
+
+/* Adds x/Y for every Y; false without memory. */
+static bool list_locked(enum tt_collective collective, const char *x, struct listing *listing)
+{
+    const struct tt_algorithm *between;
+    struct tt_parts parts;
+    for (int i = 0; (between = tt_basic_at((int)collective, i)) != NULL; i++) {
+        if (!find_parts(collective, x, between, &parts)) continue;
+        if (listing->number == MOST_LISTED) return true;
+        listing->at[listing->number] = get_locked(x, &parts);
+        if (!listing->at[listing->number]) return false;
+        listing->number++;
+    }
+    return true;
+}
+
+static void list_all_locked(enum tt_collective collective, struct listing *listing)
+{
+    const struct tt_algorithm *x;
+    bool done = true;
+    for (int role = 0; role < NROLES; role++)
+        for (int i = 0; done && (x = tt_basic_at(insides[collective][role], i)) != NULL; i++)
+            if (!named_before(collective, role, x->name))
+                done = list_locked(collective, x->name, listing);
+    if (!done) listing->number = 0;
 }
 
 const struct tt_algorithm *tt_composed_at(enum tt_collective collective, int index)
 {
-    const struct tt_algorithm *x, *y;
-    struct tt_parts parts;
-    for (int role = 0; role < NROLES; role++)
-        for (int i = 0; (x = tt_basic_at(insides[collective][role], i)) != NULL; i++) {
-            if (named_before(collective, role, x->name)) continue;
-            for (int k = 0; (y = tt_basic_at((int)collective, k)) != NULL; k++)
-                if (find_parts(collective, x->name, y, &parts) && index-- == 0)
-                    return get(x->name, &parts);
-        }
-    return NULL;
+    struct listing *listing = &listings[collective];
+    pthread_mutex_lock(&lock);
+    if (listing->number == 0) list_all_locked(collective, listing);
+    const struct tt_algorithm *algorithm = index < listing->number ? listing->at[index] : NULL;
+    pthread_mutex_unlock(&lock);
+    return algorithm;
 }

@@ -328,12 +328,7 @@ void tt_comm_free(tuttiComm_t comm)
     if (!comm) return;
     tt_comm_forget(comm);
     tt_comm_deregister_all(comm);
-    while (comm->cache) {
-        struct tt_cached *next = comm->cache->next;
-        tt_loaded_destroy(comm->cache->loaded);
-        free(comm->cache);
-        comm->cache = next;
-    }
+    tt_comm_forget_schedules(comm);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

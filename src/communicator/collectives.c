@@ -175,6 +175,7 @@ static tt_status issue(const struct request *request)
     TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
                          (struct extent){(uintptr_t)request->output, memo->out}));
     fill_call(&pending.call, request, memo);
+    pending.cached = memo->cached;
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
     memo->ready = true;
     return tt_issue_express(&pending, &memo->express);

@@ -13,14 +13,18 @@
 #include "executor/express.h"
 #include "tutti.h"
 
-enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_NBUCKETS = 64, TT_MAX_DYNAMIC_OPS = 256 };
+enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
 
-enum { TT_BINDINGS_KEPT = 4 };
+/* Programs that a communicator keeps; more only while calls that are not done use them. */
+enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 
-/* A program made once and kept, and its last bindings. Owned by the communicator's cache. */
+/* A program made once and kept for the next call like it, and its last bindings. Owned by the
+ * communicator's cache. */
 struct tt_cached {
     const struct tt_algorithm *algorithm;
     struct tt_loaded *loaded;
+    int nheld;          /* calls in open groups that will use it */
+    uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
     int oldest; /* of the bindings */
     struct tt_cached *next;
@@ -67,9 +71,9 @@ struct tuttiComm {
     /* owner: the issuing thread */
     struct tt_engine engine;
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
-    struct tt_cached *cache;
-    struct tt_cached
-        *chosen[TT_NCOLLECTIVES][TT_NBUCKETS]; /* by log2 of the bytes, for the last root asked */
+    struct tt_choices choices[TT_NCOLLECTIVES]; /* made at the first call of the collective */
+    struct tt_cached *cache;                    /* the one used last comes first */
+    int ncached;
     struct tt_memo memos[TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
@@ -138,12 +142,16 @@ void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);
 
-/* The program for a call, from the cache or made now. nbytes: of all blocks together. */
+/* The program for a call, from the cache or made now. nbytes: of all blocks together. Valid until
+ * the next tt_comm_select, and as long as calls that use it are held or not done. */
 TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root,
                                       size_t nbytes, struct tt_cached **cached);
 /* The program's binding to a count, remembered or made now. */
 TT_NODISCARD tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
                                     size_t element, struct tt_binding *binding);
+
+/* Frees all schedules; no call may be outstanding. */
+void tt_comm_forget_schedules(tuttiComm_t comm);
 
 /* One call as the user made it, arguments checked. */
 struct tt_pending {
@@ -151,6 +159,7 @@ struct tt_pending {
     tuttiStream_t stream;
     enum tt_work_kind kind;
     struct tt_call call;       /* collectives */
+    struct tt_cached *cached;  /* whose program the call uses */
     struct tt_binding binding; /* in a group: call.binding, kept until the group's end */
     void *data;                /* point to point */
     size_t nbytes;

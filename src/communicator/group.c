@@ -47,6 +47,7 @@ static void begin(struct tt_work *work, const struct tt_pending *pending)
     switch (pending->kind) {
     case TT_WORK_COLLECTIVE:
         tt_work_collective(work, engine, &pending->call);
+        pending->cached->last_turn = work->turn;
         break;
     case TT_WORK_SEND:
         tt_work_send(work, engine, pending->data, pending->nbytes, pending->peer);
@@ -153,6 +154,7 @@ static tt_status keep_call(const struct tt_pending *pending)
     struct tt_pending *kept = &group.calls[group.ncalls++];
     *kept = *pending;
     if (kept->kind == TT_WORK_COLLECTIVE) kept->binding = *pending->call.binding;
+    if (kept->cached) kept->cached->nheld++;
     return TT_OK;
 }
 
@@ -201,6 +203,8 @@ tuttiResult_t tuttiGroupEnd(void)
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
     if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
+    for (int i = 0; i < group.ncalls; i++)
+        if (group.calls[i].cached) group.calls[i].cached->nheld--;
     if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
     free(group.inits);
     free(group.calls);

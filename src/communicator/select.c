@@ -4,13 +4,6 @@
 #include "communicator/communicator.h"
 #include "program/lower.h"
 
-static int bucket_of(size_t nbytes)
-{
-    return nbytes <= 1                                      ? 0
-           : 64 - __builtin_clzll(nbytes - 1) < TT_NBUCKETS ? 64 - __builtin_clzll(nbytes - 1)
-                                                            : TT_NBUCKETS - 1;
-}
-
 static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective collective,
                                 int root)
 {
@@ -20,11 +13,17 @@ static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective
                              .hosts = comm->fabric->hosts};
 }
 
-static const struct tt_algorithm *choose(const struct tuttiComm *comm, const struct tt_shape *shape,
-                                         int bucket)
+/* The same for all roots, so that calls with changing roots do not change their algorithm. */
+static const struct tt_algorithm *choose(tuttiComm_t comm, enum tt_collective collective,
+                                         size_t nbytes)
 {
-    const struct tt_algorithm *forced = comm->forced[shape->collective];
-    return forced ? forced : tt_choose(shape, &comm->setting, (size_t)1 << bucket);
+    if (comm->forced[collective]) return comm->forced[collective];
+    struct tt_choices *choices = &comm->choices[collective];
+    if (choices->number == 0) {
+        const struct tt_shape shape = shape_of(comm, collective, 0);
+        tt_choices_make(choices, &shape, &comm->setting);
+    }
+    return tt_choices_at(choices, nbytes);
 }
 
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
@@ -39,26 +38,68 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
     return tt_loaded_create(program, comm->fabric, loaded);
 }
 
-/* The cached program of the algorithm for the shape, made if need be. */
-static tt_status find_or_make(tuttiComm_t comm, const struct tt_algorithm *algorithm,
-                              const struct tt_shape *shape, struct tt_cached **found)
+/* ---- The cache ------------------------------------------------------------------------------ */
+
+/* By a call in an open group, by one that is not done, or by the last of its collective, which the
+ * next one is probably like. */
+static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
-    for (struct tt_cached *c = comm->cache; c; c = c->next)
-        if (c->algorithm == algorithm && c->loaded->program->root == shape->root) {
-            *found = c;
-            return TT_OK;
-        }
+    for (int i = 0; i < TT_NCOLLECTIVES; i++)
+        if (comm->memos[i].cached == cached) return true;
+    return cached->nheld > 0 ||
+           atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire) <
+               cached->last_turn; /* A8 */
+}
+
+static void forget(tuttiComm_t comm, struct tt_cached *cached)
+{
+    comm->ncached--;
+    tt_loaded_destroy(cached->loaded);
+    free(cached);
+}
+
+/* Makes room for one more by forgetting those that were not used for longest, as far as no call
+ * uses them. */
+static void evict(tuttiComm_t comm)
+{
+    while (comm->ncached >= TT_MOST_CACHED) {
+        struct tt_cached **oldest = NULL;
+        for (struct tt_cached **c = &comm->cache; *c; c = &(*c)->next)
+            if (!is_used(comm, *c)) oldest = c;
+        if (!oldest) return;
+        struct tt_cached *cached = *oldest;
+        *oldest = cached->next;
+        forget(comm, cached);
+    }
+}
+
+/* Takes it out of the list; NULL: it is not there. */
+static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root)
+{
+    for (struct tt_cached **c = &comm->cache; *c; c = &(*c)->next) {
+        struct tt_cached *cached = *c;
+        if (cached->algorithm != algorithm || cached->loaded->program->root != root) continue;
+        *c = cached->next;
+        return cached;
+    }
+    return NULL;
+}
+
+static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
+                      struct tt_cached **made)
+{
+    const struct tt_shape shape = shape_of(comm, algorithm->collective, root);
     struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
-    const tt_status status = load(comm, algorithm, shape, &cached->loaded);
+    const tt_status status = load(comm, algorithm, &shape, &cached->loaded);
     if (status) {
         free(cached);
         return status;
     }
     cached->algorithm = algorithm;
-    cached->next = comm->cache;
-    comm->cache = cached;
-    *found = cached;
+    evict(comm);
+    comm->ncached++;
+    *made = cached;
     return TT_OK;
 }
 
@@ -86,15 +127,25 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
 tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root, size_t nbytes,
                          struct tt_cached **out)
 {
-    const int bucket = bucket_of(nbytes);
-    struct tt_cached **place = &comm->chosen[collective][bucket];
-    if (!*place || (*place)->loaded->program->root != root) {
-        const struct tt_shape shape = shape_of(comm, collective, root);
-        TT_TRY(find_or_make(comm, choose(comm, &shape, bucket), &shape, place));
-    }
-    *out = *place;
+    const struct tt_algorithm *algorithm = choose(comm, collective, nbytes);
+    struct tt_cached *cached = take_out(comm, algorithm, root);
+    if (!cached) TT_TRY(make(comm, algorithm, root, &cached));
+    cached->next = comm->cache;
+    comm->cache = cached;
+    *out = cached;
     return TT_OK;
 }
+
+void tt_comm_forget_schedules(tuttiComm_t comm)
+{
+    while (comm->cache) {
+        struct tt_cached *next = comm->cache->next;
+        forget(comm, comm->cache);
+        comm->cache = next;
+    }
+}
+
+/* ---- The user's say ------------------------------------------------------------------------- */
 
 static tt_status check_collective(tuttiCollective_t collective)
 {
@@ -124,7 +175,6 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
         return tt_result(
             __func__, tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
     comm->forced[kind] = algorithm;
-    for (int b = 0; b < TT_NBUCKETS; b++) comm->chosen[kind][b] = NULL;
     comm->memos[kind].cached = NULL;
     return tuttiSuccess;
 }
@@ -137,7 +187,6 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
     if (status) return tt_result(__func__, status);
-    const struct tt_shape shape = shape_of(comm, (enum tt_collective)collective, 0);
-    *algorithm = choose(comm, &shape, bucket_of(nbytes))->name;
+    *algorithm = choose(comm, (enum tt_collective)collective, nbytes)->name;
     return tuttiSuccess;
 }

@@ -215,6 +215,54 @@ TEST(choose, thousands_of_ranks_on_hundreds_of_hosts_get_a_hierarchy)
     tt_hosts_destroy(placed);
 }
 
+/* Else calls with changing roots would change their algorithm, and ranks that disagree about the
+ * root their messages. */
+TEST(choose, is_the_same_for_all_roots)
+{
+    for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
+        struct tt_hosts *placed = hosts_of(placements[p]);
+        REQUIRE(placed != NULL);
+        for (int i = 0; i < TT_NCOLLECTIVES; i++)
+            for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 16) {
+                struct tt_shape shape = {
+                    .collective = (enum tt_collective)i, .nranks = placed->nranks, .hosts = placed};
+                const struct tt_algorithm *first = tt_choose(&shape, &gigabit, nbytes);
+                for (shape.root = 1; shape.root < shape.nranks; shape.root++)
+                    CHECK_MESSAGE(tt_choose(&shape, &gigabit, nbytes) == first,
+                                  "%s of %zu bytes on %s, root %d",
+                                  tt_collective_name(shape.collective), nbytes, placements[p],
+                                  shape.root);
+            }
+        tt_hosts_destroy(placed);
+    }
+}
+
+TEST(choose, ranges_of_sizes_say_what_is_chosen_for_each)
+{
+    struct tt_hosts *placed = hosts_of("aaaabbbb");
+    REQUIRE(placed != NULL);
+    for (int several = 0; several < 2; several++)
+        for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+            const struct tt_shape shape = {
+                .collective = (enum tt_collective)i, .nranks = 8, .hosts = several ? placed : NULL};
+            const struct tt_setting *setting = several ? &gigabit : &host;
+            struct tt_choices choices = {.number = 0};
+            tt_choices_make(&choices, &shape, setting);
+            REQUIRE(choices.number > 0 && choices.number < TT_MOST_CHOICES);
+            for (int k = 1; k < choices.number; k++) {
+                CHECK(choices.at[k].most > choices.at[k - 1].most);
+                CHECK(choices.at[k].algorithm != choices.at[k - 1].algorithm);
+            }
+            CHECK(choices.at[choices.number - 1].most == SIZE_MAX);
+            for (size_t nbytes = 1; nbytes <= (size_t)1 << 40; nbytes *= 2)
+                CHECK_STR(tt_choices_at(&choices, nbytes)->name,
+                          tt_choose(&shape, setting, nbytes)->name);
+            CHECK(tt_choices_at(&choices, 0) == tt_choices_at(&choices, 1));
+            CHECK(tt_choices_at(&choices, SIZE_MAX) != NULL);
+        }
+    tt_hosts_destroy(placed);
+}
+
 static void count_line(void *arg, const char *line)
 {
     CHECK(line[0] != '\0');

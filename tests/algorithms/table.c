@@ -32,15 +32,16 @@ TEST(table, no_two_algorithms_have_the_same_id_and_each_is_found_by_it)
 {
     enum { MOST = 512 };
     uint64_t ids[MOST];
-    const struct tt_algorithm *algorithm;
+    const struct tt_algorithm *algorithm, *all[MOST];
     int n = 0;
     for (; n < MOST && (algorithm = any(n)) != NULL; n++) {
+        all[n] = algorithm;
         ids[n] = tt_algorithm_id(algorithm->collective, algorithm->name);
         CHECK(tt_algorithm_by_id(algorithm->collective, ids[n]) == algorithm);
         for (int i = 0; i < n; i++)
             CHECK_MESSAGE(ids[i] != ids[n], "%s:%s has the id of %s:%s",
                           tt_collective_name(algorithm->collective), algorithm->name,
-                          tt_collective_name(any(i)->collective), any(i)->name);
+                          tt_collective_name(all[i]->collective), all[i]->name);
     }
     CHECK(n > 200 && n < MOST);
     CHECK(tt_algorithm_by_id(TT_ALL_REDUCE, 1) == NULL);

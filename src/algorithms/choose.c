@@ -14,9 +14,14 @@
  *   meetings    (2 * rounds - 1) * depth * (meeting + nranks * meeting_rank)
  *               for before the next round all wait until all have taken
  *   both      + rounds * actions * action          steps, or messages where they are more
- *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages
+ *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
+ *                                                  in a meeting bytes put in * byte_put
  *             + bytes reduced * byte_reduced
  *             + bytes of the result * byte_result
+ *
+ * Messages of one host that go straight from or to the root (depth 1), and are all there is to do,
+ * have link_one_way for link, as no rank waits for an answer. Where they go to the root, what is
+ * sent and what is taken cost only the more of both, as the root takes while others send.
  *
  * With more ranks than cores a dependence waits for a rank's turn on a core instead: turn_link or
  * turn_meeting, times nranks.
@@ -36,12 +41,14 @@ struct cost {
 
 enum {
     LINK,
+    LINK_ONE_WAY,
     MEETING,
     MEETING_RANK,
     TURN_LINK,
     TURN_MEETING,
     ACTION,
     BYTE_SENT,
+    BYTE_PUT,
     BYTE_REDUCED,
     BYTE_RESULT,
     NET_LINK,
@@ -50,22 +57,26 @@ enum {
     NCOSTS
 };
 
-/* Measured on two cores of an AVX-512 server in a virtual machine. */
+/* Measured on two cores of an AVX-512 server in a virtual machine. Those of one host are fitted to
+ * perf-tests/choice.sh, so that what they choose is among the fastest. */
 static const struct cost costs[NCOSTS] = {
-    [LINK] = {"link", 0.45,
-              "a message, its slot and its flag; ring of 2 against meet at 4 to 32 KiB"},
-    [MEETING] = {"meeting", 0.12, "with meeting_rank, two ranks exchange in 0.13 to 0.2 us"},
+    [LINK] = {"link", 0.55, "a message whose answer is waited for; all_reduce and all_gather of 2"},
+    [LINK_ONE_WAY] = {"link_one_way", 0.11,
+                      "a message from or to a root, which waits for no answer"},
+    [MEETING] = {"meeting", 0.22, "with meeting_rank; all_reduce and barrier of 2"},
     [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
     [TURN_LINK] = {"turn_link", 1.0, "per rank; tree-like exchanges, 2 to 4 ranks a core"},
     [TURN_MEETING] = {"turn_meeting", 0.5, "per rank; 1.5 us at 4 ranks, 4.3 us at 8, on 2 cores"},
-    [ACTION] = {"action", 0.08, "a step of the executor, or one of its messages"},
-    [BYTE_SENT] = {"byte_sent", 1.0 / 14000, "12 to 16 GB/s into lines the other core read last"},
-    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 22000, "20 to 25 GB/s from lines the other core wrote"},
+    [ACTION] = {"action", 0.14, "a step of the executor, or one of its messages"},
+    [BYTE_SENT] = {"byte_sent", 1.0 / 26000, "into a slot of a link; 4 to 512 KiB between 2"},
+    [BYTE_PUT] = {"byte_put", 1.0 / 10000,
+                  "into a meeting, where nobody reads before all have put"},
+    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 30000, "read to be reduced; the same runs"},
+    [BYTE_RESULT] = {"byte_result", 1.0 / 29000, "written to the result; the same runs"},
     [NET_LINK] = {"net_link", 6.0,
                   "TCP to a rank that waits: 2.4 us on loopback, and a real network"},
     [NET_MESSAGE] = {"net_message", 1.5, "its system calls; a ping over loopback takes 3.9 us"},
     [NET_BYTE] = {"net_byte", 1.0 / 2600, "TCP on one core; 2.3 GB/s with what is reduced"},
-    [BYTE_RESULT] = {"byte_result", 1.0 / 17000, "one core's copy out of the cache, non-temporal"},
 };
 
 /* Ranks up to which everyone may talk to everyone, and whose steps are counted to choose. */
@@ -107,6 +118,7 @@ struct part {
     int nranks, nblocks, nchannels;
     bool one_host;             /* meetings are possible */
     bool between;              /* hosts */
+    bool composed;             /* with other parts, which wait for this one */
     double share;              /* of the call's data */
     int at_once;               /* ranks of a host that do this on different shares */
     struct tt_traffic traffic; /* where between */
@@ -162,10 +174,14 @@ static double cost_inside(const struct part *part, const struct tt_setting *sett
 {
     const bool meets = part->algorithm->one_host && part->nranks > 1;
     const bool turns = setting->oversubscribed;
+    const enum tt_collective collective = part->algorithm->collective;
     if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     const struct load load = load_of(part, nbytes, most);
     const double lag = meets || load.depth < load.steps ? 0 : load.depth - load.steps;
+    const bool one_way =
+        tt_collective_has_root(collective) && load.depth <= 1 && !part->between && !part->composed;
+    const bool to_root = one_way && (collective == TT_REDUCE || collective == TT_GATHER);
     const double nranks = part->nranks;
     double wait;
     if (meets)
@@ -173,11 +189,15 @@ static double cost_inside(const struct part *part, const struct tt_setting *sett
                (turns ? nranks * costs[TURN_MEETING].value
                       : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
     else
-        wait = (load.rounds * (load.depth - lag) + lag) *
-               (turns ? nranks * costs[TURN_LINK].value : costs[LINK].value);
+        wait = (load.rounds * (load.depth - lag) + lag) * (turns ? nranks * costs[TURN_LINK].value
+                                                           : one_way ? costs[LINK_ONE_WAY].value
+                                                                     : costs[LINK].value);
+    const double sent =
+        (load.sent + lag * load.message / load.rounds) * costs[meets ? BYTE_PUT : BYTE_SENT].value;
+    const double taken =
+        load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
     return wait + load.rounds * load.actions * costs[ACTION].value +
-           (load.sent + lag * load.message / load.rounds) * costs[BYTE_SENT].value +
-           load.reduced * costs[BYTE_REDUCED].value + load.result * costs[BYTE_RESULT].value;
+           (to_root && !meets ? fmax(sent, taken) : sent + taken);
 }
 
 /* What goes between hosts costs more. */
@@ -243,8 +263,10 @@ static struct model model_of(const struct tt_algorithm *algorithm, const struct 
                                     .nchannels = tt_nchannels(algorithm, shape)},
                           .room = room_of(algorithm, shape, setting)};
     if (algorithm->parts) model.number = tt_hierarchy_phases(algorithm, shape, phases);
-    for (int i = 0; i < model.number; i++)
+    for (int i = 0; i < model.number; i++) {
         model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
+        model.parts[i].composed = model.number > 1;
+    }
     return model;
 }
 

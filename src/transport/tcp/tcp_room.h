@@ -10,7 +10,6 @@
 #include "transport/room.h"
 #include "transport/tcp/tcp.h"
 
-
 /* What the owner does with frames that are not data, and with connections that end. `owner` is
  * that of the end. */
 struct tt_tcp_owner {

@@ -78,7 +78,7 @@ static bool lists(const char *list, const char *word)
     return false;
 }
 
-static const char ways_inside[] = "shm,window,cma", ways_between[] = "tcp,rdma";
+static const char ways_inside[] = "shm,window,cma"; /* between hosts: tt_transports */
 
 /* Every word of TUTTI_TRANSPORT must be one there is. *inside, *between: whether it names any such
  * way. */
@@ -90,7 +90,7 @@ static tt_status check_transports(const char *list, bool *inside, bool *between)
         char word[32];
         snprintf(word, sizeof word, "%.*s", length < 31 ? (int)length : 31, at);
         const bool is_inside = length && lists(ways_inside, word);
-        const bool is_between = length && lists(ways_between, word);
+        const bool is_between = tt_transport_index(at, length) >= 0;
         if (!is_inside && !is_between)
             return tt_fail(TT_ERR_ARGUMENT,
                            "TUTTI_TRANSPORT=%s: '%s' is none of shm, window, cma, tcp, rdma", list,
@@ -126,8 +126,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = !inside || lists(list, "cma"),
                    .force_cma = inside && lists(list, "cma")},
-        .wires = {.allow_tcp = !between || lists(list, "tcp"),
-                  .allow_rdma = !between || lists(list, "rdma")},
+        .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
     };
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = links.fabric.nslots;

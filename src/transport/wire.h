@@ -5,7 +5,7 @@
  *   wires_connect.c  making a wire: dialling, accepting, knocking
  *   wires_frame.c    what the frames mean that are not data
  *   wires_dialling.c the links of a wire that does not stand yet
- *   wires_rdma.c     agreeing on RDMA instead
+ *   wires_agree.c    agreeing on what carries the data
  *
  * The sockets are those of the TCP room (transport/tcp/tcp_room.h), which carries data over them.
  */
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "net/acceptor.h"
-#include "transport/rdma/rdma.h"
+#include "transport/room.h"
 #include "transport/host/segment.h"
 #include "transport/tcp/tcp_room.h"
 #include "transport/wires.h"
@@ -29,8 +29,8 @@ enum tt_control_kind {
     TT_FRAME_RECORD =
         TT_FRAME_CONTROL, /* what the sender has entered and done, or that it leaves */
     TT_FRAME_FAILURE,     /* the communicator has failed: `number` is the code, then the text */
-    TT_FRAME_OFFER,       /* of RDMA; empty: none */
-    TT_FRAME_READY,       /* `number`: whether the queue pairs are connected */
+    TT_FRAME_OFFER,       /* of the transport that `channel` numbers (tt_transports); empty: none */
+    TT_FRAME_READY,       /* of the same: `number` says whether it is connected */
 };
 
 /* The payload of a RECORD frame. */
@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHE
                "a record goes ahead of a message");
 
 /* What an epoll event is about; the first member of each. */
-enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_RDMA };
+enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_ROOM };
 
 /* One way from this rank to the peer. */
 struct tt_path {
@@ -74,7 +74,7 @@ struct tt_dial {
 
 enum tt_wire_state {
     TT_WIRE_MAKING,   /* its sockets are being connected */
-    TT_WIRE_AGREEING, /* on RDMA */
+    TT_WIRE_AGREEING, /* on what carries the data */
     TT_WIRE_UP,
     TT_WIRE_GONE, /* the peer has left, or a connection is lost: what has come still counts */
 };
@@ -89,17 +89,27 @@ struct tt_wire {
     struct tt_path paths[TT_MAX_INTERFACES]; /* of socket i: i modulo npaths */
     struct tt_tcp_end tcp;                   /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
-    char failure[TT_ERROR_TEXT];    /* text that is being sent */
-    char gone[TT_ERROR_TEXT];       /* why nothing more comes from the peer; "": it may */
-    struct tt_agreement *agreement; /* NULL: none was tried */
-    struct tt_rdma_wire *rdma;      /* NULL: data goes over the sockets */
-    bool by_rdma;                   /* data goes over RDMA */
-    bool is_settled;                /* its handles have the ops they keep */
+    char failure[TT_ERROR_TEXT];     /* text that is being sent */
+    char gone[TT_ERROR_TEXT];        /* why nothing more comes from the peer; "": it may */
+    struct tt_agreement *agreement;  /* NULL: none was tried */
+    int candidate;                   /* of tt_transports: the transport that is being tried */
+    uint32_t tried;                  /* of tt_transports, one bit each */
+    const struct tt_transport *room; /* the candidate */
+    void *end;                       /* of it, with this peer; NULL: not made */
+    bool is_agreed;                  /* room and end carry the data */
+    bool is_settled;                 /* its handles have the ops they keep */
+};
+
+/* This rank's use of a transport. */
+struct tt_transport_use {
+    enum tt_watched watched;
+    const struct tt_transport *room;
+    void *self; /* NULL: it may not be used, or there is none */
 };
 
 struct tt_wires {
     enum tt_watched watched; /* the acceptor's mark */
-    _Atomic int nby_sockets; /* wires whose data does not, or not yet, go over RDMA */
+    _Atomic int nby_kernel;  /* wires whose data is, or may be, moved by the kernel */
 
     /* immutable after start */
     struct tt_wires_config config;
@@ -112,8 +122,8 @@ struct tt_wires {
     /* owner: the thread that runs this rank's work */
     struct tt_acceptor *acceptor;
     struct tt_tcp_room tcp;
-    struct tt_rdma *rdma; /* NULL: there is none, or it may not be used */
-    enum tt_watched rdma_watched;
+    struct tt_transport_use uses[TT_MAX_TRANSPORTS]; /* as in tt_transports */
+    bool has_device;                                 /* one of them moves data without the kernel */
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][TT_NCHANNELS]: the handles, incoming and outgoing */
@@ -143,10 +153,11 @@ void tt_dial_hang_up(struct tt_dial *dial);
 /* The wire is made. */
 TT_NODISCARD tt_status tt_wire_up(struct tt_wire *wire);
 
-/* wires_rdma.c: all sockets stand; what the peer offers, and whether it has connected. */
+/* wires_agree.c: all sockets stand; what the peer offers, and whether it has connected. */
 TT_NODISCARD tt_status tt_wire_agree(struct tt_wire *wire);
-TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, const char *bytes, uint32_t nbytes);
-TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, bool ready);
+TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, int room, const char *bytes,
+                                          uint32_t nbytes);
+TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, int room, bool ready);
 
 /* wires_frame.c: control over the sockets of a wire. */
 extern const struct tt_tcp_owner tt_wire_owner;
@@ -162,7 +173,7 @@ uint64_t tt_wire_entered(const struct tt_fabric *fabric);
 
 /* wires_dialling.c: gives the handles to a peer their first ops, which make the wire when used. */
 void tt_wire_handles_init(struct tt_wires *wires, int peer);
-/* Gives the wire's handles the ops they keep: RDMA's (wire->by_rdma) or those of the sockets. Once;
+/* Gives the wire's handles the ops they keep: of what was agreed on, else of the sockets. Once;
  * later calls change nothing. */
 void tt_wire_handles_settle(struct tt_wire *wire);
 

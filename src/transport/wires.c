@@ -49,6 +49,25 @@ static tt_status listen_for_peers(int *listener, struct tt_wires_info *info)
     return TT_OK;
 }
 
+static tt_status open_rooms(struct tt_wires *wires, struct tt_wires_info *info)
+{
+    const struct tt_room_config config = {.nslots = wires->config.nslots,
+                                          .slot_bytes = wires->config.slot_bytes,
+                                          .encrypt = wires->encrypt,
+                                          .sockets = &wires->tcp};
+    for (int i = 0; i < tt_ntransports; i++) {
+        struct tt_transport_use *use = &wires->uses[i];
+        *use = (struct tt_transport_use){.watched = TT_WATCHED_ROOM, .room = tt_transports[i]};
+        if (!(wires->config.allowed >> i & 1)) continue;
+        TT_TRY(use->room->open(&use->self, &config));
+        if (!use->self) continue;
+        TT_TRY(use->room->watch(use->self, wires->epoll, use));
+        info->rooms |= 1u << i;
+        wires->has_device |= !use->room->by_kernel;
+    }
+    return TT_OK;
+}
+
 tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *config,
                         struct tt_wires_info *info)
 {
@@ -82,13 +101,7 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
         if (status) close(listener);
     }
     if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
-    if (!status && config->allow_rdma && !made.encrypt)
-        status = tt_rdma_open(&wires->rdma, config->nslots, config->slot_bytes);
-    if (!status && wires->rdma) {
-        wires->rdma_watched = TT_WATCHED_RDMA;
-        status = tt_rdma_watch(wires->rdma, wires->epoll, &wires->rdma_watched);
-    }
-    made.rdma = wires->rdma != NULL;
+    if (!status) status = open_rooms(wires, &made);
     if (status) {
         tt_wires_destroy(wires);
         return status;
@@ -173,7 +186,8 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     for (int r = 0; r < fabric->nranks; r++) tt_wire_handles_init(wires, r);
     wires->nbytes +=
         n * (sizeof *infos + sizeof *wires->table + 2 * TT_NCHANNELS * sizeof *wires->links);
-    if (wires->rdma) tt_rdma_start(wires->rdma, &wires->context);
+    for (int i = 0; i < tt_ntransports; i++)
+        if (wires->uses[i].self) wires->uses[i].room->start(wires->uses[i].self, &wires->context);
     for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, wires->infos, r));
     return TT_OK;
 }
@@ -198,7 +212,8 @@ static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
     *wire = (struct tt_wire){.wires = wires, .peer = peer};
     wire->npaths = tt_wire_plan(wire->paths, mine, theirs, rank < peer);
     const uint32_t each = mine->nsockets < theirs->nsockets ? mine->nsockets : theirs->nsockets;
-    if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->npaths * (int)each)) {
+    if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->npaths,
+                        wire->npaths * (int)each)) {
         free(wire);
         return NULL;
     }
@@ -220,7 +235,7 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     wires->table[peer] = wire;
     wire->following = wires->first;
     wires->first = wire;
-    atomic_fetch_add_explicit(&wires->nby_sockets, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&wires->nby_kernel, 1, memory_order_relaxed);
     tt_wire_dial(wire);
     return wire;
 }
@@ -248,6 +263,11 @@ static tt_status serve_guests(struct tt_wires *wires)
     return tt_acceptor_serve(wires->acceptor, &events, wires, 0);
 }
 
+static void clear(const struct tt_transport_use *use)
+{
+    use->room->clear(use->self);
+}
+
 static tt_status deal_with(struct tt_wires *wires, void *what)
 {
     switch (*(enum tt_watched *)what) {
@@ -255,8 +275,8 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
         return serve_guests(wires);
     case TT_WATCHED_DIAL:
         return tt_dial_step(what);
-    case TT_WATCHED_RDMA:
-        tt_rdma_hush(wires->rdma);
+    case TT_WATCHED_ROOM:
+        clear(what);
         return TT_OK;
     default:
         return tt_tcp_read(what);
@@ -288,7 +308,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
     }
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (wire->state == TT_WIRE_MAKING) TT_TRY(tt_wire_attend(wire));
-        if (wire->by_rdma) TT_TRY(tt_rdma_wire_progress(wire->rdma));
+        if (wire->is_agreed) TT_TRY(wire->room->progress(wire->end));
         for (int i = 0; i < wire->tcp.nopen; i++)
             if (wire->tcp.sockets[i].count) (void)!tt_tcp_flush(&wire->tcp.sockets[i]);
     }
@@ -298,14 +318,14 @@ tt_status tt_wires_progress(struct tt_wires *wires)
 
 bool tt_wires_by_sockets(const struct tt_wires *wires)
 {
-    return !wires->rdma || atomic_load_explicit(&wires->nby_sockets, memory_order_relaxed) > 0;
+    return !wires->has_device || atomic_load_explicit(&wires->nby_kernel, memory_order_relaxed) > 0;
 }
 
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
 {
     struct epoll_event ready;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        if (wire->by_rdma && !tt_rdma_wire_arm(wire->rdma)) return;
+        if (wire->is_agreed && !wire->room->arm(wire->end)) return;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
             struct tt_tcp *tcp = &wire->tcp.sockets[i];
@@ -316,14 +336,14 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us)
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000,
                                      .tv_nsec = timeout_us % 1000000 * 1000};
     const int n = epoll_pwait2(wires->epoll, &ready, 1, &timeout, NULL);
-    if (n == 1 && ready.data.ptr == &wires->rdma_watched) tt_rdma_hush(wires->rdma);
+    if (n == 1 && *(enum tt_watched *)ready.data.ptr == TT_WATCHED_ROOM) clear(ready.data.ptr);
 }
 
 bool tt_wires_flushed(struct tt_wires *wires)
 {
     bool flushed = true;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        if (wire->by_rdma) flushed &= tt_rdma_wire_flushed(wire->rdma);
+        if (wire->is_agreed) flushed &= wire->room->flushed(wire->end);
         flushed &= tt_tcp_end_flush(&wire->tcp);
     }
     return flushed;
@@ -332,8 +352,7 @@ bool tt_wires_flushed(struct tt_wires *wires)
 void tt_wires_give_back(struct tt_wires *wires)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        if (wire->by_rdma) tt_rdma_wire_give_back(wire->rdma);
-        tt_tcp_end_give_back(&wire->tcp);
+        if (wire->is_agreed) wire->room->give_back(wire->end);
     }
 }
 
@@ -395,13 +414,13 @@ static bool seen_off(struct tt_wires *wires)
     return done;
 }
 
-/* The goodbye goes over a socket and must not overtake data. */
-static void see_off_rdma(struct tt_wires *wires, int64_t deadline)
+/* The goodbye goes over the sockets and must not overtake data that goes elsewhere. */
+static void finish_sending(struct tt_wires *wires, int64_t deadline)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        if (!wire->by_rdma) continue;
-        tt_rdma_wire_quiet(wire->rdma);
-        while (!tt_rdma_wire_sent(wire->rdma) && !tt_expired(deadline)) sched_yield();
+        if (!wire->is_agreed) continue;
+        wire->room->quiet(wire->end);
+        while (!wire->room->sent(wire->end) && !tt_expired(deadline)) sched_yield();
     }
 }
 
@@ -412,7 +431,7 @@ void tt_wires_leave(struct tt_wires *wires)
     const bool haste = state == TT_RANK_ABORTED || tt_fabric_failure_text(fabric)[0];
     const int64_t deadline =
         tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
-    see_off_rdma(wires, deadline);
+    finish_sending(wires, deadline);
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
     while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
@@ -421,7 +440,7 @@ void tt_wires_leave(struct tt_wires *wires)
 static void wire_destroy(struct tt_wire *wire)
 {
     tt_dial_hang_up(&wire->dial);
-    tt_rdma_wire_destroy(wire->rdma);
+    if (wire->end) wire->room->destroy(wire->end);
     tt_tcp_end_fini(&wire->tcp);
     free(wire->agreement);
     free(wire);
@@ -436,7 +455,8 @@ void tt_wires_destroy(struct tt_wires *wires)
         wires->first = wire->following;
         wire_destroy(wire);
     }
-    tt_rdma_close(wires->rdma);
+    for (int i = 0; i < tt_ntransports; i++)
+        if (wires->uses[i].self) wires->uses[i].room->close(wires->uses[i].self);
     tt_acceptor_destroy(wires->acceptor);
     if (wires->epoll >= 0) close(wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
@@ -448,23 +468,6 @@ void tt_wires_destroy(struct tt_wires *wires)
 
 /* ---- Description ---------------------------------------------------------------------------- */
 
-/* Whether every socket of a wire that stands is encrypted. */
-static bool is_encrypted(const struct tt_wire *wire)
-{
-    bool encrypted = true;
-    for (int i = 0; i < wire->tcp.nsockets; i++) encrypted &= wire->tcp.sockets[i].tls != NULL;
-    return encrypted;
-}
-
-static void describe_sockets(const struct tt_wire *wire, char *text, size_t size)
-{
-    size_t n = (size_t)snprintf(text, size, "tcp ");
-    for (int i = 0; i < wire->npaths && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", wire->paths[i].interface);
-    if (n < size && wire->tcp.nsockets > 1)
-        snprintf(text + n, size - n, " (%d sockets)", wire->tcp.nsockets);
-}
-
 void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)
 {
     const struct tt_wire *wire = wires->table[peer];
@@ -473,13 +476,9 @@ void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_
                  wires->encrypt ? "" : "not ");
         return;
     }
-    if (wire->by_rdma)
-        tt_rdma_wire_describe(wire->rdma, text, size);
-    else
-        describe_sockets(wire, text, size);
-    const size_t n = strlen(text);
-    snprintf(text + n, size - n,
-             !wire->by_rdma && is_encrypted(wire) ? ", encrypted" : ", not encrypted");
+    const bool agreed = wire->is_agreed; /* else it was lost before: of its sockets */
+    (agreed ? wire->room : &tt_tcp_transport)
+        ->describe(agreed ? wire->end : &wire->tcp, text, size);
 }
 
 size_t tt_wires_bytes(const struct tt_wires *wires)

@@ -37,14 +37,14 @@ struct tt_wires_info {
     uint64_t network_id;        /* tt_network_id(): equal means same network namespace */
     uint32_t nsockets;          /* TUTTI_SOCKETS; a pair of ranks takes the smaller number */
     uint32_t encrypt;           /* TUTTI_ENCRYPT */
-    uint32_t rdma;              /* whether it has devices that may be used */
+    uint32_t rooms;             /* transports that may be used, one bit each as in tt_transports */
 };
 
 struct tt_wires_config {
     uint8_t key[32]; /* of the communicator */
     size_t nslots, slot_bytes;
-    bool allow_tcp, allow_rdma; /* TUTTI_TRANSPORT */
-    uint64_t records_a_key;     /* of tt_tls_open; 0: as many as are safe */
+    uint32_t allowed;       /* TUTTI_TRANSPORT, one bit each as in tt_transports */
+    uint64_t records_a_key; /* of tt_tls_open; 0: as many as are safe */
 };
 
 /* Opens the listener on the chosen interfaces (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY) and

@@ -67,11 +67,12 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
     struct tt_tcp *tcp = &wire->tcp.sockets[wire->tcp.nopen];
     const struct tt_path *path = &wire->paths[wire->tcp.nopen % wire->npaths];
-    const bool loopback = tt_address_is_loopback(&path->target);
-    char name[TT_PATH_TEXT], where[TT_ADDRESS_TEXT];
-    snprintf(name, sizeof name, "%s over %s", tt_address_format(&path->target, where),
+    struct tt_tcp_path name = {.loopback = tt_address_is_loopback(&path->target)};
+    char where[TT_ADDRESS_TEXT];
+    snprintf(name.text, sizeof name.text, "%s over %s", tt_address_format(&path->target, where),
              path->interface);
-    const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, name, loopback);
+    memcpy(name.interface, path->interface, sizeof name.interface);
+    const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, &name);
     if (status) {
         close(fd);
         return tt_fabric_fail(wire->wires->fabric, status, "%s", tt_last_error());

@@ -46,7 +46,7 @@ static bool dialling_is_done(struct tt_link *link)
     return true;
 }
 
-/* The hint is kept for the sockets; RDMA does not use it. */
+/* The hint is kept for the sockets; other transports do without. */
 static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
     struct tt_wires *wires = link->end;
@@ -107,10 +107,10 @@ void tt_wire_handles_settle(struct tt_wire *wire)
 {
     if (wire->is_settled) return;
     wire->is_settled = true;
+    const struct tt_transport *room = wire->is_agreed ? wire->room : &tt_tcp_transport;
+    void *end = wire->is_agreed ? wire->end : &wire->tcp;
     for (int c = 0; c < TT_NCHANNELS; c++) {
-        settle(tt_wires_rx(wire->wires, wire->peer, c),
-               wire->by_rdma ? tt_rdma_rx(wire->rdma, c) : &wire->tcp.links[0][c].link);
-        settle(tt_wires_tx(wire->wires, wire->peer, c),
-               wire->by_rdma ? tt_rdma_tx(wire->rdma, c) : &wire->tcp.links[1][c].link);
+        settle(tt_wires_rx(wire->wires, wire->peer, c), room->rx(end, c));
+        settle(tt_wires_tx(wire->wires, wire->peer, c), room->tx(end, c));
     }
 }

@@ -73,7 +73,7 @@ static tt_status take_record(struct tt_wire *wire, struct tt_tcp *tcp, const cha
         atomic_store_explicit(&theirs->done, record.done, memory_order_release);
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
-    if (wire->rdma) tt_rdma_wire_quiet(wire->rdma);
+    if (wire->end) wire->room->quiet(wire->end);
     if (record.state == TT_RANK_ABORTED || all_said_goodbye(wire))
         atomic_store_explicit(&theirs->state, record.state, memory_order_release);
     return TT_OK;
@@ -99,7 +99,7 @@ static tt_status check(void *wire, struct tt_tcp *tcp, const struct tt_frame *fr
         fits = frame->nbytes == 0;
         break;
     case TT_FRAME_OFFER:
-        fits = frame->nbytes <= sizeof((struct tt_rdma_offer *)0)->bytes;
+        fits = frame->nbytes <= sizeof((struct tt_room_offer *)0)->bytes;
         break;
     case TT_FRAME_RECORD:
         fits = frame->nbytes == sizeof(struct tt_wire_record);
@@ -122,9 +122,9 @@ static tt_status take(void *owner, struct tt_tcp *tcp, const struct tt_frame *fr
     case TT_FRAME_FAILURE:
         return take_failure(wire, tcp, frame, payload);
     case TT_FRAME_OFFER:
-        return tt_wire_take_offer(wire, payload, frame->nbytes);
+        return tt_wire_take_offer(wire, frame->channel, payload, frame->nbytes);
     default: /* TT_FRAME_READY */
-        return tt_wire_take_ready(wire, frame->number != 0);
+        return tt_wire_take_ready(wire, frame->channel, frame->number != 0);
     }
 }
 
@@ -147,7 +147,7 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
     const struct tt_rank_record *theirs = tt_fabric_record(fabric, wire->peer);
     const uint32_t state = atomic_load_explicit(&theirs->state, memory_order_relaxed);
     char name[128], words[128];
-    const char *path = tcp->path;
+    const char *path = tcp->path.text;
     tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
     if (tcp->left && !tcp->in_frame)
         snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
@@ -178,7 +178,7 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
     if (!wire->gone[0]) explain_end(wire, tcp, error);
     tt_tcp_close(tcp);
     tt_dial_hang_up(&wire->dial);
-    if (wire->rdma) tt_rdma_wire_lost(wire->rdma);
+    if (wire->end) wire->room->lost(wire->end);
     wire->state = TT_WIRE_GONE;
     wire->tcp.state = TT_TCP_GONE;
     tt_wire_handles_settle(wire);

@@ -43,7 +43,7 @@ static inline bool together_join(struct together *all, const struct tt_fabric_co
     const struct tt_wires_config wires = {.key = {4, 2},
                                           .nslots = config->nslots,
                                           .slot_bytes = config->slot_bytes,
-                                          .allow_tcp = true};
+                                          .allowed = tt_transports_named("tcp")};
     struct tt_wires_info infos[TOGETHER_MAX];
     for (int r = 0; r < all->nranks; r++)
         if (tt_wires_open(&all->fabrics[r]->wires, &wires, &infos[r])) return false;

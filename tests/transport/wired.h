@@ -18,7 +18,7 @@ struct wired {
 static inline struct tt_wires_config wired_config(void)
 {
     return (struct tt_wires_config){
-        .key = {1, 2, 3}, .nslots = 4, .slot_bytes = 65536, .allow_tcp = true};
+        .key = {1, 2, 3}, .nslots = 4, .slot_bytes = 65536, .allowed = tt_transports_named("tcp")};
 }
 
 static inline bool wired_open(struct wired *all, int nranks, const struct tt_wires_config *config)

@@ -18,12 +18,7 @@
 struct tt_rdma;      /* one rank's devices and protection domains */
 struct tt_rdma_wire; /* its queue pairs to one peer */
 
-/* One end's queue pairs and memory, for the other end. Plain data of this version's own; what comes
- * from the wire is checked by tt_rdma_wire_connect. */
-struct tt_rdma_offer {
-    uint32_t nbytes; /* used of `bytes`; 0: no RDMA here */
-    uint8_t bytes[1020];
-};
+extern const struct tt_transport tt_rdma_transport;
 
 /* Opens the devices that may be used (TUTTI_RDMA_DEVICE, TUTTI_RDMA_GID_INDEX, ...). TT_OK with
  * *rdma NULL: there is no library or no usable device, said once at INFO; a setting that names what
@@ -42,11 +37,11 @@ void tt_rdma_close(struct tt_rdma *rdma);
 /* Makes queue pairs and slots for a peer; fills the offer. On failure (said once) the wire falls
  * back to TCP: the offer is empty. */
 TT_NODISCARD tt_status tt_rdma_wire_create(struct tt_rdma_wire **wire, struct tt_rdma *rdma,
-                                           int peer, struct tt_rdma_offer *offer);
+                                           int peer, struct tt_room_offer *offer);
 /* With the peer's offer: to ready-to-receive and ready-to-send. Links may be used once both ends
  * have said over their socket that this succeeded. */
 TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
-                                            const struct tt_rdma_offer *theirs);
+                                            const struct tt_room_offer *theirs);
 /* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
 void tt_rdma_wire_quiet(struct tt_rdma_wire *wire);
 /* The peer is gone. Its links still give what has come; then, and for whoever wants to send, they

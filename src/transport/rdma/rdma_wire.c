@@ -27,7 +27,7 @@ struct offer {
     uint64_t memory; /* address */
     struct tt_rdma_end ends[TT_RDMA_MAX_PORTS];
 };
-_Static_assert(sizeof(struct offer) <= sizeof((struct tt_rdma_offer *)0)->bytes, "must fit");
+_Static_assert(sizeof(struct offer) <= sizeof((struct tt_room_offer *)0)->bytes, "must fit");
 
 /* ---- Making --------------------------------------------------------------------------------- */
 
@@ -162,7 +162,7 @@ static void fill_offer(const struct tt_rdma_wire *wire, struct offer *offer)
 }
 
 tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, int peer,
-                              struct tt_rdma_offer *offer)
+                              struct tt_room_offer *offer)
 {
     offer->nbytes = 0;
     struct tt_rdma_wire *wire = calloc(1, sizeof *wire);
@@ -259,7 +259,7 @@ static tt_status connect_path(struct tt_rdma_path *path)
 }
 
 /* An offer is data from outside. */
-static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_rdma_offer *bytes,
+static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_room_offer *bytes,
                              struct offer *offer)
 {
     char peer[128];
@@ -285,7 +285,7 @@ static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_rd
     return TT_OK;
 }
 
-tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_rdma_offer *theirs)
+tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_room_offer *theirs)
 {
     struct offer mine, other;
     struct tt_rdma_pair pairs[TT_RDMA_MAX_PORTS];

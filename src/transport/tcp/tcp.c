@@ -5,7 +5,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -47,8 +46,8 @@ static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
     tcp->zerocopy = setsockopt(tcp->fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0;
 }
 
-tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd, const char *path,
-                      bool loopback)
+tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
+                      const struct tt_tcp_path *path)
 {
     struct tt_tcp_room *of = end->room;
     const uint32_t room = (uint32_t)of->nslots * TT_NCHANNELS + SPARE_FRAMES;
@@ -66,12 +65,12 @@ tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd, const 
     *tcp = (struct tt_tcp){.watched = tcp->watched,
                            .end = end,
                            .fd = fd,
+                           .path = *path,
                            .tls = tls,
                            .control = control,
                            .queue = queue,
                            .room = room};
-    snprintf(tcp->path, sizeof tcp->path, "%s", path);
-    choose_zerocopy(tcp, loopback);
+    choose_zerocopy(tcp, path->loopback);
     of->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
     return TT_OK;
 }

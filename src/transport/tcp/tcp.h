@@ -37,7 +37,13 @@ enum {
     TT_AHEAD_BYTES = 80,   /* the longest frame that the owner puts ahead of a message */
     TT_HEAD_BYTES = TT_AHEAD_BYTES + sizeof(struct tt_frame),
     TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
-    TT_PATH_TEXT = 96,
+};
+
+/* Which way a connection goes, for messages. */
+struct tt_tcp_path {
+    char text[96];      /* "10.0.0.2:4711 over eth0" */
+    char interface[16]; /* of this host */
+    bool loopback;
 };
 
 /* Bytes to send: head, whose last frame header takes the credits along, then body. */
@@ -52,13 +58,13 @@ struct tt_outgoing {
 struct tt_tcp {
     int watched; /* the owner's mark of what epoll reports */
     struct tt_tcp_end *end;
-    int fd;                  /* -1: not open */
-    char path[TT_PATH_TEXT]; /* "10.0.0.2:4711 over eth0", for messages */
-    struct tt_tls *tls;      /* NULL: not encrypted */
-    bool awaits_room;        /* epoll reports when it can be written */
-    bool left;               /* the peer has said goodbye */
-    int64_t silent_ns;       /* since when it has not answered; 0: not so */
-    int broken;              /* errno of sending; what the peer sent before may still be read */
+    int fd; /* -1: not open */
+    struct tt_tcp_path path;
+    struct tt_tls *tls; /* NULL: not encrypted */
+    bool awaits_room;   /* epoll reports when it can be written */
+    bool left;          /* the peer has said goodbye */
+    int64_t silent_ns;  /* since when it has not answered; 0: not so */
+    int broken;         /* errno of sending; what the peer sent before may still be read */
 
     /* incoming */
     uint32_t staged_begin, staged_end;
@@ -81,9 +87,9 @@ struct tt_tcp {
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
 void tt_tcp_tune(int fd, int64_t timeout_ns);
-/* Takes the connected fd over on success. The path, which is copied, is over loopback or not. */
+/* Takes the connected fd over on success. */
 TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
-                                   const char *path, bool loopback);
+                                   const struct tt_tcp_path *path);
 void tt_tcp_close(struct tt_tcp *tcp);
 
 /* A place at the end of the queue, zeroed; NULL when it is full, which no message meets. */

@@ -75,15 +75,17 @@ struct tt_tcp_end {
     void *owner; /* for room->owner */
     int peer;
     enum tt_tcp_state state;
-    int nsockets, nopen;
+    int npaths, nsockets, nopen;               /* socket i goes over path i modulo npaths */
     struct tt_tcp *sockets;                    /* [nsockets] */
     struct tt_tcp_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
     uint8_t owed[TT_NCHANNELS];                /* credits not yet returned to the peer */
 };
 
+extern const struct tt_transport tt_tcp_transport;
+
 /* tcp_link.c */
 TT_NODISCARD tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room,
-                                       void *owner, int peer, int nsockets);
+                                       void *owner, int peer, int npaths, int nsockets);
 void tt_tcp_end_fini(struct tt_tcp_end *end);
 /* The receiver's hint of an incoming link (link.h). */
 void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t signature);

@@ -203,7 +203,7 @@ TEST(rdma_failures, of_a_lost_peer_what_has_come_is_given_and_more_is_missed)
 /* What connecting with an offer that was changed at `offset` says. */
 static void check_refused(struct pair *pair, size_t offset, uint8_t value, const char *words)
 {
-    struct tt_rdma_offer offer = pair->offers[1];
+    struct tt_room_offer offer = pair->offers[1];
     offer.bytes[offset] = value;
     CHECK_EQ(tt_rdma_wire_connect(pair->wires[0], &offer), TT_ERR_REMOTE);
     CHECK_MESSAGE(strstr(tt_last_error(), words), "no \"%s\" in: %s", words, tt_last_error());
@@ -222,7 +222,7 @@ TEST(rdma_failures, offers_that_do_not_fit_are_refused)
     check_refused(&pair, 16, 33, "TUTTI_SLOT_BYTES");
     check_refused(&pair, first_end + offsetof(struct tt_rdma_end, mtu), 6, "damaged");
     check_refused(&pair, first_end + offsetof(struct tt_rdma_end, ngids), 4, "damaged");
-    struct tt_rdma_offer empty = {0};
+    struct tt_room_offer empty = {0};
     CHECK_EQ(tt_rdma_wire_connect(pair.wires[0], &empty), TT_ERR_REMOTE);
     REQUIRE(pair_connect(&pair));
     CHECK_EQ(pair_exchange(&pair, 0, 0, 1000, 1), TT_OK);

@@ -11,7 +11,7 @@ struct pair {
     struct together all;
     struct tt_rdma *rdma[2];
     struct tt_rdma_wire *wires[2];
-    struct tt_rdma_offer offers[2];
+    struct tt_room_offer offers[2];
 };
 
 /* Why the tests are skipped, NULL if they are not. Said by each of them. */

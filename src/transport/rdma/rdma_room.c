@@ -1,0 +1,135 @@
+/* RDMA as a room. */
+#include "transport/rdma/rdma.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* RDMA writes go over the network as they are. */
+static tt_status open_devices(void **self, const struct tt_room_config *config)
+{
+    struct tt_rdma *rdma = NULL;
+    if (!config->encrypt) TT_TRY(tt_rdma_open(&rdma, config->nslots, config->slot_bytes));
+    *self = rdma;
+    return TT_OK;
+}
+
+static void start(void *self, const struct tt_room_context *context)
+{
+    tt_rdma_start(self, context);
+}
+
+static tt_status watch(void *self, int epoll, void *mark)
+{
+    return tt_rdma_watch(self, epoll, mark);
+}
+
+static void clear(void *self)
+{
+    tt_rdma_hush(self);
+}
+
+static void close_devices(void *self)
+{
+    tt_rdma_close(self);
+}
+
+static tt_status offer(void *self, int peer, struct tt_tcp_end *connection, void **end,
+                       struct tt_room_offer *mine)
+{
+    struct tt_rdma_wire *wire;
+    (void)connection;
+    TT_TRY(tt_rdma_wire_create(&wire, self, peer, mine));
+    *end = wire;
+    return TT_OK;
+}
+
+static tt_status connect(void *end, const struct tt_room_offer *theirs)
+{
+    return tt_rdma_wire_connect(end, theirs);
+}
+
+static struct tt_link *tx(void *end, int channel)
+{
+    return tt_rdma_tx(end, channel);
+}
+
+static struct tt_link *rx(void *end, int channel)
+{
+    return tt_rdma_rx(end, channel);
+}
+
+static tt_status progress(void *end)
+{
+    return tt_rdma_wire_progress(end);
+}
+
+static bool arm(void *end)
+{
+    return tt_rdma_wire_arm(end);
+}
+
+static bool flushed(void *end)
+{
+    return tt_rdma_wire_flushed(end);
+}
+
+static void give_back(void *end)
+{
+    tt_rdma_wire_give_back(end);
+}
+
+static void quiet(void *end)
+{
+    tt_rdma_wire_quiet(end);
+}
+
+static bool sent(void *end)
+{
+    return tt_rdma_wire_sent(end);
+}
+
+static void lost(void *end)
+{
+    tt_rdma_wire_lost(end);
+}
+
+static void destroy(void *end)
+{
+    tt_rdma_wire_destroy(end);
+}
+
+static size_t bytes(const void *end)
+{
+    return tt_rdma_wire_bytes(end);
+}
+
+static void describe(const void *end, char *text, size_t size)
+{
+    tt_rdma_wire_describe(end, text, size);
+    const size_t n = strlen(text);
+    snprintf(text + n, size - n, ", not encrypted");
+}
+
+const struct tt_transport tt_rdma_transport = {
+    .name = "rdma",
+    .cost = 1,
+    .open = open_devices,
+    .start = start,
+    .watch = watch,
+    .clear = clear,
+    .close = close_devices,
+    .offer = offer,
+    .connect = connect,
+    .tx = tx,
+    .rx = rx,
+    .progress = progress,
+    .arm = arm,
+    .flushed = flushed,
+    .give_back = give_back,
+    .quiet = quiet,
+    .sent = sent,
+    .lost = lost,
+    .destroy = destroy,
+    .bytes = bytes,
+    .describe = describe,
+};

@@ -1,0 +1,30 @@
+/* The transports between hosts: a further one is a folder and a line here. */
+#include <string.h>
+
+#include "transport/rdma/rdma.h"
+#include "transport/room.h"
+#include "transport/tcp/tcp_room.h"
+
+const struct tt_transport *const tt_transports[] = {&tt_tcp_transport, &tt_rdma_transport};
+const int tt_ntransports = sizeof tt_transports / sizeof *tt_transports;
+_Static_assert(sizeof tt_transports / sizeof *tt_transports <= TT_MAX_TRANSPORTS,
+               "a bit and an entry for each");
+
+int tt_transport_index(const char *name, size_t length)
+{
+    for (int i = 0; i < tt_ntransports; i++)
+        if (strlen(tt_transports[i]->name) == length &&
+            !strncmp(tt_transports[i]->name, name, length))
+            return i;
+    return -1;
+}
+
+uint32_t tt_transports_named(const char *list)
+{
+    uint32_t named = 0;
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        const int index = tt_transport_index(at, strcspn(at, ","));
+        if (index >= 0) named |= 1u << index;
+    }
+    return named;
+}

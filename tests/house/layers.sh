@@ -2,7 +2,7 @@
 # Every #include of ours goes only where the table "folder | may include" of docs/design.md allows.
 . "$(dirname "$0")/common.sh"
 
-# allowed[folder]: the folders or files it may include, space-separated.
+# allowed[folder]: the folders or files it may include, space-separated; a file is named from src, with its folder.
 declare -A allowed
 while IFS='|' read -r _ folders may _; do
     may=$(tr -d ' `' <<<"$may" | tr ',' ' ')
@@ -10,10 +10,11 @@ while IFS='|' read -r _ folders may _; do
 done < <(sed -n '/^| folder | may include |/,/^$/p' docs/design.md | tail -n +3 | grep '^|')
 [ ${#allowed[@]} -ge 10 ] || fail "docs/design.md: the table of layers was not found"
 
-# folder_of PATH: the table's name for the folder that holds a file.
+# folder_of PATH: the table's name for the folder that holds a file; the rooms of transport are folders of their own.
 folder_of() {
     case $1 in
     include/tutti.h) echo tutti.h ;;
+    src/transport/*/*) cut -d/ -f2,3 <<<"$1" ;;
     src/*/*) cut -d/ -f2 <<<"$1" ;;
     */*) echo "${1%%/*}" ;;
     esac
@@ -30,12 +31,13 @@ target_of() {
 
 nchecked=0
 check_file() {
-    local file=$1 folder=$2 include target
+    local file=$1 folder=$2 include path target
     while read -r include; do
         nchecked=$((nchecked + 1))
-        target=$(folder_of "$(target_of "$file" "$include")")
+        path=$(target_of "$file" "$include")
+        target=$(folder_of "$path")
         case " $folder ${allowed[$folder]} " in
-        *" $target "*) ;;
+        *" $target "* | *" ${path#src/} "*) ;;
         *) fail "$file includes \"$include\": $folder may include ${allowed[$folder]:-nothing} (docs/design.md)" ;;
         esac
     done < <(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p; s/^ *# *include *<\(tutti\.h\)>.*/\1/p' "$file")

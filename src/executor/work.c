@@ -58,14 +58,17 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
                      char *data, size_t nbytes, int peer)
 {
     const bool sends = kind == TT_WORK_SEND;
-    *work = (struct tt_work){.engine = engine,
-                             .kind = kind,
-                             .turn = sends ? ++engine->sends_issued[peer]
-                                           : ++engine->recvs_issued[peer],
-                             .p2p = {.peer = peer,
+    work->engine = engine; /* member by member: the other side of the union is large */
+    work->kind = kind;
+    work->state = TT_WORK_ISSUED;
+    work->status = TT_OK;
+    work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
+    work->deadline_ns = 0;
+    work->progress = 0;
+    work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
                                      .nbytes = nbytes,
-                                     .nontemporal = nbytes >= TT_NONTEMPORAL_MIN_BYTES}};
+                                     .nontemporal = nbytes >= TT_NONTEMPORAL_MIN_BYTES};
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
 }
 

@@ -57,16 +57,17 @@ static void disagree_at_the_first(const uint64_t *host_of, size_t nslots)
     struct tt_loaded *roots = broadcast_of(&ranks, ROOT), *others = broadcast_of(&ranks, OTHER);
     REQUIRE(roots && others);
     const int64_t deadline = tt_deadline_ns(20000);
-    for (size_t i = 0; i <= nslots; i++) {
-        begin(&works[i], &ranks, ROOT, roots, data, i + 1);
-        while (tt_work_advance(&works[i]) == TT_IN_PROGRESS && i < nslots && !tt_expired(deadline))
+    const size_t depth = host_of ? nslots : tt_link_flags(nslots);
+    for (size_t i = 0; i <= depth; i++) {
+        begin(&works[i], &ranks, ROOT, roots, data, i % TT_INLINE_BYTES + 1);
+        while (tt_work_advance(&works[i]) == TT_IN_PROGRESS && i < depth && !tt_expired(deadline))
             if (host_of) (void)!tt_wires_progress(ranks.all.fabrics[OTHER]->wires);
-        CHECK_MESSAGE(works[i].state == (i < nslots ? TT_WORK_DONE : TT_WORK_RUNNING),
+        CHECK_MESSAGE(works[i].state == (i < depth ? TT_WORK_DONE : TT_WORK_RUNNING),
                       "%zu slots, call %zu: state %d", nslots, i, (int)works[i].state);
     }
     begin(&other, &ranks, OTHER, others, result, 100);
     while (tt_work_advance(&other) == TT_IN_PROGRESS && !tt_expired(deadline))
-        (void)!tt_work_advance(&works[nslots]);
+        (void)!tt_work_advance(&works[depth]);
     CHECK_EQ(other.status, TT_ERR_USAGE);
     const char *text = tt_fabric_failure_text(ranks.all.fabrics[OTHER]);
     CHECK_MESSAGE(strstr(text, "broadcast number 1 (count 1,") &&

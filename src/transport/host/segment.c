@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 3 };
+enum { PAGE = 4096, SEGMENT_VERSION = 4 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. */
@@ -24,7 +24,8 @@ static size_t round_up(size_t value, size_t unit)
 static size_t link_stride(const struct tt_segment_layout *layout)
 {
     return round_up(sizeof(struct tt_link_area) +
-                        layout->nslots * (sizeof(struct tt_flag) + layout->slot_bytes),
+                        tt_link_flags(layout->nslots) * sizeof(struct tt_flag) +
+                        layout->nslots * layout->slot_bytes,
                     PAGE);
 }
 
@@ -216,17 +217,6 @@ struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from,
     const size_t index = ((size_t)from * nlocal + (size_t)to) * TT_NCHANNELS + (size_t)channel;
     return (struct tt_link_area *)((char *)segment->header + segment->links_at +
                                    index * segment->link_stride);
-}
-
-struct tt_flag *tt_link_area_flag(struct tt_link_area *area, uint32_t slot)
-{
-    return (struct tt_flag *)(area + 1) + slot;
-}
-
-char *tt_link_area_slot(struct tt_link_area *area, uint32_t nslots, uint32_t slot_bytes,
-                        uint32_t slot)
-{
-    return (char *)(tt_link_area_flag(area, nslots)) + (size_t)slot * slot_bytes;
 }
 
 struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment)

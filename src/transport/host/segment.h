@@ -41,14 +41,19 @@ struct tt_rank_record {
     _Atomic int64_t seen_ns;
 };
 
+/* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag
+ * and takes no slot, so a rank that only sends can be so many of them ahead. */
+static inline uint32_t tt_link_flags(size_t nslots)
+{
+    return nslots <= 32 ? 32 : TT_MAX_SLOTS;
+}
+
 /* How many entries a rank keeps, a power of two. Who only sends to a rank may have entered one
- * collective more than their link has slots since the one that is being compared; twice the slots
+ * collective more than their link has flags since the one that is being compared; twice the flags
  * leave room for collectives in which it sends nothing to that rank. */
 static inline size_t tt_entries_kept(size_t nslots)
 {
-    size_t kept = 2 * TT_MIN_SLOTS;
-    while (kept < 2 * nslots) kept *= 2;
-    return kept;
+    return 2 * (size_t)tt_link_flags(nslots);
 }
 
 /* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (R2); readers wait for 2
@@ -154,9 +159,15 @@ _Atomic uint8_t *tt_segment_may_read(const struct tt_segment *segment, int reade
 
 struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from, int to,
                                      int channel);
-struct tt_flag *tt_link_area_flag(struct tt_link_area *area, uint32_t slot);
-char *tt_link_area_slot(struct tt_link_area *area, uint32_t nslots, uint32_t slot_bytes,
-                        uint32_t slot);
+/* The flags of a link lie behind its head, the slots behind the flags. */
+static inline struct tt_flag *tt_link_area_flags(struct tt_link_area *area)
+{
+    return (struct tt_flag *)(area + 1);
+}
+static inline char *tt_link_area_slots(struct tt_link_area *area, uint32_t nflags)
+{
+    return (char *)(tt_link_area_flags(area) + nflags);
+}
 
 struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment);
 /* A local rank's flag and payload for meetings of one parity; local = nlocal: the result's. */

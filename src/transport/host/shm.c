@@ -13,30 +13,53 @@ static struct tt_shm_link *shm_of(struct tt_link *link)
     return link->end;
 }
 
-static uint32_t slot_index(const struct tt_shm_link *shm)
-{
-    return (uint32_t)((shm->next - 1) % shm->nslots);
-}
-
 static struct tt_flag *flag_of(const struct tt_shm_link *shm)
 {
-    return tt_link_area_flag(shm->area, slot_index(shm));
+    return &shm->flags[(uint32_t)(shm->next - 1) & shm->flag_mask];
 }
 
-/* Whether there is room for one more message. */
-static bool has_room(struct tt_shm_link *shm)
+static char *slot_at(const struct tt_shm_link *shm, uint64_t slot)
 {
-    if (shm->next - 1 - shm->taken < shm->nslots) return true;
-    shm->taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
-    return shm->next - 1 - shm->taken < shm->nslots;
+    return shm->slots + slot * shm->link.slot_bytes;
+}
+
+static uint64_t slot_bit(uint64_t number)
+{
+    return UINT64_C(1) << (number & 63);
+}
+
+/* Reads how many messages the receiver has released, and so which slots are free. */
+static void look_at_taken(struct tt_shm_link *shm)
+{
+    const uint64_t taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
+    while (shm->slots_used && shm->taken < taken)
+        if (shm->in_slots & slot_bit(++shm->taken)) {
+            shm->in_slots &= ~slot_bit(shm->taken);
+            shm->slots_used--;
+        }
+    shm->taken = taken;
+}
+
+/* Whether there is a flag for one more message. */
+static bool has_flag(struct tt_shm_link *shm)
+{
+    if (shm->next - 1 - shm->taken <= shm->flag_mask) return true;
+    look_at_taken(shm);
+    return shm->next - 1 - shm->taken <= shm->flag_mask;
+}
+
+static bool has_slot(struct tt_shm_link *shm)
+{
+    if (shm->slots_used == shm->nslots) look_at_taken(shm);
+    return shm->slots_used < shm->nslots;
 }
 
 static void *shm_slot(struct tt_link *link, size_t nbytes)
 {
     struct tt_shm_link *shm = shm_of(link);
-    if (!has_room(shm)) return NULL;
+    if (!has_flag(shm)) return NULL;
     if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
-    return tt_link_area_slot(shm->area, shm->nslots, (uint32_t)link->slot_bytes, slot_index(shm));
+    return has_slot(shm) ? slot_at(shm, shm->slot) : NULL;
 }
 
 static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
@@ -50,12 +73,22 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     tt_count_more(shm->room->context->nmessages, 1);
 }
 
+/* The flag says in which slot its message lies. */
+static void occupy_slot(struct tt_shm_link *shm)
+{
+    flag_of(shm)->data.at.offset = shm->slot;
+    shm->in_slots |= slot_bit(shm->next);
+    shm->slots_used++;
+    shm->slot = shm->slot + 1 == shm->nslots ? 0 : shm->slot + 1;
+}
+
 static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = shm_of(link);
+    const bool small = nbytes <= TT_INLINE_BYTES;
+    if (!small) occupy_slot(shm);
     tt_count_more(shm->room->context->nbytes_copied, nbytes);
-    publish(shm, nbytes, signature,
-            nbytes <= TT_INLINE_BYTES ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
+    publish(shm, nbytes, signature, small ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
 }
 
 /* One copy by the kernel against two through slots that stay in the cache: it pays for long
@@ -79,7 +112,7 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
 {
     struct tt_shm_link *shm = shm_of(link);
     struct tt_window window;
-    if (!has_room(shm)) return false;
+    if (!has_flag(shm)) return false;
     enum tt_message_kind kind;
     uint64_t id = 0, offset = (uint64_t)(uintptr_t)data;
     if (shm->same_process) {
@@ -106,7 +139,7 @@ static bool shm_drained(struct tt_link *link)
 {
     struct tt_shm_link *shm = shm_of(link);
     if (!shm->area || shm->taken == shm->next - 1) return true;
-    shm->taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
+    look_at_taken(shm);
     return shm->taken == shm->next - 1;
 }
 
@@ -157,8 +190,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         message->data = flag->data.bytes;
         break;
     case TT_MESSAGE_SLOT:
-        message->data =
-            tt_link_area_slot(shm->area, shm->nslots, (uint32_t)link->slot_bytes, slot_index(shm));
+        message->data = slot_at(shm, flag->data.at.offset % shm->nslots);
         break;
     case TT_MESSAGE_POINTER:
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
@@ -229,6 +261,9 @@ void tt_shm_open(struct tt_shm_link *shm, struct tt_host_room *room, int place, 
     const struct tt_segment_header *header = room->segment->header;
     const struct tt_host_member *member = &room->config.members[place];
     const int local = room->config.local;
+    struct tt_link_area *area =
+        tt_segment_link(room->segment, outgoing ? local : place, outgoing ? place : local, channel);
+    const uint32_t nflags = tt_link_flags(header->nslots);
     *shm = (struct tt_shm_link){
         .link = {.ops = &shm_ops,
                  .end = shm,
@@ -236,8 +271,10 @@ void tt_shm_open(struct tt_shm_link *shm, struct tt_host_room *room, int place, 
                  .slot_bytes = header->slot_bytes},
         .room = room,
         .place = place,
-        .area = tt_segment_link(room->segment, outgoing ? local : place, outgoing ? place : local,
-                                channel),
+        .area = area,
+        .flags = tt_link_area_flags(area),
+        .slots = tt_link_area_slots(area, nflags),
+        .flag_mask = nflags - 1,
         .nslots = header->nslots,
         .next = 1,
         .same_process = member->same_process,

@@ -18,10 +18,15 @@ struct tt_shm_link {
     struct tt_host_room *room;
     int place;                 /* of the peer */
     struct tt_link_area *area; /* NULL: not opened yet */
-    uint32_t nslots;
-    uint64_t next;  /* number of the message to publish, or to look at; from 1 */
-    uint64_t taken; /* sender: the receiver's counter when last read */
+    struct tt_flag *flags;     /* [flag_mask + 1]; of message n: (n - 1) & flag_mask */
+    char *slots;               /* [nslots] */
+    uint32_t flag_mask, nslots;
+    uint64_t next; /* number of the message to publish, or to look at; from 1 */
     /* sender */
+    uint64_t taken;      /* the receiver's counter when last read */
+    uint64_t in_slots;   /* bit n mod 64: message n lies, or lay, in a slot */
+    uint32_t slot;       /* the next one to fill */
+    uint32_t slots_used; /* by messages that are not known to be released */
     bool same_process;
 };
 

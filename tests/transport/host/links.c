@@ -3,7 +3,7 @@
 #include "shim.h"
 #include "transport/together.h"
 
-TEST(links, carry_messages_in_order_and_hold_as_many_as_they_have_slots)
+TEST(links, carry_messages_in_order_and_hold_as_many_as_they_have_slots_or_flags)
 {
     struct together all;
     const struct tt_fabric_config config = together_config();
@@ -19,7 +19,7 @@ TEST(links, carry_messages_in_order_and_hold_as_many_as_they_have_slots)
             memset(slot, sent & 255, nbytes);
             tx->ops->publish(tx, nbytes, (uint64_t)sent);
         }
-        CHECK_EQ(sent - got, 4);
+        CHECK_EQ(sent - got, nbytes <= TT_INLINE_BYTES ? 32 : 4);
         CHECK(!tx->ops->drained(tx));
         for (; rx->ops->peek(rx, &message) == TT_OK; got++) {
             CHECK_EQ(message.signature, got);
@@ -34,6 +34,35 @@ TEST(links, carry_messages_in_order_and_hold_as_many_as_they_have_slots)
         CHECK_EQ(sent, got);
         CHECK(tx->ops->drained(tx));
     }
+    together_close(&all);
+}
+
+TEST(links, use_slots_again_in_the_order_of_release_whatever_goes_between)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 2, &config));
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
+                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
+    struct tt_message message;
+    unsigned seed = 12345;
+    uint64_t sent = 0, got = 0;
+    for (int turn = 0; turn < 20000 && !tt_test_failed(); turn++) {
+        seed = seed * 1103515245u + 12345u;
+        const size_t nbytes = seed >> 16 & 1 ? 8 : 40 + (seed >> 20) % 4000;
+        char *slot = seed >> 17 & 1 ? tx->ops->slot(tx, nbytes) : NULL;
+        if (slot) {
+            memset(slot, (int)(sent & 255), nbytes);
+            tx->ops->publish(tx, nbytes, sent++);
+        } else if (rx->ops->peek(rx, &message) == TT_OK) {
+            const unsigned char *data = message.data;
+            CHECK_EQ(message.signature, got);
+            CHECK(data[0] == (got & 255) && data[message.nbytes - 1] == (got & 255));
+            rx->ops->release(rx);
+            got++;
+        }
+    }
+    CHECK(got > 4000);
     together_close(&all);
 }
 

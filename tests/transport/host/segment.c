@@ -14,10 +14,11 @@ TEST(segment, areas_do_not_overlap_and_stay_inside)
     const char *base = (const char *)segment->header, *end = base + segment->nbytes;
     const char *last = (const char *)tt_segment_may_read(segment, 2, 2);
     for (int local = 0; local < 3; local++)
-        for (uint64_t seq = 0; seq < 8; seq++) {
+        for (uint64_t seq = 0; seq < tt_entries_kept(4); seq++) {
             const char *entry = (const char *)tt_segment_entry(segment, local, seq);
             CHECK(entry > last);
-            CHECK(entry == (const char *)tt_segment_entry(segment, local, seq + 8));
+            CHECK(entry ==
+                  (const char *)tt_segment_entry(segment, local, seq + tt_entries_kept(4)));
             last = entry + sizeof(struct tt_entry) - 1;
         }
     CHECK((const char *)tt_segment_meeting(segment) >= last);
@@ -33,10 +34,11 @@ TEST(segment, areas_do_not_overlap_and_stay_inside)
             for (int channel = 0; channel < TT_NCHANNELS; channel++) {
                 struct tt_link_area *area = tt_segment_link(segment, from, to, channel);
                 CHECK((const char *)area >= last);
-                CHECK((const char *)tt_link_area_flag(area, 0) >= (const char *)(area + 1));
-                CHECK(tt_link_area_slot(area, 4, 1024, 0) >=
-                      (const char *)tt_link_area_flag(area, 4));
-                last = tt_link_area_slot(area, 4, 1024, 4);
+                const uint32_t nflags = tt_link_flags(4);
+                const struct tt_flag *flags = tt_link_area_flags(area);
+                CHECK((const char *)flags >= (const char *)(area + 1));
+                CHECK(tt_link_area_slots(area, nflags) >= (const char *)(flags + nflags));
+                last = tt_link_area_slots(area, nflags) + (size_t)4 * 1024;
             }
     CHECK(last <= end);
     tt_segment_put(segment);
@@ -106,9 +108,9 @@ TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
         {242, 2, 4 << 20, 2, 128 << 10},
         {43, 64, 4 << 20, 64, 128 << 10},
         {1000, 6, 1088, 6, 1088},
-        {2000, 6, 1088, 3, 1024},
-        {2300, 64, 4 << 20, 3, 1024},
-        {5000, 6, 128 << 10, 2, 1024}, /* beyond what is possible */
+        {2000, 6, 1088, 2, 960},
+        {2300, 64, 4 << 20, 2, 960},
+        {5000, 6, 128 << 10, 2, 960}, /* beyond what is possible */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tt_segment_layout fitted = {.nlocal = 1,

@@ -158,10 +158,9 @@ struct tt_pending {
     tuttiComm_t comm;
     tuttiStream_t stream;
     enum tt_work_kind kind;
-    struct tt_call call;       /* collectives */
-    struct tt_cached *cached;  /* whose program the call uses */
-    struct tt_binding binding; /* in a group: call.binding, kept until the group's end */
-    void *data;                /* point to point */
+    struct tt_call call;      /* collectives */
+    struct tt_cached *cached; /* whose program the call uses */
+    void *data;               /* point to point */
     size_t nbytes;
     int peer;
 };

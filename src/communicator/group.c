@@ -14,7 +14,8 @@ static _Thread_local struct {
     const char *function;
     char error[TT_ERROR_TEXT];
     struct tt_pending *calls;
-    int ncalls, calls_room;
+    struct tt_binding *bindings; /* of the calls, while the group is open */
+    int ncalls, calls_room, bindings_room;
     struct tt_pending_init *inits;
     int ninits, inits_room;
 } group;
@@ -33,6 +34,8 @@ tuttiResult_t tt_group_result(const char *function, tt_status status)
     snprintf(group.error, sizeof group.error, "%s", tt_last_error());
     return result;
 }
+
+enum { FEW_CALLS = 4 };
 
 /* The calls of a group on one stream. Freed by who runs it. */
 struct batch {
@@ -118,8 +121,56 @@ static tt_status launch_batches(const struct tt_pending *calls, int ncalls, stru
     return status;
 }
 
+/* Few calls without streams need no memory of their own. */
+static tt_status run_few(const struct tt_pending *calls, int ncalls)
+{
+    struct tt_work works[FEW_CALLS];
+    for (int i = 0; i < ncalls; i++) begin(&works[i], &calls[i]);
+    return tt_run(works, ncalls, false);
+}
+
+/* Small messages for which there is room, or that have come, are done in a straight line. Returns
+ * whether nothing is left; else `done` tells which calls are over. */
+static bool run_express(const struct tt_pending *calls, int ncalls, bool done[FEW_CALLS])
+{
+    bool all = true, may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
+    for (int i = 0; i < ncalls; i++) {
+        done[i] =
+            may[calls[i].kind] && tt_p2p_express(&calls[i].comm->engine, calls[i].kind,
+                                                 calls[i].data, calls[i].nbytes, calls[i].peer);
+        may[calls[i].kind] = done[i]; /* later ones must not overtake it */
+        all = all && done[i];
+    }
+    return all;
+}
+
+static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
+{
+    *only_p2p = true;
+    if (ncalls > FEW_CALLS) return false;
+    for (int i = 0; i < ncalls; i++) {
+        if (calls[i].stream) return false;
+        *only_p2p = *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE;
+    }
+    return true;
+}
+
+static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only_p2p)
+{
+    struct tt_pending left[FEW_CALLS];
+    bool done[FEW_CALLS];
+    int nleft = 0;
+    if (!only_p2p) return run_few(calls, ncalls);
+    if (run_express(calls, ncalls, done)) return TT_OK;
+    for (int i = 0; i < ncalls; i++)
+        if (!done[i]) left[nleft++] = calls[i];
+    return run_few(left, nleft);
+}
+
 static tt_status issue_all(const struct tt_pending *calls, int ncalls)
 {
+    bool only_p2p;
+    if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
     struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
     if (!batches) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     tt_status status = make_batches(calls, ncalls, batches);
@@ -148,29 +199,27 @@ static tt_status make_room(void **array, int used, int *room, size_t size)
 
 static tt_status keep_call(const struct tt_pending *pending)
 {
-    void *calls = group.calls;
+    void *calls = group.calls, *bindings = group.bindings;
     TT_TRY(make_room(&calls, group.ncalls, &group.calls_room, sizeof *pending));
     group.calls = calls;
-    struct tt_pending *kept = &group.calls[group.ncalls++];
-    *kept = *pending;
-    if (kept->kind == TT_WORK_COLLECTIVE) kept->binding = *pending->call.binding;
-    if (kept->cached) kept->cached->nheld++;
+    TT_TRY(make_room(&bindings, group.ncalls, &group.bindings_room, sizeof *group.bindings));
+    group.bindings = bindings;
+    if (pending->kind == TT_WORK_COLLECTIVE) group.bindings[group.ncalls] = *pending->call.binding;
+    if (pending->cached) pending->cached->nheld++;
+    group.calls[group.ncalls++] = *pending;
     return TT_OK;
 }
 
 tt_status tt_issue(const struct tt_pending *pending)
 {
     if (tt_in_group()) return keep_call(pending);
-    if (pending->stream) return issue_all(pending, 1);
-    struct tt_work work;
-    begin(&work, pending);
-    return tt_run(&work, 1, false);
+    return issue_all(pending, 1);
 }
 
 tt_status tt_issue_express(const struct tt_pending *pending, const struct tt_express *express)
 {
     struct tt_engine *engine = &pending->comm->engine;
-    if (express->possible && !pending->stream && !tt_in_group() && tt_engine_enter_if_idle(engine))
+    if (express->kind && !pending->stream && !tt_in_group() && tt_engine_enter_if_idle(engine))
         return tt_express_run(express, engine, &pending->call);
     return tt_issue(pending);
 }
@@ -201,16 +250,18 @@ tuttiResult_t tuttiGroupEnd(void)
     const char *function = status ? group.function : __func__;
     if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
-    for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.calls[i].binding;
+    for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.bindings[i];
     if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
     for (int i = 0; i < group.ncalls; i++)
         if (group.calls[i].cached) group.calls[i].cached->nheld--;
     if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
     free(group.inits);
     free(group.calls);
+    free(group.bindings);
     group.calls = NULL;
+    group.bindings = NULL;
     group.inits = NULL;
     group.failed = TT_OK;
-    group.ncalls = group.calls_room = group.ninits = group.inits_room = 0;
+    group.ncalls = group.calls_room = group.bindings_room = group.ninits = group.inits_room = 0;
     return tt_result(function, status);
 }

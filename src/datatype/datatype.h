@@ -49,6 +49,11 @@ const char *tt_op_name(enum tt_op op);
 /* Whether the pair is defined: bitwise and logical need an integer type. False for unknown values.
  */
 bool tt_op_supports(enum tt_op op, enum tt_type type);
+/* Whether TT_FINISH changes the result: averages divide, logical operations give 0 or 1. */
+static inline bool tt_op_finishes(enum tt_op op)
+{
+    return op == TT_AVG || op >= TT_LOGICAL_AND;
+}
 
 /* What one call reduces with. Plain data, copied freely. */
 struct tt_reduction {

@@ -148,6 +148,11 @@ void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *da
 void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
                   int peer);
 
+/* Sends or receives a small message at once, as the next call between the two ranks. False: it
+ * cannot be done without waiting, or something is wrong; then nothing has happened. */
+bool tt_p2p_express(struct tt_engine *engine, enum tt_work_kind kind, void *data, size_t nbytes,
+                    int peer);
+
 /* Does what can be done without waiting. TT_OK done, TT_IN_PROGRESS, or the error (also left in
  * work->status). */
 TT_NODISCARD tt_status tt_work_advance(struct tt_work *work);

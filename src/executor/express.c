@@ -5,25 +5,18 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
-/* Then the wait loop takes over: some microseconds. */
-enum { EXPRESS_LOOKS = 256 };
-
-void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
-                        const struct tt_call *call)
+static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_engine *engine,
+                            const struct tt_call *call)
 {
     const struct tt_program *program = call->loaded->program;
     const struct tt_binding *binding = call->binding;
-    const struct tt_fabric *fabric = engine->fabric;
-    *express = (struct tt_express){.possible = false};
-    if (program->nchannels != 1 || program->nsteps != 1 || fabric->hosts->nhosts > 1) return;
     const struct tt_program_step *step = tt_program_steps(program);
     const bool one_size = program->nblocks <= 1 || !program->splits;
     const bool one_round = program->nblocks == 0 || (binding->count > 0 && binding->merged);
-    if (step->kind != TT_STEP_MEET || !one_size || !one_round) return;
-    if (fabric->oversubscribed || call->reduction.op == TT_PREMUL_SUM) return;
+    if (program->nsteps != 1 || step->kind != TT_STEP_MEET || !one_size || !one_round) return false;
+    if (engine->fabric->oversubscribed) return false;
     const size_t block = binding->count * binding->element;
-    *express = (struct tt_express){
-        .possible = true,
+    *express = (struct tt_express_meeting){
         .op = (enum tt_step_op)step->op,
         .block = block,
         .first = (uint32_t)step->local.first,
@@ -32,10 +25,23 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
         .take_first = step->dst.first,
         .take_number = step->dst.number,
     };
+    return true;
 }
 
-static void put_in(const struct tt_express *express, struct tt_engine *engine, const void *input,
-                   uint64_t signature)
+void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
+                        const struct tt_call *call)
+{
+    *express = (struct tt_express){.kind = TT_EXPRESS_NOT};
+    if (call->loaded->program->nchannels != 1 || engine->fabric->hosts->nhosts > 1) return;
+    if (call->reduction.op == TT_PREMUL_SUM) return;
+    if (prepare_meeting(&express->meeting, engine, call))
+        express->kind = TT_EXPRESS_MEETING;
+    else if (tt_express_prepare_links(express, call))
+        express->kind = TT_EXPRESS_LINKS;
+}
+
+static void put_in(const struct tt_express_meeting *express, struct tt_engine *engine,
+                   const void *input, uint64_t signature)
 {
     struct tt_meeting *meeting = &engine->meeting;
     const struct tt_part part = {.signature = signature,
@@ -54,7 +60,7 @@ static void put_in(const struct tt_express *express, struct tt_engine *engine, c
 static int await_parts(const struct tt_meeting *meeting, uint64_t signature)
 {
     int member = 0;
-    for (int look = 0; look < EXPRESS_LOOKS && member < meeting->nmembers;) {
+    for (int look = 0; look < TT_EXPRESS_LOOKS && member < meeting->nmembers;) {
         if (!tt_meeting_is_in(meeting, member)) {
             tt_cpu_relax();
             look++;
@@ -67,14 +73,14 @@ static int await_parts(const struct tt_meeting *meeting, uint64_t signature)
 }
 
 /* Where the block of a place lies in a member's part, which holds it. */
-static const char *block_of(const struct tt_express *express, const struct tt_meeting *meeting,
-                            int member, int block)
+static const char *block_of(const struct tt_express_meeting *express,
+                            const struct tt_meeting *meeting, int member, int block)
 {
     const int first = (int)tt_meeting_place(meeting, member)->first;
     return tt_meeting_part(meeting, member) + (size_t)(block - first) * express->block;
 }
 
-static void fold(const struct tt_express *express, struct tt_engine *engine,
+static void fold(const struct tt_express_meeting *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
     const struct tt_meeting *meeting = &engine->meeting;
@@ -86,7 +92,7 @@ static void fold(const struct tt_express *express, struct tt_engine *engine,
 }
 
 /* The blocks that this rank takes of a member's part. */
-static void copy_blocks(const struct tt_express *express, const struct tt_meeting *meeting,
+static void copy_blocks(const struct tt_express_meeting *express, const struct tt_meeting *meeting,
                         int member, char *output)
 {
     const struct tt_flag *part = tt_meeting_place(meeting, member);
@@ -99,7 +105,7 @@ static void copy_blocks(const struct tt_express *express, const struct tt_meetin
            block_of(express, meeting, member, low), (size_t)(high - low) * express->block);
 }
 
-static void take(const struct tt_express *express, struct tt_engine *engine,
+static void take(const struct tt_express_meeting *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
     const struct tt_meeting *meeting = &engine->meeting;
@@ -119,14 +125,26 @@ static void take(const struct tt_express *express, struct tt_engine *engine,
 }
 
 /* Too late, or something is wrong: the general way goes on from here, and finds out. */
-static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
+static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
+                       struct tt_position at)
 {
     struct tt_work work;
     tt_work_begin(&work, engine, call, turn);
     work.state = TT_WORK_RUNNING;
-    work.collective.channels[0].entered = true;
-    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    work.collective.channels[0] = at;
+    engine->report_ns = 0;
+    tt_engine_leave(engine);
     return tt_run(&work, 1, false);
+}
+
+static bool run_meeting(const struct tt_express_meeting *express, struct tt_engine *engine,
+                        const struct tt_call *call, uint64_t signature)
+{
+    put_in(express, engine, call->input, signature);
+    if (await_parts(&engine->meeting, signature) < engine->meeting.nmembers) return false;
+    take(express, engine, call);
+    tt_meeting_finish(&engine->meeting);
+    return true;
 }
 
 tt_status tt_express_run(const struct tt_express *express, struct tt_engine *engine,
@@ -135,13 +153,16 @@ tt_status tt_express_run(const struct tt_express *express, struct tt_engine *eng
     const uint64_t turn = ++engine->collectives_issued;
     const uint64_t signature = tt_turn_signature(call->signature, turn);
     tt_record_entry(engine, call, turn);
-    put_in(express, engine, call->input, signature);
-    if (await_parts(&engine->meeting, signature) < engine->meeting.nmembers)
-        return go_on(engine, call, turn);
-    take(express, engine, call);
-    tt_meeting_finish(&engine->meeting);
+    if (express->kind == TT_EXPRESS_MEETING) {
+        if (!run_meeting(&express->meeting, engine, call, signature))
+            return go_on(engine, call, turn, (struct tt_position){.entered = true});
+    } else {
+        const uint32_t step = tt_express_run_links(express, engine, call, signature);
+        if (step < call->loaded->program->nsteps)
+            return go_on(engine, call, turn, (struct tt_position){.step = step});
+    }
     atomic_store_explicit(&engine->fabric->record->done, turn, memory_order_release);
     atomic_store_explicit(&engine->collectives_done, turn, memory_order_release); /* R8 */
-    atomic_store_explicit(&engine->busy, false, memory_order_release);            /* R7 */
+    tt_engine_leave(engine);
     return TT_OK;
 }

@@ -1,4 +1,8 @@
 /* Point to point: a message of any length as slices through slots, or whole by reference. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "executor/express.h"
 #include "executor/internal.h"
 
 enum { REFERENCE_MIN_BYTES = 16384, BITE_BYTES = 1 << 20 };
@@ -103,4 +107,51 @@ static tt_status advance_recv(struct tt_work *work)
 tt_status tt_p2p_advance(struct tt_work *work)
 {
     return work->kind == TT_WORK_SEND ? advance_send(work) : advance_recv(work);
+}
+
+/* ---- Express -------------------------------------------------------------------------------- */
+
+static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, int peer)
+{
+    struct tt_link *link = tt_fabric_tx(engine->fabric, peer, TT_P2P_CHANNEL);
+    void *slot = link->ops->slot(link, nbytes);
+    if (!slot) return false;
+    if (nbytes) memcpy(slot, data, nbytes);
+    link->ops->publish(link, nbytes, length_signature(nbytes));
+    const uint64_t turn = ++engine->sends_issued[peer];
+    atomic_store_explicit(&engine->sends_done[peer], turn, memory_order_release); /* R8 */
+    return true;
+}
+
+static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int peer)
+{
+    struct tt_link *link = tt_fabric_rx(engine->fabric, peer, TT_P2P_CHANNEL);
+    const int looks = engine->fabric->oversubscribed ? 1 : TT_EXPRESS_LOOKS;
+    struct tt_message message;
+    int look = 0;
+    while (link->ops->peek(link, &message) != TT_OK) {
+        if (++look >= looks) return false;
+        tt_cpu_relax();
+    }
+    if (message.signature != length_signature(nbytes) || message.nbytes != nbytes) return false;
+    if (!message.data && nbytes) return false;
+    if (nbytes) memcpy(data, message.data, nbytes);
+    link->ops->release(link);
+    const uint64_t turn = ++engine->recvs_issued[peer];
+    atomic_store_explicit(&engine->recvs_done[peer], turn, memory_order_release); /* R8 */
+    return true;
+}
+
+bool tt_p2p_express(struct tt_engine *engine, enum tt_work_kind kind, void *data, size_t nbytes,
+                    int peer)
+{
+    const struct tt_fabric *fabric = engine->fabric;
+    if (nbytes >= TT_EXPRESS_BYTES || nbytes > fabric->segment->header->slot_bytes) return false;
+    if (fabric->hosts->nhosts > 1 || !tt_engine_enter_if_idle(engine)) return false;
+    bool done = false;
+    if (tt_fabric_check(engine->fabric) == TT_OK)
+        done = kind == TT_WORK_SEND ? send_now(engine, data, nbytes, peer)
+                                    : receive_now(engine, data, nbytes, peer);
+    tt_engine_leave(engine);
+    return done;
 }

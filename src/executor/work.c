@@ -89,8 +89,7 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
 {
     const struct tt_reduction *reduction = &work->collective.call.reduction;
     const bool scale = (flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM;
-    const bool changes = reduction->op == TT_AVG || reduction->op >= TT_LOGICAL_AND; /* 0 or 1 */
-    const bool finish = (flags & TT_FINISH) && changes;
+    const bool finish = (flags & TT_FINISH) && tt_op_finishes(reduction->op);
     if (scale || finish)
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)

@@ -1,0 +1,141 @@
+/* The express way over links: programs of a few steps whose messages are small. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "executor/express.h"
+#include "executor/internal.h"
+
+/* Where the one piece of a span lies; false: there are several, or it is in SCRATCH. */
+static bool find_piece(const struct tt_program *program, const struct tt_binding *binding,
+                       const struct tt_program_span *span, struct tt_piece *piece)
+{
+    *piece = (struct tt_piece){.offset = 0};
+    if (!span->number) return true;
+    if (span->buffer == TT_SCRATCH || !tt_span_is_whole(binding, span)) return false;
+    struct tt_walk walk = tt_walk_begin(program, binding, span, 0, 0, true);
+    return tt_walk_next(&walk, piece);
+}
+
+static bool prepare_step(struct tt_express_step *express, const struct tt_program *program,
+                         const struct tt_program_step *step, const struct tt_call *call)
+{
+    const struct tt_binding *binding = call->binding;
+    struct tt_piece local, dst;
+    if (step->kind != TT_STEP_LINK || !find_piece(program, binding, &step->local, &local) ||
+        !find_piece(program, binding, &step->dst, &dst))
+        return false;
+    const bool has_data = step->local.number || step->dst.number;
+    if (!has_data && program->nblocks) return false; /* forwards what comes, however long */
+    const bool finishes = step->finish && tt_op_finishes(call->reduction.op);
+    if (step->op == TT_COPY && finishes) return false;
+    const size_t count = step->dst.number ? dst.count : local.count;
+    *express = (struct tt_express_step){.local = local.offset,
+                                        .dst = dst.offset,
+                                        .count = count,
+                                        .nbytes = count * binding->element};
+    return express->nbytes < TT_EXPRESS_BYTES;
+}
+
+bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *call)
+{
+    const struct tt_program *program = call->loaded->program;
+    const struct tt_binding *binding = call->binding;
+    if (program->nsteps > TT_EXPRESS_STEPS) return false;
+    if (program->nblocks && (!binding->count || !binding->merged)) return false;
+    for (uint32_t s = 0; s < program->nsteps; s++)
+        if (!prepare_step(&express->steps[s], program, &tt_program_steps(program)[s], call))
+            return false;
+    return true;
+}
+
+/* Waits a little for the messages. False: not all are there, or one is not as expected; the general
+ * way finds out. */
+static bool gather(const struct tt_express_step *express, const struct tt_program_step *step,
+                   struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
+{
+    const int looks = engine->fabric->oversubscribed ? 1 : TT_EXPRESS_LOOKS;
+    for (uint32_t i = 0; i < step->nrecv; i++) {
+        struct tt_link *link = call->loaded->links[step->recv + i];
+        struct tt_message message;
+        int look = 0;
+        while (link->ops->peek(link, &message) != TT_OK) {
+            if (++look >= looks) return false;
+            tt_cpu_relax();
+        }
+        if (message.signature != signature || message.nbytes != express->nbytes) return false;
+        if (!message.data && message.nbytes) return false;
+        engine->rooms[0].messages[i] = message.data;
+    }
+    return true;
+}
+
+static bool get_slots(const struct tt_express_step *express, const struct tt_program_step *step,
+                      struct tt_engine *engine, const struct tt_call *call)
+{
+    for (uint32_t i = 0; i < step->nsend; i++) {
+        struct tt_link *link = call->loaded->links[step->send + i];
+        char *slot = link->ops->slot(link, express->nbytes);
+        if (!slot) return false;
+        engine->rooms[0].slots[i] = slot;
+    }
+    return true;
+}
+
+/* The result, made in `target`. */
+static void make(const struct tt_express_step *express, const struct tt_program_step *step,
+                 const struct tt_engine *engine, const struct tt_call *call, const char *local,
+                 char *target)
+{
+    const struct tt_channel_room *room = &engine->rooms[0];
+    if (step->op == TT_COPY) {
+        const char *source = step->own_at >= 0 ? local : room->messages[0];
+        if (source != target) memcpy(target, source, express->nbytes);
+        return;
+    }
+    int n = 0;
+    for (uint32_t i = 0; i <= step->nrecv; i++) {
+        if ((int32_t)i == step->own_at) room->inputs[n++] = local;
+        if (i < step->nrecv) room->inputs[n++] = room->messages[i];
+    }
+    tt_reduce(&call->reduction, target, room->inputs, n, express->count,
+              step->finish ? TT_FINISH : 0);
+}
+
+static void do_step(const struct tt_express_step *express, const struct tt_program_step *step,
+                    struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
+{
+    const size_t *skipped = call->binding->skipped;
+    char *const origin[2] = {(char *)((uintptr_t)call->input - skipped[TT_INPUT]),
+                             (char *)((uintptr_t)call->output - skipped[TT_OUTPUT])};
+    char **slots = engine->rooms[0].slots;
+    if (express->nbytes) {
+        const char *local = step->own_at >= 0 ? origin[step->local.buffer] + express->local : NULL;
+        char *target = step->dst.number ? origin[step->dst.buffer] + express->dst : slots[0];
+        make(express, step, engine, call, local, target);
+        for (uint32_t i = 0; i < step->nsend; i++)
+            if (slots[i] != target) memcpy(slots[i], target, express->nbytes);
+    }
+    for (uint32_t i = 0; i < step->nsend; i++) {
+        struct tt_link *link = call->loaded->links[step->send + i];
+        link->ops->publish(link, express->nbytes, signature);
+    }
+    for (uint32_t i = 0; i < step->nrecv; i++) {
+        struct tt_link *link = call->loaded->links[step->recv + i];
+        link->ops->release(link);
+    }
+}
+
+uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine *engine,
+                              const struct tt_call *call, uint64_t signature)
+{
+    const struct tt_program_step *steps = tt_program_steps(call->loaded->program);
+    const uint32_t nsteps = call->loaded->program->nsteps;
+    for (uint32_t s = 0; s < nsteps; s++) {
+        const struct tt_express_step *step = &express->steps[s];
+        if (!gather(step, &steps[s], engine, call, signature) ||
+            !get_slots(step, &steps[s], engine, call))
+            return s;
+        do_step(step, &steps[s], engine, call, signature);
+    }
+    return nsteps;
+}

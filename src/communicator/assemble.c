@@ -214,7 +214,7 @@ static tt_status start_wires(struct making *making)
     for (int r = 0; r < comm->nranks; r++)
         infos[r] = making->everyones_wires[participant(making, r)];
     comm->setting.net_mbit = slowest_mbit(infos, comm->nranks);
-    const tt_status status = tt_wires_start(making->wires, comm->fabric, infos);
+    const tt_status status = tt_fabric_start_wires(comm->fabric, making->wires, infos);
     free(infos);
     TT_TRY(status);
     comm->fabric->wires = making->wires;

@@ -26,6 +26,7 @@ struct tt_fabric {
     struct tt_room_context context; /* what its rooms know of this rank */
     struct tt_host_room host;       /* the ranks of this host */
     struct tt_segment *segment;     /* of this host's ranks, by their places; host's */
+    struct tt_wires_client client;  /* what the wires know of this rank */
     struct tt_wires *wires;         /* to the ranks of other hosts; NULL: there are none */
     struct tt_rank_record *record;  /* mine, in the segment */
     bool oversubscribed;            /* this host: waiting ranks give up the core */
@@ -56,6 +57,10 @@ TT_NODISCARD tt_status tt_fabric_begin(struct tt_fabric **fabric, const struct t
                                        const struct tt_fabric_config *config);
 TT_NODISCARD tt_status tt_fabric_attach(struct tt_fabric *fabric, int64_t deadline_ns);
 void tt_fabric_finish(struct tt_fabric *fabric);
+/* With ranks on other hosts, after attach: everyone's infos to the wires, which stay the caller's
+ * on failure. */
+TT_NODISCARD tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires,
+                                             const struct tt_wires_info *infos);
 /* Marks this rank as having left and unmaps. NULL is allowed. */
 void tt_fabric_destroy(struct tt_fabric *fabric);
 

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "net/acceptor.h"
+#include "transport/host/segment.h"
 #include "transport/room.h"
 #include "transport/host/segment.h"
 #include "transport/tcp/tcp_room.h"
@@ -33,14 +34,6 @@ enum tt_control_kind {
     TT_FRAME_READY,       /* of the same: `number` says whether it is connected */
 };
 
-/* The payload of a RECORD frame. */
-struct tt_wire_record {
-    uint64_t done, seq, count, algorithm;
-    uint32_t state, collective, type, op;
-    int32_t root;
-    uint32_t reserved;
-};
-_Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
                "a record goes ahead of a message");
 
@@ -96,8 +89,9 @@ struct tt_wire {
     uint32_t tried;                  /* of tt_transports, one bit each */
     const struct tt_transport *room; /* the candidate */
     void *end;                       /* of it, with this peer; NULL: not made */
-    bool is_agreed;                  /* room and end carry the data */
-    bool is_settled;                 /* its handles have the ops they keep */
+    uint32_t peer_state; /* enum tt_rank_state: what it said last of itself; 0: nothing */
+    bool is_agreed;      /* room and end carry the data */
+    bool is_settled;     /* its handles have the ops they keep */
 };
 
 /* This rank's use of a transport. */
@@ -113,10 +107,11 @@ struct tt_wires {
 
     /* immutable after start */
     struct tt_wires_config config;
-    struct tt_fabric *fabric;       /* borrowed; NULL before start */
-    struct tt_room_context context; /* what the rooms to other hosts know */
-    struct tt_wires_info *infos;    /* [nranks] */
-    int64_t timeout_ns;             /* TUTTI_NET_TIMEOUT_MS */
+    const struct tt_wires_client *client; /* borrowed; NULL before start, as is up */
+    const struct tt_room_context *up;     /* the client's */
+    struct tt_room_context context;       /* what the rooms to other hosts know */
+    struct tt_wires_info *infos;          /* [nranks] */
+    int64_t timeout_ns;                   /* TUTTI_NET_TIMEOUT_MS */
     bool encrypt;
 
     /* owner: the thread that runs this rank's work */
@@ -131,6 +126,13 @@ struct tt_wires {
     int64_t listen_ns; /* when to look next who is silent */
     size_t nbytes;     /* of slots and queues */
 };
+
+/* Whether the rank is on this host. */
+static inline bool tt_wire_is_local(const struct tt_wires *wires, int rank)
+{
+    const struct tt_hosts *hosts = wires->client->hosts;
+    return hosts->host_of[rank] == hosts->host_of[wires->up->rank];
+}
 
 /* wires_plan.c: fills paths; the same pairs on both ends. 0: the ranks cannot reach each other. */
 int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
@@ -167,9 +169,9 @@ TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
 /* Fails the fabric: this rank needs something of a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* Writes a frame with this rank's record; returns its bytes. */
-size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t state);
+size_t tt_wire_put_record(const struct tt_wires *wires, uint8_t *to, uint32_t state);
 /* The latest collective that this rank has entered. */
-uint64_t tt_wire_entered(const struct tt_fabric *fabric);
+uint64_t tt_wire_entered(const struct tt_wires *wires);
 
 /* wires_dialling.c: gives the handles to a peer their first ops, which make the wire when used. */
 void tt_wire_handles_init(struct tt_wires *wires, int peer);

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "topology/topology.h"
-#include "transport/fabric.h"
 #include "transport/tcp/tls.h"
 #include "transport/wire.h"
 
@@ -126,54 +125,58 @@ static bool is_sound(const struct tt_wires_info *info)
 }
 
 /* What another rank has told about itself fits, and there is a way to it. */
-static tt_status check_peer(const struct tt_fabric *fabric, const struct tt_wires_info *infos,
-                            int peer)
+static tt_status check_peer(const struct tt_wires *wires, int peer)
 {
+    const struct tt_room_context *up = wires->up;
+    const struct tt_wires_info *infos = wires->infos;
     struct tt_path paths[TT_MAX_INTERFACES];
     char name[128], first[128];
-    tt_fabric_name_rank(fabric, peer, name, sizeof name);
-    tt_fabric_name_rank(fabric, 0, first, sizeof first);
+    tt_room_name(up, peer, name, sizeof name);
+    tt_room_name(up, 0, first, sizeof first);
     if (!is_sound(&infos[peer]))
         return tt_fail(TT_ERR_REMOTE, "%s sent a malformed description of its network", name);
     if (infos[peer].encrypt != infos[0].encrypt)
         return tt_fail(TT_ERR_USAGE, "%s has TUTTI_ENCRYPT=%d, %s has %d: give all ranks the same",
                        first, infos[0].encrypt != 0, name, infos[peer].encrypt != 0);
-    if (tt_fabric_is_local(fabric, peer) ||
-        tt_wire_plan(paths, &infos[fabric->rank], &infos[peer], fabric->rank < peer))
+    if (tt_wire_is_local(wires, peer) ||
+        tt_wire_plan(paths, &infos[up->rank], &infos[peer], up->rank < peer))
         return TT_OK;
     return tt_fail(TT_ERR_SYSTEM,
                    "rank %d and %s have no network in common: one of them has loopback only, or "
                    "one IPv4 and the other IPv6 (TUTTI_SOCKET_INTERFACE, TUTTI_SOCKET_FAMILY; "
                    "tutti-info lists the interfaces)",
-                   fabric->rank, name);
+                   up->rank, name);
 }
 
 /* ---- What the rooms report ------------------------------------------------------------------ */
 
-static tt_status on_fail(void *wires, int code, const char *text)
+static tt_status on_fail(void *owner, int code, const char *text)
 {
-    return tt_fabric_fail(((struct tt_wires *)wires)->fabric, code, "%s", text);
+    const struct tt_room_context *up = ((struct tt_wires *)owner)->up;
+    return up->events->fail(up->owner, code, text);
 }
 
-static tt_status on_missed(void *wires, int peer)
+static tt_status on_missed(void *owner, int peer)
 {
-    return tt_wire_missed(((struct tt_wires *)wires)->table[peer]);
+    return tt_wire_missed(((struct tt_wires *)owner)->table[peer]);
 }
 
-static void on_name(const void *wires, int rank, char *text, size_t size)
+static void on_name(const void *owner, int rank, char *text, size_t size)
 {
-    tt_fabric_name_rank(((const struct tt_wires *)wires)->fabric, rank, text, size);
+    tt_room_name(((const struct tt_wires *)owner)->up, rank, text, size);
 }
 
 static const struct tt_room_events room_events = {
     .fail = on_fail, .missed = on_missed, .name = on_name};
 
-tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
+tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                          const struct tt_wires_info *infos)
 {
-    const size_t n = (size_t)fabric->nranks;
-    wires->fabric = fabric;
-    wires->context = fabric->context;
+    const struct tt_room_context *up = client->context;
+    const size_t n = (size_t)up->nranks;
+    wires->client = client;
+    wires->up = up;
+    wires->context = *up;
     wires->context.events = &room_events;
     wires->context.owner = wires;
     wires->tcp.context = &wires->context;
@@ -183,12 +186,12 @@ tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
     if (!wires->infos || !wires->table || !wires->links)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to %zu ranks", n);
     memcpy(wires->infos, infos, n * sizeof *infos);
-    for (int r = 0; r < fabric->nranks; r++) tt_wire_handles_init(wires, r);
+    for (int r = 0; r < up->nranks; r++) tt_wire_handles_init(wires, r);
     wires->nbytes +=
         n * (sizeof *infos + sizeof *wires->table + 2 * TT_NCHANNELS * sizeof *wires->links);
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->start(wires->uses[i].self, &wires->context);
-    for (int r = 0; r < fabric->nranks; r++) TT_TRY(check_peer(fabric, wires->infos, r));
+    for (int r = 0; r < up->nranks; r++) TT_TRY(check_peer(wires, r));
     return TT_OK;
 }
 
@@ -200,12 +203,12 @@ tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writabl
     if (epoll_ctl(wires->epoll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) == 0)
         return TT_OK;
     const tt_status status = tt_socket_fail(errno, "cannot watch a connection to another host");
-    return wires->fabric ? tt_fabric_fail(wires->fabric, status, "%s", tt_last_error()) : status;
+    return wires->up ? tt_room_fail(wires->up, status, "%s", tt_last_error()) : status;
 }
 
 static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
 {
-    const int rank = wires->fabric->rank;
+    const int rank = wires->up->rank;
     const struct tt_wires_info *mine = &wires->infos[rank], *theirs = &wires->infos[peer];
     struct tt_wire *wire = calloc(1, sizeof *wire);
     if (!wire) return NULL;
@@ -228,8 +231,7 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     if (wire) return wire;
     wire = wire_create(wires, peer);
     if (!wire) {
-        (void)!tt_fabric_fail(wires->fabric, TT_ERR_SYSTEM, "out of memory for a wire to rank %d",
-                              peer);
+        (void)!tt_room_fail(wires->up, TT_ERR_SYSTEM, "out of memory for a wire to rank %d", peer);
         return NULL;
     }
     wires->table[peer] = wire;
@@ -362,12 +364,11 @@ static void push_record(struct tt_wire *wire, struct tt_tcp *tcp, uint32_t state
 {
     struct tt_outgoing *item = tcp->fd < 0 ? NULL : tt_tcp_push(tcp);
     if (!item) return;
-    const struct tt_fabric *fabric = wire->wires->fabric;
     const struct tt_frame credit = {.kind = TT_FRAME_CREDIT};
-    item->head_nbytes = (uint32_t)tt_wire_put_record(fabric, item->head, state);
+    item->head_nbytes = (uint32_t)tt_wire_put_record(wire->wires, item->head, state);
     memcpy(item->head + item->head_nbytes, &credit, sizeof credit);
     item->head_nbytes += (uint32_t)sizeof credit;
-    wire->told = tt_wire_entered(fabric);
+    wire->told = tt_wire_entered(wire->wires);
     (void)!tt_tcp_flush(tcp);
 }
 
@@ -426,9 +427,9 @@ static void finish_sending(struct tt_wires *wires, int64_t deadline)
 
 void tt_wires_leave(struct tt_wires *wires)
 {
-    const struct tt_fabric *fabric = wires->fabric;
-    const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    const bool haste = state == TT_RANK_ABORTED || tt_fabric_failure_text(fabric)[0];
+    const struct tt_wires_client *client = wires->client;
+    const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+    const bool haste = state == TT_RANK_ABORTED || client->has_failed(wires->up->owner);
     const int64_t deadline =
         tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
     finish_sending(wires, deadline);

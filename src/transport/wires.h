@@ -12,12 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hosts.h"
 #include "base/status.h"
 #include "net/interface.h"
 #include "transport/link.h"
 #include "transport/room.h"
 
-struct tt_fabric;
 struct tt_wires;
 
 /* Where a rank listens. Plain data, travels through bootstrap. */
@@ -51,10 +51,36 @@ struct tt_wires_config {
  * fills info. TT_ERR_ARGUMENT lists the interfaces there are when none is as asked. */
 TT_NODISCARD tt_status tt_wires_open(struct tt_wires **wires, const struct tt_wires_config *config,
                                      struct tt_wires_info *info);
-/* Takes everyone's info (copied) and the fabric it works for (borrowed; already has peers, rank,
- * hosts). TT_ERR_SYSTEM when some rank of another host cannot be reached at all (no common
- * address family, only loopback): names it. */
-TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, struct tt_fabric *fabric,
+/* What one rank tells another of itself. Travels over the wires. */
+struct tt_wire_record {
+    uint64_t done, seq, count, algorithm;
+    uint32_t state, collective, type, op;
+    int32_t root;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
+
+/* For whom the wires work, and what they report to it beyond struct tt_room_events. The functions
+ * get the context's owner. */
+struct tt_wires_client {
+    const struct tt_room_context *context;
+    const struct tt_hosts *hosts;
+    const _Atomic bool *aborted; /* by this rank */
+    /* TT_OK, or the communicator's failure (its text as this thread's last error). */
+    tt_status (*check)(void *owner);
+    bool (*has_failed)(const void *owner);
+    /* The latest collective that this rank has entered, and all that is to be told of it but the
+     * state. */
+    uint64_t (*entered)(const void *owner);
+    void (*record)(const void *owner, struct tt_wire_record *record);
+    /* A record of a peer has come; its goodbye has come over all its connections. */
+    void (*on_record)(void *owner, int peer, const struct tt_wire_record *record);
+    void (*on_left)(void *owner, int peer, uint32_t state);
+};
+
+/* Takes everyone's info (copied) and its client (borrowed). TT_ERR_SYSTEM when some rank of another
+ * host cannot be reached at all (no common address family, only loopback): names it. */
+TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                                       const struct tt_wires_info *infos);
 /* Says goodbye and sees off what is still in kernel buffers (bounded): the process may end. */
 void tt_wires_leave(struct tt_wires *wires);

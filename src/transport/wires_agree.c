@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/fabric.h"
 #include "transport/wire.h"
 
 /* Owned by its wire, which it serves until that is up. */
@@ -22,7 +21,7 @@ static int next_candidate(const struct tt_wire *wire)
 {
     const struct tt_wires *wires = wire->wires;
     const uint32_t left =
-        wires->infos[wires->fabric->rank].rooms & wires->infos[wire->peer].rooms & ~wire->tried;
+        wires->infos[wires->up->rank].rooms & wires->infos[wire->peer].rooms & ~wire->tried;
     int best = -1;
     for (int i = 0; i < tt_ntransports; i++)
         if (left >> i & 1 && (best < 0 || tt_transports[i]->cost < tt_transports[best]->cost))
@@ -34,11 +33,11 @@ static tt_status fail_without(struct tt_wire *wire)
 {
     const struct tt_wires *wires = wire->wires;
     char name[128];
-    tt_fabric_name_rank(wires->fabric, wire->peer, name, sizeof name);
-    return tt_fabric_fail(wires->fabric, TT_ERR_ARGUMENT,
-                          "TUTTI_TRANSPORT does not allow tcp, and rank %d and %s cannot use RDMA "
-                          "(TUTTI_LOG=INFO says why)",
-                          wires->fabric->rank, name);
+    tt_room_name(wires->up, wire->peer, name, sizeof name);
+    return tt_room_fail(wires->up, TT_ERR_ARGUMENT,
+                        "TUTTI_TRANSPORT does not allow tcp, and rank %d and %s cannot use RDMA "
+                        "(TUTTI_LOG=INFO says why)",
+                        wires->up->rank, name);
 }
 
 static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t number,
@@ -72,8 +71,8 @@ static tt_status make_agreement(struct tt_wire *wire)
     if (wire->agreement) return TT_OK;
     wire->agreement = calloc(1, sizeof *wire->agreement);
     if (!wire->agreement)
-        return tt_fabric_fail(wire->wires->fabric, TT_ERR_SYSTEM,
-                              "out of memory for a wire to rank %d", wire->peer);
+        return tt_room_fail(wire->wires->up, TT_ERR_SYSTEM, "out of memory for a wire to rank %d",
+                            wire->peer);
     wire->agreement->their_room = -1;
     return TT_OK;
 }

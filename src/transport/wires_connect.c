@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/fabric.h"
 #include "transport/wire.h"
 
 #define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
@@ -26,13 +25,13 @@ static const struct tt_path *path_of(const struct tt_dial *dial)
 
 static tt_status fail(const struct tt_dial *dial, const char *why)
 {
-    struct tt_fabric *fabric = dial->wire->wires->fabric;
+    const struct tt_room_context *up = dial->wire->wires->up;
     const struct tt_path *path = path_of(dial);
     char name[128], where[TT_ADDRESS_TEXT];
-    tt_fabric_name_rank(fabric, dial->wire->peer, name, sizeof name);
-    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "rank %d cannot reach %s at %s (%s) over %s: %s",
-                          fabric->rank, name, tt_address_format(&path->target, where),
-                          path->their_interface, path->interface, why);
+    tt_room_name(up, dial->wire->peer, name, sizeof name);
+    return tt_room_fail(up, TT_ERR_REMOTE, "rank %d cannot reach %s at %s (%s) over %s: %s",
+                        up->rank, name, tt_address_format(&path->target, where),
+                        path->their_interface, path->interface, why);
 }
 
 void tt_dial_hang_up(struct tt_dial *dial)
@@ -46,16 +45,16 @@ void tt_dial_hang_up(struct tt_dial *dial)
 static void say_ready(const struct tt_wire *wire)
 {
     char text[160], name[128];
-    struct tt_fabric *fabric = wire->wires->fabric;
+    const struct tt_room_context *up = wire->wires->up;
     tt_wires_describe(wire->wires, wire->peer, text, sizeof text);
-    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
-    TT_INFO("rank %d reaches %s by %s", fabric->rank, name, text);
+    tt_room_name(up, wire->peer, name, sizeof name);
+    TT_INFO("rank %d reaches %s by %s", up->rank, name, text);
     for (int i = 0; i < wire->npaths; i++) {
         const struct tt_path *path = &wire->paths[i];
         if (path->mtu && path->their_mtu && path->mtu != path->their_mtu)
             TT_WARN("%s of rank %d has MTU %u, %s of %s has MTU %u: large packets may be lost; set "
                     "both to the same (ip link set dev %s mtu %u)",
-                    path->interface, fabric->rank, path->mtu, path->their_interface, name,
+                    path->interface, up->rank, path->mtu, path->their_interface, name,
                     path->their_mtu,
                     path->mtu > path->their_mtu ? path->interface : path->their_interface,
                     path->mtu > path->their_mtu ? path->their_mtu : path->mtu);
@@ -75,7 +74,7 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
     const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, &name);
     if (status) {
         close(fd);
-        return tt_fabric_fail(wire->wires->fabric, status, "%s", tt_last_error());
+        return tt_room_fail(wire->wires->up, status, "%s", tt_last_error());
     }
     wire->tcp.nopen++;
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
@@ -132,7 +131,7 @@ static tt_status begin_attempt(struct tt_dial *dial)
         socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (dial->fd < 0) {
         const tt_status status = tt_socket_fail(errno, "cannot open a socket to another host");
-        return tt_fabric_fail(wires->fabric, status, "%s", tt_last_error());
+        return tt_room_fail(wires->up, status, "%s", tt_last_error());
     }
     tt_tcp_tune(dial->fd, wires->timeout_ns);
     if (path->source.nbytes &&
@@ -146,7 +145,7 @@ static tt_status begin_attempt(struct tt_dial *dial)
 
 void tt_wire_dial(struct tt_wire *wire)
 {
-    const bool lower = wire->wires->fabric->rank < wire->peer;
+    const bool lower = wire->wires->up->rank < wire->peer;
     const int64_t begin = tt_now_ns() + (lower ? 0 : KNOCK_NS);
     wire->dial = (struct tt_dial){.watched = TT_WATCHED_DIAL,
                                   .wire = wire,
@@ -185,7 +184,7 @@ static tt_status answer_greeting(struct tt_dial *dial)
     TT_TRY(receive(dial, &dial->greeting, sizeof dial->greeting));
     const char *complaint = tt_preamble_complaint(&dial->greeting.preamble);
     if (complaint) return fail(dial, complaint);
-    tt_hello_fill(&dial->hello, dial->kind, wires->fabric->rank, wires->fabric->nranks);
+    tt_hello_fill(&dial->hello, dial->kind, wires->up->rank, wires->up->nranks);
     tt_hello_sign(&dial->hello, &dial->greeting, wires->config.key);
     const int error = tt_socket_send_now(dial->fd, &dial->hello, sizeof dial->hello);
     if (error) return try_again(dial, error, "the handshake failed");
@@ -238,13 +237,13 @@ tt_status tt_wire_attend(struct tt_wire *wire)
 /* What is wrong with who has come; NULL: nothing. */
 static const char *complaint_about(const struct tt_wires *wires, const struct tt_hello *hello)
 {
-    const struct tt_fabric *fabric = wires->fabric;
+    const struct tt_room_context *up = wires->up;
     if (hello->kind != TT_HELLO_LINK && hello->kind != TT_HELLO_PROBE)
         return "it wants something else than a connection for data";
-    if (hello->nranks != fabric->nranks || hello->rank < 0 || hello->rank >= fabric->nranks ||
-        tt_fabric_is_local(fabric, hello->rank))
+    if (hello->nranks != up->nranks || hello->rank < 0 || hello->rank >= up->nranks ||
+        tt_wire_is_local(wires, hello->rank))
         return "there is no such rank on another host";
-    if ((hello->kind == TT_HELLO_LINK) != (hello->rank < fabric->rank))
+    if ((hello->kind == TT_HELLO_LINK) != (hello->rank < up->rank))
         return "the lower rank connects to the higher one, and not the other way round";
     if (hello->kind == TT_HELLO_PROBE) return NULL;
     const struct tt_wire *wire = wires->table[hello->rank];

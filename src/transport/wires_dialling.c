@@ -1,6 +1,5 @@
 /* The links of a wire that does not stand yet: the first use makes the wire, and when it stands its
  * handles get the ops of what carries the data. */
-#include "transport/fabric.h"
 #include "transport/wire.h"
 
 static const struct tt_link_ops dialling_ops;
@@ -11,7 +10,8 @@ static tt_status make(struct tt_link *link)
 {
     struct tt_wires *wires = link->end;
     const bool have = tt_wire_to(wires, link->peer) != NULL;
-    const tt_status status = have ? tt_wires_progress(wires) : tt_fabric_check(wires->fabric);
+    const tt_status status =
+        have ? tt_wires_progress(wires) : wires->client->check(wires->up->owner);
     if (status < 0) return status;
     return link->ops == &dialling_ops ? TT_IN_PROGRESS : TT_OK;
 }

@@ -2,49 +2,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "transport/fabric.h"
 #include "transport/wire.h"
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
-uint64_t tt_wire_entered(const struct tt_fabric *fabric)
+uint64_t tt_wire_entered(const struct tt_wires *wires)
 {
-    return atomic_load_explicit(&fabric->record->entered, memory_order_relaxed);
+    return wires->client->entered(wires->up->owner);
 }
 
-size_t tt_wire_put_record(const struct tt_fabric *fabric, uint8_t *to, uint32_t state)
+size_t tt_wire_put_record(const struct tt_wires *wires, uint8_t *to, uint32_t state)
 {
-    const struct tt_rank_record *mine = fabric->record;
-    const uint64_t seq = tt_wire_entered(fabric);
-    const struct tt_entry *entry = tt_fabric_entry(fabric, fabric->rank, seq);
     const struct tt_frame frame = {.kind = TT_FRAME_RECORD,
                                    .nbytes = sizeof(struct tt_wire_record)};
-    const struct tt_wire_record record = {
-        .done = atomic_load_explicit(&mine->done, memory_order_relaxed),
-        .seq = seq,
-        .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
-        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
-        .state = state,
-        .collective = atomic_load_explicit(&entry->collective, memory_order_relaxed),
-        .type = atomic_load_explicit(&entry->type, memory_order_relaxed),
-        .op = atomic_load_explicit(&entry->op, memory_order_relaxed),
-        .root = atomic_load_explicit(&entry->root, memory_order_relaxed)};
+    struct tt_wire_record record = {.state = state};
+    wires->client->record(wires->up->owner, &record);
     memcpy(to, &frame, sizeof frame);
     memcpy(to + sizeof frame, &record, sizeof record);
     return sizeof frame + sizeof record;
-}
-
-/* Read by the thread that holds the engine, as this one does. */
-static void take_entry(struct tt_entry *entry, const struct tt_wire_record *record)
-{
-    atomic_store_explicit(&entry->collective, record->collective, memory_order_relaxed);
-    atomic_store_explicit(&entry->type, record->type, memory_order_relaxed);
-    atomic_store_explicit(&entry->op, record->op, memory_order_relaxed);
-    atomic_store_explicit(&entry->root, record->root, memory_order_relaxed);
-    atomic_store_explicit(&entry->count, record->count, memory_order_relaxed);
-    atomic_store_explicit(&entry->algorithm, record->algorithm, memory_order_relaxed);
-    atomic_store_explicit(&entry->seq, record->seq, memory_order_release); /* R1 */
 }
 
 /* The goodbye comes last on each socket: then all that was sent is here. */
@@ -59,23 +34,17 @@ static tt_status take_record(struct tt_wire *wire, struct tt_tcp *tcp, const cha
 {
     struct tt_wire_record record;
     memcpy(&record, from, sizeof record);
-    const struct tt_fabric *fabric = wire->wires->fabric;
-    struct tt_rank_record *theirs = tt_fabric_record(fabric, wire->peer);
+    const struct tt_wires *wires = wire->wires;
     if (record.state != TT_RANK_HERE && record.state != TT_RANK_LEFT &&
         record.state != TT_RANK_ABORTED)
         return tt_tcp_refuse(tcp, "state", record.state);
-    atomic_store_explicit(&theirs->seen_ns, tt_now_ns(), memory_order_relaxed);
-    if (record.seq > atomic_load_explicit(&theirs->entered, memory_order_relaxed)) {
-        take_entry(tt_fabric_entry(fabric, wire->peer, record.seq), &record);
-        atomic_store_explicit(&theirs->entered, record.seq, memory_order_release); /* R10 */
-    }
-    if (record.done > atomic_load_explicit(&theirs->done, memory_order_relaxed))
-        atomic_store_explicit(&theirs->done, record.done, memory_order_release);
+    wires->client->on_record(wires->up->owner, wire->peer, &record);
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
     if (wire->end) wire->room->quiet(wire->end);
-    if (record.state == TT_RANK_ABORTED || all_said_goodbye(wire))
-        atomic_store_explicit(&theirs->state, record.state, memory_order_release);
+    if (record.state != TT_RANK_ABORTED && !all_said_goodbye(wire)) return TT_OK;
+    wire->peer_state = record.state;
+    wires->client->on_left(wires->up->owner, wire->peer, record.state);
     return TT_OK;
 }
 
@@ -85,7 +54,7 @@ static tt_status take_failure(struct tt_wire *wire, const struct tt_tcp *tcp,
     const int code = (int)frame->number;
     if (code >= 0) return tt_tcp_refuse(tcp, "failure code", frame->number);
     text[frame->nbytes] = '\0';
-    return tt_fabric_fail(wire->wires->fabric, code, "%s", text);
+    return tt_room_fail(wire->wires->up, code, "%s", text);
 }
 
 /* ---- Frames --------------------------------------------------------------------------------- */
@@ -132,10 +101,10 @@ static tt_status take(void *owner, struct tt_tcp *tcp, const struct tt_frame *fr
 static size_t ahead(void *owner, uint8_t *to)
 {
     struct tt_wire *wire = owner;
-    const uint64_t entered = tt_wire_entered(wire->wires->fabric);
+    const uint64_t entered = tt_wire_entered(wire->wires);
     if (entered == wire->told) return 0;
     wire->told = entered;
-    return tt_wire_put_record(wire->wires->fabric, to, TT_RANK_HERE);
+    return tt_wire_put_record(wire->wires, to, TT_RANK_HERE);
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -143,16 +112,14 @@ static size_t ahead(void *owner, uint8_t *to)
 /* What has become of the peer, in words. */
 static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int error)
 {
-    const struct tt_fabric *fabric = wire->wires->fabric;
-    const struct tt_rank_record *theirs = tt_fabric_record(fabric, wire->peer);
-    const uint32_t state = atomic_load_explicit(&theirs->state, memory_order_relaxed);
+    const struct tt_room_context *up = wire->wires->up;
     char name[128], words[128];
     const char *path = tcp->path.text;
-    tt_fabric_name_rank(fabric, wire->peer, name, sizeof name);
+    tt_room_name(up, wire->peer, name, sizeof name);
     if (tcp->left && !tcp->in_frame)
         snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
-                 state == TT_RANK_ABORTED ? "aborted the communicator"
-                                          : "has left: it destroyed its communicator");
+                 wire->peer_state == TT_RANK_ABORTED ? "aborted the communicator"
+                                                     : "has left: it destroyed its communicator");
     else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
         snprintf(wire->gone, sizeof wire->gone,
                  "%s cannot be reached any more: its connection (%s) carried nothing for "
@@ -187,11 +154,11 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 
 tt_status tt_wire_missed(struct tt_wire *wire)
 {
-    struct tt_fabric *fabric = wire->wires->fabric;
+    const struct tt_room_context *up = wire->wires->up;
     while (tt_tcp_read(&wire->tcp.sockets[0]) == TT_OK) { /* its last words may tell more */
     }
-    TT_TRY(tt_fabric_check(fabric)); /* the others are going already */
-    return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", wire->gone);
+    TT_TRY(wire->wires->client->check(up->owner)); /* the others are going already */
+    return tt_room_fail(up, TT_ERR_REMOTE, "%s", wire->gone);
 }
 
 const struct tt_tcp_owner tt_wire_owner = {

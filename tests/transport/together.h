@@ -48,7 +48,7 @@ static inline bool together_join(struct together *all, const struct tt_fabric_co
     for (int r = 0; r < all->nranks; r++)
         if (tt_wires_open(&all->fabrics[r]->wires, &wires, &infos[r])) return false;
     for (int r = 0; r < all->nranks; r++)
-        if (tt_wires_start(all->fabrics[r]->wires, all->fabrics[r], infos)) return false;
+        if (tt_fabric_start_wires(all->fabrics[r], all->fabrics[r]->wires, infos)) return false;
     return true;
 }
 

@@ -31,7 +31,7 @@ static inline bool wired_open(struct wired *all, int nranks, const struct tt_wir
     for (int r = 0; r < nranks; r++)
         if (tt_wires_open(&all->wires[r], config, &all->infos[r])) return false;
     for (int r = 0; r < nranks; r++)
-        if (tt_wires_start(all->wires[r], all->ranks.fabrics[r], all->infos)) return false;
+        if (tt_fabric_start_wires(all->ranks.fabrics[r], all->wires[r], all->infos)) return false;
     return true;
 }
 

@@ -149,7 +149,7 @@ TEST(wires_end, a_goodbye_counts_when_it_has_come_over_all_sockets)
     tt_config_reload();
     REQUIRE(wired_open(&all, 2, &config));
     REQUIRE(say(&all, 0, 1, 5));
-    const size_t nbytes = tt_wire_put_record(all.ranks.fabrics[0], goodbye, TT_RANK_LEFT);
+    const size_t nbytes = tt_wire_put_record(all.wires[0], goodbye, TT_RANK_LEFT);
     const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
     for (int i = 0; i < 2; i++) {
         struct tt_tcp *there = &wire_between(&all, 1, 0)->tcp.sockets[i];
@@ -353,7 +353,7 @@ static tt_status start_again(struct wired *all, const struct tt_wires_info *info
     free(all->wires[0]->infos);
     free(all->wires[0]->links);
     free(all->wires[0]->table);
-    return tt_wires_start(all->wires[0], all->ranks.fabrics[0], infos);
+    return tt_fabric_start_wires(all->ranks.fabrics[0], all->wires[0], infos);
 }
 
 TEST(wires_end, what_ranks_tell_each_other_is_checked)

@@ -3,7 +3,7 @@
 
 #include "transport/rdma/rdma.h"
 #include "transport/room.h"
-#include "transport/tcp/tcp_room.h"
+#include "transport/tcp/tcp.h"
 
 const struct tt_transport *const tt_transports[] = {&tt_tcp_transport, &tt_rdma_transport};
 const int tt_ntransports = sizeof tt_transports / sizeof *tt_transports;

@@ -1,13 +1,13 @@
 /* Inside of transport/wires.h: what its files share.
  *
- *   wires.c          opening, the wires of a rank, waiting, the end
+ *   wires_rank.c     opening, the wires of a rank, waiting, the end
  *   wires_plan.c     over which addresses two ranks are joined
  *   wires_connect.c  making a wire: dialling, accepting, knocking
  *   wires_frame.c    what the frames mean that are not data
  *   wires_dialling.c the links of a wire that does not stand yet
  *   wires_agree.c    agreeing on what carries the data
  *
- * The sockets are those of the TCP room (transport/tcp/tcp_room.h), which carries data over them.
+ * The sockets are those of the TCP room (transport/tcp/tcp.h), which carries data over them.
  */
 #ifndef TT_TRANSPORT_WIRE_H
 #define TT_TRANSPORT_WIRE_H
@@ -20,7 +20,7 @@
 #include "transport/host/segment.h"
 #include "transport/room.h"
 #include "transport/host/segment.h"
-#include "transport/tcp/tcp_room.h"
+#include "transport/tcp/tcp.h"
 #include "transport/wires.h"
 
 enum { TT_MAX_SOCKETS = 16 }; /* of one pair of interfaces */
@@ -138,7 +138,8 @@ static inline bool tt_wire_is_local(const struct tt_wires *wires, int rank)
 int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
                  const struct tt_wires_info *theirs, bool lower);
 
-/* wires.c: the wire to a peer, made if need be; NULL when that failed (the fabric knows why). */
+/* wires_rank.c: the wire to a peer, made if need be; NULL when that failed (the fabric knows why).
+ */
 struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer);
 /* Watches or changes what is watched; status < 0 fails the fabric. */
 TT_NODISCARD tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writable,

@@ -52,4 +52,16 @@ while read -r file; do
     fi
     check_file "$file" "$folder"
 done < <(sources '*.c' '*.h' '*.cpp' '*.inc')
+# No two files of transport include each other, directly or over others; x.c and x.h count as one.
+pairs() {
+    local file name include
+    for file in src/transport/*.[ch] src/transport/*/*.[ch]; do
+        name=${file#src/} name=${name%.*}
+        while read -r include; do
+            [ "$include" = "$name" ] || echo "$name $include"
+        done < <(sed -n 's/^ *# *include *"\(transport\/[^"]*\)\.h".*/\1/p' "$file")
+    done
+}
+circle=$(pairs | tsort 2>&1 >/dev/null | grep -v 'contains a loop' | sed 's/^tsort: //' || true)
+[ -z "$circle" ] || fail "these files of src/transport include each other in a circle:"$'\n'"$circle"
 finish "$nchecked includes follow the table"

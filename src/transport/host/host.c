@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/host/cma.h"
-#include "transport/host/shm.h"
 
 /* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
 struct tt_known_windows {

@@ -13,7 +13,6 @@
 #include "transport/room.h"
 #include "transport/window.h"
 
-struct tt_shm_link;
 struct tt_known_windows;
 
 /* A rank of this host. */
@@ -49,7 +48,26 @@ struct tt_host_room {
                                      * have been sent */
 };
 
-/* The room takes over fd_socket, also on failure; tt_host_fini ends it in every case. */
+/* One end of a link: slots in the segment, and references to memory that the receiver can address.
+ * Which half is used depends on the end. */
+struct tt_shm_link {
+    struct tt_link link;
+    struct tt_host_room *room;
+    int place;                 /* of the peer */
+    struct tt_link_area *area; /* NULL: not opened yet */
+    struct tt_flag *flags;     /* [flag_mask + 1]; of message n: (n - 1) & flag_mask */
+    char *slots;               /* [nslots] */
+    uint32_t flag_mask, nslots;
+    uint64_t next; /* number of the message to publish, or to look at; from 1 */
+    /* sender */
+    uint64_t taken;      /* the receiver's counter when last read */
+    uint64_t in_slots;   /* bit n mod 64: message n lies, or lay, in a slot */
+    uint32_t slot;       /* the next one to fill */
+    uint32_t slots_used; /* by messages that are not known to be released */
+    bool same_process;
+};
+
+/* host.c. The room takes over fd_socket, also on failure; tt_host_fini ends it in every case. */
 TT_NODISCARD tt_status tt_host_init(struct tt_host_room *room,
                                     const struct tt_room_context *context,
                                     const struct tt_host_config *config, int fd_socket);
@@ -74,5 +92,10 @@ bool tt_host_may_read(const struct tt_host_room *room, int place);
 bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_window *window);
 /* "self", "shm + window", ... */
 const char *tt_host_describe(const struct tt_host_room *room, int peer);
+
+/* shm.c: opens this rank's end of the link to (outgoing) or from the rank at a place. */
+enum { TT_CMA_MIN_BYTES = 256 * 1024 }; /* below, slots are quicker */
+void tt_shm_open(struct tt_shm_link *link, struct tt_host_room *room, int place, int channel,
+                 bool outgoing);
 
 #endif

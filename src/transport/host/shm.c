@@ -1,4 +1,5 @@
-#include "transport/host/shm.h"
+/* The links between two ranks of a host. */
+#include "transport/host/host.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +7,6 @@
 
 #include "base/log.h"
 #include "transport/host/cma.h"
-#include "transport/host/host.h"
 
 static struct tt_shm_link *shm_of(struct tt_link *link)
 {

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "transport/tcp/tcp_room.h"
 #include "transport/tcp/tls.h"
 
 enum {

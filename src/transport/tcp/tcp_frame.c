@@ -1,5 +1,5 @@
 /* What the frames of data mean: credits, and messages with their places. */
-#include "transport/tcp/tcp_room.h"
+#include "transport/tcp/tcp.h"
 
 tt_status tt_tcp_refuse(const struct tt_tcp *tcp, const char *what, uint64_t value)
 {

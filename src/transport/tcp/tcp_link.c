@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/tcp/tcp_room.h"
+#include "transport/tcp/tcp.h"
 
 static struct tt_tcp_link *tcp_link_of(struct tt_link *link)
 {

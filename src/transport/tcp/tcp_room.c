@@ -1,6 +1,6 @@
 /* TCP as a room. The sockets belong to the connection of the two hosts, which also drives, flushes
  * and closes them; the room only puts data on them. */
-#include "transport/tcp/tcp_room.h"
+#include "transport/tcp/tcp.h"
 
 #include <stdio.h>
 

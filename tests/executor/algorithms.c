@@ -128,3 +128,34 @@ TEST(algorithms, give_the_collectives_definition_on_several_hosts)
         ranks_close(&ranks);
     }
 }
+
+TEST(algorithms, run_from_copies_of_programs_and_bindings_on_one_host)
+{
+    const struct tt_fabric_config config = together_config();
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct ranks ranks;
+        const size_t counts[] = {1, (size_t)sizes[i] + 1, 5003};
+        const struct tt_reduction reduction = sum_of(TT_INT32, sizes[i]);
+        REQUIRE(ranks_open(&ranks, sizes[i], &config));
+        ranks.from_copies = true;
+        try_every(&ranks, counts, 3, &reduction);
+        ranks_close(&ranks);
+    }
+}
+
+TEST(algorithms, run_from_copies_of_programs_and_bindings_on_two_hosts)
+{
+    static const uint64_t layouts[][5] = {{1, 1, 2, 2}, {1, 2, 1, 2}, {1, 1, 2, 1, 2}};
+    const struct tt_fabric_config config = together_config();
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct ranks ranks;
+        const int n = i < 2 ? 4 : 5;
+        const size_t counts[] = {(size_t)n + 1, 4003};
+        const struct tt_reduction reduction = sum_of(TT_INT32, n);
+        REQUIRE(ranks_open_on(&ranks, n, layouts[i], &config));
+        ranks.from_copies = true;
+        try_every(&ranks, counts, 2, &reduction);
+        ranks_close(&ranks);
+    }
+}

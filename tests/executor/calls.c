@@ -14,6 +14,7 @@ bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *
 bool ranks_open_on(struct ranks *ranks, int nranks, const uint64_t *host_of,
                    const struct tt_fabric_config *config)
 {
+    ranks->from_copies = false;
     if (!together_open_on(&ranks->all, nranks, host_of, config)) return false;
     if (host_of && !together_join(&ranks->all, config)) return false;
     for (int r = 0; r < nranks; r++)
@@ -75,6 +76,7 @@ struct rank_memory {
     size_t ninput, noutput;
     struct tt_loaded *loaded;
     struct tt_binding binding;
+    struct tt_binding *moved; /* a copy that runs in place of binding; NULL: none */
     struct tt_work work;
 };
 
@@ -95,6 +97,37 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
                                     tt_type_size(trial->reduction.type), &room, &mine->binding);
 }
 
+static void overwrite_and_free(void *memory, size_t nbytes)
+{
+    memset(memory, 0xaa, nbytes);
+    __asm__ volatile(""
+                     :
+                     : "r"(memory)
+                     : "memory"); /* nobody reads it any more, so memset could be left out */
+    free(memory);
+}
+
+/* What runs is a copy of the program and of the binding; nothing may refer to the originals. */
+static bool move_elsewhere(struct rank_memory *mine)
+{
+    struct tt_program *original = mine->loaded->program;
+    const size_t nbytes = original->nbytes;
+    struct tt_program *program = aligned_alloc(64, nbytes);
+    struct tt_binding *binding = malloc(sizeof *binding);
+    if (!program || !binding) {
+        free(program);
+        free(binding);
+        return false;
+    }
+    memcpy(program, original, nbytes);
+    mine->loaded->program = program;
+    overwrite_and_free(original, nbytes);
+    memcpy(binding, &mine->binding, sizeof *binding);
+    memset(&mine->binding, 0xaa, sizeof mine->binding);
+    mine->moved = binding;
+    return true;
+}
+
 static void prepare(struct ranks *ranks, const struct trial *trial, int r, struct rank_memory *mine)
 {
     const struct tt_shape shape = {.collective = trial->algorithm->collective,
@@ -103,6 +136,10 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
                                    .hosts = ranks->all.fabrics[r]->hosts};
     if (load(ranks->all.fabrics[r], trial, &shape, r, mine)) {
         CHECK_MESSAGE(false, "no program: %s", tt_last_error());
+        return;
+    }
+    if (ranks->from_copies && !move_elsewhere(mine)) {
+        CHECK_MESSAGE(false, "no memory for copies");
         return;
     }
     int first_in = 0, first_out = 0;
@@ -124,7 +161,7 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
         put(trial, mine->input + 4 * i, value_of(trial, r, i));
     const struct tt_call call = {
         .loaded = mine->loaded,
-        .binding = &mine->binding,
+        .binding = mine->moved ? mine->moved : &mine->binding,
         .input = mine->input,
         .output = mine->output,
         .reduction = trial->reduction,
@@ -176,6 +213,7 @@ void run_trial(struct ranks *ranks, const struct trial *trial)
     for (int r = 0; r < trial->nranks && !tt_test_failed(); r++) check(trial, r, &mine[r]);
     for (int r = 0; r < trial->nranks; r++) {
         tt_loaded_destroy(mine[r].loaded);
+        free(mine[r].moved);
         free(mine[r].memory[0]);
         free(mine[r].memory[1]);
     }

@@ -18,6 +18,8 @@ struct trial {
 struct ranks {
     struct together all;
     struct tt_engine engines[TOGETHER_ROOM];
+    bool from_copies; /* programs and bindings are copied, and the originals overwritten, before
+                       * they run */
 };
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);

@@ -393,6 +393,10 @@ TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t ele
 TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes,
                                          uint64_t *bytes);
 
+/* The index-th placement of ranks on hosts on which `tutti-plan verify --all` proves the algorithms
+ * X/Y, as a letter a rank, equal letters being one host: "abba". NULL past the end. */
+TUTTI_API const char *tuttiPlanPlacement(int index);
+
 /* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock,
  * races, in place. InvalidUsage, with the first violation as last error, when it is wrong. */
 TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);

@@ -5,20 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Even and uneven, one host after the other, in turns and at random. */
-static const char *const usual[] = {
-    "2x1",        "2x2",      "2x2:cyclic", "abba",       "3x2",   "3x2:cyclic",   "2x3",
-    "2x3:cyclic", "2,1",      "1,2",        "1,1,2",      "3,1,4", "3,1,4:cyclic", "5,2",
-    "abcacb",     "abacadab", "2x4",        "4x2",        "4x3",   "3x4:cyclic",   "5x2",
-    "2x5:cyclic", "4x4",      "4,5,4",      "8x2:cyclic", "2x8",   "7,1,1,1",      "3x7",
-    "8x4",        "16x2",     "9,8,7",      "6x6:cyclic",
-};
-
-const char *plan_place_usual(int index)
-{
-    return index < (int)(sizeof usual / sizeof *usual) ? usual[index] : NULL;
-}
-
 static bool parse_number(const char **text, int *number)
 {
     char *end;

@@ -16,8 +16,4 @@ struct plan_place {
  * "abba": a letter a rank, equal ones on one host. False: not understood, or too many. */
 bool plan_place_parse(struct plan_place *place, const char *text);
 
-/* The index-th of the placements on which algorithms for several hosts are verified when none is
- * asked for; NULL past the end. */
-const char *plan_place_usual(int index);
-
 #endif

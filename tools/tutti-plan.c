@@ -393,7 +393,7 @@ static void take_usual_hosts(void)
 {
     const char *text;
     options.pairs = true;
-    for (int i = 0; (text = plan_place_usual(i)) != NULL && i < PLAN_MOST_ITEMS; i++)
+    for (int i = 0; (text = tuttiPlanPlacement(i)) != NULL && i < PLAN_MOST_ITEMS; i++)
         if (plan_place_parse(&options.usual[i], text)) options.nusual++;
 }
 

@@ -23,6 +23,7 @@ enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 struct tt_cached {
     const struct tt_algorithm *algorithm;
     struct tt_loaded *loaded;
+    bool any_count;     /* its proof holds for every count */
     int nheld;          /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];

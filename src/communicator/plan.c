@@ -3,6 +3,7 @@
 
 #include "algorithms/algorithms.h"
 #include "communicator/communicator.h"
+#include "program/covered.h"
 #include "program/proof.h"
 
 /* Owned by the user's handle. Steps are made when asked for, so its size is the same for any number
@@ -33,6 +34,11 @@ const char *tuttiAlgorithmName(tuttiCollective_t collective, int index)
     if (!is_collective(collective)) return NULL;
     const struct tt_algorithm *algorithm = tt_algorithm_at((enum tt_collective)collective, index);
     return algorithm ? algorithm->name : NULL;
+}
+
+const char *tuttiPlanPlacement(int index)
+{
+    return tt_covered_placement(index);
 }
 
 /* ---- Create, destroy ------------------------------------------------------------------------ */

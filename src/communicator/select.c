@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "communicator/communicator.h"
+#include "program/first_use.h"
 #include "program/lower.h"
 
 static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective collective,
@@ -27,15 +28,16 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, enum tt_collective co
 }
 
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
-                      const struct tt_shape *shape, struct tt_loaded **loaded)
+                      const struct tt_shape *shape, struct tt_cached *cached)
 {
     struct tt_schedule *schedule;
     struct tt_program *program;
+    TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
     TT_TRY(tt_schedule_create(algorithm, shape, comm->rank, &schedule));
     const tt_status status = tt_program_lower(schedule, &program);
     tt_schedule_destroy(schedule);
     if (status) return status;
-    return tt_loaded_create(program, comm->fabric, loaded);
+    return tt_loaded_create(program, comm->fabric, &cached->loaded);
 }
 
 /* ---- The cache ------------------------------------------------------------------------------ */
@@ -91,7 +93,7 @@ static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, in
     const struct tt_shape shape = shape_of(comm, algorithm->collective, root);
     struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
-    const tt_status status = load(comm, algorithm, &shape, &cached->loaded);
+    const tt_status status = load(comm, algorithm, &shape, cached);
     if (status) {
         free(cached);
         return status;
@@ -101,6 +103,17 @@ static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, in
     comm->ncached++;
     *made = cached;
     return TT_OK;
+}
+
+/* What a proof said of count 0 need not hold for this one. */
+static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cached *cached,
+                             size_t count)
+{
+    bool any_count;
+    if (cached->any_count) return TT_OK;
+    const struct tt_shape shape =
+        shape_of(comm, cached->algorithm->collective, cached->loaded->program->root);
+    return tt_prove_first_use(cached->algorithm, &shape, count, &any_count);
 }
 
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
@@ -115,6 +128,7 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
            (cached->bindings[i].count != count || cached->bindings[i].element != element))
         i++;
     if (i == TT_BINDINGS_KEPT) {
+        TT_TRY(prove_count(comm, cached, count));
         i = cached->oldest;
         TT_TRY(
             tt_program_bind(cached->loaded->program, count, element, &room, &cached->bindings[i]));

@@ -135,8 +135,8 @@ static const struct tt_algorithm *choice_on(const struct tt_hosts *placed,
 TEST(choose, takes_what_can_be_on_the_hosts)
 {
     const size_t sizes[] = {0, 8, 4096, MIB, (size_t)1 << 32};
-    for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
-        struct tt_hosts *placed = hosts_of(placements[p]);
+    for (int p = 0; each_placement(p); p++) {
+        struct tt_hosts *placed = hosts_of(each_placement(p));
         REQUIRE(placed != NULL);
         for (int i = 0; i < TT_NCOLLECTIVES; i++)
             for (int k = 0; k < 5; k++) {
@@ -146,7 +146,7 @@ TEST(choose, takes_what_can_be_on_the_hosts)
                     .collective = (enum tt_collective)i, .nranks = placed->nranks, .hosts = placed};
                 const char *refusal = tt_refusal(algorithm, &shape);
                 CHECK_MESSAGE(!refusal, "%s:%s on %s: %s", tt_collective_name(shape.collective),
-                              algorithm->name, placements[p], refusal);
+                              algorithm->name, each_placement(p), refusal);
             }
         tt_hosts_destroy(placed);
     }
@@ -219,8 +219,8 @@ TEST(choose, thousands_of_ranks_on_hundreds_of_hosts_get_a_hierarchy)
  * root their messages. */
 TEST(choose, is_the_same_for_all_roots)
 {
-    for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
-        struct tt_hosts *placed = hosts_of(placements[p]);
+    for (int p = 0; each_placement(p); p++) {
+        struct tt_hosts *placed = hosts_of(each_placement(p));
         REQUIRE(placed != NULL);
         for (int i = 0; i < TT_NCOLLECTIVES; i++)
             for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 16) {
@@ -230,7 +230,7 @@ TEST(choose, is_the_same_for_all_roots)
                 for (shape.root = 1; shape.root < shape.nranks; shape.root++)
                     CHECK_MESSAGE(tt_choose(&shape, &gigabit, nbytes) == first,
                                   "%s of %zu bytes on %s, root %d",
-                                  tt_collective_name(shape.collective), nbytes, placements[p],
+                                  tt_collective_name(shape.collective), nbytes, each_placement(p),
                                   shape.root);
             }
         tt_hosts_destroy(placed);

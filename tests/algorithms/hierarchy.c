@@ -10,8 +10,6 @@
     CHECK_MESSAGE(fabs((value) - (expected)) < 1e-9, "%s is %.6f, expected %.6f", #value, value,   \
                   (double)(expected))
 
-enum { NPLACEMENTS = sizeof placements / sizeof *placements };
-
 /* For all roots; false when a proof finds it not direct_safe. */
 static bool prove_roots(const struct tt_steps *steps, const char *placement)
 {
@@ -39,10 +37,10 @@ TEST(hierarchy, every_pair_is_proved_on_every_placement_and_direct_safe_as_it_sa
     for (int i = 0; (algorithm = each_pair(i)) != NULL && !tt_test_failed(); i++) {
         bool direct_safe = true;
         int nplacements = 0;
-        for (int p = 0; p < NPLACEMENTS; p++) {
+        for (int p = 0; each_placement(p); p++) {
             struct placed placed;
-            if (!place(&placed, algorithm, placements[p])) continue;
-            direct_safe &= prove_roots(&placed.steps, placements[p]);
+            if (!place(&placed, algorithm, each_placement(p))) continue;
+            direct_safe &= prove_roots(&placed.steps, each_placement(p));
             nplacements++;
             tt_hosts_destroy(placed.hosts);
         }
@@ -94,8 +92,8 @@ TEST(hierarchy, formulas_are_exact_for_messages_and_on_lanes_and_bounds_elsewher
     struct placed placed;
     int nexact = 0;
     for (int i = 0; (algorithm = each_pair(i)) != NULL; i++)
-        for (int p = 0; p < NPLACEMENTS; p++) {
-            if (!place(&placed, algorithm, placements[p])) continue;
+        for (int p = 0; each_placement(p); p++) {
+            if (!place(&placed, algorithm, each_placement(p))) continue;
             struct number numbers[6];
             list_numbers(&placed.steps, numbers);
             const bool exact = is_exact(&placed.steps);
@@ -104,7 +102,7 @@ TEST(hierarchy, formulas_are_exact_for_messages_and_on_lanes_and_bounds_elsewher
                                               : numbers[k].counted <= numbers[k].formula,
                               "%s:%s on %s: %s is %" PRIu64 ", by formula %" PRIu64,
                               tt_collective_name(algorithm->collective), algorithm->name,
-                              placements[p], numbers[k].name, numbers[k].counted,
+                              each_placement(p), numbers[k].name, numbers[k].counted,
                               numbers[k].formula);
             nexact += exact;
             tt_hosts_destroy(placed.hosts);
@@ -153,8 +151,8 @@ TEST(hierarchy, chains_between_hosts_are_those_of_the_algorithm_between)
     const struct tt_algorithm *algorithm;
     struct placed placed;
     for (int i = 0; (algorithm = each_pair(i)) != NULL; i++)
-        for (int p = 0; p < NPLACEMENTS; p++) {
-            if (!place(&placed, algorithm, placements[p])) continue;
+        for (int p = 0; each_placement(p); p++) {
+            if (!place(&placed, algorithm, each_placement(p))) continue;
             const struct tt_algorithm *between = algorithm->parts->between;
             const struct tt_steps alone = {
                 .algorithm = between,
@@ -163,8 +161,8 @@ TEST(hierarchy, chains_between_hosts_are_those_of_the_algorithm_between)
             CHECK(tt_count_traffic(&placed.steps, &whole) == TT_OK);
             CHECK(tt_count_traffic(&alone, &part) == TT_OK);
             CHECK_MESSAGE(whole.depth == part.depth, "%s:%s on %s: %" PRIu64 ", %s has %" PRIu64,
-                          tt_collective_name(algorithm->collective), algorithm->name, placements[p],
-                          whole.depth, between->name, part.depth);
+                          tt_collective_name(algorithm->collective), algorithm->name,
+                          each_placement(p), whole.depth, between->name, part.depth);
             tt_hosts_destroy(placed.hosts);
         }
 }

@@ -153,10 +153,10 @@ TEST(same_bits, every_all_reduce_between_hosts_folds_alike_on_every_rank)
     const struct tt_algorithm *algorithm;
     struct placed placed;
     for (int i = 0; (algorithm = tt_algorithm_at(TT_ALL_REDUCE, i)); i++)
-        for (size_t p = 0; p < sizeof placements / sizeof *placements; p++) {
-            if (!place(&placed, algorithm, placements[p])) continue;
+        for (int p = 0; each_placement(p); p++) {
+            if (!place(&placed, algorithm, each_placement(p))) continue;
             if (tt_nblocks(algorithm, &placed.steps.shape) <= MOST)
-                compare_channels(&placed.steps, placements[p]);
+                compare_channels(&placed.steps, each_placement(p));
             tt_hosts_destroy(placed.hosts);
         }
 }

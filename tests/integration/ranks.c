@@ -11,6 +11,8 @@
 
 #include "shim.h"
 
+enum { MAX_THREADS = 64 };
+
 struct member {
     pthread_t thread;
     int rank, nranks;
@@ -37,9 +39,9 @@ static void *run_member(void *argument)
 void as_threads(int nranks, const tuttiConfig_t *config,
                 void (*body)(int rank, tuttiComm_t comm, void *arg), void *arg)
 {
-    struct member members[16];
+    struct member members[MAX_THREADS];
     tuttiUniqueId id;
-    REQUIRE(nranks <= 16);
+    REQUIRE(nranks <= MAX_THREADS);
     REQUIRE(tuttiGetUniqueId(&id) == tuttiSuccess);
     for (int r = 0; r < nranks; r++) {
         members[r] = (struct member){

@@ -1,0 +1,97 @@
+#include "program/first_use.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "program/covered.h"
+#include "program/proof.h"
+
+enum { MOST_KEPT = 128 };
+
+/* What was proved: the programs of an algorithm on these hosts, for a count or for any. */
+struct proved {
+    const struct tt_algorithm *algorithm; /* lives as long as the process */
+    int nranks, root;
+    size_t count;
+    bool any_count;
+    uint8_t host_of[TT_PROOF_MOST_RANKS];
+};
+
+/* All ranks of the process share it. The oldest is forgotten first. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct proved kept[MOST_KEPT]; /* guarded by lock, with what follows */
+static uint64_t nproved, nproofs;
+
+static struct proved key_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                            size_t count)
+{
+    struct proved key = {
+        .algorithm = algorithm, .nranks = shape->nranks, .root = shape->root, .count = count};
+    for (int r = 0; shape->hosts && r < shape->nranks; r++)
+        key.host_of[r] = (uint8_t)shape->hosts->host_of[r];
+    return key;
+}
+
+static const struct proved *find_locked(const struct proved *key)
+{
+    for (int i = 0; i < MOST_KEPT; i++) {
+        const struct proved *one = &kept[i];
+        if (one->algorithm == key->algorithm && one->nranks == key->nranks &&
+            one->root == key->root && (one->any_count || one->count == key->count) &&
+            memcmp(one->host_of, key->host_of, sizeof one->host_of) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+static tt_status prove(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                       size_t count, bool *any_count)
+{
+    struct tt_proof *proof;
+    struct tt_verify_report report = {.text = ""};
+    TT_TRY(tt_proof_create(algorithm, shape, &proof));
+    const tt_status status = tt_proof_run(proof, count, &report);
+    tt_proof_destroy(proof);
+    *any_count = report.any_count;
+    if (status != TT_ERR_USAGE) return status;
+    return tt_fail(TT_ERR_INTERNAL,
+                   "the programs of %s:%s over %d ranks, root %d, count %zu are wrong, so the call "
+                   "did not run (choose another algorithm): %s",
+                   tt_collective_name(shape->collective), algorithm->name, shape->nranks,
+                   shape->root, count, report.text);
+}
+
+static tt_status prove_locked(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                              size_t count, bool *any_count)
+{
+    struct proved key = key_of(algorithm, shape, count);
+    const struct proved *found = find_locked(&key);
+    if (found) {
+        *any_count = found->any_count;
+        return TT_OK;
+    }
+    nproofs++;
+    TT_TRY(prove(algorithm, shape, count, any_count));
+    key.any_count = *any_count;
+    kept[nproved++ % MOST_KEPT] = key;
+    return TT_OK;
+}
+
+tt_status tt_prove_first_use(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                             size_t count, bool *any_count)
+{
+    *any_count = true;
+    if (shape->nranks > TT_PROOF_MOST_RANKS || tt_proof_covers(algorithm, shape)) return TT_OK;
+    pthread_mutex_lock(&lock);
+    const tt_status status = prove_locked(algorithm, shape, count, any_count);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+uint64_t tt_first_use_proofs(void)
+{
+    pthread_mutex_lock(&lock);
+    const uint64_t number = nproofs;
+    pthread_mutex_unlock(&lock);
+    return number;
+}

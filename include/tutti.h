@@ -353,6 +353,8 @@ TUTTI_API tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_
 
 /* "all_reduce", ...; NULL past the end. */
 TUTTI_API const char *tuttiCollectiveName(tuttiCollective_t collective);
+/* 1 when calls of the collective name a root, 0 when they do not or past the end. */
+TUTTI_API int tuttiCollectiveHasRoot(tuttiCollective_t collective);
 /* The index-th algorithm's name, NULL past the end. Those named "X/Y", X inside each host and Y
  * between hosts, come last. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);

@@ -108,12 +108,6 @@ static int visit_all(int (*visitor)(const struct subject *))
     return result;
 }
 
-static bool has_root(tuttiCollective_t collective)
-{
-    return collective == tuttiCollBroadcast || collective == tuttiCollReduce ||
-           collective == tuttiCollScatter || collective == tuttiCollGather;
-}
-
 static void subject_name(const struct subject *subject, char *text, size_t size)
 {
     snprintf(text, size, "%s:%s", tuttiCollectiveName(subject->collective), subject->algorithm);
@@ -220,8 +214,8 @@ static tuttiResult_t verify_root(const struct subject *subject, const struct pla
 static tuttiResult_t verify_roots(const struct subject *subject, const struct plan_place *place,
                                   struct verdict *verdict)
 {
-    const bool all = options.root == PLAN_ALL_ROOTS && has_root(subject->collective);
-    const int first = all || !has_root(subject->collective) ? 0 : options.root;
+    const bool all = options.root == PLAN_ALL_ROOTS && tuttiCollectiveHasRoot(subject->collective);
+    const int first = all || !tuttiCollectiveHasRoot(subject->collective) ? 0 : options.root;
     const int last = all ? place->nranks - 1 : first;
     tuttiResult_t result = tuttiSuccess;
     for (int root = first; root <= last && result == tuttiSuccess; root++)

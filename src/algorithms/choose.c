@@ -151,7 +151,7 @@ static struct load load_of(const struct part *part, double nbytes, size_t most)
     const enum tt_collective collective = part->algorithm->collective;
     const struct tt_formula *formula = &part->formula;
     const double block = part->nblocks > 0 ? nbytes / ((double)part->nblocks * part->nchannels) : 0;
-    const bool result_is_a_block = collective == TT_REDUCE_SCATTER || collective == TT_SCATTER;
+    const bool result_is_a_block = tt_collective_row(collective)->output == TT_HOLDS_OWN;
     struct load load = {
         .steps = (double)formula->steps,
         .depth = (double)formula->depth,
@@ -181,7 +181,7 @@ static double cost_inside(const struct part *part, const struct tt_setting *sett
     const double lag = meets || load.depth < load.steps ? 0 : load.depth - load.steps;
     const bool one_way =
         tt_collective_has_root(collective) && load.depth <= 1 && !part->between && !part->composed;
-    const bool to_root = one_way && (collective == TT_REDUCE || collective == TT_GATHER);
+    const bool to_root = one_way && tt_collective_row(collective)->output_at_root_only;
     const double nranks = part->nranks;
     double wait;
     if (meets)

@@ -95,7 +95,7 @@ static bool overwrites_sent(enum tt_collective collective, const struct tt_parts
 {
     const bool meets =
         (parts->join && parts->join->one_host) || (parts->down && parts->down->one_host);
-    return meets && collective != TT_BARRIER && tt_hierarchy_keeps_in_output(collective);
+    return meets && tt_collective_has_data(collective) && tt_hierarchy_keeps_in_output(collective);
 }
 
 static bool is_direct_safe(enum tt_collective collective, const struct tt_parts *parts)

@@ -130,7 +130,7 @@ static struct cut cut_of(const struct view *view, const struct tt_algorithm *alg
         return (struct cut){
             .scale = 1, .base = view->local * nblocks, .modulo = nblocks, .order = order};
     }
-    if (view->shape->collective == TT_BARRIER) return (struct cut){.scale = 1};
+    if (!tt_collective_has_data(view->shape->collective)) return (struct cut){.scale = 1};
     if (splits) {
         const int own = cut_by(algorithm, n);
         return (struct cut){.scale = cut_inside(parts, hosts->most) *
@@ -180,25 +180,20 @@ static void add_between(const struct view *view, struct phases *phases)
 
 bool tt_hierarchy_keeps_in_output(enum tt_collective collective)
 {
-    return collective == TT_ALL_REDUCE || collective == TT_BROADCAST ||
-           collective == TT_ALL_GATHER || collective == TT_BARRIER;
+    const struct tt_collective_row *row = tt_collective_row(collective);
+    return !tt_collective_has_data(collective) ||
+           (row->output == TT_HOLDS_ALL && !row->output_at_root_only);
 }
 
 /* Slots that hold what goes from one phase to the next. */
 static int nbetween(const struct view *view)
 {
     const struct tt_hosts *hosts = view->shape->hosts;
-    switch (view->shape->collective) {
-    case TT_REDUCE_SCATTER:
-        return hosts->nhosts;
-    case TT_REDUCE:
-        return cut_inside(view->parts, hosts->most) * cut_by(view->parts->between, hosts->nhosts);
-    case TT_GATHER:
-    case TT_SCATTER:
-        return view->nlocal;
-    default:
-        return 0;
-    }
+    const enum tt_collective collective = view->shape->collective;
+    if (tt_hierarchy_keeps_in_output(collective)) return 0;
+    if (!tt_collective_has_root(collective)) return hosts->nhosts;
+    if (!tt_collective_splits(collective)) return view->nlocal;
+    return cut_inside(view->parts, hosts->most) * cut_by(view->parts->between, hosts->nhosts);
 }
 
 static struct phases phases_of(const struct tt_parts *parts, const struct tt_shape *shape, int rank)
@@ -310,7 +305,7 @@ int tt_hierarchy_nsteps(const struct tt_algorithm *self, const struct tt_shape *
 
 int tt_hierarchy_nchannels(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
-    return tt_parts_meet(self->parts) || shape->collective == TT_BARRIER ? 1 : 2;
+    return tt_parts_meet(self->parts) || !tt_collective_has_data(shape->collective) ? 1 : 2;
 }
 
 int tt_hierarchy_nblocks(const struct tt_algorithm *self, const struct tt_shape *shape)
@@ -393,11 +388,11 @@ static const char *refuse_uneven(const struct tt_parts *parts, const struct tt_s
     const struct tt_hosts *hosts = shape->hosts;
     if (tt_hosts_even(hosts)) return NULL;
     if (!parts->up && !parts->down)
-        return shape->collective == TT_ALL_REDUCE
+        return tt_collective_splits(shape->collective)
                    ? "needs hosts with equally many ranks; with binomial, chain, direct or meet "
                      "inside it does not"
                    : "needs hosts with equally many ranks; use an algorithm without '/'";
-    if (shape->collective == TT_GATHER || shape->collective == TT_SCATTER)
+    if (tt_collective_has_root(shape->collective) && !tt_collective_splits(shape->collective))
         return "needs hosts with equally many ranks; use an algorithm without '/'";
     for (int h = 0; h < hosts->nhosts && tt_collective_splits(shape->collective); h++) {
         const int n = tt_hosts_size(hosts, h);

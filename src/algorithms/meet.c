@@ -58,12 +58,13 @@ static void meet_step(const struct tt_algorithm *self, const struct tt_shape *sh
 {
     if (alone(shape, step)) return;
     const bool reduces = tt_collective_reduces(shape->collective);
-    const int nblocks = tt_collective_splits(shape->collective) ? 1 : shape->nranks;
+    const int nblocks = tt_collective_counts(shape->collective, shape->nranks);
     step->kind = TT_STEP_MEET;
     step->op = reduces ? TT_FOLD : TT_COPY;
     step->recv = everyone(shape);
-    if (shape->collective == TT_BARRIER) return;
-    if (shape->collective == TT_ALL_TO_ALL) step->op = TT_TRANSPOSE;
+    if (nblocks == 0) return;
+    if (tt_collective_row(shape->collective)->result == TT_RESULT_TRANSPOSED)
+        step->op = TT_TRANSPOSE;
     step->local = whole(shape, TT_INPUT, nblocks, rank);
     step->dst = whole(shape, TT_OUTPUT, nblocks, rank);
     step->finish = reduces && step->dst.number > 0;
@@ -86,15 +87,16 @@ static struct tt_formula meet_formula(const struct tt_algorithm *self, const str
 {
     const uint64_t n = (uint64_t)shape->nranks;
     const enum tt_collective collective = shape->collective;
-    if (collective == TT_BARRIER) return (struct tt_formula){.steps = n > 1, .depth = n > 1};
+    if (!tt_collective_has_data(collective))
+        return (struct tt_formula){.steps = n > 1, .depth = n > 1};
     if (n == 1) return formula_alone;
-    const bool all =
-        collective == TT_REDUCE_SCATTER || collective == TT_ALL_TO_ALL || collective == TT_SCATTER;
+    const bool puts_all = tt_collective_row(collective)->input == TT_HOLDS_ALL;
+    const uint64_t put = puts_all ? (uint64_t)tt_collective_counts(collective, shape->nranks) : 1;
     return (struct tt_formula){.steps = 1,
                                .depth = 1,
-                               .sent = all ? n : 1,
+                               .sent = put,
                                .reduced = tt_collective_reduces(collective) ? n : 0,
-                               .message = all ? n : 1};
+                               .message = put};
 }
 
 static struct tt_formula two_shot_formula(const struct tt_algorithm *self,

@@ -88,12 +88,13 @@ static tt_status check_overlap(const struct request *request, struct extent in, 
     const uintptr_t shift = in.nbytes == out.nbytes ? 0 : (uintptr_t)request->comm->rank * block;
     const bool in_place =
         in.nbytes <= out.nbytes ? in.first == out.first + shift : out.first == in.first + shift;
-    if (in_place && request->collective != TT_ALL_TO_ALL) return TT_OK;
-    return tt_fail(
-        TT_ERR_ARGUMENT, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s",
-        request->function, (void *)in.first, in.nbytes, (void *)out.first, out.nbytes,
-        request->collective == TT_ALL_TO_ALL ? "all_to_all is never in place"
-                                             : "only the in-place form of tutti.h is allowed");
+    const bool allowed = tt_collective_row(request->collective)->in_place;
+    if (in_place && allowed) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s%s",
+                   request->function, (void *)in.first, in.nbytes, (void *)out.first, out.nbytes,
+                   allowed ? "" : tt_collective_name(request->collective),
+                   allowed ? "only the in-place form of tutti.h is allowed" : " is never in place");
 }
 
 /* The sizes of this rank's buffers; 0 where a buffer is not significant. total: of all blocks. */
@@ -106,14 +107,10 @@ static tt_status measure(const struct request *request, struct tt_memo *memo, si
     const size_t block = request->count * memo->element;
     const struct tt_shape shape = {
         .collective = request->collective, .nranks = n, .root = request->root};
-    const int nblocks = request->collective == TT_BARRIER           ? 0
-                        : tt_collective_splits(request->collective) ? 1
-                                                                    : n;
+    const int nblocks = tt_collective_counts(request->collective, n);
     int first;
-    memo->in =
-        nblocks ? (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block : 0;
-    memo->out =
-        nblocks ? (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block : 0;
+    memo->in = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block;
+    memo->out = (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block;
     *total = (size_t)nblocks * block;
     return TT_OK;
 }

@@ -29,6 +29,11 @@ const char *tuttiCollectiveName(tuttiCollective_t collective)
     return is_collective(collective) ? tt_collective_name((enum tt_collective)collective) : NULL;
 }
 
+int tuttiCollectiveHasRoot(tuttiCollective_t collective)
+{
+    return is_collective(collective) && tt_collective_has_root((enum tt_collective)collective);
+}
+
 const char *tuttiAlgorithmName(tuttiCollective_t collective, int index)
 {
     if (!is_collective(collective)) return NULL;

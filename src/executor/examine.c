@@ -95,7 +95,7 @@ static void describe(const struct entered *call, char *text, size_t size)
 {
     int used = snprintf(text, size, "%s number %llu", tt_collective_name(call->collective),
                         (unsigned long long)call->seq);
-    if (call->collective == TT_BARRIER) return;
+    if (!tt_collective_has_data(call->collective)) return;
     used += snprintf(text + used, size - (size_t)used, " (count %llu, %s",
                      (unsigned long long)call->count, tt_type_name(call->type));
     if (tt_collective_reduces(call->collective))

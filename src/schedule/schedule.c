@@ -2,41 +2,6 @@
 
 #include <stdlib.h>
 
-static const struct traits {
-    const char *name;
-    bool has_root, reduces, splits;
-} collectives[TT_NCOLLECTIVES] = {
-    [TT_ALL_REDUCE] = {.name = "all_reduce", .reduces = true, .splits = true},
-    [TT_BROADCAST] = {.name = "broadcast", .has_root = true, .splits = true},
-    [TT_REDUCE] = {.name = "reduce", .has_root = true, .reduces = true, .splits = true},
-    [TT_ALL_GATHER] = {.name = "all_gather"},
-    [TT_REDUCE_SCATTER] = {.name = "reduce_scatter", .reduces = true},
-    [TT_ALL_TO_ALL] = {.name = "all_to_all"},
-    [TT_SCATTER] = {.name = "scatter", .has_root = true},
-    [TT_GATHER] = {.name = "gather", .has_root = true},
-    [TT_BARRIER] = {.name = "barrier"},
-};
-
-const char *tt_collective_name(enum tt_collective collective)
-{
-    return collectives[collective].name;
-}
-
-bool tt_collective_has_root(enum tt_collective collective)
-{
-    return collectives[collective].has_root;
-}
-
-bool tt_collective_reduces(enum tt_collective collective)
-{
-    return collectives[collective].reduces;
-}
-
-bool tt_collective_splits(enum tt_collective collective)
-{
-    return collectives[collective].splits;
-}
-
 /* ---- An algorithm's functions --------------------------------------------------------------- */
 
 int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
@@ -46,9 +11,9 @@ int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *sh
 
 int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
-    if (shape->collective == TT_BARRIER) return 0;
-    if (!tt_collective_splits(shape->collective)) return shape->nranks;
-    return algorithm->nblocks ? algorithm->nblocks(algorithm, shape) : 1;
+    const int ncounts = tt_collective_counts(shape->collective, shape->nranks);
+    if (!tt_collective_splits(shape->collective)) return ncounts;
+    return algorithm->nblocks ? algorithm->nblocks(algorithm, shape) : ncounts;
 }
 
 int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank)
@@ -111,38 +76,15 @@ const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_sha
 
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
-enum extent { NOTHING, OWN, ALL };
-
-static enum extent buffer_extent(const struct tt_shape *shape, enum tt_buffer buffer, int rank)
-{
-    const bool input = buffer == TT_INPUT, is_root = rank == shape->root;
-    switch (shape->collective) {
-    case TT_ALL_REDUCE:
-    case TT_ALL_TO_ALL:
-        return ALL;
-    case TT_BROADCAST:
-        return !input || is_root ? ALL : NOTHING;
-    case TT_REDUCE:
-        return input || is_root ? ALL : NOTHING;
-    case TT_ALL_GATHER:
-        return input ? OWN : ALL;
-    case TT_REDUCE_SCATTER:
-        return input ? ALL : OWN;
-    case TT_SCATTER:
-        return !input ? OWN : is_root ? ALL : NOTHING;
-    case TT_GATHER:
-        return input ? OWN : is_root ? ALL : NOTHING;
-    default:
-        return NOTHING;
-    }
-}
-
 int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer buffer, int rank,
                      int *first)
 {
-    const enum extent extent = buffer == TT_SCRATCH ? NOTHING : buffer_extent(shape, buffer, rank);
-    *first = extent == OWN ? rank : 0;
-    return extent == ALL ? nblocks : extent == OWN;
+    const enum tt_holds holds =
+        buffer == TT_SCRATCH
+            ? TT_HOLDS_NOTHING
+            : tt_collective_holds(shape->collective, buffer == TT_INPUT, rank == shape->root);
+    *first = holds == TT_HOLDS_OWN ? rank : 0;
+    return holds == TT_HOLDS_ALL ? nblocks : holds == TT_HOLDS_OWN;
 }
 
 /* ---- Well-formed steps ---------------------------------------------------------------------- */
@@ -267,7 +209,8 @@ static const char *check_meeting(const struct tt_step *step, const struct tt_sha
     if (step->own_at != 0) return "a place of local in a meeting, which has its members' order";
     if (!tt_span_contiguous(&step->local, nblocks) || !tt_span_contiguous(&step->dst, nblocks))
         return "a span in a meeting that is not contiguous";
-    if (step->op == TT_TRANSPOSE && shape->collective != TT_ALL_TO_ALL)
+    if (step->op == TT_TRANSPOSE &&
+        tt_collective_row(shape->collective)->result != TT_RESULT_TRANSPOSED)
         return "transposes in another collective than all_to_all";
     if (step->op == TT_TRANSPOSE && step->dst.first + step->dst.number > step->recv.number)
         return "transposes more blocks than the meeting has members";

@@ -31,25 +31,8 @@
 #include "base/arena.h"
 #include "base/hosts.h"
 #include "base/status.h"
+#include "schedule/collective.h"
 #include "schedule/kinds.h"
-
-/* Values are tutti.h's tuttiCollective_t. */
-enum tt_collective {
-    TT_ALL_REDUCE,
-    TT_BROADCAST,
-    TT_REDUCE,
-    TT_ALL_GATHER,
-    TT_REDUCE_SCATTER,
-    TT_ALL_TO_ALL,
-    TT_SCATTER,
-    TT_GATHER,
-    TT_BARRIER,
-    TT_NCOLLECTIVES
-};
-
-const char *tt_collective_name(enum tt_collective collective); /* "all_reduce", ... */
-bool tt_collective_has_root(enum tt_collective collective);
-bool tt_collective_reduces(enum tt_collective collective);
 
 /* What a schedule is for. Plain data. */
 struct tt_shape {
@@ -268,8 +251,6 @@ struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t e
                                     size_t message, size_t room);
 /* The least room in bytes with which the number of rounds is not 0. */
 size_t tt_geometry_least_room(const struct tt_geometry *geometry, size_t element, size_t message);
-/* Whether a collective splits its count into blocks. */
-bool tt_collective_splits(enum tt_collective collective);
 
 /* First block that the buffer of a rank holds, and how many (0: the buffer is not significant
  * there). */

@@ -176,10 +176,9 @@ static tt_status check_copied(struct tt_symbolic *run, int rank, int name,
                               const struct tt_cell *cell)
 {
     const struct tt_shape *shape = run->shape;
-    const int source = tt_collective_has_root(shape->collective) && shape->collective != TT_GATHER
-                           ? shape->root
-                           : name;
-    const int block = shape->collective == TT_ALL_TO_ALL ? rank : name;
+    const enum tt_result_kind kind = tt_collective_row(shape->collective)->result;
+    const int source = kind == TT_RESULT_OF_ROOT ? shape->root : name;
+    const int block = kind == TT_RESULT_TRANSPOSED ? rank : name;
     const struct tt_value expected = tt_value_own(shape->nranks, source, block);
     if (tt_value_equal(&cell->value, &expected)) return TT_OK;
     char is[64], should[64];
@@ -200,7 +199,7 @@ static tt_status check_barrier(struct tt_symbolic *run, int rank)
 
 static tt_status check_result(struct tt_symbolic *run, int rank)
 {
-    if (run->shape->collective == TT_BARRIER) return check_barrier(run, rank);
+    if (!tt_collective_has_data(run->shape->collective)) return check_barrier(run, rank);
     const struct tt_rank_memory *memory = &run->ranks[rank];
     const bool reduces = tt_collective_reduces(run->shape->collective);
     for (int i = 0; i < memory->noutput; i++) {
@@ -260,7 +259,7 @@ static tt_status verify_mode(const struct tt_steps *steps, struct mode mode,
                              struct tt_verify_report *report)
 {
     bool needs_clocks;
-    mode.clocks = steps->shape.collective == TT_BARRIER;
+    mode.clocks = !tt_collective_has_data(steps->shape.collective);
     TT_TRY(run_mode(steps, &mode, report, &needs_clocks));
     if (!needs_clocks || !report->direct_safe) return TT_OK;
     struct tt_verify_report again = {.direct_safe = true, .any_count = true};
@@ -271,11 +270,6 @@ static tt_status verify_mode(const struct tt_steps *steps, struct mode mode,
     return TT_OK;
 }
 
-static bool can_be_in_place(enum tt_collective collective)
-{
-    return collective != TT_ALL_TO_ALL && collective != TT_BARRIER;
-}
-
 tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify_report *report)
 {
     const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
@@ -283,7 +277,7 @@ tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify
     for (int channel = 0; channel < nchannels; channel++) {
         struct mode mode = {.channel = channel, .count = count};
         TT_TRY(verify_mode(steps, mode, report));
-        if (!can_be_in_place(steps->shape.collective)) continue;
+        if (!tt_collective_row(steps->shape.collective)->in_place) continue;
         struct tt_verify_report in_place = *report;
         mode.in_place = true;
         const tt_status status = verify_mode(steps, mode, &in_place);

@@ -119,6 +119,24 @@ TEST(geometry, a_buffer_holds_what_the_collective_says)
     }
 }
 
+TEST(collective, every_row_is_whole)
+{
+    for (int c = 0; c < TT_NCOLLECTIVES; c++) {
+        const enum tt_collective collective = (enum tt_collective)c;
+        const struct tt_collective_row *row = tt_collective_row(collective);
+        const bool data = tt_collective_has_data(collective);
+        REQUIRE(row->name && row->name[0]);
+        CHECK_EQ(row->input != TT_HOLDS_NOTHING, data);
+        CHECK_EQ(row->output != TT_HOLDS_NOTHING, data);
+        CHECK(!(row->input_at_root_only && row->output_at_root_only));
+        /* A buffer of one block each holds the own one, so there are nranks blocks. */
+        if (row->splits) CHECK(row->input == TT_HOLDS_ALL && row->output == TT_HOLDS_ALL);
+        if (row->result == TT_RESULT_OF_ROOT) CHECK(row->input_at_root_only);
+        if (row->result == TT_RESULT_TRANSPOSED) CHECK(!row->in_place);
+        CHECK_EQ(tt_collective_counts(collective, 7), !data ? 0 : row->splits ? 1 : 7);
+    }
+}
+
 static void check_rounds(const struct tt_geometry *geometry)
 {
     static const size_t rooms[] = {8, 64, 1000, 1024, 65536};

@@ -275,7 +275,7 @@ static bool is_refused(const struct tt_steps *steps, size_t *count)
 static const char *find_wrong(const struct tt_steps *steps, bool direct, int nruns, uint64_t seed)
 {
     const enum tt_collective collective = steps->shape.collective;
-    const bool in_place = collective != TT_ALL_TO_ALL && collective != TT_BARRIER;
+    const bool in_place = tt_collective_row(collective)->in_place;
     for (int i = 0; i < nruns; i++) {
         const struct run run = {.count = counts[i % 4 ? 0 : 1],
                                 .in_place = in_place && i % 2,

@@ -2,6 +2,8 @@
 #ifndef TT_BASE_STATUS_H
 #define TT_BASE_STATUS_H
 
+#include <assert.h>
+
 /* 0: done, > 0: in progress, < 0: failed. The public face maps these to tuttiResult_t. */
 typedef int tt_status;
 
@@ -39,11 +41,20 @@ const char *tt_last_error(void);
  */
 void tt_set_last_error(const char *text);
 
-/* Passes a failure (or "in progress") on. Only where no resources are held. */
+/* Passes a failure on. `expr` is never TT_IN_PROGRESS. Only where no resources are held. */
 #define TT_TRY(expr)                                                                               \
     do {                                                                                           \
         const int tt_try_status = (expr);                                                          \
+        assert(tt_try_status <= TT_OK);                                                            \
         if (tt_try_status != TT_OK) return tt_try_status;                                          \
+    } while (0)
+
+/* Passes a failure or TT_IN_PROGRESS on: the function is called again when something may have
+ * moved, and goes on here. Only where no resources are held. */
+#define TT_AWAIT(expr)                                                                             \
+    do {                                                                                           \
+        const int tt_await_status = (expr);                                                        \
+        if (tt_await_status != TT_OK) return tt_await_status;                                      \
     } while (0)
 
 #endif

@@ -81,7 +81,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
     for (; at->ready < step->nrecv; at->ready++) {
         struct tt_link *link = recv_link(work, step, at->ready);
         struct tt_message message;
-        TT_TRY(peek_briefly(work, link, &message));
+        TT_AWAIT(peek_briefly(work, link, &message));
         if (message.signature != work->collective.signature || message.nbytes != nbytes)
             return tt_work_mismatch(work, link->peer);
         if (!message.data && nbytes) {
@@ -236,7 +236,7 @@ static tt_status message_bytes(struct tt_work *work, int channel,
     }
     if (!tt_work_program(work)->nblocks || !step->nrecv) return TT_OK; /* barrier */
     struct tt_link *link = recv_link(work, step, 0);
-    TT_TRY(link->ops->peek(link, &message));
+    TT_AWAIT(link->ops->peek(link, &message));
     *nbytes = message.nbytes;
     return TT_OK;
 }
@@ -259,10 +259,10 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
 tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_program_step *step)
 {
     size_t nbytes;
-    TT_TRY(message_bytes(work, channel, step, &nbytes));
+    TT_AWAIT(message_bytes(work, channel, step, &nbytes));
     ask_for_delivery(work, channel, step, nbytes);
-    TT_TRY(gather_messages(work, channel, step, nbytes));
-    TT_TRY(get_slots(work, channel, step, nbytes));
+    TT_AWAIT(gather_messages(work, channel, step, nbytes));
+    TT_AWAIT(get_slots(work, channel, step, nbytes));
     const char *reference = step->nsend ? sendable(work, channel, step, nbytes) : NULL;
     TT_TRY(do_step(work, channel, step, reference ? 0 : step->nsend, nbytes));
     publish(work, channel, step, reference, nbytes);

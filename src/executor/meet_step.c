@@ -168,7 +168,7 @@ static tt_status arrive(struct tt_work *work, int channel, const struct tt_progr
         at->entered = true;
         work->progress++;
         if (tt_meeting_arrive(meeting)) {
-            TT_TRY(await_parts(work, at));
+            TT_AWAIT(await_parts(work, at));
             if (step->op == TT_FOLD) fold_for_all(work, channel, step);
             tt_meeting_publish(meeting);
         }
@@ -183,14 +183,14 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_progra
         return tt_fail(TT_ERR_INTERNAL, "a meeting on channel %d, expected channel 0", channel);
     const bool last_does_the_work = work->engine->fabric->oversubscribed;
     if (last_does_the_work) {
-        TT_TRY(arrive(work, channel, step));
+        TT_AWAIT(arrive(work, channel, step));
     } else {
         if (!at->entered) {
             put_in(work, channel, step);
             work->progress++;
         }
         at->entered = true;
-        TT_TRY(await_parts(work, at));
+        TT_AWAIT(await_parts(work, at));
     }
     TT_TRY(take(work, channel, step, last_does_the_work && step->op == TT_FOLD));
     tt_meeting_finish(&work->engine->meeting);

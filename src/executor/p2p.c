@@ -93,7 +93,7 @@ static tt_status advance_recv(struct tt_work *work)
         if (!own->taken)
             ops->expect(own->link, own->data + own->offset,
                         left < own->link->slot_bytes ? left : own->link->slot_bytes, signature);
-        TT_TRY(ops->peek(own->link, &message));
+        TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
         TT_TRY(take_bite(own, &message));
         work->progress++;

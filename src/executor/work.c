@@ -156,8 +156,8 @@ static tt_status advance_channel(struct tt_work *work, int channel)
     if (row->nsteps == 0) at->done = true;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
-        TT_TRY(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
-                                          : tt_step_link(work, channel, step));
+        TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
+                                            : tt_step_link(work, channel, step));
         next_step(work, channel, row->nsteps);
     }
     return TT_OK;
@@ -216,7 +216,8 @@ static tt_status advance_in_turn(struct tt_work *work)
 {
     if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
     if (work->state == TT_WORK_RUNNING)
-        TT_TRY(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work) : tt_p2p_advance(work));
+        TT_AWAIT(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
+                                                  : tt_p2p_advance(work));
     work->state = TT_WORK_LEAVING;
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }

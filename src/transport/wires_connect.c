@@ -181,7 +181,7 @@ static tt_status receive(struct tt_dial *dial, void *to, size_t nbytes)
 static tt_status answer_greeting(struct tt_dial *dial)
 {
     const struct tt_wires *wires = dial->wire->wires;
-    TT_TRY(receive(dial, &dial->greeting, sizeof dial->greeting));
+    TT_AWAIT(receive(dial, &dial->greeting, sizeof dial->greeting));
     const char *complaint = tt_preamble_complaint(&dial->greeting.preamble);
     if (complaint) return fail(dial, complaint);
     tt_hello_fill(&dial->hello, dial->kind, wires->up->rank, wires->up->nranks);
@@ -196,7 +196,7 @@ static tt_status answer_greeting(struct tt_dial *dial)
 static tt_status hear_answer(struct tt_dial *dial)
 {
     struct tt_wire *wire = dial->wire;
-    TT_TRY(receive(dial, &dial->answer, sizeof dial->answer));
+    TT_AWAIT(receive(dial, &dial->answer, sizeof dial->answer));
     if (!tt_answer_verify(&dial->answer, &dial->hello, &dial->greeting, wire->wires->config.key))
         return fail(dial, "its answer does not prove the communicator's key");
     if (dial->answer.status) return fail(dial, dial->answer.text);

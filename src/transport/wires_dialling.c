@@ -57,7 +57,7 @@ static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint6
 
 static tt_status dialling_peek(struct tt_link *link, struct tt_message *message)
 {
-    TT_TRY(make(link));
+    TT_AWAIT(make(link));
     return link->ops->peek(link, message);
 }
 

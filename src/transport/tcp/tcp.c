@@ -383,7 +383,8 @@ tt_status tt_tcp_read(struct tt_tcp *tcp)
 {
     if (tcp->fd < 0) return TT_IN_PROGRESS;
     if (tcp->lent != tcp->returned) take_notes(tcp);
-    TT_TRY(read_once(tcp));
-    while (tcp->tls && tt_tls_holds(tcp->tls)) TT_TRY(read_once(tcp)); /* no epoll tells of these */
+    TT_AWAIT(read_once(tcp));
+    while (tcp->tls && tt_tls_holds(tcp->tls))
+        TT_AWAIT(read_once(tcp)); /* no epoll tells of these */
     return TT_OK;
 }

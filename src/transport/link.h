@@ -7,8 +7,8 @@
  * Lifetime. A rank holds a link as a pointer to struct tt_link, which tt_fabric_tx and tt_fabric_rx
  * give. The pointer is the same for the life of the communicator: callers may keep it in a table.
  * Getting it opens nothing; a link to another host is connected by its first use (slot,
- * publish_direct, expect or peek). `ops` and `end` may change once, before the first message,
- * inside one of these calls: load `ops` from the link at each call. */
+ * publish_direct, expect or peek). `ops` and `end` change once, before the first message, inside
+ * one of these calls; operations that were loaded before still work, with one jump more. */
 #ifndef TT_TRANSPORT_LINK_H
 #define TT_TRANSPORT_LINK_H
 

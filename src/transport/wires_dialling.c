@@ -4,16 +4,24 @@
 
 static const struct tt_link_ops dialling_ops;
 
+/* Whether the handle has the ops it keeps. A caller may have loaded these ones before it got them:
+ * then each function hands the call on. */
+static bool is_settled(const struct tt_link *link)
+{
+    return link->ops != &dialling_ops;
+}
+
 /* Makes the wire of a handle, and does what can be done for it now. TT_OK: the handle has the ops
  * it keeps. */
 static tt_status make(struct tt_link *link)
 {
+    if (is_settled(link)) return TT_OK;
     struct tt_wires *wires = link->end;
     const bool have = tt_wire_to(wires, link->peer) != NULL;
     const tt_status status =
         have ? tt_wires_progress(wires) : wires->client->check(wires->up->owner);
     if (status < 0) return status;
-    return link->ops == &dialling_ops ? TT_IN_PROGRESS : TT_OK;
+    return is_settled(link) ? TT_OK : TT_IN_PROGRESS;
 }
 
 static void *dialling_slot(struct tt_link *link, size_t nbytes)
@@ -21,10 +29,9 @@ static void *dialling_slot(struct tt_link *link, size_t nbytes)
     return make(link) == TT_OK ? link->ops->slot(link, nbytes) : NULL;
 }
 
-/* Never called: slot gave nothing. */
 static void dialling_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
-    (void)link, (void)nbytes, (void)signature;
+    if (is_settled(link)) link->ops->publish(link, nbytes, signature);
 }
 
 static bool dialling_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
@@ -35,20 +42,26 @@ static bool dialling_publish_direct(struct tt_link *link, const void *data, size
 
 static bool dialling_reaches(struct tt_link *link, const void *data, size_t nbytes)
 {
-    (void)link, (void)data, (void)nbytes;
-    return false;
+    return is_settled(link) && link->ops->reaches(link, data, nbytes);
 }
 
-/* Nothing was published or released yet. */
-static bool dialling_is_done(struct tt_link *link)
+static bool dialling_drained(struct tt_link *link)
 {
-    (void)link;
-    return true;
+    return !is_settled(link) || link->ops->drained(link);
 }
 
-/* The hint is kept for the sockets; other transports do without. */
+static bool dialling_flushed(struct tt_link *link)
+{
+    return !is_settled(link) || link->ops->flushed(link);
+}
+
+/* Before the wire stands the hint is kept for the sockets; other transports do without. */
 static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
+    if (is_settled(link)) {
+        link->ops->expect(link, to, nbytes, signature);
+        return;
+    }
     struct tt_wires *wires = link->end;
     const int channel = (int)(link - wires->links) % TT_NCHANNELS;
     struct tt_wire *wire = to ? tt_wire_to(wires, link->peer) : wires->table[link->peer];
@@ -61,17 +74,16 @@ static tt_status dialling_peek(struct tt_link *link, struct tt_message *message)
     return link->ops->peek(link, message);
 }
 
-/* Never called, and neither is release: peek gave nothing. */
 static tt_status dialling_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
 {
-    (void)to, (void)offset, (void)nbytes;
+    if (is_settled(link)) return link->ops->fetch(link, to, offset, nbytes);
     return tt_fail(TT_ERR_INTERNAL, "no message of rank %d to fetch: it is not connected yet",
                    link->peer);
 }
 
 static void dialling_release(struct tt_link *link)
 {
-    (void)link;
+    if (is_settled(link)) link->ops->release(link);
 }
 
 static const struct tt_link_ops dialling_ops = {
@@ -79,8 +91,8 @@ static const struct tt_link_ops dialling_ops = {
     .publish = dialling_publish,
     .publish_direct = dialling_publish_direct,
     .reaches = dialling_reaches,
-    .drained = dialling_is_done,
-    .flushed = dialling_is_done,
+    .drained = dialling_drained,
+    .flushed = dialling_flushed,
     .expect = dialling_expect,
     .peek = dialling_peek,
     .fetch = dialling_fetch,

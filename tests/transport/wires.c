@@ -93,6 +93,36 @@ TEST(wires, getting_a_link_connects_nothing_and_its_pointer_never_changes)
     wired_close(&all);
 }
 
+TEST(wires, operations_loaded_before_the_wire_stood_still_work)
+{
+    struct wired all;
+    struct tt_message message;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 2), *rx = tt_wires_rx(all.wires[1], 0, 2);
+    const struct tt_link_ops *sender = tx->ops, *receiver = rx->ops;
+    char from[100], to[100], got[100];
+    for (unsigned i = 0; i < 6; i++) {
+        void *slot;
+        receiver->expect(rx, i & 1 ? to : NULL, sizeof to, i);
+        while (!(slot = sender->slot(tx, sizeof from))) REQUIRE(wired_turn(&all));
+        wired_fill(i & 2 ? from : slot, sizeof from, i);
+        if (i & 2)
+            REQUIRE(sender->publish_direct(tx, from, sizeof from, i));
+        else
+            sender->publish(tx, sizeof from, i);
+        CHECK(sender->reaches(tx, from, sizeof from));
+        while (receiver->peek(rx, &message) == TT_IN_PROGRESS) REQUIRE(wired_turn(&all));
+        CHECK_EQ(message.signature, i);
+        REQUIRE(receiver->fetch(rx, got, 0, sizeof got) == TT_OK);
+        CHECK(wired_matches(got, sizeof got, i));
+        receiver->release(rx);
+        while (!sender->drained(tx) || !sender->flushed(tx) || !receiver->flushed(rx))
+            REQUIRE(wired_turn(&all));
+    }
+    wired_close(&all);
+}
+
 TEST(wires, what_is_expected_before_the_wire_stands_is_delivered_there)
 {
     struct wired all;

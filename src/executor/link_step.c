@@ -177,7 +177,10 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
     const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
     const struct tt_binding *binding = &work->collective.binding;
     const size_t nbytes = count * binding->element;
-    const bool stream = binding->nontemporal && dst && pass->step->dst.buffer == TT_OUTPUT;
+    /* A copy onto itself writes nothing: verify lets peers still read that memory by reference. */
+    const bool onto_itself = dst == local && pass->step->op == TT_COPY;
+    const bool stream =
+        binding->nontemporal && dst && !onto_itself && pass->step->dst.buffer == TT_OUTPUT;
     /* With slots to fill and a result that should not stay in the cache, the slot is made first. */
     char *target = dst && !(stream && pass->nslots) ? dst
                    : pass->nslots                   ? room->slots[0] + pass->offset

@@ -222,8 +222,8 @@ static void forget_references(struct tt_symbolic *run, const struct tt_action *a
     }
 }
 
-/* In place, INPUT[b] -> OUTPUT[b] changes nothing, nor does OUTPUT[b] -> OUTPUT[b]. (A reduction's
- * raw input may be scaled on its way.) */
+/* In place, INPUT[b] -> OUTPUT[b] writes nothing (link_step.c), nor does OUTPUT[b] -> OUTPUT[b]. (A
+ * reduction's raw input may be scaled on its way.) */
 static bool copies_onto_itself(const struct tt_symbolic *run, const struct tt_action *action,
                                const struct tt_cell *cell)
 {

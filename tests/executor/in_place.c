@@ -1,0 +1,72 @@
+/* In place, a copy onto itself writes nothing: a peer may still read the same memory by reference.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "algorithms/algorithms.h"
+#include "executor/calls.h"
+#include "program/lower.h"
+#include "shim.h"
+
+enum { NRANKS = 2, COUNT = 1 << 19 }; /* so many that results are stored past the caches */
+
+struct part {
+    struct tt_loaded *loaded;
+    struct tt_binding binding;
+    struct tt_work work;
+};
+
+/* A broadcast from rank 0, whose messages are copied into slots. */
+static bool begin(struct ranks *ranks, int rank, int32_t *data, struct part *part)
+{
+    struct tt_fabric *fabric = ranks->all.fabrics[rank];
+    const struct tt_segment_header *header = fabric->segment->header;
+    const struct tt_room room = {.slot_bytes = header->slot_bytes,
+                                 .meet_bytes = header->meet_bytes};
+    const struct tt_shape shape = {
+        .collective = TT_BROADCAST, .nranks = NRANKS, .hosts = fabric->hosts};
+    struct tt_schedule *schedule;
+    struct tt_program *program;
+    if (tt_schedule_create(tt_algorithm_find(TT_BROADCAST, "direct"), &shape, rank, &schedule))
+        return false;
+    const tt_status lowered = tt_program_lower(schedule, &program);
+    tt_schedule_destroy(schedule);
+    if (lowered) return false;
+    program->direct_safe = false;
+    if (tt_loaded_create(program, fabric, &part->loaded) ||
+        tt_program_bind(program, COUNT, sizeof *data, &room, &part->binding))
+        return false;
+    struct tt_call call = {.loaded = part->loaded,
+                           .binding = &part->binding,
+                           .input = data,
+                           .output = data,
+                           .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
+    call.signature = tt_call_signature(program, COUNT, &call.reduction);
+    tt_work_collective(&part->work, &ranks->engines[rank], &call);
+    return true;
+}
+
+TEST(in_place, a_large_copy_onto_itself_writes_nothing)
+{
+    struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct part parts[NRANKS];
+    const size_t nbytes = COUNT * sizeof(int32_t);
+    int32_t *data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int32_t *received = calloc(COUNT, sizeof *received);
+    config.slot_bytes = 1 << 20;
+    REQUIRE(data != MAP_FAILED && received != NULL);
+    for (int i = 0; i < COUNT; i++) data[i] = i;
+    REQUIRE(mprotect(data, nbytes, PROT_READ) == 0); /* a write to it ends the test program */
+    REQUIRE(ranks_open(&ranks, NRANKS, &config));
+    REQUIRE(begin(&ranks, 0, data, &parts[0]) && begin(&ranks, 1, received, &parts[1]));
+    CHECK(parts[0].binding.nontemporal);
+    while (!tt_work_is_done(&parts[0].work) || !tt_work_is_done(&parts[1].work))
+        for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&parts[r].work) >= 0);
+    CHECK(memcmp(data, received, nbytes) == 0);
+    for (int r = 0; r < NRANKS; r++) tt_loaded_destroy(parts[r].loaded);
+    ranks_close(&ranks);
+    munmap(data, nbytes);
+    free(received);
+}

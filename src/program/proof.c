@@ -1,6 +1,10 @@
 #include "program/proof.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "program/check.h"
 
 struct tt_proof {
     struct tt_steps steps;
@@ -56,9 +60,52 @@ tt_status tt_proof_create(const struct tt_algorithm *algorithm, const struct tt_
     return TT_OK;
 }
 
+/* What all ranks' headers must agree on. */
+static bool is_like(const struct tt_program *program, const struct tt_program *first)
+{
+    return program->algorithm == first->algorithm && program->nranks == first->nranks &&
+           program->root == first->root && program->nblocks == first->nblocks &&
+           program->nchannels == first->nchannels && program->message == first->message &&
+           program->collective == first->collective && program->splits == first->splits &&
+           program->meets == first->meets && program->direct_safe == first->direct_safe;
+}
+
+/* The part of a proof that looks at each program for itself; then its links may be raised. */
+static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_report *report)
+{
+    const struct tt_steps *steps = &proof->steps;
+    for (int rank = 0; rank < steps->shape.nranks; rank++) {
+        const struct tt_program *program = proof->programs[rank];
+        const struct tt_raised *raised = &proof->raised[rank];
+        TT_TRY(tt_program_check(program, report->text, sizeof report->text));
+        if (program->rank != rank || !is_like(program, proof->programs[0]) ||
+            program->nscratch != tt_nscratch(steps->algorithm, &steps->shape, rank)) {
+            snprintf(report->text, sizeof report->text,
+                     "rank %d: the program's header differs from that of rank 0, or from the "
+                     "algorithm's numbers",
+                     rank);
+            return TT_ERR_USAGE;
+        }
+        for (uint32_t i = 0; i < program->nlinks; i++)
+            raised->peers[i] = tt_program_links(program)[i].peer;
+    }
+    return TT_OK;
+}
+
 tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
 {
-    return tt_verify(&proof->steps, count, report);
+    *report = (struct tt_verify_report){.any_count = true};
+    TT_TRY(check_programs(proof, report));
+    TT_TRY(tt_verify(&proof->steps, count, report));
+    if (report->direct_safe || !proof->programs[0]->direct_safe) return TT_OK;
+    snprintf(report->text, sizeof report->text, "messages may be sent by reference, but %s",
+             report->direct);
+    return TT_ERR_USAGE;
+}
+
+const struct tt_steps *tt_proof_steps(const struct tt_proof *proof)
+{
+    return &proof->steps;
 }
 
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank)

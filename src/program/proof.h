@@ -14,9 +14,13 @@ struct tt_proof;
  * TT_ERR_USAGE as tt_schedule_create; TT_ERR_ARGUMENT for more than TT_PROOF_MOST_RANKS. */
 TT_NODISCARD tt_status tt_proof_create(const struct tt_algorithm *algorithm,
                                        const struct tt_shape *shape, struct tt_proof **proof);
-/* Proves the raised programs for `count` elements: results as tt_verify. */
+/* Proves the programs for `count` elements: each is well-formed, the raised steps are verified, and
+ * what is sent by reference may be. Results as tt_verify. Programs may have changed since they were
+ * made. */
 TT_NODISCARD tt_status tt_proof_run(const struct tt_proof *proof, size_t count,
                                     struct tt_verify_report *report);
+/* The raised steps of all ranks, as they were when the proof last ran. Owned by the proof. */
+const struct tt_steps *tt_proof_steps(const struct tt_proof *proof);
 /* One rank's program, owned by the proof. */
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank);
 /* NULL is allowed. */

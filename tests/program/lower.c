@@ -230,3 +230,45 @@ TEST(program, a_wrong_program_is_refuted)
     CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
     tt_proof_destroy(proof);
 }
+
+/* What raised steps do not show is proved too. */
+TEST(program, one_that_sends_by_reference_what_is_overwritten_is_refuted)
+{
+    const struct tt_algorithm *algorithm = NULL;
+    struct tt_proof *proof;
+    struct tt_verify_report report;
+    for (int i = 0; (algorithm = each(i)) && algorithm->direct_safe; i++) continue;
+    REQUIRE(algorithm != NULL);
+    for (int nranks = 2, nrefuted = 0; nranks <= MOST_RANKS || !nrefuted; nranks++) {
+        const struct tt_shape shape = shape_of(algorithm, nranks, 0);
+        REQUIRE(nranks <= MOST_RANKS);
+        REQUIRE(tt_proof_create(algorithm, &shape, &proof) == TT_OK);
+        CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+        const bool safe = report.direct_safe;
+        for (int r = 0; r < nranks; r++) tt_proof_program(proof, r)->direct_safe = true;
+        CHECK_EQ(tt_proof_run(proof, 100, &report), safe ? TT_OK : TT_ERR_USAGE);
+        CHECK(safe || strstr(report.text, "by reference"));
+        nrefuted += !safe;
+        tt_proof_destroy(proof);
+    }
+}
+
+TEST(program, one_whose_links_are_of_another_channel_or_direction_is_refuted)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 4};
+    struct tt_proof *proof;
+    struct tt_verify_report report;
+    REQUIRE(tt_proof_create(tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, &proof) == TT_OK);
+    struct tt_program *program = tt_proof_program(proof, 1);
+    struct tt_program_link *link = (struct tt_program_link *)((char *)program + program->links_at);
+    link->channel ^= 1;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "another channel"), "%s", report.text);
+    link->channel ^= 1;
+    link->outgoing ^= 1;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "wrong direction"), "%s", report.text);
+    link->outgoing ^= 1;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+    tt_proof_destroy(proof);
+}

@@ -1,0 +1,121 @@
+#include "program/check.h"
+
+#include <stdio.h>
+
+#include "program/proof.h"
+
+/* The links of one side of a step: at most one to each other rank. */
+static const char *check_links(const struct tt_program *program, int channel, uint32_t first,
+                               uint32_t number, bool outgoing)
+{
+    if (number > program->nlinks || first > program->nlinks - number)
+        return "its links are not in the table of links";
+    uint64_t seen = 0; /* a bit a rank */
+    for (uint32_t i = 0; i < number; i++) {
+        const struct tt_program_link *link = &tt_program_links(program)[first + i];
+        if (link->peer < 0 || link->peer >= program->nranks || link->peer == program->rank)
+            return "a link leads to no other rank";
+        if (seen >> link->peer & 1) return "two links of a side lead to the same rank";
+        seen |= 1ull << link->peer;
+        if (link->channel != channel) return "a link is of another channel";
+        if (link->outgoing != outgoing) return "a link has the wrong direction";
+    }
+    return NULL;
+}
+
+/* Places first, first + 1, ... without wrapping round. */
+static bool is_contiguous(const struct tt_program_span *span)
+{
+    return (span->run == span->number || span->stride == span->run) &&
+           span->first <= span->modulo - span->number && span->buffer != TT_SCRATCH &&
+           span->order < 0;
+}
+
+static const char *check_span(const struct tt_program *program, const struct tt_program_span *span)
+{
+    const int32_t nblocks = program->nblocks;
+    if (span->number == 0)
+        return span->contiguous || span->all ? "a span without blocks is marked as contiguous"
+                                             : NULL;
+    if (span->buffer > TT_SCRATCH || span->slot_rule > TT_SLOT_IN_ORDER)
+        return "a span has no such buffer or rule";
+    if (span->modulo < 1 || span->modulo > nblocks || span->base < 0 ||
+        span->base > nblocks - span->modulo)
+        return "a span's part is not one of the blocks";
+    if (span->number < 0 || span->number > span->modulo || span->first < 0 ||
+        span->first >= span->modulo || span->run < 1 || span->run > span->number ||
+        span->stride < 0 || span->stride >= span->modulo)
+        return "a span does not fit its part";
+    if (span->order < -1 || (span->order >= 0 && span->order > (int64_t)program->norders - nblocks))
+        return "a span's order is not in the table of orders";
+    if (span->contiguous > 1 || span->all > 1 || (span->contiguous && !is_contiguous(span)) ||
+        (span->all && !(span->contiguous && span->number == nblocks)))
+        return "a span is marked as contiguous and is not";
+    return NULL;
+}
+
+static const char *check_step(const struct tt_program *program, int channel,
+                              const struct tt_program_step *step)
+{
+    const bool meets = step->kind == TT_STEP_MEET;
+    const char *wrong = check_span(program, &step->local);
+    if (!wrong) wrong = check_span(program, &step->dst);
+    if (!wrong) wrong = check_links(program, channel, step->recv, step->nrecv, false);
+    if (!wrong) wrong = check_links(program, channel, step->send, step->nsend, true);
+    if (wrong) return wrong;
+    if (step->kind > TT_STEP_MEET || step->op > TT_TRANSPOSE || step->finish > 1)
+        return "it has no such kind or operation";
+    if (step->meeting != 0 || (meets && (step->nrecv || step->nsend || !program->meets)))
+        return "it has no such meeting";
+    if (meets || !step->local.number ? step->own_at != -1
+                                     : step->own_at < 0 || step->own_at > (int32_t)step->nrecv)
+        return "its own part has no place among the sources";
+    const int32_t sent = meets || !step->dst.number ? step->local.number : step->dst.number;
+    if ((meets || step->nsend) && sent > program->message)
+        return "it sends more blocks than a message has room for";
+    return NULL;
+}
+
+static const char *check_header(const struct tt_program *program)
+{
+    const struct tt_shape shape = {.collective = (enum tt_collective)program->collective,
+                                   .nranks = program->nranks,
+                                   .root = program->root};
+    if (program->collective >= TT_NCOLLECTIVES ||
+        program->splits != tt_collective_splits(shape.collective))
+        return "its collective is not what it does";
+    for (int b = TT_INPUT; b <= TT_OUTPUT && program->nblocks; b++) {
+        int32_t first;
+        const int32_t number =
+            tt_buffer_blocks(&shape, program->nblocks, (enum tt_buffer)b, program->rank, &first);
+        if (program->held[b].first != first || program->held[b].number != number)
+            return "its buffers do not hold these blocks";
+    }
+    if (program->nranks > TT_PROOF_MOST_RANKS) return "it has too many ranks to be checked";
+    uint32_t nsteps = 0;
+    for (int c = 0; c < program->nchannels; c++) {
+        const struct tt_program_channel *channel = tt_program_channel(program, c);
+        if (channel->first != nsteps || channel->nsteps > program->nsteps - nsteps)
+            return "its channels are not in the table of steps";
+        nsteps += channel->nsteps;
+    }
+    return nsteps == program->nsteps ? NULL : "some steps are of no channel";
+}
+
+tt_status tt_program_check(const struct tt_program *program, char *text, size_t size)
+{
+    const char *wrong = check_header(program);
+    if (wrong) {
+        snprintf(text, size, "rank %d: the program is malformed: %s", program->rank, wrong);
+        return TT_ERR_USAGE;
+    }
+    for (int c = 0; c < program->nchannels; c++)
+        for (uint32_t s = 0; s < tt_program_channel(program, c)->nsteps; s++) {
+            wrong = check_step(program, c, tt_program_step(program, c, s));
+            if (!wrong) continue;
+            snprintf(text, size, "rank %d channel %d step %u: the program is malformed: %s",
+                     program->rank, c, s, wrong);
+            return TT_ERR_USAGE;
+        }
+    return TT_OK;
+}

@@ -16,6 +16,8 @@ static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_
     if (program->nsteps != 1 || step->kind != TT_STEP_MEET || !one_size || !one_round) return false;
     if (engine->fabric->oversubscribed) return false;
     const size_t block = binding->count * binding->element;
+    if ((size_t)step->local.number * block > engine->meeting.capacity)
+        return false; /* tt_step_meet says so */
     *express = (struct tt_express_meeting){
         .op = (enum tt_step_op)step->op,
         .block = block,

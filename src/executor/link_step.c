@@ -244,6 +244,18 @@ static tt_status message_bytes(struct tt_work *work, int channel,
     return TT_OK;
 }
 
+/* A binding cuts rounds so that this holds; a larger message would overwrite its neighbour. */
+static tt_status check_fits(const struct tt_work *work, const struct tt_program_step *step,
+                            size_t nbytes)
+{
+    const size_t slot_bytes = work->engine->fabric->segment->header->slot_bytes;
+    if (nbytes <= slot_bytes || (!step->nrecv && !step->nsend)) return TT_OK;
+    return tt_fail(TT_ERR_INTERNAL,
+                   "a message of %zu bytes does not fit a slot of %zu bytes, as the call's binding "
+                   "says it does",
+                   nbytes, slot_bytes);
+}
+
 static void publish(struct tt_work *work, int channel, const struct tt_program_step *step,
                     const char *reference, size_t nbytes)
 {
@@ -263,6 +275,7 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
 {
     size_t nbytes;
     TT_AWAIT(message_bytes(work, channel, step, &nbytes));
+    TT_TRY(check_fits(work, step, nbytes));
     ask_for_delivery(work, channel, step, nbytes);
     TT_AWAIT(gather_messages(work, channel, step, nbytes));
     TT_AWAIT(get_slots(work, channel, step, nbytes));

@@ -34,7 +34,7 @@ static const char *block_in_part(const struct tt_work *work, int channel,
                work->collective.binding.element;
 }
 
-static void put_in(struct tt_work *work, int channel, const struct tt_program_step *step)
+static tt_status put_in(struct tt_work *work, int channel, const struct tt_program_step *step)
 {
     struct tt_meeting *meeting = &work->engine->meeting;
     const struct tt_binding *binding = &work->collective.binding;
@@ -44,6 +44,11 @@ static void put_in(struct tt_work *work, int channel, const struct tt_program_st
                                  .first = (uint32_t)step->local.first,
                                  .number = (uint32_t)step->local.number,
                                  .complete = step->finish && step->dst.number};
+    if (part.nbytes > meeting->capacity) /* it would overwrite its neighbour */
+        return tt_fail(TT_ERR_INTERNAL,
+                       "a part of %zu bytes does not fit a place of %zu bytes in a meeting, as the "
+                       "call's binding says it does",
+                       part.nbytes, meeting->capacity);
     char *to = tt_meeting_data(tt_meeting_place(meeting, meeting->own), part.nbytes);
     struct tt_walk walk =
         tt_work_walk(work, channel, &step->local, tt_span_is_whole(binding, &step->local));
@@ -57,6 +62,7 @@ static void put_in(struct tt_work *work, int channel, const struct tt_program_st
     tt_meeting_put(meeting, &part);
     tt_count_more(&work->engine->fabric->nmessages, 1);
     tt_count_more(&work->engine->fabric->nbytes_copied, part.nbytes);
+    return TT_OK;
 }
 
 static bool is_in(const struct tt_work *work, int member)
@@ -164,7 +170,7 @@ static tt_status arrive(struct tt_work *work, int channel, const struct tt_progr
     struct tt_position *at = &work->collective.channels[channel];
     struct tt_meeting *meeting = &work->engine->meeting;
     if (!at->entered) {
-        put_in(work, channel, step);
+        TT_TRY(put_in(work, channel, step));
         at->entered = true;
         work->progress++;
         if (tt_meeting_arrive(meeting)) {
@@ -186,7 +192,7 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_progra
         TT_AWAIT(arrive(work, channel, step));
     } else {
         if (!at->entered) {
-            put_in(work, channel, step);
+            TT_TRY(put_in(work, channel, step));
             work->progress++;
         }
         at->entered = true;

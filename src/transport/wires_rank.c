@@ -67,10 +67,20 @@ static tt_status open_rooms(struct tt_wires *wires, struct tt_wires_info *info)
     return TT_OK;
 }
 
+/* What the proofs and the executor assume of links, in whichever room they are. */
+static tt_status check_slots(const struct tt_wires_config *config)
+{
+    if (config->nslots >= TT_MIN_SLOTS && config->nslots <= TT_MAX_SLOTS) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "a link to another host has %zu slots, expected %d to %d: set TUTTI_SLOTS",
+                   config->nslots, TT_MIN_SLOTS, TT_MAX_SLOTS);
+}
+
 tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *config,
                         struct tt_wires_info *info)
 {
     int listener;
+    TT_TRY(check_slots(config));
     struct tt_wires_info made = {.network_id = tt_network_id(),
                                  .nsockets = (uint32_t)tt_config_int(TT_CONFIG_SOCKETS),
                                  .encrypt = tt_config_int(TT_CONFIG_ENCRYPT) != 0};

@@ -1,5 +1,7 @@
 #include "transport/wired.h"
 
+#include <string.h>
+
 #include "shim.h"
 #include "transport/tcp/tls.h"
 #include "transport/wire.h"
@@ -47,6 +49,22 @@ static void exchange_with(const char *name, const char *value)
 TEST(wires, carry_messages_of_all_sizes_both_ways_on_all_channels)
 {
     exchange_with(NULL, NULL);
+}
+
+/* What the proofs and the executor assume of every link (TT_MIN_SLOTS). */
+TEST(wires, with_fewer_than_two_slots_a_link_are_not_opened)
+{
+    static const size_t wrong[] = {0, 1, TT_MAX_SLOTS + 1};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct tt_wires *wires = NULL;
+        struct tt_wires_info info;
+        struct tt_wires_config config = wired_config();
+        config.nslots = wrong[i];
+        CHECK_EQ(tt_wires_open(&wires, &config, &info), TT_ERR_USAGE);
+        CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOTS") && strstr(tt_last_error(), "2 to 64"),
+                      "%s", tt_last_error());
+        tt_wires_destroy(wires);
+    }
 }
 
 TEST(wires, keep_their_order_over_several_sockets)

@@ -17,8 +17,10 @@ struct part {
     struct tt_work work;
 };
 
-/* A broadcast from rank 0, whose messages are copied into slots. */
-static bool begin(struct ranks *ranks, int rank, int32_t *data, struct part *part)
+/* A broadcast from rank 0 in place, whose messages are copied into slots. Messages are `larger`
+ * times as large as they should be. */
+static bool begin(struct ranks *ranks, int rank, const char *algorithm, size_t larger,
+                  int32_t *data, struct part *part)
 {
     struct tt_fabric *fabric = ranks->all.fabrics[rank];
     const struct tt_segment_header *header = fabric->segment->header;
@@ -28,7 +30,7 @@ static bool begin(struct ranks *ranks, int rank, int32_t *data, struct part *par
         .collective = TT_BROADCAST, .nranks = NRANKS, .hosts = fabric->hosts};
     struct tt_schedule *schedule;
     struct tt_program *program;
-    if (tt_schedule_create(tt_algorithm_find(TT_BROADCAST, "direct"), &shape, rank, &schedule))
+    if (tt_schedule_create(tt_algorithm_find(TT_BROADCAST, algorithm), &shape, rank, &schedule))
         return false;
     const tt_status lowered = tt_program_lower(schedule, &program);
     tt_schedule_destroy(schedule);
@@ -37,6 +39,7 @@ static bool begin(struct ranks *ranks, int rank, int32_t *data, struct part *par
     if (tt_loaded_create(program, fabric, &part->loaded) ||
         tt_program_bind(program, COUNT, sizeof *data, &room, &part->binding))
         return false;
+    part->binding.piece *= larger;
     struct tt_call call = {.loaded = part->loaded,
                            .binding = &part->binding,
                            .input = data,
@@ -47,7 +50,8 @@ static bool begin(struct ranks *ranks, int rank, int32_t *data, struct part *par
     return true;
 }
 
-TEST(in_place, a_large_copy_onto_itself_writes_nothing)
+/* In place, a copy onto itself writes nothing: a peer may still read that memory by reference. */
+TEST(one_call, a_large_copy_onto_itself_writes_nothing)
 {
     struct tt_fabric_config config = together_config();
     struct ranks ranks;
@@ -60,7 +64,8 @@ TEST(in_place, a_large_copy_onto_itself_writes_nothing)
     for (int i = 0; i < COUNT; i++) data[i] = i;
     REQUIRE(mprotect(data, nbytes, PROT_READ) == 0); /* a write to it ends the test program */
     REQUIRE(ranks_open(&ranks, NRANKS, &config));
-    REQUIRE(begin(&ranks, 0, data, &parts[0]) && begin(&ranks, 1, received, &parts[1]));
+    REQUIRE(begin(&ranks, 0, "direct", 1, data, &parts[0]) &&
+            begin(&ranks, 1, "direct", 1, received, &parts[1]));
     CHECK(parts[0].binding.nontemporal);
     while (!tt_work_is_done(&parts[0].work) || !tt_work_is_done(&parts[1].work))
         for (int r = 0; r < NRANKS; r++) REQUIRE(tt_work_advance(&parts[r].work) >= 0);
@@ -69,4 +74,39 @@ TEST(in_place, a_large_copy_onto_itself_writes_nothing)
     ranks_close(&ranks);
     munmap(data, nbytes);
     free(received);
+}
+
+static void check_too_large(const char *algorithm, const char *contains)
+{
+    struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct part parts[NRANKS];
+    int32_t *data[NRANKS];
+    config.meet_bytes = config.slot_bytes = 4096;
+    REQUIRE(ranks_open(&ranks, NRANKS, &config));
+    for (int r = 0; r < NRANKS; r++) {
+        data[r] = calloc(COUNT, sizeof *data[r]);
+        REQUIRE(data[r] && begin(&ranks, r, algorithm, 2, data[r], &parts[r]));
+    }
+    tt_status status = TT_IN_PROGRESS;
+    for (int turn = 0; turn < 1000 && status >= 0; turn++)
+        status = tt_work_advance(&parts[turn % NRANKS].work);
+    CHECK_EQ(status, TT_ERR_INTERNAL);
+    CHECK_MESSAGE(strstr(tt_last_error(), contains), "%s", tt_last_error());
+    for (int r = 0; r < NRANKS; r++) CHECK(tt_run(&parts[r].work, 1, false) < 0);
+    for (int r = 0; r < NRANKS; r++) {
+        tt_loaded_destroy(parts[r].loaded);
+        free(data[r]);
+    }
+    ranks_close(&ranks);
+}
+
+TEST(one_call, a_message_larger_than_a_slot_is_an_error_and_is_not_written)
+{
+    check_too_large("direct", "8192 bytes does not fit a slot of 4096 bytes");
+}
+
+TEST(one_call, a_part_larger_than_its_place_in_a_meeting_is_an_error_and_is_not_written)
+{
+    check_too_large("meet", "8192 bytes does not fit a place of 4096 bytes");
 }

@@ -52,19 +52,35 @@ TEST(status, last_error_can_be_set_from_itself_and_cleared)
     CHECK_STR(tt_last_error(), "");
 }
 
-static tt_status passes_on(tt_status status, bool *reached)
+static tt_status tries(tt_status status, bool *reached)
 {
     TT_TRY(status);
     *reached = true;
     return TT_OK;
 }
 
-TEST(status, try_passes_failures_and_progress_on)
+static tt_status awaits(tt_status status, bool *reached)
+{
+    TT_AWAIT(status);
+    *reached = true;
+    return TT_OK;
+}
+
+TEST(status, try_passes_failures_on)
 {
     bool reached = false;
-    CHECK_EQ(passes_on(TT_ERR_TIMEOUT, &reached), TT_ERR_TIMEOUT);
-    CHECK_EQ(passes_on(TT_IN_PROGRESS, &reached), TT_IN_PROGRESS);
+    CHECK_EQ(tries(TT_ERR_TIMEOUT, &reached), TT_ERR_TIMEOUT);
     CHECK(!reached);
-    CHECK_EQ(passes_on(TT_OK, &reached), TT_OK);
+    CHECK_EQ(tries(TT_OK, &reached), TT_OK);
+    CHECK(reached);
+}
+
+TEST(status, await_passes_failures_and_progress_on)
+{
+    bool reached = false;
+    CHECK_EQ(awaits(TT_ERR_TIMEOUT, &reached), TT_ERR_TIMEOUT);
+    CHECK_EQ(awaits(TT_IN_PROGRESS, &reached), TT_IN_PROGRESS);
+    CHECK(!reached);
+    CHECK_EQ(awaits(TT_OK, &reached), TT_OK);
     CHECK(reached);
 }

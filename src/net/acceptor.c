@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,11 +15,24 @@
 enum {
     GUEST_MS = 10000,   /* how long a guest may take */
     CROWDED_MS = 300,   /* the same when all places are taken; who was slow may call again */
+    REST_MS = 20,       /* between two attempts to accept while descriptors are scarce */
     EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at the guests */
 };
 
+/* The guests of all acceptors of this process. */
+static _Atomic int nguests_of_process;
+
 /* epoll's data: a guest's index, the listener, or a watched tag above both. */
 enum { LISTENER = TT_MAX_GUESTS, WATCHED };
+
+/* How many guests all acceptors of this process may have together. */
+static int most_of_process(void)
+{
+    struct rlimit limit;
+    const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+    return known && limit.rlim_cur / 4 < TT_MAX_PROCESS_GUESTS ? (int)(limit.rlim_cur / 4)
+                                                               : TT_MAX_PROCESS_GUESTS;
+}
 
 tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const uint8_t key[32],
                              uint32_t sequence)
@@ -27,6 +42,7 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     a->listener = listener;
     a->sequence = sequence;
     a->listening = true;
+    a->most_of_process = most_of_process();
     memcpy(a->key, key, sizeof a->key);
     tt_socket_tune(listener); /* what it accepts inherits that */
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -67,6 +83,14 @@ static void listen_again(struct tt_acceptor *acceptor, bool listening)
     struct epoll_event event = {.events = listening ? EPOLLIN : 0, .data.u64 = LISTENER};
     epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, acceptor->listener, &event);
     acceptor->listening = listening;
+    acceptor->rest_until_ns = 0;
+}
+
+/* Leaves who comes in the kernel's queue for a moment. */
+static void rest(struct tt_acceptor *acceptor)
+{
+    listen_again(acceptor, false);
+    acceptor->rest_until_ns = tt_deadline_ns(REST_MS);
 }
 
 static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
@@ -74,6 +98,7 @@ static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
     if (guest->fd >= 0) close(guest->fd);
     guest->fd = -1;
     acceptor->nguests--;
+    atomic_fetch_sub_explicit(&nguests_of_process, 1, memory_order_relaxed);
     listen_again(acceptor, true);
 }
 
@@ -138,6 +163,7 @@ static void welcome(struct tt_acceptor *acceptor, int fd, const struct tt_addres
     struct tt_guest *guest = &acceptor->guests[i];
     *guest = (struct tt_guest){.fd = fd, .peer = *peer, .since_ns = tt_now_ns()};
     acceptor->nguests++;
+    atomic_fetch_add_explicit(&nguests_of_process, 1, memory_order_relaxed);
     tt_greeting_fill(&guest->greeting, acceptor->sequence);
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
     if (epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0 ||
@@ -150,25 +176,50 @@ static bool is_scarcity(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-static tt_status accept_guests(struct tt_acceptor *acceptor)
+/* A few places are each acceptor's own: the guests of a communicator that nobody calls just now
+ * must not keep the ranks of another one out. */
+static bool process_has_room(const struct tt_acceptor *acceptor)
 {
-    if (acceptor->listener < 0) return TT_OK; /* stopped by an event of the same wake */
+    return acceptor->nguests < TT_OWN_GUESTS ||
+           atomic_load_explicit(&nguests_of_process, memory_order_relaxed) <
+               acceptor->most_of_process;
+}
+
+/* No failure: the descriptors may be strangers', or be free in a moment. The ranks that wait in the
+ * kernel's queue have a deadline. */
+static void rest_for_want_of(struct tt_acceptor *acceptor, int error)
+{
+    if (!acceptor->said_scarce) {
+        errno = error;
+        TT_WARN("connections have to wait: %m (limit of open files: ulimit -n); will not be "
+                "logged again");
+    }
+    acceptor->said_scarce = true;
+    rest(acceptor);
+}
+
+static void accept_guests(struct tt_acceptor *acceptor)
+{
+    if (acceptor->listener < 0) return; /* stopped by an event of the same wake */
     for (int i = 0; acceptor->nguests < TT_MAX_GUESTS; i++) {
-        if (i == EVENTS_A_WAKE) return TT_OK; /* the guests' turn */
+        if (i == EVENTS_A_WAKE) return; /* the guests' turn */
+        if (!process_has_room(acceptor)) {
+            rest(acceptor);
+            return;
+        }
         struct tt_address peer;
         const int fd = tt_socket_accept(acceptor->listener, &peer);
-        if (fd >= 0)
+        if (fd >= 0) {
             welcome(acceptor, fd, &peer);
-        else if (errno == EAGAIN)
-            return TT_OK;
-        else if (is_scarcity(errno) && !acceptor->nguests)
-            return tt_socket_fail(errno, "cannot accept a rank's connection");
-        else if (is_scarcity(errno))
-            break;
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (is_scarcity(errno)) {
+            rest_for_want_of(acceptor, errno);
+            return;
+        }
         /* All other errors are the connection's that just died, not the listener's. */
     }
     listen_again(acceptor, false);
-    return TT_OK;
 }
 
 static tt_status hear_guest(struct tt_acceptor *acceptor, struct tt_guest *guest,
@@ -204,14 +255,18 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
 {
     struct epoll_event ready[EVENTS_A_WAKE];
     const int64_t late_ns = dismiss_late(acceptor);
-    const int64_t until_ns = late_ns < deadline_ns ? late_ns : deadline_ns;
+    int64_t until_ns = late_ns < deadline_ns ? late_ns : deadline_ns;
+    if (acceptor->rest_until_ns && tt_expired(acceptor->rest_until_ns))
+        listen_again(acceptor, true);
+    if (acceptor->rest_until_ns && acceptor->rest_until_ns < until_ns)
+        until_ns = acceptor->rest_until_ns;
     const int n = epoll_wait(acceptor->epoll, ready, EVENTS_A_WAKE, tt_left_ms(until_ns));
     if (n < 0 && errno != EINTR) return tt_fail_errno(errno, "cannot wait for ranks");
     tt_status status = TT_OK;
     for (int i = 0; i < n && status == TT_OK; i++) {
         const uint64_t who = ready[i].data.u64;
         if (who == LISTENER)
-            status = accept_guests(acceptor);
+            accept_guests(acceptor);
         else if (who >= WATCHED)
             status = events->on_watched(context, (int)(who - WATCHED));
         else if (acceptor->guests[who].fd >= 0)
@@ -222,15 +277,19 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
 
 void tt_acceptor_stop_listening(struct tt_acceptor *acceptor)
 {
-    if (acceptor->listener >= 0) close(acceptor->listener);
+    if (acceptor->listener < 0) return;
+    /* A process that was just forked may hold it for a moment: then closing does not end this. */
+    epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, acceptor->listener, NULL);
+    close(acceptor->listener);
     acceptor->listener = -1;
+    acceptor->rest_until_ns = 0;
 }
 
 void tt_acceptor_destroy(struct tt_acceptor *acceptor)
 {
     if (!acceptor) return;
     for (int i = 0; i < acceptor->nplaces; i++)
-        if (acceptor->guests[i].fd >= 0) close(acceptor->guests[i].fd);
+        if (acceptor->guests[i].fd >= 0) dismiss(acceptor, &acceptor->guests[i]);
     tt_acceptor_stop_listening(acceptor);
     close(acceptor->epoll);
     sodium_memzero(acceptor->key, sizeof acceptor->key);

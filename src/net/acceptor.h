@@ -3,7 +3,8 @@
  *
  * A guest gets a greeting, a bounded time and one hello's worth of bytes. What a guest does wrong
  * costs it its connection, never the others theirs, and is logged once for its host. Used by one
- * thread at a time. */
+ * thread at a time. Guests never take more than a quarter of the process's descriptors, a few for
+ * each acceptor aside. */
 #ifndef TT_NET_ACCEPTOR_H
 #define TT_NET_ACCEPTOR_H
 
@@ -11,7 +12,12 @@
 
 #include "net/handshake.h"
 
-enum { TT_MAX_GUESTS = 256, TT_MAX_LOGGED = 32 };
+enum {
+    TT_MAX_GUESTS = 256,         /* of one acceptor */
+    TT_MAX_PROCESS_GUESTS = 512, /* of all of a process, or a quarter of its descriptors */
+    TT_OWN_GUESTS = 4,           /* that an acceptor may have whatever the others have */
+    TT_MAX_LOGGED = 32
+};
 
 struct tt_guest {
     int fd; /* -1: free */
@@ -27,8 +33,11 @@ struct tt_acceptor {
     uint8_t key[32];
     uint32_t sequence;
     int nguests, nlogged;
-    int nplaces;    /* of guests[] that have been in use */
-    bool listening; /* false: the listener rests until a place is free */
+    int nplaces; /* of guests[] that have been in use */
+    int most_of_process;
+    bool listening;        /* false: the listener rests until a place is free */
+    int64_t rest_until_ns; /* or until then; 0: not for want of descriptors */
+    bool said_scarce;      /* that connections wait for descriptors */
     struct {
         struct tt_address host;
         const char *what; /* static */
@@ -53,9 +62,9 @@ TT_NODISCARD tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int lis
 int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_guest *guest);
 /* Also reports this fd, by its tag >= 0, until it is closed. */
 TT_NODISCARD tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag);
-/* Waits until something happens or the deadline, and deals with it. The first failure of an event,
- * or TT_ERR_SYSTEM when no connection can be accepted any more; passing the deadline is no failure.
- */
+/* Waits until something happens or the deadline, and deals with it. Returns the first failure of an
+ * event; passing the deadline is no failure, nor is a want of descriptors: the acceptor then rests,
+ * and is to be called again. */
 TT_NODISCARD tt_status tt_acceptor_serve(struct tt_acceptor *acceptor,
                                          const struct tt_acceptor_events *events, void *context,
                                          int64_t deadline_ns);

@@ -123,6 +123,7 @@ struct tt_wires {
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][TT_NCHANNELS]: the handles, incoming and outgoing */
     struct tt_wire *first;
+    int nmade;         /* wires all of whose sockets have been connected */
     int64_t listen_ns; /* when to look next who is silent */
     size_t nbytes;     /* of slots and queues */
 };

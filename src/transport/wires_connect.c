@@ -61,6 +61,15 @@ static void say_ready(const struct tt_wire *wire)
     }
 }
 
+/* With the last wire that there can be, nobody else may come: neither to connect nor to knock. */
+static void count_made(struct tt_wires *wires)
+{
+    const struct tt_hosts *hosts = wires->client->hosts;
+    const int nlocal = tt_hosts_size(hosts, hosts->host_of[wires->up->rank]);
+    if (++wires->nmade == wires->up->nranks - nlocal)
+        tt_acceptor_stop_listening(wires->acceptor);
+}
+
 /* Another socket of the wire is connected and proven. */
 static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
@@ -80,6 +89,7 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
     if (wire->tcp.nopen < wire->tcp.nsockets) return TT_OK;
     tt_dial_hang_up(&wire->dial);
+    count_made(wire->wires);
     return tt_wire_agree(wire);
 }
 
@@ -129,10 +139,7 @@ static tt_status begin_attempt(struct tt_dial *dial)
     dial->received = 0;
     dial->fd =
         socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (dial->fd < 0) {
-        const tt_status status = tt_socket_fail(errno, "cannot open a socket to another host");
-        return tt_room_fail(wires->up, status, "%s", tt_last_error());
-    }
+    if (dial->fd < 0) return try_again(dial, errno, "cannot open a socket (ulimit -n)");
     tt_tcp_tune(dial->fd, wires->timeout_ns);
     if (path->source.nbytes &&
         bind(dial->fd, (const struct sockaddr *)path->source.bytes, path->source.nbytes) != 0)

@@ -324,7 +324,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
         for (int i = 0; i < wire->tcp.nopen; i++)
             if (wire->tcp.sockets[i].count) (void)!tt_tcp_flush(&wire->tcp.sockets[i]);
     }
-    if (wires->acceptor->nguests) TT_TRY(serve_guests(wires));
+    if (wires->acceptor->nguests || wires->acceptor->rest_until_ns) TT_TRY(serve_guests(wires));
     return lose_the_silent(wires);
 }
 

@@ -1,10 +1,14 @@
-/* One rank of faults.sh and strangers.sh. Collectives whose results are checked, until rank 0 gets
- * SIGTERM or one fails. Says "looping" on stdout when they run. Exit 0: all was right; 3: a call
- * failed, and the last line of stderr says how ("ERROR ..."); 4: a wrong result. */
+/* One rank of faults.sh and strangers.sh: faults_rank [chain]. Collectives whose results are
+ * checked, until rank 0 gets SIGTERM or one fails. With `chain` each rank sends to the next one
+ * only, so that most pairs of ranks are never connected. Says "looping" on stdout when they run.
+ * Exit 0: all was right; 3: a call failed, and the last line of stderr says how ("ERROR ..."); 4: a
+ * wrong result. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tutti.h"
 
@@ -94,6 +98,24 @@ static tuttiResult_t one_round(const struct work *w, int n, size_t *nwrong)
     return result;
 }
 
+/* Round n of a chain: what rank 0 sends goes from rank to rank. Element 0 says whether it was the
+ * last round. */
+static tuttiResult_t chain_round(const struct work *w, int n, uint32_t *over, size_t *nwrong)
+{
+    static const size_t sizes[] = {2, 1000, 40000, MOST, 7};
+    const size_t count = sizes[n % 5];
+    tuttiResult_t result = tuttiSuccess;
+    for (size_t i = 1; i < count; i++) w->to[i] = value(0, n, i);
+    w->to[0] = *over;
+    if (w->rank > 0) result = tuttiRecv(w->to, count, tuttiUint32, w->rank - 1, w->comm, NULL);
+    if (result != tuttiSuccess) return result;
+    *over = w->to[0];
+    for (size_t i = 1; i < count; i++)
+        if (w->to[i] != value(0, n, i)) *nwrong += wrong("chain", n, i, w->to[i], value(0, n, i));
+    if (w->rank + 1 == w->nranks) return tuttiSuccess;
+    return tuttiSend(w->to, count, tuttiUint32, w->rank + 1, w->comm, NULL);
+}
+
 static int failed(tuttiComm_t comm, tuttiResult_t result)
 {
     fprintf(stderr, "ERROR %s: %s\n", tuttiGetErrorString(result), tuttiGetLastError(comm));
@@ -109,14 +131,14 @@ static void end(int signal)
     told_to_end = signal;
 }
 
-static int loop(struct work *w)
+static int loop(struct work *w, bool chain)
 {
     size_t nwrong = 0;
     uint32_t over = 0;
     for (int n = 0; !over && !nwrong; n++) {
-        tuttiResult_t result = one_round(w, n, &nwrong);
         over = w->rank == 0 && told_to_end;
-        if (result == tuttiSuccess)
+        tuttiResult_t result = chain ? chain_round(w, n, &over, &nwrong) : one_round(w, n, &nwrong);
+        if (result == tuttiSuccess && !chain)
             result = tuttiBroadcast(&over, &over, 1, tuttiUint32, 0, w->comm, NULL);
         if (result != tuttiSuccess) return failed(w->comm, result);
         if (n == READY) {
@@ -129,7 +151,7 @@ static int loop(struct work *w)
     return result == tuttiSuccess ? RIGHT : failed(NULL, result);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct work w = {0};
     signal(SIGTERM, end);
@@ -139,7 +161,7 @@ int main(void)
     const tuttiResult_t result = tuttiCommInitEnv(&w.comm, NULL, NULL);
     if (result != tuttiSuccess) return failed(NULL, result);
     if (tuttiCommCount(w.comm, &w.nranks) || tuttiCommUserRank(w.comm, &w.rank)) return WRONG;
-    const int status = loop(&w);
+    const int status = loop(&w, argc == 2 && !strcmp(argv[1], "chain"));
     free(w.from);
     free(w.to);
     return status;

@@ -272,6 +272,22 @@ TEST(wires_end, a_message_sent_twice_is_refused)
     wired_close(&all);
 }
 
+TEST(wires_end, a_rank_whose_wires_all_stand_does_not_listen_any_more)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 3, &config));
+    REQUIRE(say(&all, 0, 1, 5) && say(&all, 1, 0, 6));
+    for (int r = 0; r < 3; r++) CHECK(all.wires[r]->acceptor->listener >= 0);
+    REQUIRE(say(&all, 1, 2, 7));
+    CHECK(all.wires[0]->acceptor->listener >= 0 && all.wires[2]->acceptor->listener >= 0);
+    CHECK_EQ(all.wires[1]->acceptor->listener, -1);
+    REQUIRE(say(&all, 2, 0, 8));
+    for (int r = 0; r < 3; r++) CHECK_EQ(all.wires[r]->acceptor->listener, -1);
+    REQUIRE(say(&all, 0, 1, 9) && say(&all, 2, 1, 10));
+    wired_close(&all);
+}
+
 /* ---- Strangers ------------------------------------------------------------------------------ */
 
 static int connect_to(const struct tt_wires_info *info)
@@ -324,7 +340,7 @@ static void greet_and_say(struct wired *all, const uint8_t key[32], int rank,
         if (more > 0) n += (size_t)more;
         REQUIRE(wired_turn(all));
     }
-    tt_hello_fill(&hello, kind, rank, 2);
+    tt_hello_fill(&hello, kind, rank, all->ranks.nranks);
     tt_hello_sign(&hello, &greeting, key);
     CHECK_EQ(tt_socket_send_now(fd, &hello, sizeof hello), 0);
     CHECK(is_turned_away(all, fd));
@@ -336,7 +352,7 @@ TEST(wires_end, who_does_not_belong_here_is_turned_away)
     struct wired all;
     const struct tt_wires_config config = wired_config();
     const uint8_t foreign[32] = {9};
-    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(wired_open(&all, 3, &config)); /* rank 1 still expects rank 2 */
     greet_and_say(&all, foreign, 0, TT_HELLO_LINK);
     greet_and_say(&all, config.key, 1, TT_HELLO_LINK);
     greet_and_say(&all, config.key, 7, TT_HELLO_LINK);

@@ -1,0 +1,139 @@
+/* The acceptor when descriptors are scarce, and how many strangers a process lets in. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "net/acceptor.h"
+#include "shim.h"
+
+static const uint8_t key[32] = {7, 7, 7};
+
+static tt_status on_hello(void *context, struct tt_guest *guest)
+{
+    (void)guest;
+    ++*(int *)context;
+    return TT_OK;
+}
+
+static const struct tt_acceptor_events events = {.on_hello = on_hello};
+
+static struct tt_acceptor *listen_here(struct tt_address *address)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct tt_acceptor *acceptor = NULL;
+    int listener;
+    tt_address_set(address, (const struct sockaddr *)&in);
+    if (tt_socket_listen(&listener, address, false) != TT_OK) return NULL;
+    return tt_acceptor_create(&acceptor, listener, key, 0) == TT_OK ? acceptor : NULL;
+}
+
+static int call(const struct tt_address *address)
+{
+    int fd;
+    return tt_socket_connect(&fd, address, tt_deadline_ns(5000)) ? -1 : fd;
+}
+
+/* Serves until the caller that holds the key was heard, or for 20 s. */
+static bool hears(struct tt_acceptor *acceptor, int fd)
+{
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    int nheard = 0;
+    bool said = false;
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while (!nheard && !tt_expired(deadline_ns)) {
+        if (tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20)) != TT_OK)
+            return false;
+        if (said || recv(fd, &greeting, sizeof greeting, MSG_DONTWAIT) < (ssize_t)sizeof greeting)
+            continue;
+        tt_hello_fill(&hello, TT_HELLO_LINK, 0, 2);
+        tt_hello_sign(&hello, &greeting, key);
+        said = tt_socket_send_now(fd, &hello, sizeof hello) == 0;
+    }
+    return nheard == 1;
+}
+
+static void set_limit(rlim_t number)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = number;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Lowers the limit to the descriptors there are. */
+static void exhaust_descriptors(void)
+{
+    const int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    close(next);
+    set_limit((rlim_t)next);
+}
+
+TEST(acceptor, rests_while_there_is_no_descriptor_and_accepts_when_there_is_one)
+{
+    struct rlimit before;
+    struct tt_address address;
+    struct tt_acceptor *acceptor = listen_here(&address);
+    int nheard = 0, nturns = 0, nfailed = 0;
+    REQUIRE(acceptor && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int fd = call(&address);
+    REQUIRE(fd >= 0);
+    exhaust_descriptors();
+    const int64_t deadline_ns = tt_deadline_ns(300);
+    for (; !tt_expired(deadline_ns); nturns++)
+        nfailed += tt_acceptor_serve(acceptor, &events, &nheard, deadline_ns) != TT_OK;
+    set_limit(before.rlim_cur);
+    CHECK_EQ(nfailed, 0);
+    CHECK_MESSAGE(nturns < 100, "%d turns: it does not rest", nturns);
+    CHECK(hears(acceptor, fd));
+    close(fd);
+    tt_acceptor_destroy(acceptor);
+}
+
+TEST(acceptor, keeps_the_guests_it_has_while_there_is_no_descriptor)
+{
+    struct rlimit before;
+    struct tt_address address;
+    struct tt_acceptor *acceptor = listen_here(&address);
+    int nheard = 0;
+    REQUIRE(acceptor && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int first = call(&address);
+    while (!acceptor->nguests)
+        REQUIRE(tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20)) == TT_OK);
+    const int second = call(&address);
+    REQUIRE(first >= 0 && second >= 0);
+    exhaust_descriptors();
+    CHECK(hears(acceptor, first));
+    set_limit(before.rlim_cur);
+    CHECK(hears(acceptor, second));
+    close(first);
+    close(second);
+    tt_acceptor_destroy(acceptor);
+}
+
+TEST(acceptor, strangers_at_one_take_a_quarter_of_the_descriptors_and_leave_room_at_another)
+{
+    enum { LIMIT = 512, CALLERS = 200 };
+    struct rlimit before;
+    struct tt_address addresses[2];
+    struct tt_acceptor *acceptors[2];
+    int strangers[CALLERS], nheard = 0, most = 0;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    set_limit(LIMIT);
+    for (int i = 0; i < 2; i++) REQUIRE((acceptors[i] = listen_here(&addresses[i])));
+    for (int i = 0; i < CALLERS; i++) strangers[i] = call(&addresses[0]);
+    for (int i = 0; i < 20; i++) {
+        REQUIRE(tt_acceptor_serve(acceptors[0], &events, &nheard, tt_now_ns()) == TT_OK);
+        if (acceptors[0]->nguests > most) most = acceptors[0]->nguests;
+    }
+    CHECK_EQ(most, LIMIT / 4);
+    const int fd = call(&addresses[1]); /* nobody serves the first one now */
+    CHECK(fd >= 0 && hears(acceptors[1], fd));
+    for (int i = 0; i < CALLERS; i++) close(strangers[i]);
+    close(fd);
+    for (int i = 0; i < 2; i++) tt_acceptor_destroy(acceptors[i]);
+    set_limit(before.rlim_cur);
+}

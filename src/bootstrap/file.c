@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/private_fd.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
 
@@ -41,7 +42,7 @@ tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadli
     TT_TRY(tt_id_make(&made, &listener));
     tt_status status = publish(path, &made);
     if (status != TT_OK) {
-        close(listener);
+        tt_private_fd_close(listener);
     } else {
         status = tt_root_start(listener, &made, path, deadline_ns);
         if (status != TT_OK) unlink(path);

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "bootstrap/bootstrap.h"
 #include "net/handshake.h"
 #include "net/resolve.h"
@@ -187,7 +188,7 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     if (launcher->rank == 0 && status == TT_OK)
         status = tt_root_start(listener, &made, NULL, deadline_ns);
     else if (launcher->rank == 0)
-        close(listener);
+        tt_private_fd_close(listener);
     if (status == TT_OK) memcpy(id, &made, sizeof *id);
     sodium_memzero(made.key, sizeof made.key);
     return status;

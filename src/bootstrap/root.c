@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "base/thread.h"
 #include "net/acceptor.h"
 #include "bootstrap/tree.h"
@@ -105,7 +106,7 @@ static void answer(const struct root *root, int fd, const struct tt_hello *hello
 
 static void let_go(struct root *root, struct member *member)
 {
-    close(member->fd);
+    tt_private_fd_close(member->fd);
     member->fd = -1;
     member->state = DONE;
     root->nheld--;
@@ -348,7 +349,7 @@ static void destroy(struct root *root)
     tt_acceptor_destroy(root->acceptor);
     for (int rank = 0; rank < root->nranks; rank++)
         if (root->members[rank].fd >= 0 && root->members[rank].state != ABSENT)
-            close(root->members[rank].fd);
+            tt_private_fd_close(root->members[rank].fd);
     sodium_memzero(&root->id, sizeof root->id);
     free(root->members);
     free(root->path);
@@ -448,14 +449,14 @@ tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char 
     if (!root || (path && !copy)) {
         free(root);
         free(copy);
-        close(listener);
+        tt_private_fd_close(listener);
         return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
     }
     *root = (struct root){.path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
     memcpy(&root->id, id, sizeof *id); /* leaves no copy of the key on the stack */
     const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
     if (status != TT_OK) {
-        close(listener);
+        tt_private_fd_close(listener);
         destroy(root);
         return status;
     }
@@ -478,6 +479,6 @@ bool tt_root_alive(const struct tt_unique_id *id, int64_t deadline_ns)
     if (tt_handshake_open(&fd, &greeting, &address, id->sequence, deadline_ns, why)) return false;
     tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
     if (tt_handshake_finish(fd, &greeting, &hello, &reply, id->key, deadline_ns, why)) return false;
-    close(fd);
+    tt_private_fd_close(fd);
     return reply.status == TT_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "net/acceptor.h"
 #include "net/interface.h"
 #include "bootstrap/root.h"
@@ -139,7 +140,7 @@ static void count_handshake(struct tt_bootstrap *bootstrap)
 
 static void leave_root(struct joining *joining)
 {
-    if (joining->root_fd >= 0) close(joining->root_fd);
+    if (joining->root_fd >= 0) tt_private_fd_close(joining->root_fd);
     joining->root_fd = -1;
 }
 
@@ -402,7 +403,7 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     joining.bootstrap = b;
     const tt_status status = build(&joining);
     leave_root(&joining);
-    if (joining.listener >= 0) close(joining.listener);
+    if (joining.listener >= 0) tt_private_fd_close(joining.listener);
     if (status != TT_OK) {
         tt_bootstrap_destroy(b);
         return status;
@@ -420,8 +421,8 @@ struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootst
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap)
 {
     if (!bootstrap) return;
-    if (bootstrap->parent.fd >= 0) close(bootstrap->parent.fd);
+    if (bootstrap->parent.fd >= 0) tt_private_fd_close(bootstrap->parent.fd);
     for (int i = 0; i < bootstrap->nchildren; i++)
-        if (bootstrap->children[i].fd >= 0) close(bootstrap->children[i].fd);
+        if (bootstrap->children[i].fd >= 0) tt_private_fd_close(bootstrap->children[i].fd);
     free(bootstrap);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "communicator/communicator.h"
 
 static const uint64_t comm_magic = 0x7475747469636f6dull;
@@ -282,7 +283,7 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange,
             ? assemble(&making)
             : tt_fail(TT_ERR_SYSTEM, "out of memory for the infos of %zu ranks", n);
     tt_wires_destroy(making.wires);
-    if (making.fd_socket >= 0) close(making.fd_socket);
+    if (making.fd_socket >= 0) tt_private_fd_close(making.fd_socket);
     sodium_memzero(making.links.wires.key, sizeof making.links.wires.key);
     if (making.everyone) sodium_memzero(making.everyone, n * sizeof *making.everyone);
     free(making.everyone);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 
 enum {
     GUEST_MS = 10000,   /* how long a guest may take */
@@ -45,11 +46,12 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     a->most_of_process = most_of_process();
     memcpy(a->key, key, sizeof a->key);
     tt_socket_tune(listener); /* what it accepts inherits that */
-    a->epoll = epoll_create1(EPOLL_CLOEXEC);
+    tt_private_fd_begin();
+    a->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
     if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
         const tt_status status = tt_socket_fail(errno, "cannot watch the listener");
-        if (a->epoll >= 0) close(a->epoll);
+        if (a->epoll >= 0) tt_private_fd_close(a->epoll);
         sodium_memzero(a->key, sizeof a->key);
         free(a);
         return status;
@@ -95,7 +97,7 @@ static void rest(struct tt_acceptor *acceptor)
 
 static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
 {
-    if (guest->fd >= 0) close(guest->fd);
+    if (guest->fd >= 0) tt_private_fd_close(guest->fd);
     guest->fd = -1;
     acceptor->nguests--;
     atomic_fetch_sub_explicit(&nguests_of_process, 1, memory_order_relaxed);
@@ -280,7 +282,7 @@ void tt_acceptor_stop_listening(struct tt_acceptor *acceptor)
     if (acceptor->listener < 0) return;
     /* A process that was just forked may hold it for a moment: then closing does not end this. */
     epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, acceptor->listener, NULL);
-    close(acceptor->listener);
+    tt_private_fd_close(acceptor->listener);
     acceptor->listener = -1;
     acceptor->rest_until_ns = 0;
 }
@@ -291,7 +293,7 @@ void tt_acceptor_destroy(struct tt_acceptor *acceptor)
     for (int i = 0; i < acceptor->nplaces; i++)
         if (acceptor->guests[i].fd >= 0) dismiss(acceptor, &acceptor->guests[i]);
     tt_acceptor_stop_listening(acceptor);
-    close(acceptor->epoll);
+    tt_private_fd_close(acceptor->epoll);
     sodium_memzero(acceptor->key, sizeof acceptor->key);
     free(acceptor);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/private_fd.h"
 
 #define WIRE_MAGIC 0x7475747469626f6full
 enum { BYTE_ORDER_MARK = 0x0102, GREETING_MS = 30000 };
@@ -144,7 +145,7 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
         *fd = s;
         return TT_ATTEMPT_OK;
     }
-    close(s);
+    tt_private_fd_close(s);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));
         if (error != ETIMEDOUT) return TT_ATTEMPT_EARLY;
@@ -177,7 +178,7 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
     char words[128];
     if (has_ended(fd)) {
         snprintf(why, TT_WIRE_TEXT, "it closed the connection before it was told who we are");
-        close(fd);
+        tt_private_fd_close(fd);
         return TT_ATTEMPT_BUSY;
     }
     tt_hello_sign(hello, greeting, key);
@@ -194,6 +195,6 @@ enum tt_attempt tt_handshake_finish(int fd, const struct tt_greeting *greeting,
                  "must be the same on all ranks, and another job may hold this port)",
                  describe(error, words));
     }
-    close(fd);
+    tt_private_fd_close(fd);
     return error == ETIMEDOUT ? TT_ATTEMPT_LATE : TT_ATTEMPT_BAD;
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/private_fd.h"
 
 enum { BACKLOG = 4096 }; /* the kernel cuts it down to its own limit */
 
@@ -193,7 +194,9 @@ static tt_status fail_listen(int error, const struct tt_address *address)
 /* Listens there; 0 or an errno value. */
 static int listen_at(int *fd, struct tt_address *at)
 {
-    const int s = socket(tt_address_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    tt_private_fd_begin();
+    const int s = tt_private_fd_end(
+        socket(tt_address_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (s < 0) return errno;
     /* Without it a port is refused for a minute after its last connection. */
     setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
@@ -205,7 +208,7 @@ static int listen_at(int *fd, struct tt_address *at)
         getsockname(s, (struct sockaddr *)at->bytes, &nbytes) != 0)
         error = errno;
     if (error)
-        close(s);
+        tt_private_fd_close(s);
     else
         *fd = s;
     return error;
@@ -239,8 +242,9 @@ int tt_socket_accept(int listener, struct tt_address *peer)
 {
     struct tt_address found = {0};
     socklen_t nbytes = sizeof found.bytes;
-    const int fd =
-        accept4(listener, (struct sockaddr *)found.bytes, &nbytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    tt_private_fd_begin();
+    const int fd = tt_private_fd_end(
+        accept4(listener, (struct sockaddr *)found.bytes, &nbytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd < 0) return -1;
     found.nbytes = nbytes;
     unmap(&found);
@@ -284,7 +288,9 @@ static bool meets_itself(int fd, const struct tt_address *peer)
 
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns)
 {
-    const int s = socket(tt_address_family(address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    tt_private_fd_begin();
+    const int s = tt_private_fd_end(
+        socket(tt_address_family(address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (s < 0) return errno;
     int error = 0;
     /* Else the port that the kernel picks could not be listened at while this connection lasts. */
@@ -300,7 +306,7 @@ int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadlin
     }
     if (!error && meets_itself(s, address)) error = ECONNREFUSED;
     if (error) {
-        close(s);
+        tt_private_fd_close(s);
         return error;
     }
     tt_socket_tune(s);

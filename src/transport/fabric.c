@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 
 /* ---- What the rooms report ------------------------------------------------------------------ */
 
@@ -149,7 +150,7 @@ tt_status tt_fabric_begin(struct tt_fabric **out, const struct tt_peer_info *inf
 {
     struct tt_fabric *fabric = calloc(1, sizeof *fabric);
     if (!fabric) {
-        close(fd_socket);
+        tt_private_fd_close(fd_socket);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator");
     }
     *fabric = (struct tt_fabric){.rank = rank,
@@ -200,7 +201,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     tt_wires_destroy(fabric->wires);
     if (fabric->pidfds)
         for (int place = 0; place < fabric->nlocal; place++)
-            if (fabric->pidfds[place] >= 0) close(fabric->pidfds[place]);
+            if (fabric->pidfds[place] >= 0) tt_private_fd_close(fabric->pidfds[place]);
     tt_host_fini(&fabric->host);
     free(fabric->entries);
     free(fabric->remote);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "transport/fabric.h"
 
 tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
@@ -74,7 +75,8 @@ void tt_fabric_watch(struct tt_fabric *fabric)
         const struct tt_peer_info *peer = &fabric->peers[rank];
         fabric->watches[place] = first_beside(fabric, place);
         if (peer->process_id == mine->process_id || fabric->watches[place] != place) continue;
-        fabric->pidfds[place] = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+        tt_private_fd_begin();
+        fabric->pidfds[place] = tt_private_fd_end((int)syscall(SYS_pidfd_open, peer->pid, 0));
         if (fabric->pidfds[place] < 0)
             TT_WARN("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
                     "by the deadline only",

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/private_fd.h"
 
 /* Pages that a device uses. Owned by the list. */
 struct pin {
@@ -44,23 +45,29 @@ static tt_status make_window(size_t nbytes, struct tt_window **out)
     struct tt_window *window = calloc(1, sizeof *window);
     if (!window) return tt_fail(TT_ERR_SYSTEM, "out of memory for a window");
     window->nbytes = nbytes;
-    window->fd = memfd_create("tutti-window", MFD_CLOEXEC);
+    tt_private_fd_begin();
+    window->fd = tt_private_fd_end(memfd_create("tutti-window", MFD_CLOEXEC));
     if (window->fd >= 0 && ftruncate(window->fd, (off_t)nbytes) == 0) {
         *out = window;
         return TT_OK;
     }
     const int error = errno;
-    if (window->fd >= 0) close(window->fd);
+    if (window->fd >= 0) tt_private_fd_close(window->fd);
     free(window);
     return tt_fail_errno(error, "cannot create a window of %zu bytes (memfd)", nbytes);
 }
 
+bool tt_window_is_own(const struct tt_window *window)
+{
+    return !window->id || window->id >> 32 == (uint64_t)getpid();
+}
+
 static void drop_window(struct tt_window *window)
 {
-    if (window->base &&
+    if (window->base && tt_window_is_own(window) &&
         fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->nbytes))
         TT_WARN("a freed window keeps its memory until its peers let go: %m");
-    close(window->fd);
+    tt_private_fd_close(window->fd);
     free(window);
 }
 
@@ -219,7 +226,7 @@ static void move_back_locked(struct tt_window *window)
     if (pinned) errno = EBUSY;
     TT_WARN("%zu deregistered bytes stay shared memory (%m%s); they go when they are unmapped",
             window->nbytes, pinned ? ": a device uses them" : "");
-    close(window->fd);
+    tt_private_fd_close(window->fd);
     free(window);
 }
 

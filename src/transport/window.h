@@ -42,6 +42,10 @@ void tt_window_unpin(const void *memory, size_t nbytes);
  * thread. */
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);
 
+/* Whether this process made the window: its parent may have, before it forked, and then its memory
+ * is not to be given back here, and its descriptor not to be had. */
+bool tt_window_is_own(const struct tt_window *window);
+
 /* Whether this process still has window `id`. Any thread. */
 bool tt_window_exists(uint64_t id);
 

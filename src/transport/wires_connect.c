@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "transport/wire.h"
 
 #define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
@@ -36,7 +37,7 @@ static tt_status fail(const struct tt_dial *dial, const char *why)
 
 void tt_dial_hang_up(struct tt_dial *dial)
 {
-    if (dial->fd >= 0) close(dial->fd);
+    if (dial->fd >= 0) tt_private_fd_close(dial->fd);
     dial->fd = -1;
 }
 
@@ -82,7 +83,7 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
     memcpy(name.interface, path->interface, sizeof name.interface);
     const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, &name);
     if (status) {
-        close(fd);
+        tt_private_fd_close(fd);
         return tt_room_fail(wire->wires->up, status, "%s", tt_last_error());
     }
     wire->tcp.nopen++;
@@ -137,8 +138,9 @@ static tt_status begin_attempt(struct tt_dial *dial)
     struct tt_wires *wires = dial->wire->wires;
     dial->state = TT_DIAL_CONNECTING;
     dial->received = 0;
-    dial->fd =
-        socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    tt_private_fd_begin();
+    dial->fd = tt_private_fd_end(
+        socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (dial->fd < 0) return try_again(dial, errno, "cannot open a socket (ulimit -n)");
     tt_tcp_tune(dial->fd, wires->timeout_ns);
     if (path->source.nbytes &&

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/private_fd.h"
 #include "topology/topology.h"
 #include "transport/tcp/tls.h"
 #include "transport/wire.h"
@@ -101,13 +102,14 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
     wires->watched = TT_WATCHED_ACCEPTOR;
-    wires->epoll = epoll_create1(EPOLL_CLOEXEC);
+    tt_private_fd_begin();
+    wires->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
     tt_status status = wires->epoll < 0
                            ? tt_socket_fail(errno, "cannot wait for the ranks of other hosts")
                            : listen_for_peers(&listener, &made);
     if (!status) {
         status = tt_acceptor_create(&wires->acceptor, listener, config->key, 0);
-        if (status) close(listener);
+        if (status) tt_private_fd_close(listener);
     }
     if (!status) status = tt_wire_watch(wires, wires->acceptor->epoll, wires, false, true);
     if (!status) status = open_rooms(wires, &made);
@@ -469,7 +471,7 @@ void tt_wires_destroy(struct tt_wires *wires)
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->close(wires->uses[i].self);
     tt_acceptor_destroy(wires->acceptor);
-    if (wires->epoll >= 0) close(wires->epoll);
+    if (wires->epoll >= 0) tt_private_fd_close(wires->epoll);
     sodium_memzero(wires->config.key, sizeof wires->config.key);
     free(wires->links);
     free(wires->table);

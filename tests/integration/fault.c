@@ -1,6 +1,7 @@
 /* kill -9 of one rank: the others end soon, say who died, and nothing is left behind. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,13 +43,15 @@ static void check_survivor(const struct job *job, int rank, int dead, int64_t ki
                   survivor->text);
 }
 
-static void one_run(uint64_t *state, const char *hosts)
+static const char *const looping[] = {"loop", NULL};
+
+static void one_run(uint64_t *state, const char *hosts, const char *const *args)
 {
     static struct job job;
     const int dead = random_below(state, NRANKS);
     const struct timespec delay = {.tv_nsec = random_below(state, 20000000)};
     const char *const extra[] = {"TUTTI_TIMEOUT_MS=60000", "TUTTI_INIT_TIMEOUT_MS=60000", NULL};
-    REQUIRE(job_start_on(&job, hosts, (const char *const[]){"loop", NULL}, extra));
+    REQUIRE(job_start_on(&job, hosts, args, extra));
     CHECK_MESSAGE(job_ready(&job, 60000), "not every rank came to loop");
     nanosleep(&delay, NULL); /* so that death comes anywhere in the loop */
     const int64_t killed_ms = now_ms();
@@ -65,7 +68,7 @@ TEST(fault, a_killed_rank_ends_the_others_soon_with_its_name)
     REQUIRE(mkdtemp(directory));
     setenv("TMPDIR", directory, 1);
     const int shared = entries("/dev/shm"), fds = count_fds();
-    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, "aaaa");
+    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, "aaaa", looping);
     CHECK_EQ(entries("/dev/shm"), shared);
     CHECK_EQ(entries(directory), 2); /* "." and ".." */
     CHECK(count_fds() <= fds);       /* a root of an earlier test may have closed meanwhile */
@@ -78,7 +81,21 @@ TEST(fault, a_killed_rank_ends_those_on_other_hosts_with_its_name)
 {
     static const char *const layouts[] = {"aabb", "abcc", "aaab", "abcd"};
     uint64_t state = test_seed();
-    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, layouts[i % 4]);
+    for (int i = 0; i < NRUNS && !tt_test_failed(); i++) one_run(&state, layouts[i % 4], looping);
+}
+
+TEST(fault, a_killed_rank_whose_child_lives_on_ends_those_on_other_hosts_with_its_name)
+{
+    uint64_t state = test_seed();
+    int ends[2];
+    char number[12];
+    REQUIRE(pipe(ends) == 0 && fcntl(ends[1], F_SETFD, FD_CLOEXEC) == 0);
+    snprintf(number, sizeof number, "%d", ends[0]);
+    const char *const args[] = {"loop_with_child", number, NULL};
+    one_run(&state, "abcd", args);
+    if (!tt_test_failed()) one_run(&state, "aabb", args);
+    close(ends[0]);
+    close(ends[1]); /* the children end */
 }
 
 TEST(fault, a_rank_killed_during_init_ends_the_others_within_the_deadline)

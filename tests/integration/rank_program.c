@@ -1,7 +1,7 @@
-/* One rank of the integration tests that need processes: rank_program loop | random SEED NCALLS |
- * hello | disagree | stay_away | abort | quit; or all ranks: rank_program crowd NRANKS COLLECTIVE.
- * Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR ..."); 4:
- * wrong results. */
+/* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
+ * random SEED NCALLS | hello | disagree | stay_away | abort | quit; or all ranks: rank_program crowd
+ * NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says how
+ * ("ERROR ..."); 4: wrong results. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +52,19 @@ static int loop(tuttiComm_t comm)
     }
     free(buffer);
     return failed(comm, result);
+}
+
+/* Leaves a child behind that lives until the other end of the pipe `fd` is closed. */
+static int loop_with_child(tuttiComm_t comm, int fd)
+{
+    if (tuttiBarrier(comm, NULL) != tuttiSuccess) return WRONG;
+    const pid_t child = fork();
+    if (child < 0) return WRONG;
+    if (child > 0) return loop(comm);
+    char byte;
+    while (read(fd, &byte, 1) > 0) {
+    }
+    _exit(0);
 }
 
 /* One all-reduce of each way that data can take. */
@@ -156,11 +169,13 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
+    if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
+        return loop_with_child(comm, atoi(argv[2]));
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(stderr, "usage: rank_program loop | random SEED NCALLS | hello | disagree | stay_away "
-                    "| abort | quit | crowd NRANKS COLLECTIVE\n");
+    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | random SEED NCALLS | hello | "
+                    "disagree | stay_away | abort | quit | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/private_fd.h"
 
 static socklen_t to_sockaddr(const struct tt_fd_address *address, struct sockaddr_un *un)
 {
@@ -32,7 +33,8 @@ tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address)
     struct tt_fd_address fresh;
     if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh)
         return tt_fail_errno(errno, "getrandom failed");
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    tt_private_fd_begin();
+    const int fd = tt_private_fd_end(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return tt_fail_errno(
             errno, "no Unix socket for passing descriptors (limit of open files: ulimit -n)");
@@ -42,7 +44,7 @@ tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address)
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) ||
         bind(fd, (struct sockaddr *)&un, length)) {
         const int error = errno;
-        close(fd);
+        tt_private_fd_close(fd);
         return tt_fail_errno(error, "cannot bind the Unix socket for passing descriptors");
     }
     *socket_fd = fd;
@@ -100,6 +102,7 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
             if (c->cmsg_type == SCM_RIGHTS) memcpy(&passed, CMSG_DATA(c), sizeof passed);
             if (c->cmsg_type == SCM_CREDENTIALS) memcpy(&from, CMSG_DATA(c), sizeof from);
         }
+        if (passed >= 0) tt_private_fd_add(passed);
         const bool known = nbytes == (ssize_t)sizeof got && got.secret == secret &&
                            (from.uid == geteuid() || from.uid == 0);
         if (known && passed < 0)
@@ -111,7 +114,7 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
             *fd = passed;
             return TT_OK;
         }
-        if (passed >= 0) close(passed);
+        if (passed >= 0) tt_private_fd_close(passed);
         TT_WARN("dropped a datagram from pid %d, uid %d: not from this communicator", (int)from.pid,
                 (int)from.uid);
     }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "transport/host/cma.h"
 
 /* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
@@ -39,7 +40,7 @@ void tt_host_fini(struct tt_host_room *room)
     free(room->known);
     tt_window_map_fini(&room->windows);
     tt_segment_put(room->segment);
-    if (room->fd_socket >= 0) close(room->fd_socket);
+    if (room->fd_socket >= 0) tt_private_fd_close(room->fd_socket);
     free(room->links);
     free((void *)(uintptr_t)room->config.members);
 }
@@ -103,7 +104,7 @@ static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
                          ? tt_segment_attach(note.id, fd, &room->segment)
                          : tt_fail(TT_ERR_INTERNAL, "expected the segment, got descriptor kind %d",
                                    (int)note.kind);
-            close(fd);
+            tt_private_fd_close(fd);
             return status;
         }
         if (status != TT_IN_PROGRESS) return status;
@@ -168,6 +169,7 @@ bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_win
     struct tt_known_windows *known = &room->known[place];
     for (int i = 0; i < known->n; i++)
         if (known->ids[i] == window->id) return true;
+    if (!tt_window_is_own(window)) return false;
     if (known->n == known->room) {
         const int size = known->room ? 2 * known->room : 8;
         uint64_t *more = realloc(known->ids, (size_t)size * sizeof *more);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/private_fd.h"
 
 enum { PAGE = 4096, SEGMENT_VERSION = 4 };
 static const uint64_t segment_magic = 0x7475747469736567u;
@@ -100,7 +101,8 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
     lay_out(segment, layout);
     tt_status status;
-    segment->fd = memfd_create("tutti-segment", MFD_CLOEXEC);
+    tt_private_fd_begin();
+    segment->fd = tt_private_fd_end(memfd_create("tutti-segment", MFD_CLOEXEC));
     if (segment->fd < 0) {
         status = tt_fail_errno(errno, "cannot create shared memory (memfd_create)");
         goto free_segment;
@@ -125,7 +127,7 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     return TT_OK;
 
 close_fd:
-    close(segment->fd);
+    tt_private_fd_close(segment->fd);
 free_segment:
     free(segment);
     return status;
@@ -182,7 +184,7 @@ tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment)
 
 void tt_segment_seal(struct tt_segment *segment)
 {
-    if (segment->fd >= 0) close(segment->fd);
+    if (segment->fd >= 0) tt_private_fd_close(segment->fd);
     segment->fd = -1;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "transport/host/cma.h"
 
 static struct tt_shm_link *shm_of(struct tt_link *link)
@@ -156,7 +157,7 @@ static tt_status await_window(struct tt_host_room *room, uint64_t id, char **bas
         if (status) return status;
         if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&room->windows, note.id, nbytes))
             status = tt_window_map_add(&room->windows, note.id, fd, note.nbytes);
-        close(fd);
+        tt_private_fd_close(fd);
         for (int i = 0; note.kind == TT_FD_WINDOW && i < TT_FD_GONE_MAX; i++)
             if (note.gone[i]) tt_window_map_drop(&room->windows, note.gone[i]);
         if (status) return status;

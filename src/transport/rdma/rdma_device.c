@@ -11,6 +11,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/private_fd.h"
 #include "transport/rdma/rdma_internal.h"
 
 enum { MAX_CANDIDATES = 64, MAX_NODES = 64 };
@@ -185,6 +186,11 @@ static bool unblock(int fd)
 static void close_device(const struct tt_verbs *verbs, struct tt_rdma_device *device)
 {
     int failed = 0;
+    if (device->channel) tt_private_fd_remove(device->channel->fd);
+    if (device->context) {
+        tt_private_fd_remove(device->context->cmd_fd);
+        tt_private_fd_remove(device->context->async_fd);
+    }
     if (device->channel) failed |= verbs->destroy_comp_channel(device->channel);
     if (device->domain) failed |= verbs->dealloc_pd(device->domain);
     if (failed) TT_WARN("RDMA device %s: some of it is still in use", device->name);
@@ -209,6 +215,9 @@ static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device
         close_device(verbs, device);
         return NULL;
     }
+    tt_private_fd_add(device->context->cmd_fd);
+    tt_private_fd_add(device->context->async_fd);
+    tt_private_fd_add(device->channel->fd);
     rdma->ndevices++;
     return device;
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/private_fd.h"
 #include "transport/tcp/tls.h"
 
 enum {
@@ -121,7 +122,7 @@ void tt_tcp_close(struct tt_tcp *tcp)
     drop_all(tcp);
     tt_tls_close(tcp->tls);
     tcp->tls = NULL;
-    if (tcp->fd >= 0) close(tcp->fd);
+    if (tcp->fd >= 0) tt_private_fd_close(tcp->fd);
     tcp->fd = -1;
     free(tcp->queue);
     free(tcp->control);

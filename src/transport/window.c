@@ -325,6 +325,7 @@ tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd, size
         free(window);
         return tt_fail_errno(error, "cannot map a peer's window of %zu bytes", nbytes);
     }
+    madvise(window->base, nbytes, MADV_DONTDUMP); /* it is in the peer's core */
     map->mapped = window;
     return TT_OK;
 }

@@ -74,6 +74,7 @@ static tt_status map(struct tt_segment *segment, int fd)
         return tt_fail_errno(
             errno, "cannot map %zu bytes of address space for the host segment (ulimit -v?)",
             segment->nbytes);
+    madvise(memory, segment->nbytes, MADV_DONTDUMP); /* a core would have its holes too */
     segment->header = memory;
     return TT_OK;
 }

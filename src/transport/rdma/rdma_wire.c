@@ -77,6 +77,7 @@ static tt_status make_memory(struct tt_rdma_wire *wire)
         mmap(NULL, wire->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return refuse(wire->rdma, "no memory for slots of %zu bytes", wire->nbytes);
+    madvise(memory, wire->nbytes, MADV_DONTDUMP);
     wire->memory = memory;
     TT_TRY(tt_window_pin(memory, wire->nbytes));
     return register_memory(wire);

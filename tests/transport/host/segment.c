@@ -1,8 +1,10 @@
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "shim.h"
 #include "transport/host/segment.h"
+#include "transport/window.h"
 
 static const struct tt_segment_layout layout = {
     .nlocal = 3, .nslots = 4, .slot_bytes = 1024, .meet_bytes = 512};
@@ -123,4 +125,44 @@ TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
                       "%d ranks, %zu slots of %zu bytes became %zu of %zu", cases[i].nlocal,
                       cases[i].nslots, cases[i].slot_bytes, fitted.nslots, fitted.slot_bytes);
     }
+}
+
+/* Whether a core dump leaves out the mapping that begins at `memory`. */
+static bool is_left_out_of_core(const void *memory)
+{
+    char line[512], begin[32];
+    bool here = false, left_out = false;
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    snprintf(begin, sizeof begin, "%lx-", (unsigned long)memory);
+    while (maps && fgets(line, sizeof line, maps)) {
+        if (!strncmp(line, begin, strlen(begin))) here = true;
+        if (!here || strncmp(line, "VmFlags:", 8)) continue;
+        left_out = strstr(line, " dd") != NULL;
+        break;
+    }
+    if (maps) fclose(maps);
+    return left_out;
+}
+
+TEST(segment, is_left_out_of_core_dumps)
+{
+    struct tt_segment *segment;
+    REQUIRE(tt_segment_create(14, &layout, &segment) == TT_OK);
+    CHECK(is_left_out_of_core(segment->header));
+    tt_segment_put(segment);
+}
+
+TEST(segment, a_core_dump_has_the_windows_of_this_process_but_not_those_of_peers)
+{
+    void *memory;
+    size_t nbytes;
+    struct tt_window window;
+    struct tt_window_map map = {0};
+    REQUIRE(tt_window_create(&memory, 1 << 20) == TT_OK);
+    REQUIRE(tt_window_find(memory, 1 << 20, &window));
+    REQUIRE(tt_window_map_add(&map, window.id, window.fd, window.nbytes) == TT_OK);
+    CHECK(is_left_out_of_core(tt_window_map_find(&map, window.id, &nbytes)));
+    CHECK(!is_left_out_of_core(memory));
+    tt_window_map_fini(&map);
+    CHECK_EQ(tt_window_free(memory), TT_OK);
 }

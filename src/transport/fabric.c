@@ -84,15 +84,13 @@ static tt_status allocate(struct tt_fabric *fabric, const struct tt_peer_info *i
     TT_TRY(find_hosts(fabric));
     const size_t nlocal = (size_t)fabric->nlocal;
     const bool alone = fabric->hosts->nhosts == 1;
-    fabric->pidfds = malloc(nlocal * sizeof *fabric->pidfds);
-    fabric->watches = malloc(nlocal * sizeof *fabric->watches);
+    fabric->watches = calloc(nlocal, sizeof *fabric->watches);
     fabric->nentries = tt_entries_kept(infos[fabric->rank].nslots);
     if (!alone) fabric->remote = aligned_alloc(TT_LINE, n * sizeof *fabric->remote);
     if (!alone)
         fabric->entries = aligned_alloc(TT_LINE, n * fabric->nentries * sizeof *fabric->entries);
-    if (!fabric->pidfds || !fabric->watches || (!alone && (!fabric->remote || !fabric->entries)))
+    if (!fabric->watches || (!alone && (!fabric->remote || !fabric->entries)))
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
-    for (int place = 0; place < fabric->nlocal; place++) fabric->pidfds[place] = -1;
     if (alone) return TT_OK;
     memset(fabric->remote, 0, n * sizeof *fabric->remote);
     memset(fabric->entries, 0, n * fabric->nentries * sizeof *fabric->entries);
@@ -199,13 +197,11 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
         atomic_store_explicit(&fabric->record->state, state, memory_order_release);
     }
     tt_wires_destroy(fabric->wires);
-    if (fabric->pidfds)
-        for (int place = 0; place < fabric->nlocal; place++)
-            if (fabric->pidfds[place] >= 0) tt_private_fd_close(fabric->pidfds[place]);
+    for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
+        tt_watch_put(fabric->watches[place]);
     tt_host_fini(&fabric->host);
     free(fabric->entries);
     free(fabric->remote);
-    free(fabric->pidfds);
     free(fabric->watches);
     free(fabric->peers);
     tt_hosts_destroy(fabric->hosts);

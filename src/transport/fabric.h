@@ -11,6 +11,7 @@
 #include "base/hosts.h"
 #include "base/status.h"
 #include "transport/host/host.h"
+#include "transport/host/watch.h"
 #include "transport/link.h"
 #include "transport/peers.h"
 #include "transport/room.h"
@@ -31,8 +32,7 @@ struct tt_fabric {
     struct tt_rank_record *record;  /* mine, in the segment */
     bool oversubscribed;            /* this host: waiting ranks give up the core */
     bool some_oversubscribed;       /* some host */
-    int *pidfds;                    /* [nlocal]; -1: same process or not to be had */
-    int *watches; /* [nlocal]: the place whose pidfd stands for this one: its process's first */
+    struct tt_watch **watches;      /* [nlocal]; NULL: of this process */
 
     /* owner: the thread that runs this rank's work */
     struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
@@ -99,7 +99,7 @@ void tt_fabric_pass_on(struct tt_fabric *fabric);
 /* The failure's text, "" without one. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
-/* Opens the watches of the other processes of this host. */
+/* Watches the other processes of this host. */
 void tt_fabric_watch(struct tt_fabric *fabric);
 /* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
  * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:

@@ -1,13 +1,9 @@
 /* Failures: the communicator's first one, and peers that are gone. */
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/private_fd.h"
 #include "transport/fabric.h"
 
 tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format, ...)
@@ -58,29 +54,13 @@ const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
     return atomic_load_explicit(&failure->state, memory_order_acquire) == 2 ? failure->text : "";
 }
 
-/* The first place of the same process. */
-static int first_beside(const struct tt_fabric *fabric, int place)
-{
-    const uint64_t process = fabric->peers[tt_fabric_rank_at(fabric, place)].process_id;
-    int first = 0;
-    while (fabric->peers[tt_fabric_rank_at(fabric, first)].process_id != process) first++;
-    return first;
-}
-
 void tt_fabric_watch(struct tt_fabric *fabric)
 {
     const struct tt_peer_info *mine = &fabric->peers[fabric->rank];
     for (int place = 0; place < fabric->nlocal; place++) {
-        const int rank = tt_fabric_rank_at(fabric, place);
-        const struct tt_peer_info *peer = &fabric->peers[rank];
-        fabric->watches[place] = first_beside(fabric, place);
-        if (peer->process_id == mine->process_id || fabric->watches[place] != place) continue;
-        tt_private_fd_begin();
-        fabric->pidfds[place] = tt_private_fd_end((int)syscall(SYS_pidfd_open, peer->pid, 0));
-        if (fabric->pidfds[place] < 0)
-            TT_WARN("cannot watch process %d of rank %d (pidfd_open: %m): its death is seen "
-                    "by the deadline only",
-                    peer->pid, rank);
+        const struct tt_peer_info *peer = &fabric->peers[tt_fabric_rank_at(fabric, place)];
+        if (peer->process_id != mine->process_id)
+            fabric->watches[place] = tt_watch_get(peer->pid, peer->process_id);
     }
 }
 
@@ -88,10 +68,8 @@ void tt_fabric_watch(struct tt_fabric *fabric)
 static bool is_dead(const struct tt_fabric *fabric, int rank)
 {
     if (!tt_fabric_is_local(fabric, rank)) return false;
-    const int pidfd = fabric->pidfds[fabric->watches[fabric->hosts->local_of[rank]]];
-    if (pidfd < 0) return false;
-    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
-    return poll(&poll_fd, 1, 0) > 0;
+    struct tt_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
+    return watch && tt_watch_is_dead(watch);
 }
 
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)

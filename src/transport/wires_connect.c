@@ -67,8 +67,7 @@ static void count_made(struct tt_wires *wires)
 {
     const struct tt_hosts *hosts = wires->client->hosts;
     const int nlocal = tt_hosts_size(hosts, hosts->host_of[wires->up->rank]);
-    if (++wires->nmade == wires->up->nranks - nlocal)
-        tt_acceptor_stop_listening(wires->acceptor);
+    if (++wires->nmade == wires->up->nranks - nlocal) tt_acceptor_stop_listening(wires->acceptor);
 }
 
 /* Another socket of the wire is connected and proven. */

@@ -112,3 +112,11 @@ TEST(leftovers, a_communicator_takes_little_memory)
     CHECK(counters.memoryBytes > 0);
     for (int r = 0; r < N; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
 }
+
+TEST(leftovers, a_communicator_takes_one_descriptor_however_many_processes_it_has)
+{
+    static struct job job;
+    REQUIRE(job_start(&job, 4, (const char *const[]){"many_communicators", NULL}, NULL, NULL));
+    CHECK_MESSAGE(job_wait(&job, 60000), "some rank did not end");
+    job_check_exit(&job, 0);
+}

@@ -1,7 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * random SEED NCALLS | hello | disagree | stay_away | abort | quit; or all ranks: rank_program crowd
- * NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says how
- * ("ERROR ..."); 4: wrong results. */
+ * many_communicators | random SEED NCALLS | hello | disagree | stay_away | abort | quit; or all
+ * ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last
+ * line of stderr says how ("ERROR ..."); 4: wrong results. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,30 @@ static int loop_with_child(tuttiComm_t comm, int fd)
     while (read(fd, &byte, 1) > 0) {
     }
     _exit(0);
+}
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1000; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Each communicator takes one descriptor, however many ranks it has. */
+static int many_communicators(tuttiComm_t comm)
+{
+    enum { MANY = 20 };
+    tuttiComm_t comms[MANY];
+    const int before = count_descriptors();
+    for (int i = 0; i < MANY; i++) {
+        const tuttiResult_t result = tuttiCommSplit(comm, 0, 0, &comms[i], NULL);
+        if (result != tuttiSuccess) return failed(comm, result);
+    }
+    const int more = count_descriptors() - before;
+    if (more > MANY) fprintf(stderr, "%d communicators took %d descriptors\n", MANY, more);
+    for (int i = 0; i < MANY; i++)
+        if (tuttiCommDestroy(comms[i]) != tuttiSuccess) return WRONG;
+    return more > MANY || tuttiCommDestroy(comm) != tuttiSuccess ? WRONG : RIGHT;
 }
 
 /* One all-reduce of each way that data can take. */
@@ -171,11 +196,13 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
         return loop_with_child(comm, atoi(argv[2]));
+    if (argc == 2 && !strcmp(argv[1], "many_communicators")) return many_communicators(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | random SEED NCALLS | hello | "
-                    "disagree | stay_away | abort | quit | crowd NRANKS COLLECTIVE\n");
+    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | many_communicators | "
+                    "random SEED NCALLS | hello | disagree | stay_away | abort | quit | crowd "
+                    "NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -1,0 +1,167 @@
+#include "transport/host/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/private_fd.h"
+
+struct tt_watch {
+    pid_t pid, watcher; /* watcher: this process; a child made by fork has none of these watches */
+    uint64_t process_id;
+    uint64_t start;    /* when it began, in ticks since boot; 0: not known */
+    bool shows_itself; /* its folder in /proc can be read */
+    bool said_blind;
+    int pidfd; /* -1: not to be had yet */
+    int users;
+    struct tt_watch *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_watch *watches; /* guarded by lock, as what is in them */
+
+/* What /proc/PID/stat says. */
+struct process {
+    char state;
+    long nthreads;
+    uint64_t start;
+};
+
+/* 0, or an errno value. */
+static int read_stat(pid_t pid, struct process *process)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    const int error = n < 0 ? errno : 0;
+    close(fd);
+    if (error) return error;
+    text[n] = '\0';
+    const char *end = strrchr(text, ')'); /* of its name, which may hold anything */
+    unsigned long long start;
+    if (!end ||
+        sscanf(end,
+               ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d "
+               "%llu",
+               &process->state, &process->nthreads, &start) != 3)
+        return EINVAL;
+    process->start = start;
+    return 0;
+}
+
+/* Of a process as /proc shows it; 0: it does not. Needs no descriptor. */
+static int count_threads(pid_t pid)
+{
+    char path[32];
+    struct stat tasks;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    return stat(path, &tasks) == 0 ? (int)tasks.st_nlink - 2 : 0; /* less "." and ".." */
+}
+
+/* Without any descriptor. A process that has ended has no working directory, nor has one whose main
+ * thread has ended while others run. */
+static bool is_gone_by_path(pid_t pid)
+{
+    char path[32], link[8];
+    snprintf(path, sizeof path, "/proc/%d/cwd", (int)pid);
+    const bool ended = readlink(path, link, sizeof link) < 0 && (errno == ENOENT || errno == ESRCH);
+    return ended && count_threads(pid) <= 1;
+}
+
+static bool is_scarcity(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+static bool is_gone_by_proc(const struct tt_watch *watch)
+{
+    struct process now;
+    if (kill(watch->pid, 0) != 0 && errno == ESRCH) return true;
+    if (!watch->shows_itself) return false;
+    const int error = read_stat(watch->pid, &now);
+    if (is_scarcity(error)) return is_gone_by_path(watch->pid);
+    if (error == ENOENT || error == ESRCH) return true;
+    if (error) return false;
+    const bool ended = now.state == 'X' || (now.state == 'Z' && now.nthreads <= 1);
+    return ended || (watch->start && now.start != watch->start);
+}
+
+/* It may be another process by now when this comes late: then the pidfd is not kept. */
+static void open_pidfd_locked(struct tt_watch *watch)
+{
+    struct process now;
+    tt_private_fd_begin();
+    const int pidfd = tt_private_fd_end((int)syscall(SYS_pidfd_open, watch->pid, 0));
+    if (pidfd < 0 && !watch->shows_itself && !watch->said_blind)
+        TT_WARN("cannot watch process %d (pidfd_open: %m; /proc does not show it either): its end "
+                "is seen when its parent has noticed it, or by the deadline",
+                (int)watch->pid);
+    if (pidfd < 0) watch->said_blind = true;
+    if (pidfd >= 0 && watch->start &&
+        (read_stat(watch->pid, &now) != 0 || now.start != watch->start))
+        tt_private_fd_close(pidfd);
+    else
+        watch->pidfd = pidfd;
+}
+
+static struct tt_watch *create_locked(pid_t pid, uint64_t process_id)
+{
+    struct tt_watch *watch = calloc(1, sizeof *watch);
+    struct process now;
+    if (!watch) return NULL;
+    *watch = (struct tt_watch){
+        .pid = pid, .watcher = getpid(), .process_id = process_id, .pidfd = -1, .next = watches};
+    if (read_stat(pid, &now) == 0) watch->start = now.start;
+    watch->shows_itself = count_threads(pid) > 0;
+    open_pidfd_locked(watch);
+    watches = watch;
+    return watch;
+}
+
+struct tt_watch *tt_watch_get(pid_t pid, uint64_t process_id)
+{
+    pthread_mutex_lock(&lock);
+    struct tt_watch *watch = watches;
+    while (watch &&
+           (watch->pid != pid || watch->process_id != process_id || watch->watcher != getpid()))
+        watch = watch->next;
+    if (!watch) watch = create_locked(pid, process_id);
+    if (watch) watch->users++;
+    pthread_mutex_unlock(&lock);
+    return watch;
+}
+
+void tt_watch_put(struct tt_watch *watch)
+{
+    if (!watch) return;
+    pthread_mutex_lock(&lock);
+    if (--watch->users == 0) {
+        struct tt_watch **link = &watches;
+        while (*link != watch) link = &(*link)->next;
+        *link = watch->next;
+        if (watch->pidfd >= 0) tt_private_fd_close(watch->pidfd);
+        free(watch);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool tt_watch_is_dead(struct tt_watch *watch)
+{
+    pthread_mutex_lock(&lock);
+    if (watch->pidfd < 0) open_pidfd_locked(watch);
+    struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
+    const bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
+    pthread_mutex_unlock(&lock);
+    return dead;
+}

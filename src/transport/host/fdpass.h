@@ -1,6 +1,8 @@
-/* Passing file descriptors between the ranks of a host: one datagram socket a rank, in the abstract
- * namespace, so that nothing is left behind and nobody waits for anybody. The kernel vouches for
- * the sender's pid and uid. */
+/* Passing file descriptors between the ranks of a host: each rank listens at a socket in the
+ * abstract namespace, so that nothing is left behind; a sender connects, sends one message, and
+ * closes. Nobody waits for anybody. The kernel says on both sides of a connection whose the other
+ * end is: neither sends to nor receives from anybody but this user and root. What strangers do
+ * costs them their connection, at most 128 of which wait, and few lines in the log. */
 #ifndef TT_TRANSPORT_FDPASS_H
 #define TT_TRANSPORT_FDPASS_H
 
@@ -28,13 +30,14 @@ enum { TT_FD_GONE_MAX = 4 };
 /* Opens a socket under a new random address. */
 TT_NODISCARD tt_status tt_fdpass_open(int *socket_fd, struct tt_fd_address *address);
 
-/* Sends fd; TT_IN_PROGRESS when the receiver's queue is full. */
-TT_NODISCARD tt_status tt_fdpass_send(int socket_fd, const struct tt_fd_address *to,
-                                      const struct tt_fd_note *note, int fd);
+/* Sends fd; TT_IN_PROGRESS when it cannot be done now: the receiver's queue is full, or there are
+ * too many descriptors. TT_ERR_USAGE when another user's process listens there. */
+TT_NODISCARD tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note *note,
+                                      int fd);
 
 /* Takes one descriptor if one has come from this user with this secret, else TT_IN_PROGRESS;
- * TT_ERR_SYSTEM when this process may have no more of them. Others are closed and logged. *fd is
- * the caller's to close. */
+ * TT_ERR_SYSTEM when this process may have no more of them. Others are closed; some are logged. *fd
+ * is the caller's to close. */
 TT_NODISCARD tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *note,
                                          int *fd);
 

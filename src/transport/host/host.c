@@ -58,8 +58,7 @@ static tt_status pass_to(struct tt_host_room *room, const struct tt_host_member 
                          const struct tt_fd_note *note, int64_t deadline_ns)
 {
     for (;;) {
-        const tt_status status =
-            tt_fdpass_send(room->fd_socket, &member->fd_address, note, room->segment->fd);
+        const tt_status status = tt_fdpass_send(&member->fd_address, note, room->segment->fd);
         if (status != TT_IN_PROGRESS) return status;
         if (tt_expired(deadline_ns))
             return tt_fail(TT_ERR_TIMEOUT,
@@ -182,8 +181,7 @@ bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_win
                               .nbytes = window->nbytes,
                               .kind = TT_FD_WINDOW};
     forget_freed(known, &note);
-    if (tt_fdpass_send(room->fd_socket, &room->config.members[place].fd_address, &note, window->fd))
-        return false;
+    if (tt_fdpass_send(&room->config.members[place].fd_address, &note, window->fd)) return false;
     known->ids[known->n++] = window->id;
     return true;
 }

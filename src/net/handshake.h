@@ -69,7 +69,9 @@ struct tt_answer {
     int32_t parent_pid;
     struct tt_address parent;
     char parent_host[TT_HOST_BYTES];
-    char text[TT_WIRE_TEXT];
+    char text[TT_WIRE_TEXT - 8];
+    int32_t failed; /* the communicator has: status and text are those of its failure */
+    int32_t reserved;
     uint8_t mac[TT_MAC_BYTES];
 };
 

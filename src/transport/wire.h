@@ -83,6 +83,7 @@ struct tt_wire {
     struct tt_tcp_end tcp;                   /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
+    bool is_told;                    /* the peer was answered with the failure */
     char gone[TT_ERROR_TEXT];        /* why nothing more comes from the peer; "": it may */
     struct tt_agreement *agreement;  /* NULL: none was tried */
     int candidate;                   /* of tt_transports: the transport that is being tried */

@@ -15,7 +15,7 @@
 #define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
 #define KNOCK_AGAIN_NS INT64_C(2000000000) /* between two of them */
 #define AGAIN_NS INT64_C(100000000)        /* between two attempts to connect */
-/* A peer that is gone may have left because of a failure, of which others will tell. */
+/* How long the cause is waited for when nothing listens at a peer's address any more. */
 #define EXPLAIN_NS INT64_C(300000000)
 
 static const struct tt_path *path_of(const struct tt_dial *dial)
@@ -62,12 +62,18 @@ static void say_ready(const struct tt_wire *wire)
     }
 }
 
+/* Ranks of this host, this one too. */
+static int count_local(const struct tt_wires *wires)
+{
+    const struct tt_hosts *hosts = wires->client->hosts;
+    return tt_hosts_size(hosts, hosts->host_of[wires->up->rank]);
+}
+
 /* With the last wire that there can be, nobody else may come: neither to connect nor to knock. */
 static void count_made(struct tt_wires *wires)
 {
-    const struct tt_hosts *hosts = wires->client->hosts;
-    const int nlocal = tt_hosts_size(hosts, hosts->host_of[wires->up->rank]);
-    if (++wires->nmade == wires->up->nranks - nlocal) tt_acceptor_stop_listening(wires->acceptor);
+    if (++wires->nmade == wires->up->nranks - count_local(wires))
+        tt_acceptor_stop_listening(wires->acceptor);
 }
 
 /* Another socket of the wire is connected and proven. */
@@ -87,6 +93,11 @@ static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
     }
     wire->tcp.nopen++;
     TT_TRY(tt_wire_watch(wire->wires, fd, tcp, false, !is_watched));
+    const tt_status failed = wire->wires->client->check(wire->wires->up->owner);
+    if (failed) { /* the peer learns that, and nothing else */
+        tt_wires_send_failure(wire->wires, failed, tt_last_error());
+        return failed;
+    }
     if (wire->tcp.nopen < wire->tcp.nsockets) return TT_OK;
     tt_dial_hang_up(&wire->dial);
     count_made(wire->wires);
@@ -108,6 +119,18 @@ tt_status tt_wire_up(struct tt_wire *wire)
 
 /* ---- Dialling ------------------------------------------------------------------------------- */
 
+/* A peer that is gone may have left because of a failure. The other ranks that this one hears of
+ * may still tell the cause: those of its host, and those at the other end of a wire. They may be
+ * slow: a machine with fewer cores than ranks runs them one after the other. */
+static int64_t explain_ns(const struct tt_wires *wires)
+{
+    bool others = count_local(wires) > 1;
+    for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        others |= wire->tcp.nopen > 0 && wire->state != TT_WIRE_GONE;
+    const int64_t patience_ns = wires->timeout_ns / 4;
+    return others && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
+}
+
 /* This attempt is over. A peer that lives is tried again until the deadline. */
 static tt_status try_again(struct tt_dial *dial, int error, const char *what)
 {
@@ -119,7 +142,7 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
     }
     if (error == ECONNREFUSED && !dial->refused_ns) dial->refused_ns = tt_now_ns();
-    if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= EXPLAIN_NS)
+    if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= explain_ns(dial->wire->wires))
         return fail(dial, "nothing listens there any more: it has died or destroyed its "
                           "communicator");
     if (tt_expired(dial->deadline_ns)) {
@@ -207,6 +230,8 @@ static tt_status hear_answer(struct tt_dial *dial)
     TT_AWAIT(receive(dial, &dial->answer, sizeof dial->answer));
     if (!tt_answer_verify(&dial->answer, &dial->hello, &dial->greeting, wire->wires->config.key))
         return fail(dial, "its answer does not prove the communicator's key");
+    if (dial->answer.status < 0 && dial->answer.failed)
+        return tt_room_fail(wire->wires->up, dial->answer.status, "%s", dial->answer.text);
     if (dial->answer.status) return fail(dial, dial->answer.text);
     const int fd = dial->fd;
     if (dial->kind == TT_HELLO_PROBE) { /* it lives: another knock later */
@@ -234,6 +259,7 @@ tt_status tt_wire_attend(struct tt_wire *wire)
 {
     struct tt_dial *dial = &wire->dial;
     const int64_t now = tt_now_ns();
+    if (wire->tcp.nopen == wire->tcp.nsockets) return TT_OK; /* the last one failed */
     if (dial->fd < 0) return now >= dial->next_ns ? begin_attempt(dial) : TT_OK;
     if (dial->state == TT_DIAL_CONNECTING && now >= dial->deadline_ns)
         return try_again(dial, ETIMEDOUT, "cannot connect");
@@ -241,6 +267,17 @@ tt_status tt_wire_attend(struct tt_wire *wire)
 }
 
 /* ---- Accepting ------------------------------------------------------------------------------ */
+
+/* Who comes after a failure is told of it: this rank may be gone when the next one comes. */
+static bool answer_failure(struct tt_wires *wires, struct tt_answer *answer, int rank)
+{
+    answer->status = wires->client->check(wires->up->owner);
+    if (!answer->status) return false;
+    answer->failed = true;
+    snprintf(answer->text, sizeof answer->text, "%s", tt_last_error());
+    if (wires->table[rank]) wires->table[rank]->is_told = true;
+    return true;
+}
 
 /* What is wrong with who has come; NULL: nothing. */
 static const char *complaint_about(const struct tt_wires *wires, const struct tt_hello *hello)
@@ -270,9 +307,10 @@ tt_status tt_wire_on_hello(void *context, struct tt_guest *guest)
                  guest->hello.nranks, complaint);
         TT_WARN("%s", answer.text);
     }
+    const bool failed = !complaint && answer_failure(wires, &answer, guest->hello.rank);
     tt_answer_sign(&answer, &guest->hello, &guest->greeting, wires->config.key);
     const int error = tt_socket_send_now(guest->fd, &answer, sizeof answer);
-    if (error || complaint) return TT_OK;
+    if (error || complaint || failed) return TT_OK;
     struct tt_wire *wire = tt_wire_to(wires, guest->hello.rank);
     if (!wire) return TT_ERR_SYSTEM;
     if (guest->hello.kind == TT_HELLO_PROBE) return TT_OK; /* who knocks is dialled back */

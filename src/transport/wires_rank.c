@@ -396,7 +396,7 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         struct tt_tcp *tcp = &wire->tcp.sockets[0];
         struct tt_outgoing *item =
-            wire->state != TT_WIRE_UP || wire->failure[0] ? NULL : tt_tcp_push(tcp);
+            wire->tcp.nopen == 0 || tcp->fd < 0 || wire->failure[0] ? NULL : tt_tcp_push(tcp);
         if (!item) continue;
         snprintf(wire->failure, sizeof wire->failure, "%s", text);
         const struct tt_frame frame = {.kind = TT_FRAME_FAILURE,
@@ -437,6 +437,30 @@ static void finish_sending(struct tt_wires *wires, int64_t deadline)
     }
 }
 
+/* Whether nobody who wants a connection with this rank could miss why it leaves. A wire without a
+ * socket cannot carry the failure: its peer is answered when it connects, or is connected to. */
+static bool all_told(const struct tt_wires *wires)
+{
+    bool told = true;
+    for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        told &= wire->failure[0] || wire->is_told || wire->state == TT_WIRE_GONE ||
+                wire->dial.refused_ns;
+    return told;
+}
+
+/* Connects and answers, for no other end. Errors change nothing: the communicator has failed. */
+static void tell_failure(struct tt_wires *wires)
+{
+    struct epoll_event ready[EVENTS_A_WAKE];
+    const int n = epoll_wait(wires->epoll, ready, EVENTS_A_WAKE, 0);
+    for (int i = 0; i < n; i++)
+        if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)
+            (void)!tt_dial_step(ready[i].data.ptr);
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        if (wire->state == TT_WIRE_MAKING) (void)!tt_wire_attend(wire);
+    (void)!serve_guests(wires);
+}
+
 void tt_wires_leave(struct tt_wires *wires)
 {
     const struct tt_wires_client *client = wires->client;
@@ -444,10 +468,15 @@ void tt_wires_leave(struct tt_wires *wires)
     const bool haste = state == TT_RANK_ABORTED || client->has_failed(wires->up->owner);
     const int64_t deadline =
         tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
+    const tt_status failed = client->check(wires->up->owner);
     finish_sending(wires, deadline);
+    if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
-    while (!seen_off(wires) && !tt_expired(deadline)) tt_wires_wait(wires, 1000);
+    while ((!seen_off(wires) || (failed && !all_told(wires))) && !tt_expired(deadline)) {
+        if (failed) tell_failure(wires);
+        tt_wires_wait(wires, 1000);
+    }
 }
 
 static void wire_destroy(struct tt_wire *wire)

@@ -2,6 +2,7 @@
 #include "transport/wired.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -217,6 +218,68 @@ TEST(wires_end, who_is_gone_before_the_wire_was_made_is_an_error_on_both_sides)
         wired_close(&all);
         unsetenv("TUTTI_NET_TIMEOUT_MS");
         tt_config_reload();
+    }
+}
+
+/* Whether rank 0, which finds nobody at rank 2's address, still waits for the cause after a while.
+ */
+static bool waits_for_cause(struct wired *all)
+{
+    struct tt_link *tx = tt_wires_tx(all->wires[0], 2, 0);
+    tt_wires_destroy(all->wires[2]);
+    all->wires[2] = NULL;
+    CHECK(tx->ops->slot(tx, 4) == NULL);
+    struct tt_dial *dial = &wire_between(all, 0, 2)->dial;
+    while (!dial->refused_ns && tt_wires_progress(all->wires[0]) >= 0) {
+    }
+    dial->refused_ns -= 1000000000; /* as if a second had passed */
+    const int64_t last_ns = dial->next_ns;
+    while (dial->next_ns == last_ns && tt_wires_progress(all->wires[0]) >= 0) {
+    }
+    return tt_fabric_check(all->ranks.fabrics[0]) == TT_OK;
+}
+
+TEST(wires_end, who_finds_a_rank_gone_waits_for_the_cause_while_others_may_tell_it)
+{
+    for (int connected = 0; connected < 2; connected++) {
+        struct wired all;
+        const struct tt_wires_config config = wired_config();
+        REQUIRE(wired_open(&all, 3, &config));
+        if (connected) REQUIRE(say(&all, 0, 1, 5));
+        CHECK_EQ(waits_for_cause(&all), connected);
+        if (connected) tt_wires_send_failure(all.wires[1], TT_ERR_ARGUMENT, "the count is wrong");
+        const char *text = failure_of(&all, 0);
+        CHECK_MESSAGE(strstr(text, connected ? "the count is wrong" : "nothing listens there"),
+                      "unexpected: %s", text);
+        wired_close(&all);
+    }
+}
+
+static void *leave(void *wires)
+{
+    tt_wires_destroy(wires);
+    return NULL;
+}
+
+TEST(wires_end, a_rank_that_leaves_after_a_failure_tells_who_is_being_connected)
+{
+    for (int i = 0; i < 4; i++) {
+        const int gone = i & 1, rest = !gone;
+        const bool both = i & 2; /* want the connection, and not only the one that leaves */
+        struct wired all;
+        pthread_t thread;
+        const struct tt_wires_config config = wired_config();
+        REQUIRE(wired_open(&all, 2, &config));
+        REQUIRE(tt_wire_to(all.wires[gone], rest));
+        if (both) REQUIRE(tt_wire_to(all.wires[rest], gone));
+        CHECK_EQ(tt_fabric_fail(all.ranks.fabrics[gone], TT_ERR_ARGUMENT, "number %d", 7),
+                 TT_ERR_ARGUMENT);
+        REQUIRE(!pthread_create(&thread, NULL, leave, all.wires[gone]));
+        all.wires[gone] = NULL;
+        CHECK_STR(failure_of(&all, rest), "number 7");
+        CHECK_EQ(tt_fabric_check(all.ranks.fabrics[rest]), TT_ERR_ARGUMENT);
+        pthread_join(thread, NULL);
+        wired_close(&all);
     }
 }
 

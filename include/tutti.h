@@ -201,7 +201,10 @@ TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tut
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
 /* Frees `comm`, after completing what was issued. Not collective, not inside a group. NULL is
- * allowed. */
+ * allowed.
+ *
+ * A child made by fork may use none of its parent's communicators. Destroy and abort there free
+ * memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
 /* Fails everything in flight on `comm`, here and on the other ranks, and frees it. May be called

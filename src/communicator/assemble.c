@@ -55,6 +55,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->magic = comm_magic;
     comm->rank = rank;
     comm->nranks = nranks;
+    comm->process = getpid();
     comm->device = config->device;
     comm->timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;
@@ -335,4 +336,20 @@ void tt_comm_free(tuttiComm_t comm)
     sodium_memzero(comm->key, sizeof comm->key);
     comm->magic = 0;
     free(comm);
+}
+
+bool tt_comm_is_inherited(const struct tuttiComm *comm)
+{
+    return comm->process != getpid();
+}
+
+/* The struct stays in the list of communicators, and registered windows stay: the locks of both may
+ * be held for good, by a thread of the parent that the child does not have. */
+void tt_comm_free_inherited(tuttiComm_t comm)
+{
+    tt_comm_forget_schedules(comm);
+    tt_engine_fini(&comm->engine);
+    tt_fabric_free_inherited(comm->fabric);
+    sodium_memzero(comm->key, sizeof comm->key);
+    comm->magic = 0;
 }

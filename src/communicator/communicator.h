@@ -60,6 +60,7 @@ struct tuttiComm {
     uint64_t magic;
     /* immutable after init */
     int rank, nranks, device;
+    pid_t process; /* that made it: in a child made by fork it is another */
     char name[TT_COMM_NAME];
     int64_t timeout_ms, init_timeout_ms;
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
@@ -83,7 +84,6 @@ struct tuttiComm {
     _Atomic int calls; /* of several steps, under way: an abort waits for them */
     /* of the list of those that say goodbye at the end of the process */
     struct tuttiComm *alive_next;
-    pid_t process; /* 0: not in it */
 };
 
 /* The settings of a communicator, from tuttiConfig_t and the config table. */
@@ -142,6 +142,11 @@ void tt_comm_remember(tuttiComm_t comm);
 void tt_comm_forget(tuttiComm_t comm);
 /* Frees; nothing may be outstanding. NULL is allowed. */
 void tt_comm_free(tuttiComm_t comm);
+/* Whether this process is a child made by fork and its parent made the communicator. */
+bool tt_comm_is_inherited(const struct tuttiComm *comm);
+/* The same for an inherited communicator: frees memory of this process, and neither waits for calls
+ * of the parent nor changes what the parent shares with other ranks. */
+void tt_comm_free_inherited(tuttiComm_t comm);
 
 /* The program for a call, from the cache or made now. nbytes: of all blocks together. Valid until
  * the next tt_comm_select, and as long as calls that use it are held or not done. */

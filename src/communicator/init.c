@@ -290,6 +290,10 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
     tt_status status = tt_comm_check_handle(comm);
     if (!status) status = check_not_in_group("tuttiCommDestroy");
     if (status) return tt_result(__func__, status);
+    if (tt_comm_is_inherited(comm)) {
+        tt_comm_free_inherited(comm);
+        return tuttiSuccess;
+    }
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;
@@ -301,6 +305,10 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     tt_status status = tt_comm_check_handle(comm);
     if (!status) status = check_not_in_group("tuttiCommAbort");
     if (status) return tt_result(__func__, status);
+    if (tt_comm_is_inherited(comm)) {
+        tt_comm_free_inherited(comm);
+        return tuttiSuccess;
+    }
     char name[128];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     atomic_store(&comm->fabric->aborted, true);

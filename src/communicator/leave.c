@@ -3,7 +3,6 @@
  * lies unread throws that away. */
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "communicator/communicator.h"
 
@@ -18,7 +17,7 @@ static void leave_all(void)
 {
     if (pthread_mutex_trylock(&lock)) return;
     for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
-        if (comm->process != getpid() || !tt_engine_enter_if_idle(&comm->engine)) continue;
+        if (tt_comm_is_inherited(comm) || !tt_engine_enter_if_idle(&comm->engine)) continue;
         tt_wires_leave(comm->fabric->wires);
         tt_engine_leave(&comm->engine);
     }
@@ -35,7 +34,6 @@ void tt_comm_remember(tuttiComm_t comm)
     if (!comm->fabric->wires) return;
     pthread_once(&once, register_leaving);
     pthread_mutex_lock(&lock);
-    comm->process = getpid();
     comm->alive_next = alive;
     alive = comm;
     pthread_mutex_unlock(&lock);
@@ -43,7 +41,6 @@ void tt_comm_remember(tuttiComm_t comm)
 
 void tt_comm_forget(tuttiComm_t comm)
 {
-    if (!comm->process) return;
     pthread_mutex_lock(&lock);
     struct tuttiComm **at = &alive;
     while (*at && *at != comm) at = &(*at)->alive_next;

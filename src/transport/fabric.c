@@ -199,6 +199,11 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     tt_wires_destroy(fabric->wires);
     for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
         tt_watch_put(fabric->watches[place]);
+    tt_fabric_free_inherited(fabric);
+}
+
+void tt_fabric_free_inherited(struct tt_fabric *fabric)
+{
     tt_host_fini(&fabric->host);
     free(fabric->entries);
     free(fabric->remote);

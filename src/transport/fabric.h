@@ -63,6 +63,9 @@ TT_NODISCARD tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt
                                              const struct tt_wires_info *infos);
 /* Marks this rank as having left and unmaps. NULL is allowed. */
 void tt_fabric_destroy(struct tt_fabric *fabric);
+/* In a child made by fork, of its parent's fabric: unmaps and frees, and changes nothing that the
+ * parent shares with other ranks. The wires and the watches stay. */
+void tt_fabric_free_inherited(struct tt_fabric *fabric);
 
 /* This rank's ends: never NULL, the same pointers as long as the fabric lives (link.h). */
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);

@@ -221,6 +221,29 @@ TEST(wires_end, who_is_gone_before_the_wire_was_made_is_an_error_on_both_sides)
     }
 }
 
+TEST(wires_end, ranks_without_a_common_transport_fail_and_do_not_connect_again)
+{
+    struct wired all;
+    struct tt_wires_config config = wired_config();
+    config.allowed = 0;
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(tt_wire_to(all.wires[0], 1) && tt_wire_to(all.wires[1], 0));
+    const int64_t deadline = tt_deadline_ns(20000);
+    while (!tt_expired(deadline) && (!tt_fabric_failure_text(all.ranks.fabrics[0])[0] ||
+                                     !tt_fabric_failure_text(all.ranks.fabrics[1])[0]))
+        for (int r = 0; r < 2; r++) (void)!tt_wires_progress(all.wires[r]);
+    for (int r = 0; r < 2; r++) {
+        CHECK_EQ(tt_fabric_check(all.ranks.fabrics[r]), TT_ERR_ARGUMENT);
+        CHECK(strstr(tt_last_error(), "TUTTI_TRANSPORT does not allow tcp"));
+    }
+    for (int turn = 0; turn < 100; turn++) {
+        const struct tt_wire *wire = wire_between(&all, turn & 1, !(turn & 1));
+        (void)!tt_wires_progress(all.wires[turn & 1]);
+        REQUIRE(wire->dial.fd < 0 && wire->tcp.nopen == wire->tcp.nsockets);
+    }
+    wired_close(&all);
+}
+
 /* Whether rank 0, which finds nobody at rank 2's address, still waits for the cause after a while.
  */
 static bool waits_for_cause(struct wired *all)

@@ -331,6 +331,54 @@ TUTTI_API tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t
 TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count,
                                      tuttiDataType_t type, int root, tuttiComm_t comm,
                                      tuttiStream_t stream);
+/* ---- Collectives with a count for each rank (tutti) -------------------------------------------
+ */
+/* Block r, of counts[r] elements, belongs to rank r; counts may be 0. All ranks pass the same
+ * counts [nranks]; ranks whose counts differ get InvalidUsage. displs[r], in elements, is where
+ * block r begins in this rank's buffer that holds all blocks; it is this rank's own affair, and
+ * looked at only where there is such a buffer. NULL: the blocks are packed in rank order. Blocks
+ * that are received must not overlap (InvalidArgument). All arrays are copied before the call
+ * returns, also in a group or a stream. What is said of buffers and of counts above holds here too;
+ * the buffer that holds all blocks reaches from the first element of any block to the last of any.
+ */
+
+/* Block r of recvbuff = rank r's sendbuff (recvcounts[r] elements), on every rank. In place:
+ * sendbuff == recvbuff + where the own block begins. */
+TUTTI_API tuttiResult_t tuttiAllGatherV(const void *sendbuff, void *recvbuff,
+                                        const size_t recvcounts[], const size_t displs[],
+                                        tuttiDataType_t type, tuttiComm_t comm,
+                                        tuttiStream_t stream);
+/* sendbuff holds all blocks, packed; recvbuff[0..recvcounts[rank]) = block `rank` of their
+ * reduction over all ranks. In place: recvbuff == sendbuff + where the own block begins. */
+TUTTI_API tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff,
+                                            const size_t recvcounts[], tuttiDataType_t type,
+                                            tuttiRedOp_t op, tuttiComm_t comm,
+                                            tuttiStream_t stream);
+/* Block r of root's recvbuff = rank r's sendbuff (recvcounts[r] elements). In place on root:
+ * sendbuff == recvbuff + where root's block begins. */
+TUTTI_API tuttiResult_t tuttiGatherV(const void *sendbuff, void *recvbuff,
+                                     const size_t recvcounts[], const size_t displs[],
+                                     tuttiDataType_t type, int root, tuttiComm_t comm,
+                                     tuttiStream_t stream);
+/* Rank r gets block r of root's sendbuff (sendcounts[r] elements). In place on root: recvbuff ==
+ * sendbuff + where root's block begins. */
+TUTTI_API tuttiResult_t tuttiScatterV(const void *sendbuff, void *recvbuff,
+                                      const size_t sendcounts[], const size_t displs[],
+                                      tuttiDataType_t type, int root, tuttiComm_t comm,
+                                      tuttiStream_t stream);
+/* sendcounts[r] elements, from sdispls[r] on, go to rank r; recvcounts[s] elements, to rdispls[s],
+ * come from rank s. Each rank has counts of its own; recvcounts[s] must be what rank s sends here
+ * (InvalidUsage). A group of sends and receives: it is ordered with those of tuttiSend. Never in
+ * place. */
+TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
+                                       const size_t sdispls[], void *recvbuff,
+                                       const size_t recvcounts[], const size_t rdispls[],
+                                       tuttiDataType_t type, tuttiComm_t comm,
+                                       tuttiStream_t stream);
+
+/* ---- Barrier, point to point ------------------------------------------------------------------
+ */
+
 /* (tutti) Returns (or lets the stream go on) when every rank has called it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
@@ -403,7 +451,8 @@ TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t 
 TUTTI_API const char *tuttiPlanPlacement(int index);
 
 /* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock,
- * races, in place. InvalidUsage, with the first violation as last error, when it is wrong. */
+ * races, in place; where calls with a count for each rank use it, also for any such counts.
+ * InvalidUsage, with the first violation as last error, when it is wrong. */
 TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);
 
 /* Writes rank's steps as text, line by line without newline, through `emit`. */

@@ -27,6 +27,7 @@ struct tt_setting {
     size_t meet_bytes;   /* most bytes one rank may put into a meeting at once */
     size_t slot_bytes;
     uint32_t net_mbit; /* of the slowest interface between hosts; 0: unknown */
+    bool uneven;       /* the call has a count for each rank: only algorithms for that */
 };
 
 /* Predicted microseconds of one call that moves nbytes in all blocks together (the cost model). */

@@ -312,8 +312,9 @@ static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape 
 
 /* Whether to look at it at all. With one rank on each host X/Y is Y. */
 static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
-                     bool may_crowd)
+                     const struct tt_setting *setting, bool may_crowd)
 {
+    if (setting->uneven && !algorithm->uneven) return false;
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;
     return may_crowd || !crowded(algorithm, shape);
@@ -326,7 +327,7 @@ static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setti
 {
     const struct tt_algorithm *algorithm;
     for (int a = 0; (algorithm = tt_algorithm_at(shape->collective, a)) != NULL; a++) {
-        if (!eligible(algorithm, shape, may_crowd)) continue;
+        if (!eligible(algorithm, shape, setting, may_crowd)) continue;
         const struct model model = model_of(algorithm, shape, setting);
         for (int i = 0; i < nsizes; i++) {
             const double cost = cost_of(&model, setting, sizes[i]);

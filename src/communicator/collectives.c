@@ -1,23 +1,9 @@
 /* The collectives' and point-to-point entry points: they check the arguments and issue the call. */
 #include <string.h>
 
-#include "communicator/communicator.h"
+#include "communicator/request.h"
 
-/* A collective call before it is checked. */
-struct request {
-    const char *function; /* for messages */
-    enum tt_collective collective;
-    const void *input;
-    void *output;
-    size_t count;
-    tuttiDataType_t type;
-    tuttiRedOp_t op;
-    int root;
-    tuttiComm_t comm;
-    tuttiStream_t stream;
-};
-
-static tt_status check_type(const char *function, tuttiDataType_t type, size_t *element)
+tt_status tt_request_type(const char *function, tuttiDataType_t type, size_t *element)
 {
     *element = (int)type >= 0 && type < tuttiNumTypes ? tt_type_size((enum tt_type)type) : 0;
     if (*element) return TT_OK;
@@ -25,9 +11,15 @@ static tt_status check_type(const char *function, tuttiDataType_t type, size_t *
                    tuttiNumTypes - 1);
 }
 
-/* Fills in operation and scalar. Pre-multiplied sums are the communicator's. */
-static tt_status resolve_op(const struct request *request, struct tt_reduction *reduction,
-                            const void **scalar)
+tt_status tt_request_root(const struct tt_request *request)
+{
+    if (request->root >= 0 && request->root < request->comm->nranks) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT, "%s: root %d is not in 0..%d", request->function, request->root,
+                   request->comm->nranks - 1);
+}
+
+tt_status tt_request_op(const struct tt_request *request, struct tt_reduction *reduction,
+                        const void **scalar)
 {
     const enum tt_type type = (enum tt_type)request->type;
     const int op = (int)request->op;
@@ -58,14 +50,8 @@ static tt_status resolve_op(const struct request *request, struct tt_reduction *
     return TT_OK;
 }
 
-/* Bytes [first, first + nbytes) of a buffer. */
-struct extent {
-    uintptr_t first;
-    size_t nbytes;
-};
-
-static tt_status check_buffer(const char *function, const char *name, const void *buffer,
-                              size_t nbytes)
+tt_status tt_request_buffer(const char *function, const char *name, const void *buffer,
+                            size_t nbytes)
 {
     if (!nbytes) return TT_OK;
     if (!buffer)
@@ -77,28 +63,26 @@ static tt_status check_buffer(const char *function, const char *name, const void
     return TT_OK;
 }
 
-/* The one overlap that a collective allows: block `rank` of the longer buffer is the shorter one.
- */
-static tt_status check_overlap(const struct request *request, struct extent in, struct extent out)
+tt_status tt_request_overlap(const struct tt_request *request, struct tt_extent in,
+                             struct tt_extent out, uintptr_t own)
 {
     if (!in.nbytes || !out.nbytes || in.first >= out.first + out.nbytes ||
         out.first >= in.first + in.nbytes)
         return TT_OK;
-    const size_t block = in.nbytes < out.nbytes ? in.nbytes : out.nbytes;
-    const uintptr_t shift = in.nbytes == out.nbytes ? 0 : (uintptr_t)request->comm->rank * block;
-    const bool in_place =
-        in.nbytes <= out.nbytes ? in.first == out.first + shift : out.first == in.first + shift;
-    const bool allowed = tt_collective_row(request->collective)->in_place;
-    if (in_place && allowed) return TT_OK;
-    return tt_fail(TT_ERR_ARGUMENT,
-                   "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s%s",
-                   request->function, (void *)in.first, in.nbytes, (void *)out.first, out.nbytes,
-                   allowed ? "" : tt_collective_name(request->collective),
-                   allowed ? "only the in-place form of tutti.h is allowed" : " is never in place");
+    const struct tt_collective_row *row = tt_collective_row(request->collective);
+    const bool in_place = row->input == row->output    ? in.first == out.first
+                          : row->input == TT_HOLDS_OWN ? in.first == own
+                                                       : out.first == own;
+    if (in_place && row->in_place) return TT_OK;
+    return tt_fail(
+        TT_ERR_ARGUMENT, "%s: sendbuff %p (%zu bytes) and recvbuff %p (%zu bytes) overlap; %s%s",
+        request->function, (void *)in.first, in.nbytes, (void *)out.first, out.nbytes,
+        row->in_place ? "" : tt_collective_name(request->collective),
+        row->in_place ? "only the in-place form of tutti.h is allowed" : " is never in place");
 }
 
 /* The sizes of this rank's buffers; 0 where a buffer is not significant. total: of all blocks. */
-static tt_status measure(const struct request *request, struct tt_memo *memo, size_t *total)
+static tt_status measure(const struct tt_request *request, struct tt_memo *memo, size_t *total)
 {
     const int n = request->comm->nranks, rank = request->comm->rank;
     if (request->count > SIZE_MAX / 2 / memo->element / (size_t)n)
@@ -116,7 +100,7 @@ static tt_status measure(const struct request *request, struct tt_memo *memo, si
 }
 
 /* Checks everything but the pointers, chooses the program, and remembers it. */
-static tt_status prepare(const struct request *request, struct tt_memo *memo)
+static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
 {
     struct tt_memo fresh = {.count = request->count,
                             .type = (int)request->type,
@@ -124,13 +108,15 @@ static tt_status prepare(const struct request *request, struct tt_memo *memo)
                             .root = request->root};
     size_t total = 0;
     memo->cached = NULL;
-    TT_TRY(check_type(request->function, request->type, &fresh.element));
-    if (request->root < 0 || request->root >= request->comm->nranks)
-        return tt_fail(TT_ERR_ARGUMENT, "%s: root %d is not in 0..%d", request->function,
-                       request->root, request->comm->nranks - 1);
-    TT_TRY(resolve_op(request, &fresh.reduction, &fresh.scalar));
+    TT_TRY(tt_request_type(request->function, request->type, &fresh.element));
+    TT_TRY(tt_request_root(request));
+    TT_TRY(tt_request_op(request, &fresh.reduction, &fresh.scalar));
     TT_TRY(measure(request, &fresh, &total));
-    TT_TRY(tt_comm_select(request->comm, request->collective, request->root, total, &fresh.cached));
+    TT_TRY(tt_comm_select(request->comm,
+                          &(struct tt_selection){.collective = request->collective,
+                                                 .root = request->root,
+                                                 .nbytes = total},
+                          &fresh.cached));
     TT_TRY(
         tt_comm_bind(request->comm, fresh.cached, request->count, fresh.element, &fresh.binding));
     fresh.signature =
@@ -141,14 +127,14 @@ static tt_status prepare(const struct request *request, struct tt_memo *memo)
 
 /* A pre-multiplied sum is looked up each time: it may have been destroyed, its scalar may have
  * changed. */
-static bool is_remembered(const struct tt_memo *memo, const struct request *request)
+static bool is_remembered(const struct tt_memo *memo, const struct tt_request *request)
 {
     return memo->cached && memo->count == request->count && memo->type == (int)request->type &&
            memo->op == (int)request->op && memo->root == request->root &&
            memo->op < (int)tuttiFirstDynamicRedOp;
 }
 
-static void fill_call(struct tt_call *out, const struct request *request,
+static void fill_call(struct tt_call *out, const struct tt_request *request,
                       const struct tt_memo *memo)
 {
     out->loaded = memo->cached->loaded;
@@ -160,17 +146,20 @@ static void fill_call(struct tt_call *out, const struct request *request,
     out->signature = memo->signature;
 }
 
-static tt_status issue(const struct request *request)
+static tt_status issue(const struct tt_request *request)
 {
     TT_TRY(tt_comm_check(request->comm));
     struct tt_memo *memo = &request->comm->memos[request->collective];
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     if (!is_remembered(memo, request)) TT_TRY(prepare(request, memo));
-    TT_TRY(check_buffer(request->function, "sendbuff", request->input, memo->in));
-    TT_TRY(check_buffer(request->function, "recvbuff", request->output, memo->out));
-    TT_TRY(check_overlap(request, (struct extent){(uintptr_t)request->input, memo->in},
-                         (struct extent){(uintptr_t)request->output, memo->out}));
+    TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
+    TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
+    const uintptr_t in = (uintptr_t)request->input, out = (uintptr_t)request->output;
+    const size_t before = (size_t)request->comm->rank * request->count * memo->element;
+    const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
+    TT_TRY(tt_request_overlap(request, (struct tt_extent){in, memo->in},
+                              (struct tt_extent){out, memo->out}, (gathers ? out : in) + before));
     fill_call(&pending.call, request, memo);
     pending.cached = memo->cached;
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
@@ -178,7 +167,7 @@ static tt_status issue(const struct request *request)
     return tt_issue_express(&pending, &memo->express);
 }
 
-static tuttiResult_t call(const struct request *request)
+static tuttiResult_t call(const struct tt_request *request)
 {
     return tt_group_result(request->function, issue(request));
 }
@@ -187,64 +176,64 @@ tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                              tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                              tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_ALL_REDUCE, sendbuff, recvbuff, count, type, op, 0,
-                                  comm, stream});
+    return call(&(struct tt_request){__func__, TT_ALL_REDUCE, sendbuff, recvbuff, count, type, op,
+                                     0, comm, stream});
 }
 
 tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                           tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_REDUCE, sendbuff, recvbuff, count, type, op, root,
-                                  comm, stream});
+    return call(&(struct tt_request){__func__, TT_REDUCE, sendbuff, recvbuff, count, type, op, root,
+                                     comm, stream});
 }
 
 tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                              tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_BROADCAST, sendbuff, recvbuff, count, type, tuttiSum,
-                                  root, comm, stream});
+    return call(&(struct tt_request){__func__, TT_BROADCAST, sendbuff, recvbuff, count, type,
+                                     tuttiSum, root, comm, stream});
 }
 
 tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                  tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                  tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type,
-                                  op, 0, comm, stream});
+    return call(&(struct tt_request){__func__, TT_REDUCE_SCATTER, sendbuff, recvbuff, recvcount,
+                                     type, op, 0, comm, stream});
 }
 
 tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                              tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_ALL_GATHER, sendbuff, recvbuff, sendcount, type,
-                                  tuttiSum, 0, comm, stream});
+    return call(&(struct tt_request){__func__, TT_ALL_GATHER, sendbuff, recvbuff, sendcount, type,
+                                     tuttiSum, 0, comm, stream});
 }
 
 tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                             tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_ALL_TO_ALL, sendbuff, recvbuff, count, type,
-                                  tuttiSum, 0, comm, stream});
+    return call(&(struct tt_request){__func__, TT_ALL_TO_ALL, sendbuff, recvbuff, count, type,
+                                     tuttiSum, 0, comm, stream});
 }
 
 tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                           int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_GATHER, sendbuff, recvbuff, count, type, tuttiSum,
-                                  root, comm, stream});
+    return call(&(struct tt_request){__func__, TT_GATHER, sendbuff, recvbuff, count, type, tuttiSum,
+                                     root, comm, stream});
 }
 
 tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                            int root, tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_SCATTER, sendbuff, recvbuff, count, type, tuttiSum,
-                                  root, comm, stream});
+    return call(&(struct tt_request){__func__, TT_SCATTER, sendbuff, recvbuff, count, type,
+                                     tuttiSum, root, comm, stream});
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
 {
-    return call(&(struct request){__func__, TT_BARRIER, NULL, NULL, 0, tuttiUint8, tuttiSum, 0,
-                                  comm, stream});
+    return call(&(struct tt_request){__func__, TT_BARRIER, NULL, NULL, 0, tuttiUint8, tuttiSum, 0,
+                                     comm, stream});
 }
 
 static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
@@ -253,15 +242,15 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
     const char *function = kind == TT_WORK_SEND ? "tuttiSend" : "tuttiRecv";
     size_t element;
     TT_TRY(tt_comm_check(comm));
-    TT_TRY(check_type(function, type, &element));
+    TT_TRY(tt_request_type(function, type, &element));
     if (peer < 0 || peer >= comm->nranks)
         return tt_fail(TT_ERR_ARGUMENT, "%s: peer %d is not in 0..%d", function, peer,
                        comm->nranks - 1);
     if (count > SIZE_MAX / 2 / element)
         return tt_fail(TT_ERR_ARGUMENT, "%s: count %zu of %zu bytes overflows", function, count,
                        element);
-    TT_TRY(check_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
-                        count * element));
+    TT_TRY(tt_request_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
+                             count * element));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "

@@ -11,6 +11,7 @@
 #include "bootstrap/bootstrap.h"
 #include "executor/engine.h"
 #include "executor/express.h"
+#include "program/lower.h"
 #include "tutti.h"
 
 enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
@@ -73,8 +74,9 @@ struct tuttiComm {
     /* owner: the issuing thread */
     struct tt_engine engine;
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
-    struct tt_choices choices[TT_NCOLLECTIVES]; /* made at the first call of the collective */
-    struct tt_cached *cache;                    /* the one used last comes first */
+    /* [1]: for a count for each rank. Made at the first such call of the collective */
+    struct tt_choices choices[TT_NCOLLECTIVES][2];
+    struct tt_cached *cache; /* the one used last comes first */
     int ncached;
     struct tt_memo memos[TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
@@ -148,13 +150,25 @@ bool tt_comm_is_inherited(const struct tuttiComm *comm);
  * of the parent nor changes what the parent shares with other ranks. */
 void tt_comm_free_inherited(tuttiComm_t comm);
 
-/* The program for a call, from the cache or made now. nbytes: of all blocks together. Valid until
- * the next tt_comm_select, and as long as calls that use it are held or not done. */
-TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root,
-                                      size_t nbytes, struct tt_cached **cached);
+/* What the program of a call depends on. */
+struct tt_selection {
+    enum tt_collective collective;
+    int root;
+    size_t nbytes; /* of all blocks together */
+    bool uneven;   /* a count for each rank */
+};
+/* The program for a call, from the cache or made now. Valid until the next tt_comm_select, and as
+ * long as calls that use it are held or not done. */
+TT_NODISCARD tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of,
+                                      struct tt_cached **cached);
 /* The program's binding to a count, remembered or made now. */
 TT_NODISCARD tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
                                     size_t element, struct tt_binding *binding);
+/* The program's binding to a count for each rank, made now. Freed by free(), or by the call that is
+ * issued with it. */
+TT_NODISCARD tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
+                                           const struct tt_counts *counts, size_t element,
+                                           struct tt_binding **binding);
 
 /* Frees all schedules; no call may be outstanding. */
 void tt_comm_forget_schedules(tuttiComm_t comm);
@@ -170,7 +184,8 @@ struct tt_pending {
     size_t nbytes;
     int peer;
 };
-/* Runs it, queues it in its stream, or keeps it for the end of the group. */
+/* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
+ * blocks is the call's from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue(const struct tt_pending *pending);
 /* The same for a collective that may go express. */
 TT_NODISCARD tt_status tt_issue_express(const struct tt_pending *pending,

@@ -37,6 +37,12 @@ tuttiResult_t tt_group_result(const char *function, tt_status status)
 
 enum { FEW_CALLS = 4 };
 
+/* Its binding is memory of the call's own. */
+static bool has_table(const struct tt_pending *pending)
+{
+    return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
+}
+
 /* The calls of a group on one stream. Freed by who runs it. */
 struct batch {
     struct tt_task task; /* first: the task's address is the batch's */
@@ -167,14 +173,25 @@ static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only
     return run_few(left, nleft);
 }
 
+/* Calls that will not be issued: nobody else frees their tables of blocks. */
+static void drop_calls(const struct tt_pending *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++)
+        if (has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
+}
+
 static tt_status issue_all(const struct tt_pending *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
     struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
-    if (!batches) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-    tt_status status = make_batches(calls, ncalls, batches);
-    if (!status) status = launch_batches(calls, ncalls, batches);
+    tt_status status =
+        batches ? make_batches(calls, ncalls, batches)
+                : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+    if (status)
+        drop_calls(calls, ncalls);
+    else
+        status = launch_batches(calls, ncalls, batches);
     free(batches);
     return status;
 }
@@ -212,7 +229,11 @@ static tt_status keep_call(const struct tt_pending *pending)
 
 tt_status tt_issue(const struct tt_pending *pending)
 {
-    if (tt_in_group()) return keep_call(pending);
+    if (tt_in_group()) {
+        const tt_status status = keep_call(pending);
+        if (status) drop_calls(pending, 1);
+        return status;
+    }
     return issue_all(pending, 1);
 }
 
@@ -250,8 +271,13 @@ tuttiResult_t tuttiGroupEnd(void)
     const char *function = status ? group.function : __func__;
     if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
-    for (int i = 0; i < group.ncalls; i++) group.calls[i].call.binding = &group.bindings[i];
-    if (!status && group.ncalls) status = issue_all(group.calls, group.ncalls);
+    for (int i = 0; i < group.ncalls; i++)
+        if (group.calls[i].kind == TT_WORK_COLLECTIVE && !group.bindings[i].table_at)
+            group.calls[i].call.binding = &group.bindings[i];
+    if (status)
+        drop_calls(group.calls, group.ncalls);
+    else if (group.ncalls)
+        status = issue_all(group.calls, group.ncalls);
     for (int i = 0; i < group.ncalls; i++)
         if (group.calls[i].cached) group.calls[i].cached->nheld--;
     if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);

@@ -253,13 +253,20 @@ tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementByt
 /* ---- Verify, print -------------------------------------------------------------------------- */
 
 /* What runs is proved: the lowered programs. With too many ranks for that, the algorithm's steps.
- */
+ * Where calls with a count for each rank use the algorithm, also for any such counts. */
 static tt_status prove(tuttiPlan_t plan, size_t count, struct tt_verify_report *report)
 {
     const struct tt_steps *steps = &plan->steps;
-    if (steps->shape.nranks > TT_PROOF_MOST_RANKS) return tt_verify(steps, count, report);
-    if (!plan->proof) TT_TRY(tt_proof_create(steps->algorithm, &steps->shape, &plan->proof));
-    return tt_proof_run(plan->proof, count, report);
+    const bool lowered = steps->shape.nranks <= TT_PROOF_MOST_RANKS;
+    if (lowered && !plan->proof)
+        TT_TRY(tt_proof_create(steps->algorithm, &steps->shape, &plan->proof));
+    TT_TRY(lowered ? tt_proof_run(plan->proof, count, report) : tt_verify(steps, count, report));
+    if (!steps->algorithm->uneven) return TT_OK;
+    struct tt_verify_report uneven;
+    const tt_status status = lowered ? tt_proof_run_uneven(plan->proof, NULL, &uneven)
+                                     : tt_verify_uneven(steps, NULL, &uneven);
+    if (status) *report = uneven;
+    return status;
 }
 
 static tt_status verify_plan(tuttiPlan_t plan, size_t count)

@@ -14,15 +14,19 @@ static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective
                              .hosts = comm->fabric->hosts};
 }
 
-/* The same for all roots, so that calls with changing roots do not change their algorithm. */
+/* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
+ * algorithm that is not for a count for each rank leaves such calls to the choice. */
 static const struct tt_algorithm *choose(tuttiComm_t comm, enum tt_collective collective,
-                                         size_t nbytes)
+                                         bool uneven, size_t nbytes)
 {
-    if (comm->forced[collective]) return comm->forced[collective];
-    struct tt_choices *choices = &comm->choices[collective];
+    const struct tt_algorithm *forced = comm->forced[collective];
+    if (forced && (!uneven || forced->uneven)) return forced;
+    struct tt_choices *choices = &comm->choices[collective][uneven];
     if (choices->number == 0) {
         const struct tt_shape shape = shape_of(comm, collective, 0);
-        tt_choices_make(choices, &shape, &comm->setting);
+        struct tt_setting setting = comm->setting;
+        setting.uneven = uneven;
+        tt_choices_make(choices, &shape, &setting);
     }
     return tt_choices_at(choices, nbytes);
 }
@@ -116,13 +120,26 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
     return tt_prove_first_use(cached->algorithm, &shape, count, &any_count);
 }
 
+static struct tt_room room_of(const struct tuttiComm *comm)
+{
+    const struct tt_segment_header *header = comm->fabric->segment->header;
+    return (struct tt_room){.slot_bytes = header->slot_bytes,
+                            .meet_bytes = header->meet_bytes,
+                            .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
+}
+
+tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
+                              const struct tt_counts *counts, size_t element,
+                              struct tt_binding **out)
+{
+    const struct tt_room room = room_of(comm);
+    return tt_program_bind_counts(cached->loaded->program, counts, element, &room, out);
+}
+
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out)
 {
-    const struct tt_segment_header *header = comm->fabric->segment->header;
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes,
-                                 .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
+    const struct tt_room room = room_of(comm);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))
@@ -138,10 +155,10 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
     return TT_OK;
 }
 
-tt_status tt_comm_select(tuttiComm_t comm, enum tt_collective collective, int root, size_t nbytes,
-                         struct tt_cached **out)
+tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of, struct tt_cached **out)
 {
-    const struct tt_algorithm *algorithm = choose(comm, collective, nbytes);
+    const struct tt_algorithm *algorithm = choose(comm, of->collective, of->uneven, of->nbytes);
+    const int root = of->root;
     struct tt_cached *cached = take_out(comm, algorithm, root);
     if (!cached) TT_TRY(make(comm, algorithm, root, &cached));
     cached->next = comm->cache;
@@ -201,6 +218,6 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
     if (status) return tt_result(__func__, status);
-    *algorithm = choose(comm, (enum tt_collective)collective, nbytes)->name;
+    *algorithm = choose(comm, (enum tt_collective)collective, false, nbytes)->name;
     return tuttiSuccess;
 }

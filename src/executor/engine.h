@@ -74,8 +74,9 @@ bool tt_engine_idle(const struct tt_engine *engine);
 /* What a collective call asks for. Plain data but for the caller's pointers. */
 struct tt_call {
     const struct tt_loaded *loaded; /* borrowed until the operation is done */
-    const struct tt_binding
-        *binding; /* of the count and the type; copied when the call is issued */
+    /* Of the count and the type; copied when the call is issued. With a table of blocks it is made
+     * by malloc() and becomes the operation's, which frees it when done. */
+    const struct tt_binding *binding;
     const void *input;
     void *output;
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
@@ -86,6 +87,9 @@ struct tt_call {
 /* What every rank that makes this call has the same. */
 uint64_t tt_call_signature(const struct tt_program *program, size_t count,
                            const struct tt_reduction *reduction);
+
+/* For a count for each rank, in place of the count. */
+uint64_t tt_counts_signature(const size_t *counts, int nranks);
 
 enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
 
@@ -99,8 +103,8 @@ enum tt_work_state {
 /* A collective that is being carried out. */
 struct tt_collective_work {
     struct tt_call call;
-    struct tt_binding binding;
-    uint64_t signature; /* with the turn */
+    struct tt_binding binding; /* without its table of blocks, if any, which is call.binding's */
+    uint64_t signature;        /* with the turn */
     uintptr_t
         origin[3];   /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
     bool direct[3];  /* may be sent by reference */

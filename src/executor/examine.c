@@ -163,6 +163,8 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
         append_algorithm(work->engine, &own, mine, sizeof mine);
         append_algorithm(work->engine, &other, theirs, sizeof theirs);
         hint = "; the ranks chose different algorithms: force the same one on all";
+    } else if (other.seq && agree(&own, &other) && work->collective.binding.table_at) {
+        hint = "; the counts that they pass for each rank differ";
     }
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
                           "ranks disagree in communicator %s: %s called %s, %s called %s%s",

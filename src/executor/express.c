@@ -34,7 +34,9 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
                         const struct tt_call *call)
 {
     *express = (struct tt_express){.kind = TT_EXPRESS_NOT};
-    if (call->loaded->program->nchannels != 1 || engine->fabric->hosts->nhosts > 1) return;
+    if (call->binding->table_at || call->loaded->program->nchannels != 1 ||
+        engine->fabric->hosts->nhosts > 1)
+        return;
     if (call->reduction.op == TT_PREMUL_SUM) return;
     if (prepare_meeting(&express->meeting, engine, call))
         express->kind = TT_EXPRESS_MEETING;

@@ -17,7 +17,7 @@ static inline const struct tt_program *tt_work_program(const struct tt_work *wor
 static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channel,
                                           const struct tt_program_span *span, bool whole)
 {
-    return tt_walk_begin(tt_work_program(work), &work->collective.binding, span, channel,
+    return tt_walk_begin(tt_work_program(work), work->collective.call.binding, span, channel,
                          work->collective.channels[channel].round, whole);
 }
 
@@ -25,7 +25,7 @@ static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channe
 static inline size_t tt_work_count(const struct tt_work *work, int channel,
                                    const struct tt_program_span *span)
 {
-    return tt_span_count(tt_work_program(work), &work->collective.binding, span, channel,
+    return tt_span_count(tt_work_program(work), work->collective.call.binding, span, channel,
                          work->collective.channels[channel].round);
 }
 

@@ -26,6 +26,13 @@ uint64_t tt_call_signature(const struct tt_program *program, size_t count,
     return mix(kinds) ^ mix(count + 0x9e3779b97f4a7c15ull) ^ mix(~program->algorithm);
 }
 
+uint64_t tt_counts_signature(const size_t *counts, int nranks)
+{
+    uint64_t hash = mix((uint64_t)(uint32_t)nranks ^ 0x2545f4914f6cdd1du);
+    for (int i = 0; i < nranks; i++) hash = mix(hash ^ mix(counts[i] + (size_t)i));
+    return hash;
+}
+
 uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
 {
     return mix(call_signature ^ turn) & ~(1ull << 63);
@@ -40,7 +47,7 @@ void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct 
                              .turn = turn,
                              .collective = {.call = *call, .binding = *call->binding}};
     struct tt_collective_work *own = &work->collective;
-    own->call.binding = &own->binding; /* the caller's may change */
+    if (!own->binding.table_at) own->call.binding = &own->binding; /* the caller's may change */
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
     own->signature = tt_turn_signature(call->signature, turn);
     own->origin[TT_INPUT] = (uintptr_t)call->input - own->binding.skipped[TT_INPUT];
@@ -252,6 +259,14 @@ static void take_back(struct tt_work *work)
     }
 }
 
+/* No piece of a block is looked for any more. */
+static void free_table(struct tt_work *work)
+{
+    if (work->kind != TT_WORK_COLLECTIVE || !work->collective.binding.table_at) return;
+    free((void *)(uintptr_t)work->collective.call.binding);
+    work->collective.call.binding = &work->collective.binding;
+}
+
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
     if (status) take_back(work);
@@ -262,6 +277,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     if (work->kind == TT_WORK_COLLECTIVE && status == TT_OK)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
+    free_table(work);
     atomic_store_explicit(turn_counter(work), work->turn, memory_order_release); /* R8 */
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }

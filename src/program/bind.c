@@ -1,6 +1,7 @@
 /* Binds a program to a count: blocks become elements, cut into rounds so that each message fits a
  * slot and each contribution a place of a meeting. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "program/lower.h"
 
@@ -46,13 +47,15 @@ static tt_status too_small(const struct tt_program *program, const struct tt_roo
                    need / element, element, meeting ? "part of a meeting" : "message", mend);
 }
 
+/* counts: of the blocks; NULL: all alike. */
 static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program *program,
-                            const struct tt_room *room)
+                            const size_t *counts, const struct tt_room *room)
 {
     const size_t element = binding->element, message = (size_t)program->message;
-    const struct tt_geometry geometry =
+    struct tt_geometry geometry =
         tt_geometry_of((enum tt_collective)program->collective, binding->count, element,
                        program->nblocks, program->nchannels);
+    geometry.counts = counts;
     const bool meets = program->meets && room->meet_bytes < room->slot_bytes;
     const struct tt_rounds rounds = tt_geometry_rounds(&geometry, element, message,
                                                        meets ? room->meet_bytes : room->slot_bytes);
@@ -69,11 +72,12 @@ static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program 
 tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t element,
                           const struct tt_room *room, struct tt_binding *out)
 {
-    struct tt_binding binding = {.count = count, .element = element, .nrounds = 1};
+    struct tt_binding binding = {
+        .nbytes = sizeof binding, .count = count, .element = element, .nrounds = 1};
     if (program->nblocks) {
         cut_blocks(&binding, program, LINE_BYTES / element);
         binding.nontemporal = binding.total * element >= TT_NONTEMPORAL_MIN_BYTES;
-        TT_TRY(cut_rounds(&binding, program, room));
+        TT_TRY(cut_rounds(&binding, program, NULL, room));
         for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
             size_t begin = 0;
             if (program->held[b].number) tt_binding_block(&binding, program->held[b].first, &begin);
@@ -82,4 +86,63 @@ tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t
     }
     *out = binding;
     return TT_OK;
+}
+
+/* ---- A count for each block ----------------------------------------------------------------- */
+
+/* False: there are gaps between the blocks, or they are not in the order of their names. */
+static bool fill_table(struct tt_binding *binding, const struct tt_program *program,
+                       const struct tt_counts *counts)
+{
+    struct tt_own_block *table = (struct tt_own_block *)((char *)binding + binding->table_at);
+    const size_t align = LINE_BYTES / binding->element;
+    bool packed = true;
+    for (int b = 0; b < program->nblocks; b++) {
+        const size_t begin = counts->begins ? counts->begins[b] : binding->total;
+        packed = packed && begin == binding->total;
+        table[b] = (struct tt_own_block){
+            .begin = begin,
+            .parts = tt_cut_make(counts->counts[b], align, (uint32_t)program->nchannels)};
+        binding->total += counts->counts[b];
+    }
+    return packed;
+}
+
+/* Bytes before the first block of a buffer: only where that is the own one. */
+static size_t skipped_of(const struct tt_binding *binding, const struct tt_program *program,
+                         enum tt_buffer buffer)
+{
+    size_t begin;
+    if (tt_collective_holds((enum tt_collective)program->collective, buffer == TT_INPUT,
+                            program->rank == program->root) != TT_HOLDS_OWN)
+        return 0;
+    tt_binding_block(binding, program->rank, &begin);
+    return begin * binding->element;
+}
+
+tt_status tt_program_bind_counts(const struct tt_program *program, const struct tt_counts *counts,
+                                 size_t element, const struct tt_room *room,
+                                 struct tt_binding **out)
+{
+    const size_t nbytes =
+        sizeof(struct tt_binding) + (size_t)program->nblocks * sizeof(struct tt_own_block);
+    struct tt_binding *binding = malloc(nbytes);
+    if (!binding)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for the counts of %d ranks", program->nranks);
+    *binding = (struct tt_binding){.table_at = sizeof *binding,
+                                   .nbytes = (uint32_t)nbytes,
+                                   .element = element,
+                                   .parts[0] = {.nparts = (uint32_t)program->nchannels}};
+    const bool packed = fill_table(binding, program, counts);
+    binding->count = binding->total;
+    binding->nontemporal = binding->total * element >= TT_NONTEMPORAL_MIN_BYTES;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++)
+        binding->skipped[b] = skipped_of(binding, program, (enum tt_buffer)b);
+    const tt_status status = cut_rounds(binding, program, counts->counts, room);
+    binding->merged = binding->merged && packed;
+    if (status)
+        free(binding);
+    else
+        *out = binding;
+    return status;
 }

@@ -50,9 +50,10 @@ static tt_status prove(const struct tt_algorithm *algorithm, const struct tt_sha
     struct tt_proof *proof;
     struct tt_verify_report report = {.text = ""};
     TT_TRY(tt_proof_create(algorithm, shape, &proof));
-    const tt_status status = tt_proof_run(proof, count, &report);
-    tt_proof_destroy(proof);
+    tt_status status = tt_proof_run(proof, count, &report);
     *any_count = report.any_count;
+    if (!status && algorithm->uneven) status = tt_proof_run_uneven(proof, NULL, &report);
+    tt_proof_destroy(proof);
     if (status != TT_ERR_USAGE) return status;
     return tt_fail(TT_ERR_INTERNAL,
                    "the programs of %s:%s over %d ranks, root %d, count %zu are wrong, so the call "

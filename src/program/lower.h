@@ -26,6 +26,20 @@ TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t 
                                        size_t element, const struct tt_room *room,
                                        struct tt_binding *binding);
 
+/* What the ranks of a call have of their own. */
+struct tt_counts {
+    const size_t *counts; /* [nblocks] elements; the same on every rank */
+    const size_t *begins; /* [nblocks] elements, where the blocks begin in this rank's buffer that
+                           * holds all of them; NULL: one block follows the other */
+};
+
+/* The same with a count for each block. The binding with its table is one block of memory, freed by
+ * free(). Not for programs that split the count. TT_ERR_SYSTEM without memory. */
+TT_NODISCARD tt_status tt_program_bind_counts(const struct tt_program *program,
+                                              const struct tt_counts *counts, size_t element,
+                                              const struct tt_room *room,
+                                              struct tt_binding **binding);
+
 /* What the program's steps are raised with. A raised step points into `peers` and the program. */
 struct tt_raised {
     const struct tt_program *program; /* borrowed */

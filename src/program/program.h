@@ -115,22 +115,44 @@ TT_INLINE const int32_t *tt_program_orders(const struct tt_program *program)
 /* Results of at least this many bytes do not stay in the caches anyway. */
 enum { TT_NONTEMPORAL_MIN_BYTES = 1 << 20 };
 
-/* How a program's blocks become elements for one count and element size. */
+/* One block of a call in which every block has a count of its own. */
+struct tt_own_block {
+    size_t begin;        /* elements from the first block's beginning, where a buffer holds all */
+    struct tt_cut parts; /* the block into channels; its length is the block's */
+};
+
+/* How a program's blocks become elements for one count and element size, or, with a table of
+ * blocks, for a count for each block. The table lies behind the binding: who copies the one copies
+ * both. */
 struct tt_binding {
-    size_t count, element;  /* the call's count; bytes of an element, 0: nothing is bound */
-    struct tt_cut blocks;   /* all elements into blocks */
+    uint32_t table_at, nbytes; /* bytes from the binding to its table of blocks, [nblocks], 0: none;
+                                * bytes of both */
+    size_t count, element;     /* the call's count, with a table of all blocks together; bytes of an
+                                * element, 0: nothing is bound */
+    struct tt_cut blocks;      /* all elements into blocks */
     struct tt_cut parts[3]; /* a block into channels: a longer block, a shorter one, the last one */
     size_t total;           /* elements of all blocks */
     size_t piece;           /* most elements that a round takes of a channel's part of a block */
     size_t nrounds;
     size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
-    bool merged;       /* one channel, one round: contiguous names are contiguous memory */
+    bool merged;       /* one channel, one round, no gaps: contiguous names are contiguous memory */
     bool nontemporal;  /* results are stored past the caches */
 };
+
+TT_INLINE const struct tt_own_block *tt_binding_own_block(const struct tt_binding *binding,
+                                                          int32_t block)
+{
+    return (const struct tt_own_block *)((const char *)binding + binding->table_at) + block;
+}
 
 /* Elements of a block over all channels, and where they begin. */
 TT_INLINE size_t tt_binding_block(const struct tt_binding *binding, int32_t block, size_t *begin)
 {
+    if (binding->table_at) {
+        const struct tt_own_block *own = tt_binding_own_block(binding, block);
+        *begin = own->begin;
+        return own->parts.length;
+    }
     return tt_cut_part(&binding->blocks, (uint32_t)block, begin);
 }
 
@@ -139,13 +161,15 @@ TT_INLINE size_t tt_binding_part(const struct tt_binding *binding, int32_t block
                                  size_t *begin)
 {
     const uint32_t index = (uint32_t)block;
-    const size_t length = tt_cut_part(&binding->blocks, index, begin);
+    const size_t length = tt_binding_block(binding, block, begin);
     if (binding->parts[0].nparts == 1) return length;
     const int kind = index + 1 == binding->blocks.nparts ? 2
                      : index < binding->blocks.longer    ? 0
                                                          : 1;
+    const struct tt_cut *parts =
+        binding->table_at ? &tt_binding_own_block(binding, block)->parts : &binding->parts[kind];
     size_t offset;
-    const size_t part = tt_cut_part(&binding->parts[kind], (uint32_t)channel, &offset);
+    const size_t part = tt_cut_part(parts, (uint32_t)channel, &offset);
     *begin += offset;
     return part;
 }

@@ -92,20 +92,34 @@ static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_r
     return TT_OK;
 }
 
-tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
+static tt_status check_references(const struct tt_proof *proof, struct tt_verify_report *report)
 {
-    *report = (struct tt_verify_report){.any_count = true};
-    TT_TRY(check_programs(proof, report));
-    TT_TRY(tt_verify(&proof->steps, count, report));
     if (report->direct_safe || !proof->programs[0]->direct_safe) return TT_OK;
     snprintf(report->text, sizeof report->text, "messages may be sent by reference, but %s",
              report->direct);
     return TT_ERR_USAGE;
 }
 
+tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
+{
+    *report = (struct tt_verify_report){.any_count = true};
+    TT_TRY(check_programs(proof, report));
+    TT_TRY(tt_verify(&proof->steps, count, report));
+    return check_references(proof, report);
+}
+
 const struct tt_steps *tt_proof_steps(const struct tt_proof *proof)
 {
     return &proof->steps;
+}
+
+tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts,
+                              struct tt_verify_report *report)
+{
+    *report = (struct tt_verify_report){.any_count = true};
+    TT_TRY(check_programs(proof, report));
+    TT_TRY(tt_verify_uneven(&proof->steps, counts, report));
+    return check_references(proof, report);
 }
 
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank)

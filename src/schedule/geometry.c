@@ -22,6 +22,11 @@ static size_t balanced_part(size_t length, size_t align, size_t nparts, size_t i
 
 size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *begin)
 {
+    if (geometry->counts) {
+        *begin = 0;
+        for (int b = 0; b < block; b++) *begin += geometry->counts[b];
+        return geometry->counts[block];
+    }
     if (!geometry->split) {
         *begin = (size_t)block * geometry->count;
         return geometry->count;
@@ -54,8 +59,18 @@ static size_t largest_part_of(const struct tt_geometry *geometry, int block)
     return largest;
 }
 
+/* Longer blocks have longer parts. */
+static int longest_block(const struct tt_geometry *geometry)
+{
+    int longest = 0;
+    for (int b = 1; b < geometry->nblocks; b++)
+        if (geometry->counts[b] > geometry->counts[longest]) longest = b;
+    return longest;
+}
+
 size_t tt_geometry_largest_part(const struct tt_geometry *geometry)
 {
+    if (geometry->counts) return largest_part_of(geometry, longest_block(geometry));
     const int candidates[] = {0, geometry->nblocks - 2, geometry->nblocks - 1};
     size_t largest = 0;
     for (int i = 0; i < 3; i++) {
@@ -66,11 +81,21 @@ size_t tt_geometry_largest_part(const struct tt_geometry *geometry)
     return largest;
 }
 
-/* A message never holds more than a split call's whole count. */
+/* A message never holds more elements than this: those of all blocks, where blocks are not all
+ * alike. */
+static size_t most_at_once(const struct tt_geometry *geometry)
+{
+    size_t total = 0;
+    if (geometry->split) return geometry->count;
+    if (!geometry->counts) return SIZE_MAX;
+    for (int b = 0; b < geometry->nblocks; b++) total += geometry->counts[b];
+    return total;
+}
+
 size_t tt_geometry_least_room(const struct tt_geometry *geometry, size_t element, size_t message)
 {
-    const size_t nblocks = message > 0 ? message : 1;
-    return element * (geometry->split && geometry->count < nblocks ? geometry->count : nblocks);
+    const size_t nblocks = message > 0 ? message : 1, most = most_at_once(geometry);
+    return element * (most < nblocks ? most : nblocks);
 }
 
 struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t element,
@@ -78,7 +103,7 @@ struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t e
 {
     const size_t largest = tt_geometry_largest_part(geometry);
     const size_t elements = room / element, fit = elements / (message > 0 ? message : 1);
-    if (largest <= fit || (geometry->split && geometry->count <= elements))
+    if (largest <= fit || most_at_once(geometry) <= elements)
         return (struct tt_rounds){.piece = largest, .number = 1};
     if (fit == 0) return (struct tt_rounds){.number = 0};
     const size_t piece = fit < geometry->align ? fit : fit / geometry->align * geometry->align;

@@ -117,6 +117,8 @@ struct tt_algorithm {
     bool one_host;    /* uses meetings: only where all ranks share a host */
     bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
                        * also in place; proved by verify, compared with this flag in tests */
+    bool uneven;      /* blocks may have different lengths, so calls with a count for each rank use
+                       * it; proved by tt_verify_uneven. Not where the count is split */
     const struct tt_parts *parts; /* NULL: not made of others */
     /* Pure functions of their arguments; self is this algorithm. */
     int (*nchannels)(const struct tt_algorithm *self, const struct tt_shape *shape); /* NULL: 1 */
@@ -218,12 +220,13 @@ static inline bool tt_span_contiguous(const struct tt_span *span, int nblocks)
 
 /* How blocks cut the elements of a call. split: `count` elements in nblocks balanced blocks whose
  * bounds are multiples of `align` elements where count allows; otherwise every block has `count`
- * elements. */
+ * elements, or block b has counts[b]. */
 struct tt_geometry {
     size_t count;
     int nblocks, nchannels;
     size_t align; /* elements; >= 1 */
     bool split;
+    const size_t *counts; /* [nblocks], borrowed; NULL: all blocks have `count`. Not with split */
 };
 
 /* Elements [*begin, *begin + result) of the whole data that block `block`, channel `channel` covers
@@ -318,6 +321,11 @@ struct tt_verify_report {
  * proved, TT_ERR_USAGE refuted (report->text), TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
                                  struct tt_verify_report *report);
+
+/* The same for blocks of different lengths: block b has counts[b] elements, or, with counts NULL,
+ * no two blocks have the same length, which proves it for all counts. */
+TT_NODISCARD tt_status tt_verify_uneven(const struct tt_steps *steps, const size_t *counts,
+                                        struct tt_verify_report *report);
 
 /* Counts by walking every rank's steps (depth by simulating). */
 TT_NODISCARD tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted);

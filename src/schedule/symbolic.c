@@ -94,7 +94,9 @@ void tt_symbolic_fini(struct tt_symbolic *run)
 bool tt_symbolic_same_length(struct tt_symbolic *run, int name, int other)
 {
     static const size_t aligns[] = {1, 8, 16, 32, 64}; /* elements of a cache line, and none */
-    if (name == other || !run->geometry.split) return true;
+    if (name == other) return true;
+    if (run->uneven && !run->geometry.counts) return false;
+    if (!run->geometry.split && !run->geometry.counts) return true;
     run->report->any_count = false;
     for (size_t i = 0; i < sizeof aligns / sizeof *aligns; i++) {
         struct tt_geometry geometry = run->geometry;

@@ -40,6 +40,7 @@ struct tt_symbolic {
     const struct tt_steps *steps;
     const struct tt_shape *shape;
     struct tt_geometry geometry;
+    bool uneven; /* no two blocks have the same length, unless the geometry says how long each is */
     int channel;
     bool in_place;
     bool clocks;       /* keep clocks */

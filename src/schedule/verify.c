@@ -219,6 +219,8 @@ static tt_status check_result(struct tt_symbolic *run, int rank)
 struct mode {
     int channel;
     size_t count;
+    bool uneven;
+    const size_t *counts; /* of the blocks; NULL: `count` each, or, if uneven, none like another */
     bool in_place, clocks;
 };
 
@@ -234,7 +236,9 @@ static tt_status run_mode(const struct tt_steps *steps, const struct mode *mode,
                      .nblocks = tt_nblocks(steps->algorithm, &steps->shape),
                      .nchannels = tt_nchannels(steps->algorithm, &steps->shape),
                      .align = 1,
-                     .split = tt_collective_splits(steps->shape.collective)},
+                     .split = tt_collective_splits(steps->shape.collective),
+                     .counts = mode->counts},
+        .uneven = mode->uneven,
         .channel = mode->channel,
         .in_place = mode->in_place,
         .clocks = mode->clocks,
@@ -270,12 +274,13 @@ static tt_status verify_mode(const struct tt_steps *steps, struct mode mode,
     return TT_OK;
 }
 
-tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify_report *report)
+static tt_status verify_channels(const struct tt_steps *steps, struct mode mode,
+                                 struct tt_verify_report *report)
 {
     const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
     *report = (struct tt_verify_report){.direct_safe = true, .any_count = true};
-    for (int channel = 0; channel < nchannels; channel++) {
-        struct mode mode = {.channel = channel, .count = count};
+    for (mode.channel = 0; mode.channel < nchannels; mode.channel++) {
+        mode.in_place = false;
         TT_TRY(verify_mode(steps, mode, report));
         if (!tt_collective_row(steps->shape.collective)->in_place) continue;
         struct tt_verify_report in_place = *report;
@@ -287,4 +292,19 @@ tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify
         TT_TRY(status);
     }
     return TT_OK;
+}
+
+tt_status tt_verify(const struct tt_steps *steps, size_t count, struct tt_verify_report *report)
+{
+    return verify_channels(steps, (struct mode){.count = count}, report);
+}
+
+tt_status tt_verify_uneven(const struct tt_steps *steps, const size_t *counts,
+                           struct tt_verify_report *report)
+{
+    if (!tt_collective_has_data(steps->shape.collective) ||
+        tt_collective_splits(steps->shape.collective))
+        return tt_fail(TT_ERR_ARGUMENT, "%s has no count for each rank",
+                       tt_collective_name(steps->shape.collective));
+    return verify_channels(steps, (struct mode){.uneven = true, .counts = counts}, report);
 }

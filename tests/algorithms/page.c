@@ -24,7 +24,11 @@ static const char introduction[] =
     "cut. Executors cut calls into rounds, so it does not grow with the data.\n"
     "- **message**: the largest message.\n"
     "- **by reference**: a receiver that can address the sender's memory may read a message "
-    "there: the sender's later steps leave it unchanged until then, even in place.\n\n"
+    "there: the sender's later steps leave it unchanged until then, even in place.\n"
+    "- **counts**: blocks may have different lengths, so that calls with a count for each rank "
+    "(`tuttiAllGatherV`, `tuttiReduceScatterV`, `tuttiGatherV`, `tuttiScatterV`) use it; proved "
+    "for "
+    "any counts.\n\n"
     "The formulas are functions beside the steps, and tests compare them with what the steps "
     "count. "
     "In the tables the unit is the data of one rank's larger buffer, and there are 8 ranks.\n\n"
@@ -46,6 +50,15 @@ static void put_share(FILE *page, uint64_t blocks, double block)
     fprintf(page, " %.4g |", (double)blocks * block);
 }
 
+/* Whether calls of the collective may have a count for each rank. */
+static bool has_counts(enum tt_collective collective)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = tt_algorithm_at(collective, i)); i++)
+        if (algorithm->uneven) return true;
+    return false;
+}
+
 static void put_row(FILE *page, const struct tt_algorithm *algorithm)
 {
     const struct tt_shape shape = shape_of(algorithm, 8, 0);
@@ -59,16 +72,19 @@ static void put_row(FILE *page, const struct tt_algorithm *algorithm)
     put_share(page, formula.reduced, block);
     put_share(page, formula.scratch, slot);
     put_share(page, formula.message, block);
-    fprintf(page, " %s |\n", algorithm->one_host ? "" : algorithm->direct_safe ? "yes" : "no");
+    fprintf(page, " %s |", algorithm->one_host ? "" : algorithm->direct_safe ? "yes" : "no");
+    if (has_counts(algorithm->collective)) fprintf(page, " %s |", algorithm->uneven ? "yes" : "no");
+    fputs("\n", page);
 }
 
 static void put_table(FILE *page, enum tt_collective collective)
 {
     fprintf(page,
             "\n## %s\n\n"
-            "| name | | steps | depth | sent | reduced | scratch | message | by reference |\n"
-            "|---|---|---|---|---|---|---|---|---|\n",
-            tt_collective_name(collective));
+            "| name | | steps | depth | sent | reduced | scratch | message | by reference |%s\n"
+            "|---|---|---|---|---|---|---|---|---|%s\n",
+            tt_collective_name(collective), has_counts(collective) ? " counts |" : "",
+            has_counts(collective) ? "---|" : "");
     const struct tt_algorithm *algorithm;
     for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) && !algorithm->parts; i++)
         put_row(page, algorithm);

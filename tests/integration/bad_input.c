@@ -367,3 +367,53 @@ TEST(bad_input, every_function_that_can_refuse_an_argument_is_tried_here)
     free(header);
     free(tests);
 }
+
+TEST(bad_input, counts_of_each_rank)
+{
+    tuttiComm_t comm = alone();
+    REQUIRE(comm);
+    const size_t one[1] = {COUNT}, none[1] = {0}, huge[1] = {SIZE_MAX / 4}, far[1] = {SIZE_MAX - 3};
+    const tuttiDataType_t type = tuttiFloat32;
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out, one, NULL, type, NULL, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out, NULL, NULL, type, comm, NULL), "recvcounts is NULL");
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out, huge, NULL, type, comm, NULL), "recvcounts[0]");
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out, one, far, type, comm, NULL), "displs[0]");
+    WRONG_ARGUMENT(tuttiAllGatherV(in, in + 1, one, NULL, type, comm, NULL), "overlap");
+    WRONG_ARGUMENT(tuttiAllGatherV(NULL, out, one, NULL, type, comm, NULL), "sendbuff is NULL");
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out, one, NULL, (tuttiDataType_t)99, comm, NULL), "99");
+    WRONG_ARGUMENT(tuttiReduceScatterV(in, NULL, one, type, tuttiSum, comm, NULL),
+                   "recvbuff is NULL");
+    WRONG_ARGUMENT(tuttiReduceScatterV(in, out, one, type, tuttiBitAnd, comm, NULL), "float");
+    WRONG_ARGUMENT(tuttiGatherV(in, out, one, NULL, type, 1, comm, NULL), "root 1");
+    WRONG_ARGUMENT(tuttiGatherV(in, out, NULL, NULL, type, 0, comm, NULL), "recvcounts is NULL");
+    WRONG_ARGUMENT(tuttiScatterV(in, out, NULL, NULL, type, 0, comm, NULL), "sendcounts is NULL");
+    WRONG_ARGUMENT(tuttiScatterV(in, out, one, NULL, type, -1, comm, NULL), "root -1");
+    WRONG_ARGUMENT(tuttiAlltoAllV(in, NULL, NULL, out, one, NULL, type, comm, NULL),
+                   "sendcounts is NULL");
+    WRONG_ARGUMENT(tuttiAlltoAllV(in, one, NULL, out, one, far, type, comm, NULL), "rdispls[0]");
+    WRONG_ARGUMENT(tuttiAlltoAllV(in, one, NULL, in, one, NULL, type, comm, NULL),
+                   "all_to_all is never in place");
+    WRONG_ARGUMENT(tuttiAlltoAllV(NULL, one, NULL, out, one, NULL, type, comm, NULL),
+                   "sendbuff is NULL");
+    CHECK_EQ(tuttiAlltoAllV(NULL, none, NULL, NULL, none, NULL, type, comm, NULL), tuttiSuccess);
+    check_alive(comm);
+}
+
+static void overlap_blocks(int rank, tuttiComm_t comm, void *arg)
+{
+    (void)arg;
+    const size_t counts[2] = {4, 4}, over[2] = {3, 0};
+    WRONG_ARGUMENT(tuttiAllGatherV(in, out + 32 * rank, counts, over, tuttiFloat32, comm, NULL),
+                   "displs puts the block of rank 0");
+    if (rank == 0)
+        WRONG_ARGUMENT(tuttiGatherV(in, out, counts, over, tuttiFloat32, 0, comm, NULL),
+                       "blocks must not overlap");
+    WRONG_ARGUMENT(
+        tuttiAlltoAllV(in, counts, NULL, out + 32 * rank, counts, over, tuttiFloat32, comm, NULL),
+        "rdispls puts the block of rank 0");
+}
+
+TEST(bad_input, blocks_that_are_received_over_each_other)
+{
+    as_threads(2, NULL, overlap_blocks, NULL);
+}

@@ -79,6 +79,16 @@ static size_t place(const struct call *call, int rank, bool in_place, size_t *ou
         return (size_t)rank * block;
     case tuttiCollGather:
         return rank == call->root ? (size_t)rank * block : 0;
+    case REDUCE_SCATTER_V:
+        *output = call_displ(call, true, rank, rank) * size;
+        return 0;
+    case SCATTER_V:
+        *output = rank == call->root ? call_displ(call, true, rank, rank) * size : 0;
+        return 0;
+    case ALL_GATHER_V:
+        return call_displ(call, false, rank, rank) * size;
+    case GATHER_V:
+        return rank == call->root ? call_displ(call, false, rank, rank) * size : 0;
     default:
         return 0;
     }
@@ -88,8 +98,8 @@ static bool prepare(struct run *run, struct pending *p)
 {
     const struct call *call = &p->call;
     const size_t size = call_type_size(call->type);
-    const bool can =
-        call->kind != tuttiCollAllToAll && call->kind != EXCHANGE && call->kind != tuttiCollBarrier;
+    const bool can = call->kind != tuttiCollAllToAll && call->kind != EXCHANGE &&
+                     call->kind != tuttiCollBarrier && call->kind != ALL_TO_ALL_V;
     size_t output;
     p->in_place = can && random_below(&run->own, 2);
     const size_t skew = (size_t)random_below(&run->own, 4) * size;
@@ -114,12 +124,46 @@ static bool prepare(struct run *run, struct pending *p)
                                      p->comm) == tuttiSuccess;
 }
 
+/* The kinds with a V. The arrays are gone when this returns. */
+static tuttiResult_t issue_blocks(const struct pending *p, tuttiRedOp_t op, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    const bool is_root = p->rank == c->root;
+    size_t counts[2][MOST_CALL_RANKS], displs[2][MOST_CALL_RANKS]; /* [1]: of the input */
+    const size_t *at[2];
+    for (int input = 0; input < 2; input++) {
+        at[input] = call_has_gaps(c, input, p->rank) ? displs[input] : NULL;
+        for (int r = 0; r < c->nranks; r++) {
+            counts[input][r] = input ? call_block(c, p->rank, r)
+                                     : call_block(c, r, c->kind == ALL_TO_ALL_V ? p->rank : r);
+            displs[input][r] = call_displ(c, input, p->rank, r);
+        }
+    }
+    void *const in = p->input, *const out = p->output;
+    switch (c->kind) {
+    case ALL_GATHER_V:
+        return tuttiAllGatherV(in, out, counts[0], at[0], c->type, p->comm, stream);
+    case REDUCE_SCATTER_V:
+        return tuttiReduceScatterV(in, out, counts[0], c->type, op, p->comm, stream);
+    case GATHER_V:
+        return tuttiGatherV(in, is_root ? out : NULL, counts[0], at[0], c->type, c->root, p->comm,
+                            stream);
+    case SCATTER_V:
+        return tuttiScatterV(is_root ? in : NULL, out, counts[1], at[1], c->type, c->root, p->comm,
+                             stream);
+    default:
+        return tuttiAlltoAllV(in, counts[1], at[1], out, counts[0], at[0], c->type, p->comm,
+                              stream);
+    }
+}
+
 static tuttiResult_t issue(const struct pending *p, tuttiStream_t stream)
 {
     const struct call *c = &p->call;
     const tuttiRedOp_t op = p->dynamic ? p->dynamic : c->op;
     const bool is_root = p->rank == c->root;
     void *const in = p->input, *const out = p->output;
+    if (c->kind > EXCHANGE) return issue_blocks(p, op, stream);
     switch (c->kind) {
     case tuttiCollAllReduce:
         return tuttiAllReduce(in, out, c->count, c->type, op, p->comm, stream);

@@ -29,7 +29,7 @@ size_t call_type_size(tuttiDataType_t type)
 bool call_reduces(const struct call *call)
 {
     return call->kind == tuttiCollAllReduce || call->kind == tuttiCollReduce ||
-           call->kind == tuttiCollReduceScatter;
+           call->kind == tuttiCollReduceScatter || call->kind == REDUCE_SCATTER_V;
 }
 
 static uint64_t hash(uint64_t salt, int rank, size_t index)
@@ -95,6 +95,51 @@ void call_scalar(const struct call *call, void *element)
     put(call, factor(call), element);
 }
 
+size_t call_block(const struct call *call, int from, int to)
+{
+    const int pair = call->kind == ALL_TO_ALL_V ? from * call->nranks + to : to;
+    const uint64_t h = hash(call->salt + 1, pair, 0);
+    return h % 3 == 0 ? 0 : h % 5 == 0 ? 2 * call->count : (size_t)(h >> 8) % (call->count + 1);
+}
+
+bool call_has_gaps(const struct call *call, bool input, int of)
+{
+    return call->kind != REDUCE_SCATTER_V && hash(call->salt + 2, of, input) % 2;
+}
+
+/* The block of `rank` in a buffer of all that belongs to `of`. */
+static size_t block_of_all(const struct call *call, bool input, int of, int rank)
+{
+    return input ? call_block(call, of, rank) : call_block(call, rank, of);
+}
+
+static size_t block_in(const struct call *call, bool input, int of, int rank)
+{
+    return call->kind == ALL_TO_ALL_V ? block_of_all(call, input, of, rank)
+                                      : call_block(call, rank, rank);
+}
+
+/* With gaps the last rank's block comes first. */
+size_t call_displ(const struct call *call, bool input, int of, int rank)
+{
+    const bool gaps = call_has_gaps(call, input, of);
+    size_t begin = 0;
+    for (int i = 0; i < call->nranks; i++) {
+        const int r = gaps ? call->nranks - 1 - i : i;
+        if (gaps) begin += 3;
+        if (r == rank) return begin;
+        begin += block_in(call, input, of, r);
+    }
+    return begin; /* rank == nranks, packed: all of it */
+}
+
+static size_t count_of_all(const struct call *call, bool input, int of)
+{
+    return call_has_gaps(call, input, of)
+               ? call_displ(call, input, of, 0) + block_in(call, input, of, 0)
+               : call_displ(call, input, of, call->nranks);
+}
+
 size_t call_input_count(const struct call *call, int rank)
 {
     switch (call->kind) {
@@ -107,6 +152,14 @@ size_t call_input_count(const struct call *call, int rank)
         return rank == call->root ? call->count : 0;
     case tuttiCollBarrier:
         return 0;
+    case SCATTER_V:
+        return rank == call->root ? count_of_all(call, true, rank) : 0;
+    case REDUCE_SCATTER_V:
+    case ALL_TO_ALL_V:
+        return count_of_all(call, true, rank);
+    case ALL_GATHER_V:
+    case GATHER_V:
+        return call_block(call, rank, rank);
     default:
         return call->count;
     }
@@ -124,6 +177,14 @@ size_t call_output_count(const struct call *call, int rank)
         return rank == call->root ? call->count : 0;
     case tuttiCollBarrier:
         return 0;
+    case GATHER_V:
+        return rank == call->root ? count_of_all(call, false, rank) : 0;
+    case ALL_GATHER_V:
+    case ALL_TO_ALL_V:
+        return count_of_all(call, false, rank);
+    case SCATTER_V:
+    case REDUCE_SCATTER_V:
+        return call_block(call, rank, rank);
     default:
         return call->count;
     }
@@ -217,11 +278,35 @@ static void reduced_part(const struct call *call, size_t first, size_t n, char *
     }
 }
 
+/* The kinds with a V. Blocks are numbered by what their rank has at their place. */
+static void expected_blocks(const struct call *call, int rank, char *buffer)
+{
+    const size_t size = call_type_size(call->type);
+    if (call->kind == REDUCE_SCATTER_V) {
+        reduced_part(call, call_displ(call, true, rank, rank), call_block(call, rank, rank),
+                     buffer);
+        return;
+    }
+    if (call->kind == SCATTER_V) {
+        input_part(call, call->root, call_displ(call, true, call->root, rank),
+                   call_block(call, rank, rank), buffer);
+        return;
+    }
+    for (int s = 0; s < call->nranks; s++)
+        input_part(call, s, call->kind == ALL_TO_ALL_V ? call_displ(call, true, s, rank) : 0,
+                   block_in(call, false, rank, s),
+                   buffer + call_displ(call, false, rank, s) * size);
+}
+
 void call_expected(const struct call *call, int rank, void *buffer)
 {
     const size_t n = call->count, block = n * call_type_size(call->type);
     const int source = ((rank - call->root) % call->nranks + call->nranks) % call->nranks;
     if (!call_output_count(call, rank)) return;
+    if (call->kind > EXCHANGE) {
+        expected_blocks(call, rank, buffer);
+        return;
+    }
     switch (call->kind) {
     case tuttiCollAllReduce:
     case tuttiCollReduce:
@@ -253,9 +338,11 @@ void call_expected(const struct call *call, int rank, void *buffer)
 const char *call_text(const struct call *call)
 {
     static _Thread_local char text[160];
-    const char *name = tuttiCollectiveName((tuttiCollective_t)call->kind);
-    snprintf(text, sizeof text, "%s of %zu x type %d, op %d, root %d, %d ranks",
-             call->kind == EXCHANGE || !name ? "exchange" : name, call->count, (int)call->type,
-             (int)call->op, call->root, call->nranks);
+    static const char *const others[] = {"exchange", "all_gather_v", "reduce_scatter_v",
+                                         "gather_v", "scatter_v",    "all_to_all_v"};
+    const char *name = call->kind < EXCHANGE ? tuttiCollectiveName((tuttiCollective_t)call->kind)
+                                             : others[call->kind - EXCHANGE];
+    snprintf(text, sizeof text, "%s of %zu x type %d, op %d, root %d, %d ranks", name, call->count,
+             (int)call->type, (int)call->op, call->root, call->nranks);
     return text;
 }

@@ -9,8 +9,17 @@
 #include "tutti.h"
 
 /* The collectives' numbers are tuttiCollective_t's; an exchange is a send to one rank and a receive
- * from another. */
-enum { EXCHANGE = tuttiNumCollectives, NKINDS };
+ * from another. Those with a V have a count for each rank. */
+enum {
+    EXCHANGE = tuttiNumCollectives,
+    ALL_GATHER_V,
+    REDUCE_SCATTER_V,
+    GATHER_V,
+    SCATTER_V,
+    ALL_TO_ALL_V,
+    NKINDS
+};
+enum { MOST_CALL_RANKS = 8 };
 
 /* One call, as every rank of its communicator sees it. Plain data. */
 struct call {
@@ -27,7 +36,15 @@ size_t call_type_size(tuttiDataType_t type);
 bool call_reduces(const struct call *call);
 /* The pre-multiplied sum's factor, as one element. */
 void call_scalar(const struct call *call, void *element);
-/* Elements in a rank's buffers; 0 where the buffer means nothing. */
+/* For the kinds with a V. Elements of the block from rank `from` to rank `to` (ALL_TO_ALL_V), or of
+ * rank `to`'s block; and where rank's block begins in a buffer of all that belongs to `of`. */
+size_t call_block(const struct call *call, int from, int to);
+size_t call_displ(const struct call *call, bool input, int of, int rank);
+/* Whether the blocks of `of`'s buffer of all have gaps, so that the call must say where they begin.
+ */
+bool call_has_gaps(const struct call *call, bool input, int of);
+
+/* Elements in a rank's buffers, with gaps; 0 where the buffer means nothing. */
 size_t call_input_count(const struct call *call, int rank);
 size_t call_output_count(const struct call *call, int rank);
 /* Fills rank's whole input. */

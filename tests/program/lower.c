@@ -14,8 +14,15 @@ struct pair {
     struct tt_schedule *schedule;
     struct tt_program *program;
     struct tt_binding binding;
+    struct tt_binding *uneven; /* in place of the binding: with a table of blocks */
     struct tt_geometry geometry;
+    const size_t *begins; /* of the blocks; NULL: packed */
 };
+
+static const struct tt_binding *binding_of(const struct pair *pair)
+{
+    return pair->uneven ? pair->uneven : &pair->binding;
+}
 
 static bool pair_init(struct pair *pair, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, int rank, size_t count)
@@ -41,6 +48,14 @@ static void pair_fini(struct pair *pair)
 {
     tt_schedule_destroy(pair->schedule);
     free(pair->program);
+    free(pair->uneven);
+}
+
+static size_t block_begin(const struct pair *pair, const struct tt_span *span, int i)
+{
+    size_t begin;
+    tt_geometry_block(&pair->geometry, tt_span_name(span, i, pair->geometry.nblocks), &begin);
+    return begin;
 }
 
 /* Where the schedule and the geometry say that the i-th piece of a round lies. */
@@ -51,7 +66,9 @@ static struct tt_piece expected_piece(const struct pair *pair, const struct tt_s
     size_t begin;
     const size_t length =
         tt_geometry_part(&pair->geometry, tt_span_name(span, i, nblocks), channel, &begin);
-    const size_t piece = pair->binding.piece, skip = round * piece;
+    if (pair->begins)
+        begin += pair->begins[tt_span_name(span, i, nblocks)] - block_begin(pair, span, i);
+    const size_t piece = binding_of(pair)->piece, skip = round * piece;
     const size_t left = skip < length ? length - skip : 0;
     struct tt_piece expected = {.offset = (begin + (left ? skip : 0)) * 4,
                                 .count = left < piece ? left : piece};
@@ -68,7 +85,7 @@ static void check_span(const struct pair *pair, const struct tt_span *span,
 {
     const char *name = pair->schedule->algorithm->name;
     struct tt_walk walk =
-        tt_walk_begin(pair->program, &pair->binding, lowered, channel, round, false);
+        tt_walk_begin(pair->program, binding_of(pair), lowered, channel, round, false);
     struct tt_piece piece;
     size_t total = 0;
     for (int i = 0; i < span->number; i++) {
@@ -85,10 +102,10 @@ static void check_span(const struct pair *pair, const struct tt_span *span,
         total += expected.count;
     }
     CHECK(!tt_walk_next(&walk, &piece));
-    CHECK_EQ(tt_span_count(pair->program, &pair->binding, lowered, channel, round), total);
-    if (!tt_span_is_whole(&pair->binding, lowered) || !span->number) return;
+    CHECK_EQ(tt_span_count(pair->program, binding_of(pair), lowered, channel, round), total);
+    if (!tt_span_is_whole(binding_of(pair), lowered) || !span->number) return;
     /* As one piece it begins where the first one does. */
-    walk = tt_walk_begin(pair->program, &pair->binding, lowered, channel, round, true);
+    walk = tt_walk_begin(pair->program, binding_of(pair), lowered, channel, round, true);
     CHECK(tt_walk_next(&walk, &piece));
     CHECK_EQ(piece.count, total);
     CHECK_EQ(piece.offset, expected_piece(pair, span, 0, channel, round).offset);
@@ -108,28 +125,31 @@ static void check_peers(const struct pair *pair, const struct tt_peers *peers, u
     CHECK_EQ(seen, number);
 }
 
+static void check_steps(const struct pair *pair)
+{
+    const struct tt_program *program = pair->program;
+    CHECK_EQ(program->nchannels, pair->schedule->nchannels);
+    for (int c = 0; c < program->nchannels; c++) {
+        CHECK_EQ(tt_program_channel(program, c)->nsteps, (unsigned)pair->schedule->nsteps[c]);
+        for (int s = 0; s < pair->schedule->nsteps[c] && !tt_test_failed(); s++) {
+            const struct tt_step *step = &pair->schedule->steps[c][s];
+            const struct tt_program_step *lowered = tt_program_step(program, c, (uint32_t)s);
+            for (size_t round = 0; round < binding_of(pair)->nrounds; round++) {
+                check_span(pair, &step->local, &lowered->local, c, round);
+                check_span(pair, &step->dst, &lowered->dst, c, round);
+            }
+            if (step->kind == TT_STEP_MEET) continue;
+            check_peers(pair, &step->recv, lowered->recv, lowered->nrecv, c, false);
+            check_peers(pair, &step->send, lowered->send, lowered->nsend, c, true);
+        }
+    }
+}
+
 static void check_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
                        size_t count)
 {
     struct pair pair;
-    if (pair_init(&pair, algorithm, shape, rank, count)) {
-        const struct tt_program *program = pair.program;
-        CHECK_EQ(program->nchannels, pair.schedule->nchannels);
-        for (int c = 0; c < program->nchannels; c++) {
-            CHECK_EQ(tt_program_channel(program, c)->nsteps, (unsigned)pair.schedule->nsteps[c]);
-            for (int s = 0; s < pair.schedule->nsteps[c] && !tt_test_failed(); s++) {
-                const struct tt_step *step = &pair.schedule->steps[c][s];
-                const struct tt_program_step *lowered = tt_program_step(program, c, (uint32_t)s);
-                for (size_t round = 0; round < pair.binding.nrounds; round++) {
-                    check_span(&pair, &step->local, &lowered->local, c, round);
-                    check_span(&pair, &step->dst, &lowered->dst, c, round);
-                }
-                if (step->kind == TT_STEP_MEET) continue;
-                check_peers(&pair, &step->recv, lowered->recv, lowered->nrecv, c, false);
-                check_peers(&pair, &step->send, lowered->send, lowered->nsend, c, true);
-            }
-        }
-    }
+    if (pair_init(&pair, algorithm, shape, rank, count)) check_steps(&pair);
     pair_fini(&pair);
 }
 
@@ -185,6 +205,71 @@ TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
     CHECK_EQ(pair.program->steps_at % 16, 0u);
     CHECK_EQ((uintptr_t)pair.program % 16, 0u);
     pair_fini(&pair);
+}
+
+/* Binds to counts, packed or in turned order with gaps, and walks a copy of the binding whose
+ * original is overwritten. */
+static void check_uneven_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                              int rank, const size_t *counts, const size_t *begins)
+{
+    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256};
+    const struct tt_counts own = {.counts = counts, .begins = begins};
+    struct pair pair;
+    struct tt_binding *original;
+    if (!pair_init(&pair, algorithm, shape, rank, 0) ||
+        tt_program_bind_counts(pair.program, &own, 4, &room, &original)) {
+        CHECK_MESSAGE(false, "%s: %s", algorithm->name, tt_last_error());
+        pair_fini(&pair);
+        return;
+    }
+    pair.uneven = malloc(original->nbytes);
+    REQUIRE(pair.uneven);
+    memcpy(pair.uneven, original, original->nbytes);
+    memset(original, 0xa5, original->nbytes);
+    free(original);
+    pair.geometry.counts = counts;
+    pair.begins = begins;
+    check_steps(&pair);
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        size_t own_begin = 0;
+        if (begins)
+            own_begin = begins[rank];
+        else
+            tt_geometry_block(&pair.geometry, rank, &own_begin);
+        const bool has_own = tt_collective_holds(shape->collective, b == TT_INPUT,
+                                                 rank == shape->root) == TT_HOLDS_OWN;
+        CHECK_EQ(pair.uneven->skipped[b], has_own ? 4 * own_begin : 0);
+    }
+    pair_fini(&pair);
+}
+
+static void draw_counts(unsigned seed, int nranks, size_t *counts, size_t *begins)
+{
+    size_t end = 0;
+    for (int r = nranks - 1; r >= 0; r--) {
+        seed = seed * 1103515245u + 12345u;
+        counts[r] = seed >> 16 & 1 ? 0 : (seed >> 17) % (seed % 3 ? 40 : 500);
+        begins[r] = end += 3;
+        end += counts[r];
+    }
+}
+
+TEST(program, walks_through_blocks_of_different_lengths_from_a_copied_table)
+{
+    const struct tt_algorithm *algorithm;
+    int nwalked = 0;
+    for (int i = 0; (algorithm = each(i)) != NULL; i++)
+        for (int n = 1; n <= MOST_RANKS && algorithm->uneven; n++) {
+            const struct tt_shape shape =
+                shape_of(algorithm, n, tt_collective_has_root(algorithm->collective) ? n / 2 : 0);
+            size_t counts[MOST_RANKS], begins[MOST_RANKS];
+            draw_counts((unsigned)(n + 100 * i), n, counts, begins);
+            for (int rank = 0; rank < n && !tt_test_failed(); rank++, nwalked++) {
+                check_uneven_rank(algorithm, &shape, rank, counts, NULL);
+                check_uneven_rank(algorithm, &shape, rank, counts, begins);
+            }
+        }
+    CHECK(nwalked > 0);
 }
 
 TEST(program, a_binding_says_what_is_too_small_by_its_setting)

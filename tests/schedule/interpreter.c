@@ -442,6 +442,8 @@ static void set_up(struct machine *machine, bool in_place)
     const struct tt_steps *steps = machine->steps;
     machine->total =
         machine->geometry.count * (machine->geometry.split ? 1 : (size_t)machine->geometry.nblocks);
+    for (int b = 0; machine->geometry.counts && b < machine->geometry.nblocks; b++)
+        machine->total += machine->geometry.counts[b];
     machine->slot = machine->geometry.nblocks ? tt_geometry_largest_part(&machine->geometry) : 0;
     for (int rank = 0; rank < machine->nranks; rank++) {
         const int nscratch = tt_nscratch(steps->algorithm, &steps->shape, rank);
@@ -501,6 +503,7 @@ const char *interpret(const struct tt_steps *steps, const struct run *run)
         .nchannels = tt_nchannels(steps->algorithm, &steps->shape),
         .align = 1,
         .split = tt_collective_splits(steps->shape.collective),
+        .counts = run->counts,
     };
     machine->nworkers = machine->nranks * machine->geometry.nchannels;
     machine->lazy = (int)(draw(&machine->seed) % (uint64_t)(2 * machine->nworkers));

@@ -16,6 +16,7 @@ enum { MOST_RANKS = 8, MOST_CHANNELS = 4 };
  * computes. */
 struct run {
     size_t count;
+    const size_t *counts; /* of the blocks; NULL: `count` */
     bool in_place, direct;
     uint64_t seed;
 };

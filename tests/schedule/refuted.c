@@ -1,4 +1,6 @@
 /* Wrong schedules, one for each way to be wrong; each must be refused for the right reason. */
+#include <string.h>
+
 #include "hand.h"
 #include "shim.h"
 
@@ -268,4 +270,25 @@ TEST(refuted, the_channel_that_is_wrong_is_named)
                               .nchannels = 2,
                               LINES(lines)};
     EXPECT_REFUTED(hand, 5, "rank 0 channel 1 step 0: writes to INPUT");
+}
+
+/* Every block passes through SCRATCH under the name of the next one, where it is as long only if
+ * all are alike. */
+TEST(refuted, a_block_that_is_renamed_is_wrong_where_blocks_differ)
+{
+    static const struct line lines[] = {
+        {0, 0, {.local = IN(0), .dst = SLOT(1, 0)}},
+        {0, 0, {.local = SLOT(1, 0), .dst = OUT(0), .send = PEER(1)}},
+        {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+        {1, 0, {.local = IN(1), .dst = OUT(1), .send = PEER(0)}},
+        {1, 0, {.recv = PEER(0), .dst = OUT(0)}}};
+    const struct hand hand = {.shape = GATHER2, .nscratch = 1, LINES(lines)};
+    EXPECT_PROVED(hand, 5);
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    static const size_t alike[] = {4, 4}, different[] = {4, 0};
+    CHECK_EQ(tt_verify_uneven(&steps, alike, &report), TT_OK);
+    CHECK_EQ(tt_verify_uneven(&steps, different, &report), TT_ERR_USAGE);
+    CHECK_EQ(tt_verify_uneven(&steps, NULL, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "another length") != NULL, "%s", report.text);
 }

@@ -82,11 +82,21 @@ settings() {
     done
 }
 
+# A count for each rank: all alike, and one rank with everything.
+spreads() {
+    local ranks=$1 program spread
+    for program in all_gatherv reduce_scatterv gatherv scatterv alltoallv; do
+        for spread in even one; do
+            run processes "$ranks" "$program" "${once[@]}" -b 4 -e 3M -f 91 -r -1 --spread "$spread"
+        done
+    done
+}
+
 # Every algorithm for one host by its name.
 algorithms() {
     local ranks=$1 program algorithm names
     for program in "${programs[@]}"; do
-        case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
+        case $program in hypercube | sendrecv | alltoallv) continue ;; esac # made of sends and receives
         algorithms_of "$program" '[^/]+'
         for algorithm in $names; do
             run processes "$ranks" "$program" "${once[@]}" -b 4 -e 256K -f 16 --algorithm "$algorithm"

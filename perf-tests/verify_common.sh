@@ -8,7 +8,7 @@
 }
 
 programs=(all_reduce all_gather broadcast reduce_scatter reduce alltoall scatter gather sendrecv
-    hypercube barrier)
+    hypercube barrier all_gatherv reduce_scatterv gatherv scatterv alltoallv)
 once=(-n 1 -w 0 --rotate 256K --align 1)
 nruns=0 nrows=0 nwrong=0
 output=$(mktemp)

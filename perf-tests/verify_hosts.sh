@@ -59,7 +59,7 @@ fits() {
 algorithms() {
     local program algorithm number=0 nfit
     for program in "${programs[@]}"; do
-        case $program in hypercube | sendrecv) continue ;; esac # made of sends and receives
+        case $program in hypercube | *v) continue ;; esac # made of sends and receives, or with counts
         algorithms_of "$program" '.*'
         nfit=0
         for algorithm in $names; do

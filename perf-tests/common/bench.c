@@ -38,6 +38,25 @@ static size_t place(const struct rotation *rotation, size_t call)
     return rotation->offset + call % rotation->slots * rotation->stride;
 }
 
+struct perf_blocks perf_row_blocks(const struct perf_worker *worker, const struct perf_row *row)
+{
+    return perf_blocks_of(worker->run->collective, &row->layout, worker->run->options->spread,
+                          worker->run->nranks);
+}
+
+/* What the calls of the i-th rank here point to. */
+static void fill_counts(struct perf_worker *worker, const struct perf_row *row, int i)
+{
+    struct perf_blocks blocks = perf_row_blocks(worker, row);
+    int nranks = worker->run->nranks, rank = worker->ranks[i].rank;
+    size_t *send = worker->counts + (size_t)(2 * i) * (size_t)nranks;
+    size_t *recv = send + nranks;
+    for (int r = 0; r < nranks; r++) {
+        send[r] = perf_block_count(&blocks, rank, r);
+        recv[r] = blocks.pairwise ? perf_block_count(&blocks, r, rank) : send[r];
+    }
+}
+
 /* Sets all of the calls but their buffers. */
 static void prepare_calls(struct perf_worker *worker, const struct perf_row *row)
 {
@@ -53,7 +72,10 @@ static void prepare_calls(struct perf_worker *worker, const struct perf_row *row
             .nranks = worker->run->nranks,
             .comm = rank->comm,
             .stream = rank->stream,
+            .send_counts = worker->counts + (size_t)(2 * i) * (size_t)worker->run->nranks,
+            .recv_counts = worker->counts + (size_t)(2 * i + 1) * (size_t)worker->run->nranks,
         };
+        fill_counts(worker, row, i);
     }
 }
 
@@ -65,9 +87,11 @@ static void point_calls(struct perf_worker *worker, const struct perf_row *row, 
         struct perf_call *call = &worker->calls[i];
         unsigned char *recv = rank->recv + offset;
         if (in_place) {
-            size_t own = (size_t)rank->rank * call->type_bytes;
-            call->send = recv + own * row->layout.send_step;
-            call->recv = recv + own * row->layout.recv_step;
+            struct perf_blocks blocks = perf_row_blocks(worker, row);
+            struct perf_share share =
+                perf_share_of(worker->run->collective, &row->layout, &blocks, rank->rank);
+            call->send = recv + share.send_at * call->type_bytes;
+            call->recv = recv + share.recv_at * call->type_bytes;
         } else {
             call->send = rank->send + offset;
             call->recv = recv;

@@ -12,6 +12,8 @@ struct perf_row {
     struct perf_layout layout;
 };
 
+struct perf_blocks perf_row_blocks(const struct perf_worker *worker, const struct perf_row *row);
+
 /* Calls the collective `iterations` times, untimed. */
 tuttiResult_t perf_row_warm_up(struct perf_worker *worker, const struct perf_row *row,
                                int iterations);

@@ -16,30 +16,38 @@ static struct perf_data data_of(const struct perf_worker *worker, const struct p
         .nranks = worker->run->nranks,
         .root = row->root,
         .count = row->layout.count,
+        .blocks = perf_row_blocks(worker, row),
         .in_place = in_place,
     };
 }
 
-/* Elements that a call may touch from the receive buffer's start on. */
-static size_t region_elements(const struct perf_layout *layout, bool in_place)
+static struct perf_share share_of(const struct perf_worker *worker, const struct perf_row *row,
+                                  int rank)
 {
-    return in_place && layout->send > layout->recv ? layout->send : layout->recv;
+    struct perf_blocks blocks = perf_row_blocks(worker, row);
+    return perf_share_of(worker->run->collective, &row->layout, &blocks, rank);
+}
+
+/* Elements that a call may touch from the receive buffer's start on. */
+static size_t region_elements(const struct perf_share *share, bool in_place)
+{
+    return in_place && share->send > share->recv ? share->send : share->recv;
 }
 
 void perf_check_prepare(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                         size_t offset)
 {
-    const struct perf_layout *layout = &row->layout;
     size_t type_bytes = row->type->bytes;
-    size_t region = region_elements(layout, in_place) * type_bytes;
     for (int i = 0; i < worker->nranks; i++) {
         struct perf_rank *rank = &worker->ranks[i];
+        struct perf_share share = share_of(worker, row, rank->rank);
+        size_t region = region_elements(&share, in_place) * type_bytes;
         struct perf_data data = data_of(worker, row, rank->rank, in_place);
         unsigned char *recv = rank->recv + offset;
-        size_t own = (size_t)rank->rank * layout->send_step * type_bytes;
+        size_t own = share.send_at * type_bytes;
         memset(recv - PERF_GUARD, PERF_UNTOUCHED, region + 2 * PERF_GUARD);
         unsigned char *input = in_place ? recv + own : rank->send + offset;
-        perf_fill_input(&data, rank->rank, 0, layout->send, input);
+        perf_fill_input(&data, rank->rank, 0, share.send, input);
     }
 }
 
@@ -74,21 +82,20 @@ static int64_t compare(struct perf_worker *worker, const struct perf_data *data,
 int64_t perf_check_count(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                          size_t offset)
 {
-    const struct perf_layout *layout = &row->layout;
     size_t type_bytes = row->type->bytes;
-    size_t region = region_elements(layout, in_place) * type_bytes;
     int64_t wrong = 0;
     for (int i = 0; i < worker->nranks; i++) {
         struct perf_rank *rank = &worker->ranks[i];
+        struct perf_share share = share_of(worker, row, rank->rank);
+        size_t region = region_elements(&share, in_place) * type_bytes;
         struct perf_data data = data_of(worker, row, rank->rank, in_place);
         const unsigned char *recv = rank->recv + offset;
-        size_t own = in_place ? (size_t)rank->rank * layout->recv_step * type_bytes : 0;
-        wrong +=
-            compare(worker, &data, layout->recv, recv + own, worker->run->collective->expected);
+        size_t own = in_place ? share.recv_at * type_bytes : 0;
+        wrong += compare(worker, &data, share.recv, recv + own, worker->run->collective->expected);
         wrong += count_guard(recv - PERF_GUARD);
         wrong += count_guard(recv + region);
         if (in_place) continue;
-        wrong += compare(worker, &data, layout->send, rank->send + offset, fill_own_input);
+        wrong += compare(worker, &data, share.send, rank->send + offset, fill_own_input);
     }
     return wrong;
 }

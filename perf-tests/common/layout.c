@@ -51,3 +51,34 @@ struct perf_layout perf_layout_of(const struct perf_collective *collective, size
     if (collective->sends_blocks && !collective->gets_blocks) layout.recv_step = layout.count;
     return layout;
 }
+
+struct perf_blocks perf_blocks_of(const struct perf_collective *collective,
+                                  const struct perf_layout *layout, enum perf_spread spread,
+                                  int nranks)
+{
+    return (struct perf_blocks){
+        .spread = collective->uneven ? spread : PERF_EVEN,
+        .pairwise = collective->uneven && collective->sends_blocks && collective->gets_blocks,
+        .count = layout->count,
+        .nranks = nranks,
+    };
+}
+
+struct perf_share perf_share_of(const struct perf_collective *collective,
+                                const struct perf_layout *layout, const struct perf_blocks *blocks,
+                                int rank)
+{
+    if (!collective->uneven) {
+        return (struct perf_share){.send = layout->send,
+                                   .recv = layout->recv,
+                                   .send_at = (size_t)rank * layout->send_step,
+                                   .recv_at = (size_t)rank * layout->recv_step};
+    }
+    size_t all = perf_block_begin(blocks, rank, blocks->nranks);
+    size_t own = perf_block_count(blocks, rank, rank);
+    size_t begin = perf_block_begin(blocks, rank, rank);
+    return (struct perf_share){.send = collective->sends_blocks ? all : own,
+                               .recv = collective->gets_blocks ? all : own,
+                               .send_at = collective->sends_blocks ? 0 : begin,
+                               .recv_at = collective->gets_blocks ? 0 : begin};
+}

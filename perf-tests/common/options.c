@@ -49,6 +49,7 @@ enum {
     ALIGN,
     SEED_NUMBER,
     MIN_BW,
+    SPREAD,
     VERSION_TEXT
 };
 
@@ -107,6 +108,7 @@ static const struct row rows[] = {
     {ALIGN, "align", INT, FIELD(align_bytes), 1, 1 << 20, NULL},
     {SEED_NUMBER, "seed", SEED, FIELD(seed), 0, 0, NULL},
     {MIN_BW, "min-bw", BANDWIDTH, FIELD(min_bandwidth), 0, 0, NULL},
+    {SPREAD, "spread", WORD, FIELD(spread_name), 0, 0, "even linear one"},
     {'h', "help", HELP, 0, 0, 0, NULL},
     {VERSION_TEXT, "version", VERSION, 0, 0, 0, NULL},
 };
@@ -155,6 +157,9 @@ static const char help_text[] =
     "      --stream null|own      calls run in the thread, or on a stream for each rank (null)\n"
     "      --rotate SIZE          memory through which small messages move on (64M)\n"
     "      --align BYTES          blocks are multiples of this (16)\n"
+    "      --spread even|linear|one  lengths of the blocks of a collective with counts: all "
+    "alike,\n"
+    "                             growing from 0 to twice the average, or one has all (linear)\n"
     "      --seed N               of the data that is checked (1)\n"
     "      --min-bw GBPS          fail when the average bus bandwidth is below 0.9 of this\n"
     "  -h, --help\n"
@@ -252,6 +257,12 @@ static bool take(const struct perf_value *value, const struct row *row,
     }
 }
 
+static enum perf_spread spread_of(const char *name)
+{
+    if (name == NULL || strcmp(name, "linear") == 0) return PERF_LINEAR;
+    return strcmp(name, "one") == 0 ? PERF_ONE : PERF_EVEN;
+}
+
 /* What no option can tell alone. */
 static bool agree(char *error, size_t nbytes, struct perf_options *options,
                   const struct perf_collective *collective)
@@ -283,6 +294,14 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
         return perf_value_refuse(&about, "%s takes integers only, not %s: set -d",
                                  perf_ops[options->op].name, perf_types[options->type].name);
     }
+    if (options->spread_name != NULL && !collective->uneven) {
+        about.name = "--spread";
+        return perf_value_refuse(&about,
+                                 "the blocks of %s are all alike: use a program whose name ends in "
+                                 "v, such as all_gatherv_perf",
+                                 collective->name);
+    }
+    options->spread = spread_of(options->spread_name);
     if (options->registration == 2) options->tutti_memory = true;
     return true;
 }

@@ -54,6 +54,8 @@ struct perf_options {
     const char *json_path;
     const char *algorithm;
     const char *transport;
+    const char *spread_name; /* NULL: linear */
+    enum perf_spread spread;
     unsigned ignored; /* bit i: perf_ignored_options[i] was given */
 };
 

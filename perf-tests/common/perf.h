@@ -23,6 +23,9 @@ struct perf_call {
     int rank;
     int nranks;
     int phase; /* 0 .. phases(nranks)-1 */
+    /* [nranks] elements, where each rank has a count of its own: what this rank sends and gets of
+     * every rank, or, not pairwise, twice the same. Packed. */
+    const size_t *send_counts, *recv_counts;
     tuttiComm_t comm;
     tuttiStream_t stream;
 };
@@ -39,6 +42,7 @@ struct perf_collective {
     bool rooted;      /* takes a root */
     bool sends_blocks;            /* a block for every rank in the send buffer */
     bool gets_blocks;             /* a block from every rank in the receive buffer */
+    bool uneven;                  /* each block has a count of its own: --spread */
     bool never_in_place;          /* the in-place columns are N/A */
     bool moves_nothing;           /* no data and no sizes: the barrier */
     double (*volume)(int nranks); /* algbw = volume x count x bytes / time */
@@ -67,6 +71,20 @@ struct perf_layout {
     size_t send_step; /* in place, rank r sends from recv + r * send_step */
     size_t recv_step; /* in place, rank r receives at recv + r * recv_step */
 };
+
+/* What one rank sends and gets; in elements. */
+struct perf_share {
+    size_t send, recv;
+    size_t send_at; /* in place, it sends from recv + send_at */
+    size_t recv_at; /* in place, it receives at recv + recv_at */
+};
+struct perf_share perf_share_of(const struct perf_collective *collective,
+                                const struct perf_layout *layout, const struct perf_blocks *blocks,
+                                int rank);
+/* Of a row: `spread` counts where the collective is uneven. */
+struct perf_blocks perf_blocks_of(const struct perf_collective *collective,
+                                  const struct perf_layout *layout, enum perf_spread spread,
+                                  int nranks);
 
 /* By blocks, the block's count is rounded down to `align` bytes (at least one element). */
 struct perf_layout perf_layout_of(const struct perf_collective *collective, size_t size,

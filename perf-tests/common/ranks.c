@@ -242,12 +242,13 @@ static bool allocate(struct perf_worker *worker)
     size_t stamps = 2 * nranks * (size_t)run->options->iterations;
     worker->ranks = calloc(nranks, sizeof(*worker->ranks));
     worker->calls = calloc(nranks, sizeof(*worker->calls));
+    worker->counts = calloc(2 * nranks * (size_t)worker->run->nranks, sizeof(*worker->counts));
     worker->control = calloc(nranks, sizeof(*worker->control));
     worker->devices = calloc((size_t)run->nranks, sizeof(*worker->devices));
     worker->chunk = malloc(PERF_CHUNK_BYTES);
     if (run->options->per_iteration) worker->stamps = calloc(stamps, sizeof(*worker->stamps));
-    return worker->ranks != NULL && worker->calls != NULL && worker->control != NULL &&
-           worker->devices != NULL && worker->chunk != NULL &&
+    return worker->ranks != NULL && worker->calls != NULL && worker->counts != NULL &&
+           worker->control != NULL && worker->devices != NULL && worker->chunk != NULL &&
            (worker->stamps != NULL || !run->options->per_iteration);
 }
 
@@ -301,6 +302,7 @@ void perf_worker_close(struct perf_worker *worker)
     }
     free(worker->ranks);
     free(worker->calls);
+    free(worker->counts);
     free(worker->control);
     free(worker->devices);
     free(worker->stamps);

@@ -57,6 +57,7 @@ struct perf_worker {
     int nranks;
     struct perf_rank *ranks;
     struct perf_call *calls;     /* a rank's call, prepared; nranks */
+    size_t *counts;              /* what the calls point to; nranks times 2 * nranks of the run */
     struct perf_device *devices; /* of all ranks */
     bool one_host;
     uint64_t *control; /* nranks values of a control reduction */

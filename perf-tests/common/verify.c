@@ -280,17 +280,49 @@ void perf_fill_untouched(const struct perf_data *data, size_t count, void *to)
     memset(to, PERF_UNTOUCHED, count * data->type->bytes);
 }
 
+size_t perf_block_count(const struct perf_blocks *blocks, int from, int block)
+{
+    size_t n = (size_t)blocks->nranks;
+    size_t at = ((size_t)block + (blocks->pairwise ? (size_t)from : 0)) % n;
+    switch (blocks->spread) {
+    case PERF_LINEAR:
+        return n == 1 ? blocks->count : 2 * blocks->count * at / (n - 1);
+    case PERF_ONE:
+        return at == n / 2 ? blocks->count * n : 0;
+    default:
+        return blocks->count;
+    }
+}
+
+size_t perf_block_begin(const struct perf_blocks *blocks, int from, int block)
+{
+    size_t begin = 0;
+    for (int b = 0; b < block; b++) begin += perf_block_count(blocks, from, b);
+    return begin;
+}
+
+/* Elements of a block as this rank receives it. */
+static size_t received_block(const struct perf_data *data, int block)
+{
+    const struct perf_blocks *blocks = &data->blocks;
+    return blocks->pairwise ? perf_block_count(blocks, block, data->rank)
+                            : perf_block_count(blocks, 0, block);
+}
+
 void perf_fill_blocks(const struct perf_data *data, size_t first, size_t count, void *to,
                       perf_block_fill fill)
 {
     unsigned char *at = to;
-    while (count > 0) {
-        size_t block = first / data->count;
-        size_t within = first % data->count;
-        size_t part = data->count - within < count ? data->count - within : count;
-        fill(data, (int)block, within, part, at);
+    for (int block = 0; block < data->nranks && count > 0; block++) {
+        size_t length = received_block(data, block);
+        if (first >= length) {
+            first -= length;
+            continue;
+        }
+        size_t part = length - first < count ? length - first : count;
+        fill(data, block, first, part, at);
         at += part * data->type->bytes;
-        first += part;
+        first = 0;
         count -= part;
     }
 }

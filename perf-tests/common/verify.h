@@ -15,6 +15,27 @@
 
 #define PERF_UNTOUCHED 0xa5 /* every byte of a receive buffer before a check */
 
+/* How blocks differ in length. */
+enum perf_spread {
+    PERF_EVEN,   /* `count` elements each */
+    PERF_LINEAR, /* growing from 0 to 2 * count */
+    PERF_ONE,    /* all elements in one block */
+};
+
+/* The blocks of a collective in which each rank has a count of its own. */
+struct perf_blocks {
+    enum perf_spread spread;
+    bool pairwise; /* a block for every pair of ranks, instead of one for every rank */
+    size_t count;  /* elements of a block on average */
+    int nranks;
+};
+
+/* Elements of block `block`; pairwise: of what rank `from` sends to rank `block`. Together they are
+ * at most nranks * count. */
+size_t perf_block_count(const struct perf_blocks *blocks, int from, int block);
+/* Elements of the blocks before it. */
+size_t perf_block_begin(const struct perf_blocks *blocks, int from, int block);
+
 /* What one rank's buffers hold in one check. Borrowed pointers to the static tables. */
 struct perf_data {
     const struct perf_type *type;
@@ -24,6 +45,7 @@ struct perf_data {
     int nranks;
     int root;
     size_t count; /* the call's count argument */
+    struct perf_blocks blocks;
     bool in_place;
 };
 
@@ -36,8 +58,8 @@ void perf_fill_reduced(const struct perf_data *data, size_t first, size_t count,
 /* What receive buffers hold before a check: a result that was not written shows. */
 void perf_fill_untouched(const struct perf_data *data, size_t count, void *to);
 
-/* Splits [first, first + count) of a buffer of blocks of data->count elements at the blocks' ends;
- * `fill` gets the block's number and the range within it. */
+/* Splits [first, first + count) of a receive buffer of blocks at the blocks' ends; `fill` gets the
+ * block's number and the range within it. */
 typedef void (*perf_block_fill)(const struct perf_data *data, int block, size_t first, size_t count,
                                 void *to);
 void perf_fill_blocks(const struct perf_data *data, size_t first, size_t count, void *to,

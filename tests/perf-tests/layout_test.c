@@ -55,3 +55,28 @@ TEST(perf_layout, factors_are_those_of_nccl_tests)
     CHECK(perf_volume_others(4) == 3);
     CHECK(perf_volume_one(4) == 1);
 }
+
+TEST(perf_layout, blocks_of_every_spread_fit_the_buffers_and_follow_each_other)
+{
+    static const struct perf_collective programs[] = {
+        {.name = "gathers", .gets_blocks = true, .uneven = true},
+        {.name = "scatters", .sends_blocks = true, .uneven = true},
+        {.name = "exchanges", .sends_blocks = true, .gets_blocks = true, .uneven = true}};
+    for (int i = 0; i < 3 * 3 * 5; i++) {
+        const struct perf_collective *program = &programs[i % 3];
+        int nranks = 1 + i / 9;
+        struct perf_layout layout = perf_layout_of(program, 4000, 4, 4, nranks);
+        struct perf_blocks blocks =
+            perf_blocks_of(program, &layout, (enum perf_spread)(i / 3 % 3), nranks);
+        size_t sent = 0, received = 0;
+        for (int rank = 0; rank < nranks; rank++) {
+            struct perf_share share = perf_share_of(program, &layout, &blocks, rank);
+            CHECK(share.send_at + share.send <= layout.count * (size_t)nranks);
+            CHECK(share.recv_at + share.recv <= layout.count * (size_t)nranks);
+            CHECK(share.send_at == 0 || share.send_at == perf_block_begin(&blocks, rank, rank));
+            sent += share.send;
+            received += share.recv;
+        }
+        if (program->sends_blocks && program->gets_blocks) CHECK_EQ(sent, received);
+    }
+}

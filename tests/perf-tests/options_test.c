@@ -192,3 +192,19 @@ TEST(perf_options, sizes_are_binary)
     CHECK(!perf_parse_size("4KB", &nbytes));
     CHECK(!perf_parse_size("1e300", &nbytes));
 }
+
+TEST(perf_options, blocks_are_spread_where_each_rank_has_a_count)
+{
+    static const struct perf_collective gatherv = {
+        .name = "gatherv", .collective = tuttiCollGather, .gets_blocks = true, .uneven = true};
+    struct perf_options options;
+    REQUIRE(parse(&options, &gatherv, "", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.spread, PERF_LINEAR);
+    REQUIRE(parse(&options, &gatherv, "--spread one", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.spread, PERF_ONE);
+    REQUIRE(parse(&options, &gatherv, "--spread even", stdout) == PERF_PARSE_RUN);
+    CHECK_EQ(options.spread, PERF_EVEN);
+    CHECK_EQ(parse(&options, &gatherv, "--spread wide", stdout), PERF_PARSE_USAGE);
+    CHECK_EQ(parse(&options, &all_reduce, "--spread one", stdout), PERF_PARSE_USAGE);
+    CHECK(strstr(error_text, "all alike"));
+}

@@ -279,9 +279,13 @@ static void note_block(const struct perf_data *data, int block, size_t first, si
 
 TEST(perf_verify, blocks_are_split_at_their_ends)
 {
-    struct perf_data data = {.type = &perf_types[0], .count = 3};
-    const unsigned char want[] = {2, 10, 11, 12, 20, 21};
+    struct perf_data data = {
+        .type = &perf_types[0], .nranks = 3, .blocks = {.count = 3, .nranks = 3}};
+    const unsigned char want[] = {2, 10, 11, 12, 20, 21}, linear[] = {11, 12, 20, 21};
     unsigned char got[6];
     perf_fill_blocks(&data, 2, 6, got, note_block);
     CHECK(memcmp(got, want, sizeof(want)) == 0);
+    data.blocks.spread = PERF_LINEAR; /* 0, 3 and 6 elements */
+    perf_fill_blocks(&data, 1, 4, got, note_block);
+    CHECK(memcmp(got, linear, sizeof(linear)) == 0);
 }

@@ -1,0 +1,35 @@
+/* Every rank gets the blocks of all ranks, each of a length of its own. */
+#include "common/perf.h"
+
+static tuttiResult_t launch(const struct perf_call *call)
+{
+    return tuttiAllGatherV(call->send, call->recv, call->recv_counts, NULL, call->type, call->comm,
+                           call->stream);
+}
+
+static void fill_block(const struct perf_data *data, int block, size_t first, size_t count,
+                       void *to)
+{
+    perf_fill_input(data, block, first, count, to);
+}
+
+static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
+{
+    perf_fill_blocks(data, first, count, want, fill_block);
+}
+
+static const struct perf_collective all_gatherv = {
+    .name = "all_gatherv",
+    .collective = tuttiCollAllGather,
+    .gets_blocks = true,
+    .uneven = true,
+    .volume = perf_volume_all,
+    .factor = perf_factor_others,
+    .launch = launch,
+    .expected = expected,
+};
+
+int main(int argc, char **argv)
+{
+    return perf_main(&all_gatherv, argc, argv);
+}

@@ -108,6 +108,7 @@ if [ $quick -eq 1 ]; then
     for ranks in 1 2 3 5 8; do sizes $ranks "processes threads ranks" 16K; done
     types 1 processes
     types 3 "processes ranks"
+    spreads 3
     ways 3 processes
     settings 2
 else
@@ -118,6 +119,7 @@ else
     for ranks in 4 8; do sizes $ranks mixed 64K; done
     ways 3 "processes threads ranks"
     settings 2
+    for ranks in 2 5 8; do spreads $ranks; done
     for ranks in 2 3 4 8; do algorithms $ranks; done
 fi
 total

@@ -274,12 +274,14 @@ tuttiResult_t tuttiGroupEnd(void)
     for (int i = 0; i < group.ncalls; i++)
         if (group.calls[i].kind == TT_WORK_COLLECTIVE && !group.bindings[i].table_at)
             group.calls[i].call.binding = &group.bindings[i];
+    for (int i = 0; i < group.ncalls; i++)
+        if (group.calls[i].cached) group.calls[i].cached->nheld--;
+    /* From here on the turns of the calls keep their programs, and an abort may free these while
+     * the group waits for the calls of another communicator. */
     if (status)
         drop_calls(group.calls, group.ncalls);
     else if (group.ncalls)
         status = issue_all(group.calls, group.ncalls);
-    for (int i = 0; i < group.ncalls; i++)
-        if (group.calls[i].cached) group.calls[i].cached->nheld--;
     if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
     free(group.inits);
     free(group.calls);

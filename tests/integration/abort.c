@@ -33,6 +33,7 @@ static void dawdle(uint64_t *random)
 /* Rank 0 of two communicators, whose group waits for rank 1 of both. */
 struct waiter {
     tuttiComm_t aborted, other;
+    bool collective; /* what waits in the first one; else a message */
     tuttiResult_t result;
     int got;
     char text[256];
@@ -43,7 +44,10 @@ static void *wait_for_both(void *argument)
     struct waiter *waiter = argument;
     int never = 0, begun = 1;
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
-    CHECK_EQ(tuttiRecv(&never, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
+    CHECK_EQ(waiter->collective
+                 ? tuttiAllReduce(&never, &never, 1, tuttiInt32, tuttiSum, waiter->aborted, NULL)
+                 : tuttiRecv(&never, 1, tuttiInt32, 1, waiter->aborted, NULL),
+             tuttiSuccess);
     CHECK_EQ(tuttiRecv(&waiter->got, 1, tuttiInt32, 1, waiter->other, NULL), tuttiSuccess);
     CHECK_EQ(tuttiSend(&begun, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
     waiter->result = tuttiGroupEnd();
@@ -53,13 +57,13 @@ static void *wait_for_both(void *argument)
 
 /* A group waits over two communicators; the first one is aborted, then the other gets what it waits
  * for. */
-static void abort_one_of_two(uint64_t *random)
+static void abort_one_of_two(uint64_t *random, bool collective)
 {
     tuttiComm_t aborted[2], other[2];
     int begun = 0, sent = 7;
     pthread_t thread;
     REQUIRE(make_pair(aborted) && make_pair(other));
-    struct waiter waiter = {.aborted = aborted[0], .other = other[0]};
+    struct waiter waiter = {.aborted = aborted[0], .other = other[0], .collective = collective};
     REQUIRE(pthread_create(&thread, NULL, wait_for_both, &waiter) == 0);
     CHECK_EQ(tuttiRecv(&begun, 1, tuttiInt32, 0, aborted[1], NULL), tuttiSuccess);
     dawdle(random);
@@ -77,7 +81,13 @@ static void abort_one_of_two(uint64_t *random)
 TEST(abort, leaves_a_group_waiting_for_another_communicator)
 {
     uint64_t random = test_seed();
-    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_one_of_two(&random);
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_one_of_two(&random, false);
+}
+
+TEST(abort, leaves_a_group_whose_collective_it_ended_waiting_for_another_communicator)
+{
+    uint64_t random = test_seed();
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_one_of_two(&random, true);
 }
 
 /* Several batches in two streams, of which some have not begun when the communicator is aborted. */

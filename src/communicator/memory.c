@@ -1,5 +1,4 @@
 /* Memory, registrations, pre-multiplied sums, counters. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,6 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "executor/internal.h"
 
 /* How often a wait in which nothing moves looks at all wires. */

@@ -275,7 +275,6 @@ static void builder_add(struct builder *builder, int channel, int index, struct 
                     tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
                     schedule->shape.nranks, schedule->rank, channel, index, wrong);
     if (step->kind == TT_STEP_MEET) schedule->meets = true;
-    if (step->recv.number > schedule->max_recv) schedule->max_recv = step->recv.number;
 }
 
 static void build_channel(struct builder *builder, int channel)

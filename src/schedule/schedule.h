@@ -272,7 +272,6 @@ struct tt_schedule {
     int rank;
     int nblocks, nchannels, nscratch;
     int message;            /* most blocks in one message, of any rank */
-    int max_recv;           /* most receive peers of one step of this rank */
     bool meets;             /* has meetings, on any rank */
     int *nsteps;            /* [nchannels] */
     struct tt_step **steps; /* [nchannels][nsteps] */

@@ -19,7 +19,6 @@
 #include "net/acceptor.h"
 #include "transport/host/segment.h"
 #include "transport/room.h"
-#include "transport/host/segment.h"
 #include "transport/tcp/tcp.h"
 #include "transport/wires.h"
 

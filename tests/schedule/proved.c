@@ -362,7 +362,6 @@ TEST(create, the_array_holds_what_the_functions_say)
     CHECK_EQ(schedule->nchannels, 1);
     CHECK_EQ(schedule->nsteps[0], 5);
     CHECK_EQ(schedule->nblocks, 3);
-    CHECK_EQ(schedule->max_recv, 1);
     CHECK(!schedule->meets);
     for (int i = 0; i < 5; i++)
         CHECK(memcmp(&schedule->steps[0][i], &ring_lines[5 + i].step, sizeof(struct tt_step)) == 0);

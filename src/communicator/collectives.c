@@ -146,13 +146,11 @@ static void fill_call(struct tt_call *out, const struct tt_request *request,
     out->signature = memo->signature;
 }
 
-static tt_status issue(const struct tt_request *request)
+/* The call is as the memo says. */
+static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
 {
-    TT_TRY(tt_comm_check(request->comm));
-    struct tt_memo *memo = &request->comm->memos[request->collective];
     struct tt_pending pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
-    if (!is_remembered(memo, request)) TT_TRY(prepare(request, memo));
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
     const uintptr_t in = (uintptr_t)request->input, out = (uintptr_t)request->output;
@@ -165,6 +163,19 @@ static tt_status issue(const struct tt_request *request)
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
     memo->ready = true;
     return tt_issue_express(&pending, &memo->express);
+}
+
+static tt_status issue(const struct tt_request *request)
+{
+    tuttiComm_t comm = request->comm;
+    TT_TRY(tt_comm_check(comm));
+    struct tt_memo *memo = &comm->memos[request->collective];
+    if (is_remembered(memo, request)) return issue_prepared(request, memo);
+    tt_comm_enter_call(comm); /* a proof takes long enough to be aborted in */
+    tt_status status = prepare(request, memo);
+    if (!status) status = issue_prepared(request, memo);
+    tt_comm_leave_call(comm);
+    return status;
 }
 
 static tuttiResult_t call(const struct tt_request *request)

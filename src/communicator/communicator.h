@@ -83,7 +83,7 @@ struct tuttiComm {
     struct tt_registration *registrations;
     bool finalized;
     /* atomic */
-    _Atomic int calls; /* of several steps, under way: an abort waits for them */
+    _Atomic int calls; /* between tt_comm_enter_call and tt_comm_leave_call */
     /* of the list of those that say goodbye at the end of the process */
     struct tuttiComm *alive_next;
 };
@@ -209,7 +209,7 @@ void tt_comm_deregister_all(tuttiComm_t comm);
 /* Waits until nothing is outstanding. */
 void tt_comm_drain(tuttiComm_t comm);
 /* Between these an abort by another thread does not free the communicator: for calls that use it
- * again after waiting in it. */
+ * for long before they have a turn, or again after waiting in it. */
 void tt_comm_enter_call(tuttiComm_t comm);
 void tt_comm_leave_call(tuttiComm_t comm);
 /* Waits until all have left. */

@@ -143,9 +143,8 @@ static bool holds_all(const struct tt_request *request)
            tt_collective_holds(request->collective, false, is_root) == TT_HOLDS_ALL;
 }
 
-static tt_status issue(const struct tt_request *request, const struct uneven *given)
+static tt_status prepare_and_issue(const struct tt_request *request, const struct uneven *given)
 {
-    TT_TRY(tt_comm_check(request->comm));
     const int nranks = request->comm->nranks;
     struct uneven uneven = *given;
     struct tt_pending pending = {
@@ -173,6 +172,15 @@ static tt_status issue(const struct tt_request *request, const struct uneven *gi
         tt_call_signature(pending.call.loaded->program, tt_counts_signature(uneven.counts, nranks),
                           &pending.call.reduction);
     return tt_issue(&pending);
+}
+
+static tt_status issue(const struct tt_request *request, const struct uneven *given)
+{
+    TT_TRY(tt_comm_check(request->comm));
+    tt_comm_enter_call(request->comm);
+    const tt_status status = prepare_and_issue(request, given);
+    tt_comm_leave_call(request->comm);
+    return status;
 }
 
 static tuttiResult_t call(const struct tt_request *request, const struct uneven *uneven)

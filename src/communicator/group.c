@@ -127,27 +127,17 @@ static tt_status launch_batches(const struct tt_pending *calls, int ncalls, stru
     return status;
 }
 
-/* Few calls without streams need no memory of their own. */
-static tt_status run_few(const struct tt_pending *calls, int ncalls)
+/* Small messages for which there is room, or that have come, are done in a straight line. `done`
+ * tells which calls are over. */
+static void run_express(const struct tt_pending *calls, int ncalls, bool done[FEW_CALLS])
 {
-    struct tt_work works[FEW_CALLS];
-    for (int i = 0; i < ncalls; i++) begin(&works[i], &calls[i]);
-    return tt_run(works, ncalls, false);
-}
-
-/* Small messages for which there is room, or that have come, are done in a straight line. Returns
- * whether nothing is left; else `done` tells which calls are over. */
-static bool run_express(const struct tt_pending *calls, int ncalls, bool done[FEW_CALLS])
-{
-    bool all = true, may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
+    bool may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
     for (int i = 0; i < ncalls; i++) {
         done[i] =
             may[calls[i].kind] && tt_p2p_express(&calls[i].comm->engine, calls[i].kind,
                                                  calls[i].data, calls[i].nbytes, calls[i].peer);
         may[calls[i].kind] = done[i]; /* later ones must not overtake it */
-        all = all && done[i];
     }
-    return all;
 }
 
 static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
@@ -161,16 +151,19 @@ static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
     return true;
 }
 
+/* Few calls without streams need no memory of their own. Between two calls, and until what is left
+ * has begun, a communicator may have nothing outstanding: an abort by another thread waits. */
 static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only_p2p)
 {
-    struct tt_pending left[FEW_CALLS];
-    bool done[FEW_CALLS];
-    int nleft = 0;
-    if (!only_p2p) return run_few(calls, ncalls);
-    if (run_express(calls, ncalls, done)) return TT_OK;
+    struct tt_work works[FEW_CALLS];
+    bool done[FEW_CALLS] = {false};
+    int nworks = 0;
+    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
+    if (only_p2p) run_express(calls, ncalls, done);
     for (int i = 0; i < ncalls; i++)
-        if (!done[i]) left[nleft++] = calls[i];
-    return run_few(left, nleft);
+        if (!done[i]) begin(&works[nworks++], &calls[i]);
+    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+    return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
 
 /* Calls that will not be issued: nobody else frees their tables of blocks. */

@@ -90,6 +90,46 @@ TEST(abort, leaves_a_group_whose_collective_it_ended_waiting_for_another_communi
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_one_of_two(&random, true);
 }
 
+/* Rank 0 of two communicators: what can be done at once of its group is done when the others may
+ * abort. */
+static void *send_then_wait_for_both(void *argument)
+{
+    struct waiter *waiter = argument;
+    int never = 0, begun = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&begun, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&waiter->got, 1, tuttiInt32, 1, waiter->other, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(&never, 1, tuttiInt32, 1, waiter->aborted, NULL), tuttiSuccess);
+    waiter->result = tuttiGroupEnd();
+    return NULL;
+}
+
+/* The message of a group is there, and the rest of the group has not begun. */
+static void abort_between_calls(tuttiComm_t other[2])
+{
+    tuttiComm_t aborted[2];
+    int begun = 0, sent = 7;
+    pthread_t thread;
+    REQUIRE(make_pair(aborted));
+    struct waiter waiter = {.aborted = aborted[0], .other = other[0]};
+    REQUIRE(pthread_create(&thread, NULL, send_then_wait_for_both, &waiter) == 0);
+    CHECK_EQ(tuttiRecv(&begun, 1, tuttiInt32, 0, aborted[1], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(aborted[0]), tuttiSuccess);
+    CHECK_EQ(tuttiSend(&sent, 1, tuttiInt32, 0, other[1], NULL), tuttiSuccess);
+    pthread_join(thread, NULL);
+    CHECK_EQ(waiter.result, tuttiRemoteError);
+    CHECK_EQ(waiter.got, sent);
+    CHECK_EQ(tuttiCommDestroy(aborted[1]), tuttiSuccess);
+}
+
+TEST(abort, waits_for_a_group_of_which_one_call_is_over_and_the_next_has_not_begun)
+{
+    tuttiComm_t other[2];
+    REQUIRE(make_pair(other));
+    for (int i = 0; i < 2 * ROUNDS && !tt_test_failed(); i++) abort_between_calls(other);
+    for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(other[r]), tuttiSuccess);
+}
+
 /* Several batches in two streams, of which some have not begun when the communicator is aborted. */
 static void abort_with_batches(uint64_t *random, tuttiStream_t streams[2])
 {

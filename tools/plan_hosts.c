@@ -1,3 +1,4 @@
+/* Parses the --hosts option of tutti-plan into a placement of ranks. */
 #include "plan_hosts.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Parses the command line of tutti-plan. */
 #include "plan_options.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Binds the processes that tutti-run starts to cores. */
 #include "run.h"
 
 #ifdef TUTTI_HAVE_HWLOC

@@ -1,3 +1,4 @@
+/* Starts the processes of one host for tutti-run. */
 #include "run.h"
 
 #include <arpa/inet.h>

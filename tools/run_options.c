@@ -1,3 +1,4 @@
+/* Parses the command line of tutti-run. */
 #include "run.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Chooses an algorithm: evaluates the cost model with each algorithm's formulas. */
 #include "algorithms/algorithms.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Parses the name of an algorithm, also of a composed one (X/Y). */
 #include "algorithms/algorithms.h"
 
 #include <stdio.h>

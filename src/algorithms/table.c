@@ -1,3 +1,4 @@
+/* The table of all algorithms. */
 #include "algorithms/algorithms.h"
 
 #include <stdio.h>

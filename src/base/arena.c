@@ -1,3 +1,4 @@
+/* The arena: a list of blocks, each at least as large as the last allocation needs. */
 #include "base/arena.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Reads the settings from the environment and from ~/.tutti.conf once, and checks their values. */
 #include "base/config.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Groups ranks by the id of their host. */
 #include "base/hosts.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Writes log lines, each with one system call, so that lines of several threads do not mix. */
 #include "base/log.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Formats one line and hands it to the caller's function. */
 #include "base/output.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Records and logs a failure with its text, one text a thread. */
 #include "base/status.h"
 
 #include <errno.h>

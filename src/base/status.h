@@ -41,6 +41,13 @@ const char *tt_last_error(void);
  */
 void tt_set_last_error(const char *text);
 
+/* Ignores a status on purpose: the failure is recorded already, or the next read or wait shows it.
+ */
+static inline void tt_ignore(tt_status status)
+{
+    (void)status;
+}
+
 /* Passes a failure on. `expr` is never TT_IN_PROGRESS. Only where no resources are held. */
 #define TT_TRY(expr)                                                                               \
     do {                                                                                           \

@@ -1,3 +1,4 @@
+/* Starts a thread with all signals blocked that belong to the application. */
 #include "base/thread.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* Bootstrap by a shared file: rank 0 writes its unique id, the other ranks poll for it. */
 #include "bootstrap/file.h"
 
 #include <errno.h>

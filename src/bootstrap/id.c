@@ -1,3 +1,4 @@
+/* Makes unique ids: the address of the root and a random key. */
 #include <sodium.h>
 #include <string.h>
 

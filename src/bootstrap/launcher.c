@@ -1,3 +1,5 @@
+/* Detects the launcher that started this process, and reads rank, size and local rank from its
+ * variables. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,3 +1,5 @@
+/* Gets the place of rank 0 (address, port, secret) through the launcher: PMI, PMIx or Slurm's
+ * variables. */
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>

@@ -1,3 +1,4 @@
+/* Parses the method (env://, tcp://, file://, ...) and finds rank, size and unique id by it. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>

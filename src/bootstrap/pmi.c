@@ -1,3 +1,4 @@
+/* PMI-1: the client side of the line protocol, for putting and getting one value. */
 #include "bootstrap/pmi.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* PMIx: loads libpmix, publishes rank 0's value and gets it on the other ranks. */
 #include "bootstrap/pmix.h"
 
 #include <dlfcn.h>

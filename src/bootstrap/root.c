@@ -1,3 +1,5 @@
+/* The root: a thread of rank 0's process that collects the hellos of all ranks and tells each rank
+ * the address of its parent in the tree. */
 #include "bootstrap/root.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Parses Slurm's variables: the first host, the tasks of a node, and rank 0's place. */
 #include "bootstrap/slurm.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Joins the tree: reports to the root, connects to the parent, and accepts the children. */
 #include "bootstrap/tree.h"
 
 #include <errno.h>
@@ -199,7 +200,7 @@ static tt_status show_up(struct joining *joining)
 }
 
 /* The root speaks again: a rank failed, or the root's process ended, which others will notice. */
-static tt_status hear_root(struct joining *joining, int64_t deadline_ns)
+static tt_status receive_verdict(struct joining *joining, int64_t deadline_ns)
 {
     const int error =
         tt_socket_receive(joining->root_fd, &joining->answer, sizeof joining->answer, deadline_ns);
@@ -254,15 +255,15 @@ static tt_status reach_parent(struct joining *joining)
 
 /* ---- Children ------------------------------------------------------------------------------- */
 
-struct nursery {
+struct gathering {
     struct joining *joining;
     int ncame;
 };
 
 static tt_status on_child(void *context, struct tt_guest *guest)
 {
-    struct nursery *nursery = context;
-    struct tt_bootstrap *bootstrap = nursery->joining->bootstrap;
+    struct gathering *gathering = context;
+    struct tt_bootstrap *bootstrap = gathering->joining->bootstrap;
     const struct tt_hello *hello = &guest->hello;
     struct tt_answer answer = {0};
     const int64_t index = hello->rank - tt_tree_first_child(bootstrap->rank);
@@ -273,14 +274,14 @@ static tt_status on_child(void *context, struct tt_guest *guest)
         snprintf(answer.text, sizeof answer.text, "rank %d does not expect rank %d as its child",
                  bootstrap->rank, hello->rank);
     }
-    tt_answer_sign(&answer, hello, &guest->greeting, nursery->joining->id->key);
+    tt_answer_sign(&answer, hello, &guest->greeting, gathering->joining->id->key);
     if (tt_socket_send_now(guest->fd, &answer, sizeof answer) != 0 || !expected) return TT_OK;
     struct tt_neighbour *child = &bootstrap->children[index];
     *child = (struct tt_neighbour){.fd = guest->fd, .rank = hello->rank, .pid = hello->pid};
     memcpy(child->host, hello->host, sizeof child->host);
     guest->fd = -1;
     count_handshake(bootstrap);
-    nursery->ncame++;
+    gathering->ncame++;
     return TT_OK;
 }
 
@@ -288,9 +289,9 @@ static tt_status on_child(void *context, struct tt_guest *guest)
 static tt_status on_watched(void *context, int tag)
 {
     (void)tag;
-    struct nursery *nursery = context;
-    if (nursery->joining->root_fd < 0) return TT_OK;
-    return hear_root(nursery->joining, tt_deadline_ns(VERDICT_MS));
+    struct gathering *gathering = context;
+    if (gathering->joining->root_fd < 0) return TT_OK;
+    return receive_verdict(gathering->joining, tt_deadline_ns(VERDICT_MS));
 }
 
 static tt_status await_children(struct joining *joining)
@@ -298,7 +299,7 @@ static tt_status await_children(struct joining *joining)
     static const struct tt_acceptor_events events = {.on_hello = on_child,
                                                      .on_watched = on_watched};
     struct tt_bootstrap *bootstrap = joining->bootstrap;
-    struct nursery nursery = {.joining = joining};
+    struct gathering gathering = {.joining = joining};
     struct tt_acceptor *acceptor;
     if (bootstrap->nchildren == 0) return TT_OK;
     TT_TRY(
@@ -306,7 +307,7 @@ static tt_status await_children(struct joining *joining)
     joining->listener = -1; /* the acceptor's now */
     tt_status status = TT_OK;
     if (joining->root_fd >= 0) status = tt_acceptor_watch(acceptor, joining->root_fd, 0);
-    while (status == TT_OK && nursery.ncame < bootstrap->nchildren) {
+    while (status == TT_OK && gathering.ncame < bootstrap->nchildren) {
         if (tt_expired(joining->deadline_ns)) {
             int i = 0;
             while (bootstrap->children[i].fd >= 0) i++;
@@ -315,7 +316,7 @@ static tt_status await_children(struct joining *joining)
                              "its parent in time",
                              bootstrap->rank, (int)tt_tree_first_child(bootstrap->rank) + i);
         } else {
-            status = tt_acceptor_serve(acceptor, &events, &nursery, joining->deadline_ns);
+            status = tt_acceptor_serve(acceptor, &events, &gathering, joining->deadline_ns);
         }
     }
     tt_acceptor_destroy(acceptor);
@@ -372,7 +373,7 @@ static tt_status report(struct joining *joining, tt_status status)
     }
     snprintf(report.text, sizeof report.text, "%s", tt_last_error());
     (void)tt_socket_send_now(joining->root_fd, &report, sizeof report);
-    const tt_status verdict = hear_root(joining, tt_deadline_ns(VERDICT_MS));
+    const tt_status verdict = receive_verdict(joining, tt_deadline_ns(VERDICT_MS));
     return verdict == TT_OK ? status : verdict;
 }
 

@@ -1,3 +1,4 @@
+/* Counts the communicators that this process has made from each address. */
 #include "bootstrap/uses.h"
 
 #include <errno.h>

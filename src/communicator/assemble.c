@@ -299,7 +299,7 @@ tt_status tt_comm_assemble(tuttiComm_t *out, const struct tt_exchange *exchange,
     return TT_OK;
 }
 
-static void nap(void)
+static void sleep_briefly(void)
 {
     sched_yield();
     usleep(50);
@@ -307,7 +307,7 @@ static void nap(void)
 
 void tt_comm_drain(tuttiComm_t comm)
 {
-    while (!tt_engine_idle(&comm->engine)) nap();
+    while (!tt_engine_idle(&comm->engine)) sleep_briefly();
 }
 
 void tt_comm_enter_call(tuttiComm_t comm)
@@ -322,7 +322,7 @@ void tt_comm_leave_call(tuttiComm_t comm)
 
 void tt_comm_await_calls(tuttiComm_t comm)
 {
-    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) nap(); /* A10 */
+    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly(); /* A10 */
 }
 
 void tt_comm_free(tuttiComm_t comm)

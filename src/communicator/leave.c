@@ -26,7 +26,7 @@ static void leave_all(void)
 
 static void register_leaving(void)
 {
-    (void)!atexit(leave_all);
+    (void)atexit(leave_all);
 }
 
 void tt_comm_remember(tuttiComm_t comm)

@@ -176,7 +176,7 @@ void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char
     for (int peer = 0; peer < comm->nranks; peer++) {
         tt_fabric_name_rank(comm->fabric, peer, name, sizeof name);
         tt_engine_enter(&comm->engine);
-        tt_fabric_way(comm->fabric, peer, way, sizeof way);
+        tt_fabric_describe_peer(comm->fabric, peer, way, sizeof way);
         tt_engine_leave(&comm->engine);
         tt_say(&output, "  to %s: %s", name, way);
     }

@@ -1,3 +1,4 @@
+/* Maps statuses to tuttiResult_t, and gives error texts to the user. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Splits a communicator: the ranks with one colour become a communicator of their own. */
 #include <stdlib.h>
 
 #include "communicator/communicator.h"

@@ -1,3 +1,4 @@
+/* Sizes and names of the data types, names of the operations. */
 #include "datatype/datatype.h"
 
 static const struct {

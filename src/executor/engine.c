@@ -1,3 +1,4 @@
+/* Creates and destroys an engine, and guards it: one thread at a time advances its operations. */
 #include "executor/engine.h"
 
 #include <sched.h>

@@ -1,3 +1,5 @@
+/* The express path: whether a call may take it, and a single meeting done in a straight line. Calls
+ * over links are in express_links.c. */
 #include "executor/express.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Looks up the links of a program once, when the program is loaded. */
 #include "executor/loaded.h"
 
 #include <stdlib.h>

@@ -37,8 +37,8 @@ static void note_failure(struct failure *first, const struct tt_work *work)
     snprintf(first->text, sizeof first->text, "%s", tt_last_error());
 }
 
-/* What comes from other hosts ends the sleep. */
-static void doze(struct tt_work *works, int nworks)
+/* Sleeps a little; bytes from other hosts end the sleep. */
+static void sleep_for_events(struct tt_work *works, int nworks)
 {
     for (int i = 0; i < nworks; i++) {
         struct tt_engine *engine = works[i].engine;
@@ -82,7 +82,7 @@ static void look_around(struct wait *wait, struct tt_work *works, int nworks, st
     }
     const bool soon = wait->polite || by_sockets(works, nworks);
     if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
-        doze(works, nworks);
+        sleep_for_events(works, nworks);
 }
 
 static void wait_a_turn(struct wait *wait, struct tt_work *works, int nworks, struct failure *first)

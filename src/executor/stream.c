@@ -1,3 +1,5 @@
+/* Host streams and events: one worker thread a stream; each record of an event has a completion of
+ * its own, which tasks and threads wait for. */
 #include "executor/stream.h"
 
 #include <pthread.h>

@@ -1,3 +1,5 @@
+/* One call from issue to end: takes its turn, binds and starts the collective, advances its
+ * channels step by step, waits until everything sent has left, and gives the turn on. */
 #include <stdlib.h>
 #include <string.h>
 

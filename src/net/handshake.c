@@ -1,3 +1,5 @@
+/* Fills, signs and verifies the three frames of the handshake, and runs the connector's half of it
+ * with blocking calls. */
 #include "net/handshake.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* Lists the network interfaces of this host with getifaddrs and chooses those that
+ * TUTTI_SOCKET_INTERFACE and TUTTI_SOCKET_FAMILY ask for. */
 #include "net/interface.h"
 
 #include <errno.h>

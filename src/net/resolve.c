@@ -1,3 +1,5 @@
+/* Resolves a host name in a helper thread: a slow name server does not delay the caller beyond its
+ * deadline. */
 #include "net/resolve.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Addresses, and sockets that connect, listen, send and receive under a deadline. */
 #include "net/socket.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* The list of rank counts, placements and roots that ./check proves. */
 #include "program/covered.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Proves a program before its first run and remembers, per process, which ones are proved. */
 #include "program/first_use.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* Prints a topology line by line. */
 #include <stdio.h>
 
 #include "base/output.h"

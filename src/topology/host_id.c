@@ -1,3 +1,4 @@
+/* Identifies this host: a hash of the boot id and the namespaces that ranks must share. */
 #include "topology/topology.h"
 
 #include <stdio.h>

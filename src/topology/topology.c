@@ -1,3 +1,4 @@
+/* Finds the topology of this machine or of an XML file, and the distance between two CPUs. */
 #include "topology/topology.h"
 
 #include <pthread.h>

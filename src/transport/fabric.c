@@ -1,3 +1,5 @@
+/* The fabric of one rank: creates the host room, starts the wires, hands out links, and finds the
+ * record that says what a rank has entered and done. */
 #include "transport/fabric.h"
 
 #include <stdio.h>
@@ -242,7 +244,7 @@ void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, s
              fabric->peers[rank].pid);
 }
 
-void tt_fabric_way(const struct tt_fabric *fabric, int peer, char *text, size_t size)
+void tt_fabric_describe_peer(const struct tt_fabric *fabric, int peer, char *text, size_t size)
 {
     if (tt_fabric_is_local(fabric, peer))
         snprintf(text, size, "%s", tt_host_describe(&fabric->host, peer));

@@ -115,6 +115,6 @@ TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t 
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);
 /* How messages go from this rank to a peer: "self", "shm + window", "tcp eth0, encrypted", ... By
  * the thread that runs this rank's work. */
-void tt_fabric_way(const struct tt_fabric *fabric, int peer, char *text, size_t size);
+void tt_fabric_describe_peer(const struct tt_fabric *fabric, int peer, char *text, size_t size);
 
 #endif

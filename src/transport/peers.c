@@ -1,3 +1,4 @@
+/* Checks that the settings and hosts of all ranks agree, and counts the cores that they share. */
 #include "transport/peers.h"
 
 #include <errno.h>

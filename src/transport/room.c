@@ -1,3 +1,4 @@
+/* How a room fails the communicator of the rank that it works for. */
 #include "transport/room.h"
 
 #include <stdarg.h>

@@ -1,3 +1,5 @@
+/* Windows: allocates memory in memfds, turns existing private pages into windows, and finds the
+ * window that holds an address. One process-wide list, guarded by one lock. */
 #include "transport/window.h"
 
 #include <errno.h>

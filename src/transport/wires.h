@@ -1,10 +1,11 @@
-/* Wires: what one rank of one communicator has to reach the ranks of other hosts.
+/* Wires: the connections of one rank of one communicator to the ranks of other hosts.
  *
  * A wire joins two ranks. It is made at its first use: the lower rank connects to the higher one's
- * listener over TCP, both prove that they know the communicator's key, and say what they have.
- * Then data goes over RDMA where both have it, else over the sockets, of which there may be
- * several (interfaces, TUTTI_SOCKETS). The first socket also carries control: what a rank has
- * entered, failures, leaving. Nothing here blocks. One thread at a time (the engine's `busy`). */
+ * listener over TCP, both prove that they know the communicator's key, and exchange which
+ * transports they offer. Data then goes over RDMA where both have it, else over the sockets, of
+ * which there may be several (interfaces, TUTTI_SOCKETS). The first socket also carries control:
+ * what a rank has entered, failures, leaving. Nothing here blocks. One thread at a time (the
+ * engine's `busy`). */
 #ifndef TT_TRANSPORT_WIRES_H
 #define TT_TRANSPORT_WIRES_H
 
@@ -60,8 +61,8 @@ struct tt_wire_record {
 };
 _Static_assert(sizeof(struct tt_wire_record) == 56, "no padding on the wire");
 
-/* For whom the wires work, and what they report to it beyond struct tt_room_events. The functions
- * get the context's owner. */
+/* The fabric as the wires see it, and what they report to it beyond struct tt_room_events. The
+ * functions get the context's owner. */
 struct tt_wires_client {
     const struct tt_room_context *context;
     const struct tt_hosts *hosts;
@@ -69,36 +70,38 @@ struct tt_wires_client {
     /* TT_OK, or the communicator's failure (its text as this thread's last error). */
     tt_status (*check)(void *owner);
     bool (*has_failed)(const void *owner);
-    /* The latest collective that this rank has entered, and all that is to be told of it but the
-     * state. */
+    /* entered: the latest collective that this rank has entered. record: fills all fields of its
+     * record but the state. */
     uint64_t (*entered)(const void *owner);
     void (*record)(const void *owner, struct tt_wire_record *record);
-    /* A record of a peer has come; its goodbye has come over all its connections. */
+    /* on_record: a record of a peer has come. on_left: the record that announces its end has come
+     * over all its connections. */
     void (*on_record)(void *owner, int peer, const struct tt_wire_record *record);
     void (*on_left)(void *owner, int peer, uint32_t state);
 };
 
-/* Takes everyone's info (copied) and its client (borrowed). TT_ERR_SYSTEM when some rank of another
- * host cannot be reached at all (no common address family, only loopback): names it. */
+/* Takes the info of all ranks (copied) and the client (borrowed). TT_ERR_SYSTEM when some rank of
+ * another host cannot be reached at all (no common address family, only loopback): names it. */
 TT_NODISCARD tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *client,
                                       const struct tt_wires_info *infos);
-/* Says goodbye and sees off what is still in kernel buffers (bounded): the process may end. */
+/* Announces the end of this rank to all peers, and waits (bounded) until the kernel has sent all
+ * buffered bytes: then the process may end. */
 void tt_wires_leave(struct tt_wires *wires);
 /* The same, and closes. NULL is allowed. */
 void tt_wires_destroy(struct tt_wires *wires);
 
 /* This rank's end of the link to or from a rank of another host: the same pointer from start to
- * destroy. The wire is made at the first use of one of its links. Until it stands, slot() is NULL
- * and peek() is TT_IN_PROGRESS; both push the making of it. */
+ * destroy. The wire is made at the first use of one of its links. Until the wire is connected,
+ * slot() is NULL and peek() is TT_IN_PROGRESS; both advance the connecting. */
 struct tt_link *tt_wires_tx(const struct tt_wires *wires, int peer, int channel);
 struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel);
 
-/* The callers' memory is their own again, also what was published by reference: what is still to be
- * sent of that is copied. */
+/* Ends the use of callers' buffers: copies the messages that were published by reference and are
+ * not sent yet. */
 void tt_wires_give_back(struct tt_wires *wires);
 
-/* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. What
- * goes wrong fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
+/* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. A
+ * failure fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
  * returned. */
 TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
 /* Whether data of this host may go over sockets, so that the kernel needs a core to move it: not
@@ -109,10 +112,10 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);
 /* Whether every link of every wire is flushed (link.h). */
 bool tt_wires_flushed(struct tt_wires *wires);
 
-/* Sends this rank's record (fabric->record: what it has entered and done) over the wires that
- * stand. Called now and then while waiting, so that peers can say who is where. */
+/* Sends this rank's record (fabric->record: what it has entered and done) over all connected wires.
+ * Called now and then while waiting, so that peers can name the collective this rank is in. */
 void tt_wires_send_record(struct tt_wires *wires);
-/* Sends the communicator's failure over the wires that stand: once, at once as far as possible. */
+/* Sends the communicator's failure over all connected wires, once, without waiting. */
 void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text);
 
 /* "tcp eth0, eth1 (2 sockets), encrypted", "rdma mlx5_0/1, not encrypted", "not connected yet, will

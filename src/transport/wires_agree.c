@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 /* Owned by its wire, which it serves until that is up. */
 struct tt_agreement {
@@ -53,7 +53,7 @@ static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t
     item->head_nbytes = sizeof frame;
     item->body = offer ? (const char *)offer->bytes : NULL;
     item->body_nbytes = frame.nbytes;
-    (void)!tt_tcp_flush(tcp); /* errors show when reading */
+    tt_ignore(tt_tcp_flush(tcp)); /* errors show when reading */
 }
 
 static tt_status settle(struct tt_wire *wire)

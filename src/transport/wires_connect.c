@@ -1,6 +1,6 @@
-/* Making a wire. The lower rank dials, one socket after the other; the higher one accepts, and
- * when nobody comes it knocks: so the lower one knows that it is wanted, and the higher one whether
- * the other still lives. */
+/* Connects a wire. The lower rank dials one socket after the other; the higher rank accepts. When
+ * no connection comes, the higher rank connects with a PROBE: the lower rank then knows that it
+ * must dial, and the higher rank knows whether the lower one is alive. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
-#define KNOCK_NS INT64_C(10000000)         /* before the first look at a silent peer */
-#define KNOCK_AGAIN_NS INT64_C(2000000000) /* between two of them */
+#define PROBE_AFTER_NS INT64_C(10000000)   /* before the first probe */
+#define PROBE_AGAIN_NS INT64_C(2000000000) /* between two probes */
 #define AGAIN_NS INT64_C(100000000)        /* between two attempts to connect */
-/* How long the cause is waited for when nothing listens at a peer's address any more. */
+/* The least time for other ranks to report a failure after a peer has refused a connection. */
 #define EXPLAIN_NS INT64_C(300000000)
 
 static const struct tt_path *path_of(const struct tt_dial *dial)
@@ -62,21 +62,21 @@ static void say_ready(const struct tt_wire *wire)
     }
 }
 
-/* Ranks of this host, this one too. */
+/* Number of ranks on this host, this one included. */
 static int count_local(const struct tt_wires *wires)
 {
     const struct tt_hosts *hosts = wires->client->hosts;
     return tt_hosts_size(hosts, hosts->host_of[wires->up->rank]);
 }
 
-/* With the last wire that there can be, nobody else may come: neither to connect nor to knock. */
+/* Counts a connected wire. After the last one no rank connects or probes any more. */
 static void count_made(struct tt_wires *wires)
 {
     if (++wires->nmade == wires->up->nranks - count_local(wires))
         tt_acceptor_stop_listening(wires->acceptor);
 }
 
-/* Another socket of the wire is connected and proven. */
+/* Another socket of the wire is connected, and its peer has proved the key. */
 static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
     struct tt_tcp *tcp = &wire->tcp.sockets[wire->tcp.nopen];
@@ -110,7 +110,8 @@ tt_status tt_wire_up(struct tt_wire *wire)
     wire->tcp.state = TT_TCP_UP;
     tt_wire_handles_settle(wire);
     say_ready(wire);
-    for (int i = 0; wire->wires->encrypt && i < wire->tcp.nsockets; i++) { /* begins with TLS */
+    for (int i = 0; wire->wires->encrypt && i < wire->tcp.nsockets;
+         i++) { /* TLS begins with a handshake */
         const tt_status status = tt_tcp_read(&wire->tcp.sockets[i]);
         if (status < 0) return status;
     }
@@ -119,9 +120,10 @@ tt_status tt_wire_up(struct tt_wire *wire)
 
 /* ---- Dialling ------------------------------------------------------------------------------- */
 
-/* A peer that is gone may have left because of a failure. The other ranks that this one hears of
- * may still tell the cause: those of its host, and those at the other end of a wire. They may be
- * slow: a machine with fewer cores than ranks runs them one after the other. */
+/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
+ * left because of a failure, which the ranks of this host and the peers of connected wires may
+ * still report. They may be slow: a machine with fewer cores than ranks runs them one after the
+ * other. */
 static int64_t explain_ns(const struct tt_wires *wires)
 {
     bool others = count_local(wires) > 1;
@@ -131,13 +133,14 @@ static int64_t explain_ns(const struct tt_wires *wires)
     return others && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
 }
 
-/* This attempt is over. A peer that lives is tried again until the deadline. */
+/* This attempt has failed. Another one follows until the deadline. */
 static tt_status try_again(struct tt_dial *dial, int error, const char *what)
 {
     char why[256], words[128];
     const char *cause = error ? strerror_r(error, words, sizeof words) : "it closed the connection";
     tt_dial_hang_up(dial);
-    if (dial->state != TT_DIAL_CONNECTING && !dial->broke_off) { /* it was there: call again */
+    if (dial->state != TT_DIAL_CONNECTING &&
+        !dial->broke_off) { /* the peer is alive: its time begins again */
         dial->broke_off = true;
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
     }
@@ -177,7 +180,7 @@ static tt_status begin_attempt(struct tt_dial *dial)
 void tt_wire_dial(struct tt_wire *wire)
 {
     const bool lower = wire->wires->up->rank < wire->peer;
-    const int64_t begin = tt_now_ns() + (lower ? 0 : KNOCK_NS);
+    const int64_t begin = tt_now_ns() + (lower ? 0 : PROBE_AFTER_NS);
     wire->dial = (struct tt_dial){.watched = TT_WATCHED_DIAL,
                                   .wire = wire,
                                   .fd = -1,
@@ -196,7 +199,7 @@ static tt_status finish_connect(struct tt_dial *dial)
     return tt_wire_watch(dial->wire->wires, dial->fd, dial, false, false);
 }
 
-/* TT_OK when all of it is there; TT_IN_PROGRESS also when the attempt is over. */
+/* TT_OK: all nbytes are received. TT_IN_PROGRESS: not yet, or the attempt is over. */
 static tt_status receive(struct tt_dial *dial, void *to, size_t nbytes)
 {
     const ssize_t n = recv(dial->fd, (char *)to + dial->received, nbytes - dial->received, 0);
@@ -224,7 +227,7 @@ static tt_status answer_greeting(struct tt_dial *dial)
     return TT_OK;
 }
 
-static tt_status hear_answer(struct tt_dial *dial)
+static tt_status receive_answer(struct tt_dial *dial)
 {
     struct tt_wire *wire = dial->wire;
     TT_AWAIT(receive(dial, &dial->answer, sizeof dial->answer));
@@ -234,9 +237,9 @@ static tt_status hear_answer(struct tt_dial *dial)
         return tt_room_fail(wire->wires->up, dial->answer.status, "%s", dial->answer.text);
     if (dial->answer.status) return fail(dial, dial->answer.text);
     const int fd = dial->fd;
-    if (dial->kind == TT_HELLO_PROBE) { /* it lives: another knock later */
+    if (dial->kind == TT_HELLO_PROBE) { /* the peer is alive: another probe later */
         tt_dial_hang_up(dial);
-        dial->next_ns = tt_now_ns() + KNOCK_AGAIN_NS;
+        dial->next_ns = tt_now_ns() + PROBE_AGAIN_NS;
         dial->deadline_ns = dial->next_ns + wire->wires->timeout_ns;
         return TT_OK;
     }
@@ -247,11 +250,11 @@ static tt_status hear_answer(struct tt_dial *dial)
 tt_status tt_dial_step(struct tt_dial *dial)
 {
     tt_status status;
-    if (dial->fd < 0) return TT_OK; /* given up in the same wake */
+    if (dial->fd < 0) return TT_OK; /* an earlier event of this epoll_wait has closed it */
     if (dial->state == TT_DIAL_CONNECTING)
         status = finish_connect(dial);
     else
-        status = dial->state == TT_DIAL_GREETING ? answer_greeting(dial) : hear_answer(dial);
+        status = dial->state == TT_DIAL_GREETING ? answer_greeting(dial) : receive_answer(dial);
     return status < 0 ? status : TT_OK;
 }
 
@@ -268,7 +271,8 @@ tt_status tt_wire_attend(struct tt_wire *wire)
 
 /* ---- Accepting ------------------------------------------------------------------------------ */
 
-/* Who comes after a failure is told of it: this rank may be gone when the next one comes. */
+/* Answers a rank that connects after a failure with the failure: this rank may be gone at its next
+ * attempt. */
 static bool answer_failure(struct tt_wires *wires, struct tt_answer *answer, int rank)
 {
     answer->status = wires->client->check(wires->up->owner);
@@ -279,7 +283,7 @@ static bool answer_failure(struct tt_wires *wires, struct tt_answer *answer, int
     return true;
 }
 
-/* What is wrong with who has come; NULL: nothing. */
+/* Why a connection with this hello is refused; NULL: it is accepted. */
 static const char *complaint_about(const struct tt_wires *wires, const struct tt_hello *hello)
 {
     const struct tt_room_context *up = wires->up;
@@ -313,7 +317,8 @@ tt_status tt_wire_on_hello(void *context, struct tt_guest *guest)
     if (error || complaint || failed) return TT_OK;
     struct tt_wire *wire = tt_wire_to(wires, guest->hello.rank);
     if (!wire) return TT_ERR_SYSTEM;
-    if (guest->hello.kind == TT_HELLO_PROBE) return TT_OK; /* who knocks is dialled back */
+    if (guest->hello.kind == TT_HELLO_PROBE)
+        return TT_OK; /* tt_wire_to dials the rank that probed */
     const int fd = tt_acceptor_take(wires->acceptor, guest);
     tt_tcp_tune(fd, wires->timeout_ns);
     return add_socket(wire, fd, false);

@@ -1,6 +1,6 @@
 /* The links of a wire that does not stand yet: the first use makes the wire, and when it stands its
  * handles get the ops of what carries the data. */
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 static const struct tt_link_ops dialling_ops;
 

@@ -1,8 +1,9 @@
+/* Control frames of a wire: records, failures, offers; and the end of a connection. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
@@ -22,8 +23,9 @@ size_t tt_wire_put_record(const struct tt_wires *wires, uint8_t *to, uint32_t st
     return sizeof frame + sizeof record;
 }
 
-/* The goodbye comes last on each socket: then all that was sent is here. */
-static bool all_said_goodbye(const struct tt_wire *wire)
+/* The record that announces the end is the last frame on each socket: when it has come on all of
+ * them, all data of the peer is here. */
+static bool has_left_all_sockets(const struct tt_wire *wire)
 {
     for (int i = 0; i < wire->tcp.nopen; i++)
         if (wire->tcp.sockets[i].fd >= 0 && !wire->tcp.sockets[i].left) return false;
@@ -42,7 +44,7 @@ static tt_status take_record(struct tt_wire *wire, struct tt_tcp *tcp, const cha
     if (record.state == TT_RANK_HERE) return TT_OK;
     tcp->left = true;
     if (wire->end) wire->room->quiet(wire->end);
-    if (record.state != TT_RANK_ABORTED && !all_said_goodbye(wire)) return TT_OK;
+    if (record.state != TT_RANK_ABORTED && !has_left_all_sockets(wire)) return TT_OK;
     wire->peer_state = record.state;
     wires->client->on_left(wires->up->owner, wire->peer, record.state);
     return TT_OK;
@@ -97,7 +99,7 @@ static tt_status take(void *owner, struct tt_tcp *tcp, const struct tt_frame *fr
     }
 }
 
-/* What this rank has entered goes ahead of the first message that belongs to it. */
+/* The record of a collective that this rank has entered goes ahead of its first message. */
 static size_t ahead(void *owner, uint8_t *to)
 {
     struct tt_wire *wire = owner;
@@ -109,7 +111,7 @@ static size_t ahead(void *owner, uint8_t *to)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* What has become of the peer, in words. */
+/* Writes into wire->gone why the peer is gone. */
 static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int error)
 {
     const struct tt_room_context *up = wire->wires->up;
@@ -155,9 +157,10 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 tt_status tt_wire_missed(struct tt_wire *wire)
 {
     const struct tt_room_context *up = wire->wires->up;
-    while (tt_tcp_read(&wire->tcp.sockets[0]) == TT_OK) { /* its last words may tell more */
+    while (tt_tcp_read(&wire->tcp.sockets[0]) ==
+           TT_OK) { /* a failure that the peer sent before its end explains more */
     }
-    TT_TRY(wire->wires->client->check(up->owner)); /* the others are going already */
+    TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
     return tt_room_fail(up, TT_ERR_REMOTE, "%s", wire->gone);
 }
 

@@ -1,8 +1,8 @@
-/* Over which addresses two ranks are joined: both work it out for themselves from what they told
- * each other, and get the same pairs. */
+/* Chooses the pairs of addresses between which two ranks connect. Both ranks compute them from the
+ * same two infos and get the same pairs. */
 #include <string.h>
 
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 static const uint8_t *bits_of(const struct tt_address *address)
 {

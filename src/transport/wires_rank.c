@@ -1,3 +1,5 @@
+/* All wires of one rank: opens the listener and the rooms, creates wires on demand, drives them,
+ * sends control frames over them, and leaves and closes them. */
 #include "transport/wires.h"
 
 #include <errno.h>
@@ -14,11 +16,12 @@
 #include "base/private_fd.h"
 #include "topology/topology.h"
 #include "transport/tcp/tls.h"
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 enum { EVENTS_A_WAKE = 16 };
-#define LISTEN_NS INT64_C(250000000) /* between two looks at who is silent */
-#define HASTE_NS INT64_C(1000000000) /* after a failure nobody may be reading any more */
+#define CHECK_NS INT64_C(250000000) /* between two looks for unresponsive peers */
+#define FAILED_LEAVE_NS                                                                            \
+    INT64_C(1000000000) /* for leaving after a failure: the peers may have stopped reading */
 
 /* ---- Opening -------------------------------------------------------------------------------- */
 
@@ -30,8 +33,8 @@ static void fill_address(struct tt_wire_address *to, const struct tt_interface *
     memcpy(to->interface, from->name, sizeof to->interface);
 }
 
-/* Listens everywhere; who is reached at which address is the peers' choice, and who comes must
- * know the key. */
+/* Listens on all addresses. The peers choose the address to connect to; a connection must prove the
+ * key. */
 static tt_status listen_for_peers(int *listener, struct tt_wires_info *info)
 {
     struct tt_interfaces interfaces;
@@ -92,12 +95,13 @@ tt_status tt_wires_open(struct tt_wires **out, const struct tt_wires_config *con
     struct tt_wires *wires = calloc(1, sizeof *wires);
     if (!wires) return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to other hosts");
     wires->config = *config;
-    wires->tcp = (struct tt_tcp_room){.owner = &tt_wire_owner,
-                                      .nslots = config->nslots,
-                                      .slot_bytes = config->slot_bytes,
-                                      .owed_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1,
-                                      .key = made.encrypt ? wires->config.key : NULL,
-                                      .records_a_key = config->records_a_key};
+    wires->tcp =
+        (struct tt_tcp_room){.owner = &tt_wire_owner,
+                             .nslots = config->nslots,
+                             .slot_bytes = config->slot_bytes,
+                             .credits_due_max = config->nslots >= 4 ? (int)config->nslots / 2 : 1,
+                             .key = made.encrypt ? wires->config.key : NULL,
+                             .records_a_key = config->records_a_key};
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
     wires->encrypt = made.encrypt;
     wires->timeout_ns = (timeout_ms > 0 ? timeout_ms : 1) * 1000000;
@@ -136,7 +140,7 @@ static bool is_sound(const struct tt_wires_info *info)
     return sound;
 }
 
-/* What another rank has told about itself fits, and there is a way to it. */
+/* Checks that the info of a peer is well-formed, and that some path leads to the peer. */
 static tt_status check_peer(const struct tt_wires *wires, int peer)
 {
     const struct tt_room_context *up = wires->up;
@@ -243,7 +247,8 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
     if (wire) return wire;
     wire = wire_create(wires, peer);
     if (!wire) {
-        (void)!tt_room_fail(wires->up, TT_ERR_SYSTEM, "out of memory for a wire to rank %d", peer);
+        tt_ignore(
+            tt_room_fail(wires->up, TT_ERR_SYSTEM, "out of memory for a wire to rank %d", peer));
         return NULL;
     }
     wires->table[peer] = wire;
@@ -297,16 +302,17 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
     }
 }
 
-static tt_status lose_the_silent(struct tt_wires *wires)
+static tt_status lose_unresponsive_peers(struct tt_wires *wires)
 {
     const int64_t now = tt_now_ns();
-    if (now < wires->listen_ns) return TT_OK;
-    wires->listen_ns = now + LISTEN_NS;
+    if (now < wires->check_ns) return TT_OK;
+    wires->check_ns = now + CHECK_NS;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
-            const bool silent = tt_tcp_silent(&wire->tcp.sockets[i], wires->timeout_ns);
+            const bool unresponsive =
+                tt_tcp_is_unresponsive(&wire->tcp.sockets[i], wires->timeout_ns);
             const tt_status status =
-                silent ? tt_wire_lost(wire, &wire->tcp.sockets[i], ETIMEDOUT) : TT_OK;
+                unresponsive ? tt_wire_lost(wire, &wire->tcp.sockets[i], ETIMEDOUT) : TT_OK;
             if (status < 0) return status;
         }
     return TT_OK;
@@ -324,10 +330,10 @@ tt_status tt_wires_progress(struct tt_wires *wires)
         if (wire->state == TT_WIRE_MAKING) TT_TRY(tt_wire_attend(wire));
         if (wire->is_agreed) TT_TRY(wire->room->progress(wire->end));
         for (int i = 0; i < wire->tcp.nopen; i++)
-            if (wire->tcp.sockets[i].count) (void)!tt_tcp_flush(&wire->tcp.sockets[i]);
+            if (wire->tcp.sockets[i].count) tt_ignore(tt_tcp_flush(&wire->tcp.sockets[i]));
     }
     if (wires->acceptor->nguests || wires->acceptor->rest_until_ns) TT_TRY(serve_guests(wires));
-    return lose_the_silent(wires);
+    return lose_unresponsive_peers(wires);
 }
 
 bool tt_wires_by_sockets(const struct tt_wires *wires)
@@ -381,7 +387,7 @@ static void push_record(struct tt_wire *wire, struct tt_tcp *tcp, uint32_t state
     memcpy(item->head + item->head_nbytes, &credit, sizeof credit);
     item->head_nbytes += (uint32_t)sizeof credit;
     wire->told = tt_wire_entered(wire->wires);
-    (void)!tt_tcp_flush(tcp);
+    tt_ignore(tt_tcp_flush(tcp));
 }
 
 void tt_wires_send_record(struct tt_wires *wires)
@@ -406,28 +412,29 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
         item->head_nbytes = sizeof frame;
         item->body = wire->failure;
         item->body_nbytes = frame.nbytes;
-        (void)!tt_tcp_flush(tcp);
+        tt_ignore(tt_tcp_flush(tcp));
     }
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* Everything sent is with the peer, and everything that came has been read: closing loses nothing.
- */
-static bool seen_off(struct tt_wires *wires)
+/* Whether the peers have acknowledged all bytes sent, after reading all bytes that came: closing
+ * then loses nothing. */
+static bool is_drained(struct tt_wires *wires)
 {
     bool done = true;
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) {
             struct tt_tcp *tcp = &wire->tcp.sockets[i];
-            (void)!tt_tcp_flush(tcp);
-            (void)!tt_tcp_read(tcp);
+            tt_ignore(tt_tcp_flush(tcp));
+            tt_ignore(tt_tcp_read(tcp));
             done &= tt_tcp_unsent(tcp) == 0;
         }
     return done;
 }
 
-/* The goodbye goes over the sockets and must not overtake data that goes elsewhere. */
+/* The last record goes over the sockets and must not overtake data that goes over another
+ * transport. */
 static void finish_sending(struct tt_wires *wires, int64_t deadline)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
@@ -467,13 +474,14 @@ void tt_wires_leave(struct tt_wires *wires)
     const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
     const bool haste = state == TT_RANK_ABORTED || client->has_failed(wires->up->owner);
     const int64_t deadline =
-        tt_now_ns() + (haste && HASTE_NS < wires->timeout_ns ? HASTE_NS : wires->timeout_ns);
+        tt_now_ns() +
+        (haste && FAILED_LEAVE_NS < wires->timeout_ns ? FAILED_LEAVE_NS : wires->timeout_ns);
     const tt_status failed = client->check(wires->up->owner);
     finish_sending(wires, deadline);
     if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
-    while ((!seen_off(wires) || (failed && !all_told(wires))) && !tt_expired(deadline)) {
+    while ((!is_drained(wires) || (failed && !all_told(wires))) && !tt_expired(deadline)) {
         if (failed) tell_failure(wires);
         tt_wires_wait(wires, 1000);
     }
@@ -518,7 +526,7 @@ void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_
                  wires->encrypt ? "" : "not ");
         return;
     }
-    const bool agreed = wire->is_agreed; /* else it was lost before: of its sockets */
+    const bool agreed = wire->is_agreed; /* else the wire was lost before: describe its sockets */
     (agreed ? wire->room : &tt_tcp_transport)
         ->describe(agreed ? wire->end : &wire->tcp, text, size);
 }

@@ -113,7 +113,7 @@ TEST(stranger, random_bytes_of_all_lengths_are_survived)
             tt_hello_fill(&hello, TT_HELLO_JOIN, 0, 3);
             memcpy(bytes, &hello.preamble, sizeof hello.preamble);
         }
-        (void)!send(fd, bytes, nbytes, MSG_NOSIGNAL);
+        (void)send(fd, bytes, nbytes, MSG_NOSIGNAL);
         close(fd);
     }
     expect_join(&id);
@@ -292,7 +292,7 @@ TEST(stranger, a_flood_of_bad_ones_is_one_line_in_the_log)
     for (int i = 0; i < 300; i++) {
         const int fd = call(&id);
         if (fd < 0) break;
-        (void)!send(fd, "SSH-2.0-scanner-of-ports\r\n", 26, MSG_NOSIGNAL);
+        (void)send(fd, "SSH-2.0-scanner-of-ports\r\n", 26, MSG_NOSIGNAL);
         nclosed += is_closed(fd);
         close(fd);
     }
@@ -320,7 +320,7 @@ static void *pour(void *argument)
     for (int i = 0; !atomic_load(&flood->stop); i = (i + 1) % flood->most) {
         if (fds[i] >= 0) close(fds[i]);
         fds[i] = socket(tt_address_family(&address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        (void)!connect(fds[i], (const struct sockaddr *)address.bytes, address.nbytes);
+        (void)connect(fds[i], (const struct sockaddr *)address.bytes, address.nbytes);
         if (fds[i] >= 0) atomic_fetch_add(&flood->nopened, 1);
     }
     for (int i = 0; i < flood->most; i++)
@@ -385,7 +385,7 @@ static void *pose(void *argument)
     char heard[4096];
     if (poll(&entry, 1, 5000) < 1) return NULL;
     const int fd = accept4(impostor->listener, NULL, NULL, SOCK_CLOEXEC);
-    (void)!send(fd, impostor->bytes, impostor->nbytes, MSG_NOSIGNAL);
+    (void)send(fd, impostor->bytes, impostor->nbytes, MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
     while (recv(fd, heard, sizeof heard, 0) > 0) {
     }

@@ -61,13 +61,13 @@ static void disagree_at_the_first(const uint64_t *host_of, size_t nslots)
     for (size_t i = 0; i <= depth; i++) {
         begin(&works[i], &ranks, ROOT, roots, data, i % TT_INLINE_BYTES + 1);
         while (tt_work_advance(&works[i]) == TT_IN_PROGRESS && i < depth && !tt_expired(deadline))
-            if (host_of) (void)!tt_wires_progress(ranks.all.fabrics[OTHER]->wires);
+            if (host_of) tt_ignore(tt_wires_progress(ranks.all.fabrics[OTHER]->wires));
         CHECK_MESSAGE(works[i].state == (i < depth ? TT_WORK_DONE : TT_WORK_RUNNING),
                       "%zu slots, call %zu: state %d", nslots, i, (int)works[i].state);
     }
     begin(&other, &ranks, OTHER, others, result, 100);
     while (tt_work_advance(&other) == TT_IN_PROGRESS && !tt_expired(deadline))
-        (void)!tt_work_advance(&works[depth]);
+        tt_ignore(tt_work_advance(&works[depth]));
     CHECK_EQ(other.status, TT_ERR_USAGE);
     const char *text = tt_fabric_failure_text(ranks.all.fabrics[OTHER]);
     CHECK_MESSAGE(strstr(text, "broadcast number 1 (count 1,") &&

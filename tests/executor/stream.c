@@ -181,7 +181,7 @@ static void *synchronize(void *argument)
 {
     struct trio *trio = argument;
     tt_event_synchronize(trio->event);
-    (void)!note((void *)2L);
+    (void)note((void *)2L);
     return NULL;
 }
 

@@ -143,7 +143,7 @@ TEST(fabric, has_a_segment_for_each_host)
     CHECK(tt_fabric_record(f[0], 1) != f[1]->record);
     CHECK_EQ(tt_fabric_record(f[0], 1)->state, TT_RANK_ABSENT);
     char way[64];
-    tt_fabric_way(f[1], 4, way, sizeof way);
+    tt_fabric_describe_peer(f[1], 4, way, sizeof way);
     CHECK(strstr(way, "thread"));
     struct tt_link *tx = tt_fabric_tx(f[1], 4, 0), *rx = tt_fabric_rx(f[4], 1, 0);
     *(char *)tx->ops->slot(tx, 1) = 'x';

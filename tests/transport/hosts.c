@@ -13,7 +13,7 @@ static bool open_hosts(struct together *all, int nranks, const uint64_t *host_of
 
 static void turn(struct together *all)
 {
-    for (int r = 0; r < all->nranks; r++) (void)!tt_wires_progress(all->fabrics[r]->wires);
+    for (int r = 0; r < all->nranks; r++) tt_ignore(tt_wires_progress(all->fabrics[r]->wires));
 }
 
 /* Sends one byte, so that there is a wire; false when it does not come. */
@@ -86,10 +86,10 @@ TEST(hosts, say_how_they_are_reached)
     const uint64_t host_of[] = {1, 2};
     char way[128];
     REQUIRE(open_hosts(&all, 2, host_of));
-    tt_fabric_way(all.fabrics[0], 1, way, sizeof way);
+    tt_fabric_describe_peer(all.fabrics[0], 1, way, sizeof way);
     CHECK_STR(way, "not connected yet, will not be encrypted");
     REQUIRE(connect_ranks(&all, 0, 1));
-    tt_fabric_way(all.fabrics[0], 1, way, sizeof way);
+    tt_fabric_describe_peer(all.fabrics[0], 1, way, sizeof way);
     CHECK(strstr(way, "tcp") && strstr(way, ", not encrypted"));
     together_close(&all);
 }

@@ -4,7 +4,7 @@
 
 #include "shim.h"
 #include "transport/tcp/tls.h"
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 /* Each message is checked where it arrives; sizes around what is read ahead and the slot. */
 static void exchange_all_sizes(struct wired *all)

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "shim.h"
 #include "transport/tcp/tls.h"
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 static int fd_of(struct wired *all, int rank, int peer)
 {

@@ -11,7 +11,7 @@
 #include "net/handshake.h"
 #include "shim.h"
 #include "transport/tcp/tcp.h"
-#include "transport/wire.h"
+#include "transport/wires_internal.h"
 
 /* Sends one message on channel 0 and receives it. */
 static bool say(struct wired *all, int from, int to, int value)

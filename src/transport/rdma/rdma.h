@@ -29,8 +29,9 @@ void tt_rdma_start(struct tt_rdma *rdma, const struct tt_room_context *context);
 /* Enters into an epoll instance, with this mark, what becomes readable at the next completion of a
  * wire that was armed. */
 TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark);
-/* It was readable: it is not any more. */
-void tt_rdma_hush(struct tt_rdma *rdma);
+/* Reads the notifications of completions: the descriptor that tt_rdma_watch entered becomes
+ * unreadable again. */
+void tt_rdma_clear_notification(struct tt_rdma *rdma);
 /* After its wires. NULL is allowed. */
 void tt_rdma_close(struct tt_rdma *rdma);
 
@@ -42,12 +43,12 @@ TT_NODISCARD tt_status tt_rdma_wire_create(struct tt_rdma_wire **wire, struct tt
  * have said over their socket that this succeeded. */
 TT_NODISCARD tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire,
                                             const struct tt_room_offer *theirs);
-/* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
+/* Failures from now on are ignored: the peer has announced its end, or this rank is about to. */
 void tt_rdma_wire_quiet(struct tt_rdma_wire *wire);
 /* The peer is gone. Its links still give what has come; then, and for whoever wants to send, they
  * call events->missed. */
 void tt_rdma_wire_lost(struct tt_rdma_wire *wire);
-/* Whether nothing is on its way any more; what is, destroying the wire may lose. */
+/* Whether every message has arrived. Destroying the wire may lose the others. */
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire);
 /* NULL is allowed. */
 void tt_rdma_wire_destroy(struct tt_rdma_wire *wire);

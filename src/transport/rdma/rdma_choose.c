@@ -1,3 +1,4 @@
+/* Chooses the RDMA ports of a rank, and pairs the ports and GIDs of two ranks. */
 #include "transport/rdma/rdma_choose.h"
 
 #include <arpa/inet.h>

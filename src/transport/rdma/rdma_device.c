@@ -321,7 +321,7 @@ tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark)
     return TT_OK;
 }
 
-void tt_rdma_hush(struct tt_rdma *rdma)
+void tt_rdma_clear_notification(struct tt_rdma *rdma)
 {
     struct ibv_cq *queue;
     void *context;

@@ -210,7 +210,7 @@ static bool has_room(struct tt_rdma_link *tx)
 {
     struct tt_rdma_wire *wire = tx->wire;
     const uint64_t nslots = wire->rdma->nslots, bit = (uint64_t)1 << slot_of(tx);
-    if (wire->lost) (void)!missed(wire);
+    if (wire->lost) tt_ignore(missed(wire));
     if (wire->lost || wire->failed) return false;
     if (tx->next - tx->taken == nslots) {
         const _Atomic uint64_t *credit = (void *)(wire->memory + tt_rdma_credit_at(tx->channel));

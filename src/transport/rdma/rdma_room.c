@@ -25,7 +25,7 @@ static tt_status watch(void *self, int epoll, void *mark)
 
 static void clear(void *self)
 {
-    tt_rdma_hush(self);
+    tt_rdma_clear_notification(self);
 }
 
 static void close_devices(void *self)

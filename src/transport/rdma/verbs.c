@@ -1,3 +1,4 @@
+/* Loads libibverbs and finds its functions. */
 #include "transport/rdma/verbs.h"
 
 #include <dlfcn.h>

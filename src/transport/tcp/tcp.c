@@ -1,3 +1,10 @@
+/* One TCP connection: queues frames, sends them with few system calls, reads frames and puts their
+ * payloads where the receiver wants them.
+ *
+ * Outgoing frames wait in a ring. One write takes up to FRAMES_A_WRITE of them; large bodies are
+ * lent to the kernel (MSG_ZEROCOPY) where that pays. Every header carries the credits that are due.
+ * Incoming bytes are read ahead into `staged` until a header is complete; the payload is then read
+ * straight into its place. With TLS the same pieces go through tls.c. */
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -19,17 +26,18 @@
 #include "transport/tcp/tls.h"
 
 enum {
-    SPARE_FRAMES = 8, /* of the queue, for what is not data */
+    SPARE_FRAMES = 8, /* places of the queue for frames that are not data */
     FRAMES_A_WRITE = 8,
     TOGETHER_BYTES = 256,       /* up to which a copy is cheaper than a list of pieces */
-    ZEROCOPY_MIN_BYTES = 32768, /* below, the notes cost more than the copy */
+    ZEROCOPY_MIN_BYTES = 32768, /* below, the notifications cost more than the copy */
 };
 
-/* Not TCP_USER_TIMEOUT: it also gives up a peer that lives and does not read for so long. */
+/* Not TCP_USER_TIMEOUT: that also closes the connection to a live peer that does not read for so
+ * long. */
 void tt_tcp_tune(int fd, int64_t timeout_ns)
 {
     const int timeout_ms = timeout_ns / 1000000 < INT_MAX ? (int)(timeout_ns / 1000000) : INT_MAX;
-    const int third_s = timeout_ms < 3000 ? 1 : timeout_ms / 3000; /* quiet time, then two probes */
+    const int third_s = timeout_ms < 3000 ? 1 : timeout_ms / 3000; /* idle time, then two probes */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &third_s, sizeof third_s);
@@ -37,7 +45,7 @@ void tt_tcp_tune(int fd, int64_t timeout_ns)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){2}, sizeof(int));
 }
 
-/* Over loopback the kernel would copy all the same. */
+/* Not over loopback: the kernel would copy all the same. */
 static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
 {
     const int64_t setting = tt_config_int(TT_CONFIG_ZEROCOPY); /* -1: auto */
@@ -93,13 +101,13 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp)
     return item;
 }
 
-/* The credits owed go with the frame. */
+/* Moves all credits that are due into the frame's header. */
 static void stamp(struct tt_outgoing *item, struct tt_tcp_end *end)
 {
     if (item->stamped) return;
     uint8_t *frame = item->head + item->head_nbytes - sizeof(struct tt_frame);
-    memcpy(frame + offsetof(struct tt_frame, credits), end->owed, sizeof end->owed);
-    memset(end->owed, 0, sizeof end->owed);
+    memcpy(frame + offsetof(struct tt_frame, credits), end->credits_due, sizeof end->credits_due);
+    memset(end->credits_due, 0, sizeof end->credits_due);
     item->stamped = true;
 }
 
@@ -192,7 +200,7 @@ static ssize_t write_pieces(struct tt_tcp *tcp, struct iovec *pieces, int npiece
     const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)npieces};
     ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
     if (n >= 0 && flags & MSG_ZEROCOPY) tcp->lent++;
-    if (n < 0 && errno == ENOBUFS && flags & MSG_ZEROCOPY) /* too much is lent already */
+    if (n < 0 && errno == ENOBUFS && flags & MSG_ZEROCOPY) /* the limit of lent memory is reached */
         n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     return n;
 }
@@ -216,20 +224,21 @@ static bool write_some(struct tt_tcp *tcp)
     return true;
 }
 
-/* Takes the kernel's notes about lent memory. Copied after all: not worth the trouble here. */
-static void take_notes(struct tt_tcp *tcp)
+/* Reads the kernel's notifications about lent memory. When the kernel copied after all, lending is
+ * switched off for this connection. */
+static void read_notifications(struct tt_tcp *tcp)
 {
     for (;;) {
         char control[256];
         struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
         if (recvmsg(tcp->fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
         for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-            struct sock_extended_err note;
-            if (c->cmsg_len < CMSG_LEN(sizeof note)) continue;
-            memcpy(&note, CMSG_DATA(c), sizeof note);
-            if (note.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
-            tcp->returned += note.ee_data - note.ee_info + 1;
-            if (note.ee_code & SO_EE_CODE_ZEROCOPY_COPIED && !tcp->zerocopy_always)
+            struct sock_extended_err notification;
+            if (c->cmsg_len < CMSG_LEN(sizeof notification)) continue;
+            memcpy(&notification, CMSG_DATA(c), sizeof notification);
+            if (notification.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
+            tcp->returned += notification.ee_data - notification.ee_info + 1;
+            if (notification.ee_code & SO_EE_CODE_ZEROCOPY_COPIED && !tcp->zerocopy_always)
                 tcp->zerocopy = false;
         }
     }
@@ -237,17 +246,17 @@ static void take_notes(struct tt_tcp *tcp)
 
 bool tt_tcp_returned(struct tt_tcp *tcp)
 {
-    if (tcp->lent != tcp->returned && tcp->fd >= 0) take_notes(tcp);
+    if (tcp->lent != tcp->returned && tcp->fd >= 0) read_notifications(tcp);
     return tcp->lent == tcp->returned || tcp->fd < 0;
 }
 
-/* Puts a frame for the credits that are due, when no other takes them along. */
+/* Queues a frame of its own for credits when enough of a channel are due. */
 static bool put_credits(struct tt_tcp *tcp)
 {
     const struct tt_tcp_end *end = tcp->end;
     const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
     bool due = false;
-    for (int c = 0; c < TT_NCHANNELS; c++) due |= end->owed[c] >= end->room->owed_max;
+    for (int c = 0; c < TT_NCHANNELS; c++) due |= end->credits_due[c] >= end->room->credits_due_max;
     if (!due) return false;
     struct tt_outgoing *item = tt_tcp_push(tcp);
     memcpy(item->head, &frame, sizeof frame);
@@ -266,7 +275,7 @@ tt_status tt_tcp_flush(struct tt_tcp *tcp)
     return TT_OK;
 }
 
-bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns)
+bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns)
 {
     struct tcp_info info;
     socklen_t nbytes = sizeof info;
@@ -277,16 +286,16 @@ bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns)
     const bool unanswered =
         info.tcpi_probes > 1 ||
         (info.tcpi_retransmits && info.tcpi_last_ack_recv > info.tcpi_last_data_sent);
-    if (!unanswered || !tcp->silent_ns || heard_ns > tcp->silent_ns)
-        tcp->silent_ns = unanswered ? now : 0;
-    return unanswered && now - tcp->silent_ns >= timeout_ns;
+    if (!unanswered || !tcp->unresponsive_ns || heard_ns > tcp->unresponsive_ns)
+        tcp->unresponsive_ns = unanswered ? now : 0;
+    return unanswered && now - tcp->unresponsive_ns >= timeout_ns;
 }
 
 size_t tt_tcp_unsent(const struct tt_tcp *tcp)
 {
     int in_kernel = 0;
     if (tcp->fd < 0 || tcp->broken || tcp->left) return 0;
-    /* What is owed to the peer's kernel goes at once, as it should do to us. */
+    /* Acknowledges at once: the peer may wait for the acknowledgement in this same function. */
     setsockopt(tcp->fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));
     if (ioctl(tcp->fd, SIOCOUTQ, &in_kernel) != 0) in_kernel = 0;
     return (size_t)in_kernel + tcp->count;
@@ -299,8 +308,8 @@ static size_t payload_left(const struct tt_tcp *tcp)
     return tcp->in_frame ? tcp->frame.nbytes - tcp->got : 0;
 }
 
-/* The payload's place is chosen as late as possible: its receiver may say in between where it
- * would like it. */
+/* The payload's place is chosen as late as possible: until then the receiver may call expect() with
+ * its buffer. */
 static tt_status choose_place(struct tt_tcp *tcp)
 {
     return tcp->in_frame && !tcp->to ? tt_tcp_place(tcp, &tcp->frame, &tcp->to) : TT_OK;
@@ -316,7 +325,7 @@ static tt_status finish_if_whole(struct tt_tcp *tcp)
     return tt_tcp_take(tcp, &tcp->frame, to);
 }
 
-/* Takes apart what was read ahead. */
+/* Splits the staged bytes into frames. */
 static tt_status parse(struct tt_tcp *tcp)
 {
     while (tcp->staged_begin < tcp->staged_end) {
@@ -345,7 +354,8 @@ static tt_status parse(struct tt_tcp *tcp)
     return TT_OK;
 }
 
-/* Reads into the payload's place and, behind it, the next header; or ahead. */
+/* Reads the rest of a payload into its place and the next header behind it; without a payload,
+ * reads ahead. */
 static ssize_t read_some(struct tt_tcp *tcp)
 {
     const size_t left = payload_left(tcp);
@@ -383,9 +393,9 @@ static tt_status read_once(struct tt_tcp *tcp)
 tt_status tt_tcp_read(struct tt_tcp *tcp)
 {
     if (tcp->fd < 0) return TT_IN_PROGRESS;
-    if (tcp->lent != tcp->returned) take_notes(tcp);
+    if (tcp->lent != tcp->returned) read_notifications(tcp);
     TT_AWAIT(read_once(tcp));
     while (tcp->tls && tt_tls_holds(tcp->tls))
-        TT_AWAIT(read_once(tcp)); /* no epoll tells of these */
+        TT_AWAIT(read_once(tcp)); /* epoll does not report records that OpenSSL has read already */
     return TT_OK;
 }

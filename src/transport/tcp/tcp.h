@@ -1,9 +1,10 @@
 /* The room of TCP: messages to and from a rank of another host as frames over one or several
- * sockets, never blocking. Who owns the connections makes the sockets, and may send frames of its
- * own over them.
+ * sockets, never blocking. The owner of the connections (struct tt_tcp_owner) connects the sockets,
+ * and may send frames of its own over them.
  *
- * A frame is a header and its payload. Payloads go straight to where they belong; what the kernel
- * does not take at once waits in a queue that has room for every message that may be under way. */
+ * A frame is a header and its payload. Payloads go straight to their place; frames that the
+ * kernel does not take at once wait in a queue with room for every message that may be in flight.
+ */
 #ifndef TT_TRANSPORT_TCP_H
 #define TT_TRANSPORT_TCP_H
 
@@ -22,12 +23,12 @@ struct tt_tcp_end;
 enum tt_frame_kind {
     TT_FRAME_DATA = 1, /* a message */
     TT_FRAME_CREDIT,   /* nothing but the credits that every header carries */
-    TT_FRAME_CONTROL,  /* this kind and the ones above are the owner's */
+    TT_FRAME_CONTROL,  /* this kind and all above are the owner's */
 };
 
 struct tt_frame {
     uint8_t kind, channel;
-    uint8_t credits[TT_NCHANNELS]; /* messages released since the last word about it, by channel */
+    uint8_t credits[TT_NCHANNELS]; /* messages released since the last frame, by channel */
     uint8_t reserved[3];
     uint32_t nbytes; /* of payload */
     uint32_t number; /* of the message in its link */
@@ -42,20 +43,20 @@ enum {
     TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
 };
 
-/* Which way a connection goes, for messages. */
+/* Addresses and interface of a connection, for error texts. */
 struct tt_tcp_path {
     char text[96];      /* "10.0.0.2:4711 over eth0" */
     char interface[16]; /* of this host */
     bool loopback;
 };
 
-/* Bytes to send: head, whose last frame header takes the credits along, then body. */
+/* Bytes to send: a head, whose last frame header carries credits, then a body. */
 struct tt_outgoing {
     uint8_t head[TT_HEAD_BYTES];
     uint32_t head_nbytes, body_nbytes;
     const char *body;         /* unchanged until sent */
-    struct tt_tcp_link *link; /* whose reference the body is, NULL: nobody's */
-    bool stamped;             /* with its credits */
+    struct tt_tcp_link *link; /* the link that published the body by reference; NULL: a slot */
+    bool stamped;             /* the credits are in the header */
 };
 
 struct tt_tcp {
@@ -63,11 +64,11 @@ struct tt_tcp {
     struct tt_tcp_end *end;
     int fd; /* -1: not open */
     struct tt_tcp_path path;
-    struct tt_tls *tls; /* NULL: not encrypted */
-    bool awaits_room;   /* epoll reports when it can be written */
-    bool left;          /* the peer has said goodbye */
-    int64_t silent_ns;  /* since when it has not answered; 0: not so */
-    int broken;         /* errno of sending; what the peer sent before may still be read */
+    struct tt_tls *tls;      /* NULL: not encrypted */
+    bool awaits_room;        /* epoll also reports when the socket is writable */
+    bool left;               /* the peer has announced its end */
+    int64_t unresponsive_ns; /* since when the peer's kernel does not answer; 0: it answers */
+    int broken; /* errno of a failed write; bytes that the peer sent before may still be read */
 
     /* incoming */
     uint32_t staged_begin, staged_end;
@@ -76,16 +77,17 @@ struct tt_tcp {
     char *to; /* the payload's place; NULL: not chosen yet */
     size_t got;
     uint8_t staged[TT_STAGE_BYTES];
-    char *control; /* payload of what is not data */
+    char *control; /* payload of a frame that is not data */
 
     /* outgoing: a ring */
     struct tt_outgoing *queue;
     uint32_t room, first, count;
-    size_t sent; /* of the first one */
+    size_t sent; /* bytes sent of the first item */
 
-    /* large bodies sent from the caller's memory: the kernel says when it has done with one */
+    /* large bodies sent from the caller's memory: the kernel notifies when it no longer reads one
+     */
     bool zerocopy, zerocopy_always;
-    uint32_t lent, returned; /* writes, since the beginning */
+    uint32_t lent, returned; /* writes since the connection was opened */
 };
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
@@ -95,30 +97,30 @@ TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, i
                                    const struct tt_tcp_path *path);
 void tt_tcp_close(struct tt_tcp *tcp);
 
-/* A place at the end of the queue, zeroed; NULL when it is full, which no message meets. */
+/* A place at the end of the queue, zeroed; NULL when the queue is full, which credits prevent
+ * for messages. */
 struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp);
-/* Sends what the kernel takes, and credits that are due. TT_IN_PROGRESS: not everything. Errors
- * show when reading. */
+/* Sends as much as the kernel takes, and credits that are due. TT_IN_PROGRESS: frames are left. The
+ * next read reports an error. */
 tt_status tt_tcp_flush(struct tt_tcp *tcp);
-/* Reads what is there, at most once from the kernel. TT_IN_PROGRESS: nothing was. */
+/* Reads the available bytes with one system call. TT_IN_PROGRESS: there were none. */
 TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
-/* Whether the peer's kernel has been asked for timeout_ns and has not answered: it, or the way to
- * it, is gone. To be called now and then. */
-bool tt_tcp_silent(struct tt_tcp *tcp, int64_t timeout_ns);
-/* Whether the kernel has done with all memory that was lent to it. */
+/* Whether the peer's kernel has not answered for timeout_ns although it was asked: the peer's host
+ * or the network is down. Called now and then. */
+bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns);
+/* Whether the kernel no longer reads any memory that was lent to it. */
 bool tt_tcp_returned(struct tt_tcp *tcp);
-/* How much the peer's kernel has not acknowledged, 0: nothing, or the peer does not want it. */
+/* Bytes and frames that the peer's kernel has not acknowledged; 0 also when the peer has left. */
 size_t tt_tcp_unsent(const struct tt_tcp *tcp);
 
-/* ---- The room ---------------------------------------------------------------------------------
- */
+/* ---- The room ------------------------------------------------------------------------------- */
 
 /* What the owner does with frames that are not data, and with connections that end. `owner` is
  * that of the end. */
 struct tt_tcp_owner {
-    /* A header has come; nothing of it is believed before. */
+    /* Checks a header before anything uses it. */
     tt_status (*check)(void *owner, struct tt_tcp *tcp, const struct tt_frame *frame);
-    /* The payload is whole. */
+    /* Handles a frame whose payload is complete. */
     tt_status (*take)(void *owner, struct tt_tcp *tcp, const struct tt_frame *frame, char *payload);
     /* Writes a frame that goes ahead of the next message, at most TT_AHEAD_BYTES; returns its
      * length, 0: none. */
@@ -133,15 +135,15 @@ struct tt_tcp_room {
     const struct tt_room_context *context;
     const struct tt_tcp_owner *owner;
     size_t nslots, slot_bytes;
-    int owed_max;           /* credits returned at the latest when they are as many */
-    const uint8_t *key;     /* NULL: nothing is encrypted; borrowed */
+    int credits_due_max; /* as many credits of a channel are returned at once, without a message */
+    const uint8_t *key;  /* NULL: nothing is encrypted; borrowed */
     uint64_t records_a_key; /* of tt_tls_open */
 
     /* owner: the thread that runs this rank's work */
     size_t nbytes; /* of slots and queues */
 };
 
-/* A message that has come, or is coming, but is not released. data NULL: nothing yet. */
+/* A message that is received in whole or in part, and not released. data NULL: no byte yet. */
 struct tt_arrival {
     char *data;
     uint32_t nbytes;
@@ -155,10 +157,10 @@ struct tt_tcp_link {
     struct tt_tcp_end *end;
     int channel;
     char *slots;   /* [nslots] of slot_bytes, at first use */
-    uint64_t next; /* outgoing: number of the next message; incoming: of the first one here */
+    uint64_t next; /* number of the next message to send, or of the first one not released */
     /* outgoing */
-    uint64_t allowed;    /* messages that the receiver has room for, since the beginning */
-    uint64_t references; /* messages that the kernel still takes from the caller's memory */
+    uint64_t allowed;    /* messages that the receiver has had room for, since the first */
+    uint64_t references; /* messages whose body is still the caller's memory */
     /* incoming */
     struct tt_arrival arrivals[TT_MAX_SLOTS]; /* of message n: n modulo nslots */
     void *expected;                           /* NULL: nothing */
@@ -167,7 +169,7 @@ struct tt_tcp_link {
 };
 
 enum tt_tcp_state {
-    TT_TCP_MAKING, /* not all sockets stand, or it is not agreed what they carry */
+    TT_TCP_MAKING, /* sockets are missing, or the transport is not agreed yet */
     TT_TCP_UP,
     TT_TCP_GONE, /* the peer has left, or a connection is lost: what has come still counts */
 };
@@ -181,7 +183,7 @@ struct tt_tcp_end {
     int npaths, nsockets, nopen;               /* socket i goes over path i modulo npaths */
     struct tt_tcp *sockets;                    /* [nsockets] */
     struct tt_tcp_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
-    uint8_t owed[TT_NCHANNELS];                /* credits not yet returned to the peer */
+    uint8_t credits_due[TT_NCHANNELS];         /* credits not yet returned to the peer */
 };
 
 extern const struct tt_transport tt_tcp_transport;
@@ -194,18 +196,18 @@ void tt_tcp_end_fini(struct tt_tcp_end *end);
 void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t signature);
 /* The slot of message `number`; NULL without memory (the communicator has failed then). */
 char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number);
-/* Sends what the kernel takes; true when nothing is left. */
+/* Sends as much as the kernel takes; true when nothing is left. */
 bool tt_tcp_end_flush(struct tt_tcp_end *end);
-/* The callers' memory is their own again: what is still to be sent of that is copied. */
+/* Ends the use of callers' buffers: copies to slots what is queued by reference. */
 void tt_tcp_end_give_back(struct tt_tcp_end *end);
 
-/* tcp_frame.c: called by tcp.c as frames come in; the same as in struct tt_tcp_owner, data
- * included. */
+/* tcp_frame.c: called by tcp.c for each frame, as check and take of struct tt_tcp_owner, but also
+ * for data. */
 TT_NODISCARD tt_status tt_tcp_check(struct tt_tcp *tcp, const struct tt_frame *frame);
 /* Where the payload of a frame that was checked goes. */
 TT_NODISCARD tt_status tt_tcp_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **to);
 TT_NODISCARD tt_status tt_tcp_take(struct tt_tcp *tcp, const struct tt_frame *frame, char *to);
-/* The peer has sent what tutti never sends. */
+/* Fails: the peer has sent a value that tutti never sends. */
 TT_NODISCARD tt_status tt_tcp_refuse(const struct tt_tcp *tcp, const char *what, uint64_t value);
 
 #endif

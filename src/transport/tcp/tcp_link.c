@@ -22,9 +22,9 @@ char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number)
     if (!link->slots) {
         link->slots = aligned_alloc(TT_LINE, nslots * slot_bytes);
         if (!link->slots) {
-            (void)!tt_room_fail(room->context, TT_ERR_SYSTEM,
-                                "rank %d: out of memory for %zu slots of %zu bytes to rank %d",
-                                room->context->rank, nslots, slot_bytes, link->end->peer);
+            tt_ignore(tt_room_fail(room->context, TT_ERR_SYSTEM,
+                                   "rank %d: out of memory for %zu slots of %zu bytes to rank %d",
+                                   room->context->rank, nslots, slot_bytes, link->end->peer));
             return NULL;
         }
         room->nbytes += nslots * slot_bytes;
@@ -32,7 +32,7 @@ char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number)
     return link->slots + number % nslots * slot_bytes;
 }
 
-/* This rank needs something of a peer that is gone. */
+/* Fails the communicator: this rank waits for a peer that is gone. */
 static tt_status missed(const struct tt_tcp_end *end)
 {
     const struct tt_room_context *context = end->room->context;
@@ -41,21 +41,20 @@ static tt_status missed(const struct tt_tcp_end *end)
 
 /* ---- The sender's end ----------------------------------------------------------------------- */
 
-/* Reads from all sockets what there is: credits among it. What goes wrong is the fabric's failure.
- */
-static void look_for_credits(struct tt_tcp_end *end)
+/* Reads all sockets: credits may have come. A failure is recorded by the fabric. */
+static void read_credits(struct tt_tcp_end *end)
 {
     for (int i = 0; i < end->nsockets; i++) {
-        (void)!tt_tcp_flush(&end->sockets[i]);
-        (void)!tt_tcp_read(&end->sockets[i]);
+        tt_ignore(tt_tcp_flush(&end->sockets[i]));
+        tt_ignore(tt_tcp_read(&end->sockets[i]));
     }
 }
 
 static bool has_room(struct tt_tcp_link *link)
 {
     struct tt_tcp_end *end = link->end;
-    if (end->state == TT_TCP_UP && link->next == link->allowed) look_for_credits(end);
-    if (end->state == TT_TCP_GONE) (void)!missed(end);
+    if (end->state == TT_TCP_UP && link->next == link->allowed) read_credits(end);
+    if (end->state == TT_TCP_GONE) tt_ignore(missed(end));
     return end->state == TT_TCP_UP && link->next < link->allowed;
 }
 
@@ -76,7 +75,8 @@ static void put_head(struct tt_outgoing *item, struct tt_tcp_end *end, const str
 static void send_message(struct tt_tcp_link *link, const void *data, size_t nbytes,
                          uint64_t signature, bool reference)
 {
-    if (link->end->state != TT_TCP_UP) return; /* since its slot was given */
+    if (link->end->state != TT_TCP_UP)
+        return; /* the connection was lost after its slot was given */
     struct tt_tcp *tcp = socket_of(link, link->next);
     struct tt_outgoing *item = tt_tcp_push(tcp); /* there is room: the link has credit */
     const struct tt_frame frame = {.kind = TT_FRAME_DATA,
@@ -93,7 +93,7 @@ static void send_message(struct tt_tcp_link *link, const void *data, size_t nbyt
     }
     link->next++;
     tt_count_more(link->end->room->context->nmessages, 1);
-    (void)!tt_tcp_flush(tcp);
+    tt_ignore(tt_tcp_flush(tcp));
 }
 
 static void tcp_publish(struct tt_link *base, size_t nbytes, uint64_t signature)
@@ -125,7 +125,7 @@ static bool tcp_drained(struct tt_link *base)
     const struct tt_tcp_end *end = link->end;
     bool returned = true;
     for (int i = 0; i < end->nopen; i++) {
-        if (link->references) (void)!tt_tcp_flush(&end->sockets[i]);
+        if (link->references) tt_ignore(tt_tcp_flush(&end->sockets[i]));
         returned &= tt_tcp_returned(&end->sockets[i]);
     }
     return link->references == 0 && returned;
@@ -137,7 +137,7 @@ static bool tcp_flushed(struct tt_link *base)
     return end->state != TT_TCP_UP || tt_tcp_end_flush(end);
 }
 
-/* The slot of a message that was published by reference is free. */
+/* Copies a body that was published by reference to the slot of its message, which is unused. */
 static void copy_to_slot(struct tt_outgoing *item)
 {
     struct tt_tcp_link *link = item->link;
@@ -160,7 +160,7 @@ void tt_tcp_end_give_back(struct tt_tcp_end *end)
             struct tt_outgoing *item = &tcp->queue[(tcp->first + k) % tcp->room];
             if (item->link) copy_to_slot(item);
             if (!item->link) continue;
-            (void)!end->room->owner->lost(end->owner, tcp, ENOMEM); /* drops them all */
+            tt_ignore(end->room->owner->lost(end->owner, tcp, ENOMEM)); /* drops all items */
         }
     }
 }
@@ -172,13 +172,13 @@ static struct tt_arrival *first_arrival(struct tt_tcp_link *link)
     return &link->arrivals[link->next % link->end->room->nslots];
 }
 
-/* What has come of a message so far moves to its slot, and the rest will go there. */
+/* Moves the received part of a message to its slot; the rest will be received there. */
 static void move_to_slot(struct tt_tcp_link *link, struct tt_arrival *arrival)
 {
     struct tt_tcp *tcp = socket_of(link, link->next);
     char *slot = tt_tcp_slot(link, link->next);
-    if (!slot) { /* out of memory, as the fabric knows: nothing more may come */
-        (void)!link->end->room->owner->lost(link->end->owner, tcp, ENOMEM);
+    if (!slot) { /* out of memory, which has failed the fabric: receive nothing more */
+        tt_ignore(link->end->room->owner->lost(link->end->owner, tcp, ENOMEM));
         return;
     }
     memcpy(slot, arrival->data, arrival->whole ? arrival->nbytes : tcp->got);
@@ -205,7 +205,7 @@ static tt_status read_next(struct tt_tcp_link *link)
 {
     struct tt_tcp *tcp = socket_of(link, link->next);
     if (tcp->fd < 0) return missed(link->end);
-    if (tcp->count) (void)!tt_tcp_flush(tcp);
+    if (tcp->count) tt_ignore(tt_tcp_flush(tcp));
     return tt_tcp_read(tcp);
 }
 
@@ -236,8 +236,8 @@ static void tcp_release(struct tt_link *base)
     *first_arrival(link) = (struct tt_arrival){0};
     link->expected = NULL;
     link->next++;
-    if (++end->owed[link->channel] >= end->room->owed_max && end->state == TT_TCP_UP)
-        (void)!tt_tcp_flush(&end->sockets[0]);
+    if (++end->credits_due[link->channel] >= end->room->credits_due_max && end->state == TT_TCP_UP)
+        tt_ignore(tt_tcp_flush(&end->sockets[0]));
 }
 
 static const struct tt_link_ops tcp_link_ops = {

@@ -1,5 +1,5 @@
-/* TCP as a room. The sockets belong to the connection of the two hosts, which also drives, flushes
- * and closes them; the room only puts data on them. */
+/* TCP as a room. The wire (transport/wires.h) owns the sockets: it drives, flushes and closes them.
+ * The room only sends and receives data over them. */
 #include "transport/tcp/tcp.h"
 
 #include <stdio.h>
@@ -76,7 +76,7 @@ static size_t tcp_bytes(const void *end)
     return 0;
 }
 
-/* Whether every socket is. */
+/* Whether every socket is encrypted. */
 static bool is_encrypted(const struct tt_tcp_end *end)
 {
     bool encrypted = true;

@@ -1,3 +1,4 @@
+/* TLS 1.3 over one connection, keyed by the communicator's key, with OpenSSL loaded at run time. */
 #include "transport/tcp/tls.h"
 
 #ifdef TUTTI_HAVE_TLS

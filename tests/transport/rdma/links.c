@@ -114,7 +114,7 @@ TEST(rdma_links, wake_who_sleeps_until_a_message_comes)
         tx->ops->publish(tx, 8, i);
         CHECK(is_readable(epoll, 60000));
         while (rx->ops->peek(rx, &message) && !tt_expired(deadline)) {
-            tt_rdma_hush(pair.rdma[1]);
+            tt_rdma_clear_notification(pair.rdma[1]);
             if (tt_rdma_wire_arm(pair.wires[1])) CHECK(is_readable(epoll, 60000));
         }
         CHECK_EQ(message.signature, i);

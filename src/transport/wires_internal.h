@@ -1,16 +1,16 @@
-/* Inside of transport/wires.h: what its files share.
+/* Shared by the files behind transport/wires.h only: one wire, its control frames, its dialling.
  *
- *   wires_rank.c     opening, the wires of a rank, waiting, the end
+ *   wires_rank.c     opening, the wires of a rank, waiting, leaving
  *   wires_plan.c     over which addresses two ranks are joined
- *   wires_connect.c  making a wire: dialling, accepting, knocking
- *   wires_frame.c    what the frames mean that are not data
- *   wires_dialling.c the links of a wire that does not stand yet
- *   wires_agree.c    agreeing on what carries the data
+ *   wires_connect.c  connecting a wire: dialling, accepting, probing
+ *   wires_frame.c    control frames: records, failures, offers
+ *   wires_dialling.c the links of a wire that is not connected yet
+ *   wires_agree.c    agreeing on the transport that carries the data
  *
  * The sockets are those of the TCP room (transport/tcp/tcp.h), which carries data over them.
  */
-#ifndef TT_TRANSPORT_WIRE_H
-#define TT_TRANSPORT_WIRE_H
+#ifndef TT_TRANSPORT_WIRES_INTERNAL_H
+#define TT_TRANSPORT_WIRES_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHE
 /* What an epoll event is about; the first member of each. */
 enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_ROOM };
 
-/* One way from this rank to the peer. */
+/* A pair of addresses, of this rank and of the peer, between which sockets are connected. */
 struct tt_path {
     struct tt_address source, target; /* source: nbytes 0 where the kernel chooses; target: where
                                        * the peer listens */
@@ -53,11 +53,11 @@ struct tt_dial {
     struct tt_wire *wire;
     int fd; /* -1: no attempt is under way */
     enum { TT_DIAL_CONNECTING, TT_DIAL_GREETING, TT_DIAL_ANSWER } state;
-    enum tt_hello_kind kind; /* LINK, or PROBE: only to see whether the peer lives */
+    enum tt_hello_kind kind; /* LINK, or PROBE: only asks whether the peer is alive */
     size_t received;         /* of the greeting or of the answer */
     int64_t next_ns;         /* when the next attempt may begin */
     int64_t deadline_ns;     /* of being connected */
-    int64_t refused_ns;      /* since when nothing listens there; 0: not so */
+    int64_t refused_ns;      /* since when the peer refuses connections; 0: it does not */
     bool broke_off;          /* the peer has ended a handshake */
     struct tt_greeting greeting;
     struct tt_hello hello;
@@ -65,8 +65,8 @@ struct tt_dial {
 };
 
 enum tt_wire_state {
-    TT_WIRE_MAKING,   /* its sockets are being connected */
-    TT_WIRE_AGREEING, /* on what carries the data */
+    TT_WIRE_MAKING,   /* the sockets are being connected */
+    TT_WIRE_AGREEING, /* both ends are choosing the transport for the data */
     TT_WIRE_UP,
     TT_WIRE_GONE, /* the peer has left, or a connection is lost: what has come still counts */
 };
@@ -83,27 +83,27 @@ struct tt_wire {
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
-    char gone[TT_ERROR_TEXT];        /* why nothing more comes from the peer; "": it may */
-    struct tt_agreement *agreement;  /* NULL: none was tried */
+    char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
+    struct tt_agreement *agreement;  /* NULL: no transport was tried */
     int candidate;                   /* of tt_transports: the transport that is being tried */
     uint32_t tried;                  /* of tt_transports, one bit each */
     const struct tt_transport *room; /* the candidate */
-    void *end;                       /* of it, with this peer; NULL: not made */
-    uint32_t peer_state; /* enum tt_rank_state: what it said last of itself; 0: nothing */
+    void *end;                       /* the candidate's end with this peer; NULL: not made */
+    uint32_t peer_state; /* enum tt_rank_state: the last one that the peer sent; 0: none */
     bool is_agreed;      /* room and end carry the data */
-    bool is_settled;     /* its handles have the ops they keep */
+    bool is_settled;     /* its handles have their final ops */
 };
 
 /* This rank's use of a transport. */
 struct tt_transport_use {
     enum tt_watched watched;
     const struct tt_transport *room;
-    void *self; /* NULL: it may not be used, or there is none */
+    void *self; /* NULL: not allowed, or not available */
 };
 
 struct tt_wires {
     enum tt_watched watched; /* the acceptor's mark */
-    _Atomic int nby_kernel;  /* wires whose data is, or may be, moved by the kernel */
+    _Atomic int nby_kernel;  /* wires whose data the kernel moves, or may move */
 
     /* immutable after start */
     struct tt_wires_config config;
@@ -118,14 +118,14 @@ struct tt_wires {
     struct tt_acceptor *acceptor;
     struct tt_tcp_room tcp;
     struct tt_transport_use uses[TT_MAX_TRANSPORTS]; /* as in tt_transports */
-    bool has_device;                                 /* one of them moves data without the kernel */
+    bool has_device; /* a transport that may be used moves data without the kernel */
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
     struct tt_link *links;  /* [nranks][2][TT_NCHANNELS]: the handles, incoming and outgoing */
     struct tt_wire *first;
-    int nmade;         /* wires all of whose sockets have been connected */
-    int64_t listen_ns; /* when to look next who is silent */
-    size_t nbytes;     /* of slots and queues */
+    int nmade;        /* wires all of whose sockets have been connected */
+    int64_t check_ns; /* when to look next for unresponsive peers */
+    size_t nbytes;    /* of slots and queues */
 };
 
 /* Whether the rank is on this host. */
@@ -135,29 +135,32 @@ static inline bool tt_wire_is_local(const struct tt_wires *wires, int rank)
     return hosts->host_of[rank] == hosts->host_of[wires->up->rank];
 }
 
-/* wires_plan.c: fills paths; the same pairs on both ends. 0: the ranks cannot reach each other. */
+/* wires_plan.c: fills paths; the same pairs on both ends. Returns their number; 0: the
+ * ranks cannot reach each other. */
 int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
                  const struct tt_wires_info *theirs, bool lower);
 
-/* wires_rank.c: the wire to a peer, made if need be; NULL when that failed (the fabric knows why).
- */
+/* wires_rank.c: the wire to a peer, created if there is none; NULL: out of memory, which has failed
+ * the fabric. */
 struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer);
-/* Watches or changes what is watched; status < 0 fails the fabric. */
+/* Enters `fd` into the epoll instance, or changes its events. A failure fails the fabric. */
 TT_NODISCARD tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writable,
                                      bool is_new);
 
-/* wires_connect.c: gets ready to dial, or to knock after a while. */
+/* wires_connect.c: prepares to dial (lower rank), or to probe after a while (higher rank). */
 void tt_wire_dial(struct tt_wire *wire);
 TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
-/* Attempts that are due, deadlines, knocks: to be called now and then while wires are made. */
+/* Begins attempts and probes that are due, and checks deadlines. Called now and then while the wire
+ * is being connected. */
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_guest *guest);
 void tt_dial_hang_up(struct tt_dial *dial);
 
-/* The wire is made. */
+/* The wire is connected and agreed: data may flow. */
 TT_NODISCARD tt_status tt_wire_up(struct tt_wire *wire);
 
-/* wires_agree.c: all sockets stand; what the peer offers, and whether it has connected. */
+/* wires_agree.c: agree: all sockets are connected. take_offer, take_ready: the peer has sent OFFER
+ * or READY. */
 TT_NODISCARD tt_status tt_wire_agree(struct tt_wire *wire);
 TT_NODISCARD tt_status tt_wire_take_offer(struct tt_wire *wire, int room, const char *bytes,
                                           uint32_t nbytes);
@@ -165,20 +168,21 @@ TT_NODISCARD tt_status tt_wire_take_ready(struct tt_wire *wire, int room, bool r
 
 /* wires_frame.c: control over the sockets of a wire. */
 extern const struct tt_tcp_owner tt_wire_owner;
-/* The connection has ended: error 0: closed by the peer. A failure only when what came cannot be
- * trusted: this rank may not need the peer any more. */
+/* The connection has ended; error 0: closed by the peer. Fails the fabric only for forged data
+ * (EPROTO): otherwise this rank may not need the peer any more. */
 TT_NODISCARD tt_status tt_wire_lost(void *wire, struct tt_tcp *tcp, int error);
-/* Fails the fabric: this rank needs something of a peer that is gone. */
+/* Fails the fabric: this rank waits for a peer that is gone. */
 TT_NODISCARD tt_status tt_wire_missed(struct tt_wire *wire);
 /* Writes a frame with this rank's record; returns its bytes. */
 size_t tt_wire_put_record(const struct tt_wires *wires, uint8_t *to, uint32_t state);
 /* The latest collective that this rank has entered. */
 uint64_t tt_wire_entered(const struct tt_wires *wires);
 
-/* wires_dialling.c: gives the handles to a peer their first ops, which make the wire when used. */
+/* wires_dialling.c: gives the handles of a peer their first ops, which create the wire when used.
+ */
 void tt_wire_handles_init(struct tt_wires *wires, int peer);
-/* Gives the wire's handles the ops they keep: of what was agreed on, else of the sockets. Once;
- * later calls change nothing. */
+/* Gives the wire's handles their final ops: of the transport agreed on, else of the sockets. Later
+ * calls change nothing. */
 void tt_wire_handles_settle(struct tt_wire *wire);
 
 #endif

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    LAST_WORDS_MS = 2000, /* survivors see the death themselves and can say more about it */
+    REPORT_MS = 2000,     /* survivors detect the death themselves and report more about it */
     ORPHANS_MS = 200,     /* for what has got SIGKILL to end */
     CONNECTION_MS = 2000, /* for a connection to a host to end after SIGTERM */
 };
@@ -156,11 +156,11 @@ static void reap(struct run *run)
         if (run->members[i].own_group) kill(-pid, SIGKILL);
     }
     if (worst < 0 || run->failing) return;
-    drain(run, worst, false); /* its last words before ours */
+    drain(run, worst, false); /* the output of the dead rank comes before our line */
     report(run, worst, worst_pid, worst_status);
     run->failing = true;
     if (!run->exit_code) run->exit_code = code_of(worst_status);
-    run->term_ns = after_ms(LAST_WORDS_MS);
+    run->term_ns = after_ms(REPORT_MS);
 }
 
 /* ---- Deadlines ------------------------------------------------------------------------------ */
@@ -280,7 +280,7 @@ void run_flush(struct run *run)
 {
     /* A reader who has stalled gets little time when the job was to end. */
     const int asked_signal = run->asked_signal;
-    if (asked_signal || run->timed_out) run->timeout_ns = after_ms(LAST_WORDS_MS);
+    if (asked_signal || run->timed_out) run->timeout_ns = after_ms(REPORT_MS);
     if (!run->timeout_ns) run->timeout_ns = INT64_MAX; /* nothing was supervised */
     run->term_ns = run->kill_ns = INT64_MAX;
     run->asked_signal = 0;

@@ -58,7 +58,12 @@ struct tt_bootstrap_counts tt_bootstrap_counts(const struct tt_bootstrap *bootst
 void tt_bootstrap_destroy(struct tt_bootstrap *bootstrap);
 
 /* How the ranks of a launcher find rank 0 when nobody set MASTER_ADDR (bootstrap/place.h). */
-enum tt_way { TT_WAY_NONE, TT_WAY_PMI, TT_WAY_PMIX, TT_WAY_SLURM };
+enum tt_place_source {
+    TT_PLACE_FROM_NONE,
+    TT_PLACE_FROM_PMI,
+    TT_PLACE_FROM_PMIX,
+    TT_PLACE_FROM_SLURM
+};
 
 /* The launcher's view: which process of how many, from the variables of the first launcher in the
  * table of launcher.c that set its own. Without any: 0 of 1. What it does not say about the host is
@@ -66,8 +71,8 @@ enum tt_way { TT_WAY_NONE, TT_WAY_PMI, TT_WAY_PMIX, TT_WAY_SLURM };
  * variable that is no number, out of range or missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
-    enum tt_way ways[2]; /* in the order in which they are tried */
-    const char *found;   /* "srun", "none"; static */
+    enum tt_place_source sources[2]; /* in the order in which they are tried */
+    const char *found;               /* "srun", "none"; static */
 };
 TT_NODISCARD tt_status tt_launcher_detect(struct tt_launcher *launcher);
 

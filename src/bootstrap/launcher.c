@@ -15,7 +15,7 @@ struct row {
         *only_with; /* says that the others are meant for this process; NULL: they always are */
     const char *rank, *nranks;
     const char *local_rank, *local_nranks; /* NULL: not said as a plain number */
-    enum tt_way ways[2];
+    enum tt_place_source sources[2];
 };
 
 /* In this order: an mpirun or torchrun inside a Slurm job starts a daemon a host with srun, and its
@@ -32,18 +32,18 @@ static const struct row rows[] = {
      .nranks = "OMPI_COMM_WORLD_SIZE",
      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
      .local_nranks = "OMPI_COMM_WORLD_LOCAL_SIZE",
-     .ways = {TT_WAY_PMIX}},
+     .sources = {TT_PLACE_FROM_PMIX}},
     {.name = "PMI (mpiexec of MPICH or Intel MPI, srun --mpi=pmi2)",
      .rank = "PMI_RANK",
      .nranks = "PMI_SIZE",
      .local_rank = "MPI_LOCALRANKID",
      .local_nranks = "MPI_LOCALNRANKS",
-     .ways = {TT_WAY_PMI, TT_WAY_SLURM}},
+     .sources = {TT_PLACE_FROM_PMI, TT_PLACE_FROM_SLURM}},
     {.name = "srun",
      .only_with = "SLURM_STEP_ID",
      .rank = "SLURM_PROCID",
      .nranks = "SLURM_STEP_NUM_TASKS",
-     .ways = {TT_WAY_PMIX, TT_WAY_SLURM}},
+     .sources = {TT_PLACE_FROM_PMIX, TT_PLACE_FROM_SLURM}},
 };
 static const struct row *const slurm = &rows[sizeof rows / sizeof *rows - 1];
 
@@ -128,8 +128,8 @@ tt_status tt_launcher_detect(struct tt_launcher *launcher)
     TT_TRY(find_row(&row));
     if (row) {
         found.found = row->name;
-        found.ways[0] = row->ways[0];
-        found.ways[1] = row->ways[1];
+        found.sources[0] = row->sources[0];
+        found.sources[1] = row->sources[1];
         TT_TRY(ask_row(&found, row));
     }
     *launcher = found;

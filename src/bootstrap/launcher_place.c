@@ -109,11 +109,11 @@ static int find_pmi(char why[WHY])
     return -1;
 }
 
-/* TT_IN_PROGRESS: this way is closed, and why. */
-static tt_status share(char *text, size_t size, const struct tt_launcher *launcher, enum tt_way way,
-                       int64_t deadline_ns, char why[WHY])
+/* TT_IN_PROGRESS: this source is not available, and why. */
+static tt_status share(char *text, size_t size, const struct tt_launcher *launcher,
+                       enum tt_place_source source, int64_t deadline_ns, char why[WHY])
 {
-    if (way == TT_WAY_PMI) {
+    if (source == TT_PLACE_FROM_PMI) {
         const int fd = find_pmi(why);
         return fd < 0 ? TT_IN_PROGRESS : tt_pmi_share(fd, launcher->rank, text, size, deadline_ns);
     }
@@ -130,7 +130,7 @@ static tt_status share(char *text, size_t size, const struct tt_launcher *launch
 
 /* A launcher's exchange works once a process: the place is kept for later communicators. */
 static tt_status shared_place(struct tt_place *place, const struct tt_launcher *launcher,
-                              enum tt_way way, int64_t deadline_ns, char why[WHY])
+                              enum tt_place_source source, int64_t deadline_ns, char why[WHY])
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct tt_place kept;                  /* guarded by lock; of this process's job */
@@ -144,7 +144,7 @@ static tt_status shared_place(struct tt_place *place, const struct tt_launcher *
     if (state == UNKNOWN) {
         /* The others are told in any case: they wait for it. */
         if (launcher->rank == 0) mine = write_place(text, sizeof text);
-        status = share(text, sizeof text, launcher, way, deadline_ns, why);
+        status = share(text, sizeof text, launcher, source, deadline_ns, why);
         if (status == TT_OK) status = mine != TT_OK ? mine : read_place(&kept, text);
         if (status != TT_IN_PROGRESS) state = status == TT_OK ? KNOWN : FAILED;
     }
@@ -158,14 +158,14 @@ tt_status tt_place_of_launcher(struct tt_place *place, const struct tt_launcher 
                                int64_t deadline_ns)
 {
     char why[WHY] = "it has no means of its own";
-    for (size_t i = 0; i < sizeof launcher->ways / sizeof *launcher->ways; i++) {
-        const enum tt_way way = launcher->ways[i];
-        if (way == TT_WAY_NONE) break;
-        if (way == TT_WAY_SLURM) {
+    for (size_t i = 0; i < sizeof launcher->sources / sizeof *launcher->sources; i++) {
+        const enum tt_place_source source = launcher->sources[i];
+        if (source == TT_PLACE_FROM_NONE) break;
+        if (source == TT_PLACE_FROM_SLURM) {
             if (tt_environment("SLURM_STEP_NODELIST")) return tt_slurm_place(place, launcher);
             continue;
         }
-        const tt_status status = shared_place(place, launcher, way, deadline_ns, why);
+        const tt_status status = shared_place(place, launcher, source, deadline_ns, why);
         if (status != TT_IN_PROGRESS) return status;
         TT_INFO("bootstrap: %s: %s", launcher->found, why);
     }

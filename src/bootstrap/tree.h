@@ -39,8 +39,8 @@ struct tt_bootstrap {
     struct tt_neighbour children[TT_TREE_FANOUT];
 };
 
-/* How a rank's way into the tree ended: its last word to the root, where that kept the connection.
- * The text follows a failure only. */
+/* How joining the tree ended for a rank: its last frame to the root, if the root kept the
+ * connection. The text follows a failure only. */
 struct tt_report {
     int32_t status;
     char text[TT_WIRE_TEXT];

@@ -84,7 +84,7 @@ struct tuttiComm {
     bool finalized;
     /* atomic */
     _Atomic int calls; /* between tt_comm_enter_call and tt_comm_leave_call */
-    /* of the list of those that say goodbye at the end of the process */
+    /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };
 

@@ -78,7 +78,7 @@ static bool lists(const char *list, const char *word)
     return false;
 }
 
-static const char ways_inside[] = "shm,window,cma"; /* between hosts: tt_transports */
+static const char rooms_inside[] = "shm,window,cma"; /* between hosts: tt_transports */
 
 /* Every word of TUTTI_TRANSPORT must be one there is. *inside, *between: whether it names any such
  * way. */
@@ -89,7 +89,7 @@ static tt_status check_transports(const char *list, bool *inside, bool *between)
         const size_t length = strcspn(at, ",");
         char word[32];
         snprintf(word, sizeof word, "%.*s", length < 31 ? (int)length : 31, at);
-        const bool is_inside = length && lists(ways_inside, word);
+        const bool is_inside = length && lists(rooms_inside, word);
         const bool is_between = tt_transport_index(at, length) >= 0;
         if (!is_inside && !is_between)
             return tt_fail(TT_ERR_ARGUMENT,

@@ -130,7 +130,7 @@ static void take(const struct tt_express_meeting *express, struct tt_engine *eng
     }
 }
 
-/* Too late, or something is wrong: the general way goes on from here, and finds out. */
+/* A part is late or wrong: the general path goes on from here, and reports a failure. */
 static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
                        struct tt_position at)
 {

@@ -1,6 +1,6 @@
-/* The express way: a small collective done in a straight line in its caller: a single meeting, or a
- * few steps over links. What the general way works out step by step is worked out once per kind of
- * call. When the others are late, the general way takes over. */
+/* The express path: a small collective, either a single meeting or a few steps over links, done in
+ * a straight line in its caller. The express path computes once per kind of call what the general
+ * path (work.c) computes at each step. When a message is late, the general path takes over. */
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 

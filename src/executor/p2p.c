@@ -1,11 +1,11 @@
-/* Point to point: a message of any length as slices through slots, or whole by reference. */
+/* Point to point: a message of any length in pieces through slots, or whole by reference. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "executor/express.h"
 #include "executor/internal.h"
 
-enum { REFERENCE_MIN_BYTES = 16384, BITE_BYTES = 1 << 20 };
+enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20 };
 
 /* The signature of a point-to-point message is its length: the only thing both sides must agree on.
  */
@@ -34,7 +34,7 @@ static bool publish(struct tt_work *work, size_t nbytes, bool may_copy)
     return true;
 }
 
-/* All at once by reference, else slice by slice. */
+/* All at once by reference, else piece by piece. */
 static bool publish_all(struct tt_work *work)
 {
     const struct tt_p2p_work *own = &work->p2p;
@@ -68,10 +68,10 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
 }
 
 /* A bounded part of the first message; released when all of it has been copied. */
-static tt_status take_bite(struct tt_p2p_work *own, const struct tt_message *message)
+static tt_status copy_some(struct tt_p2p_work *own, const struct tt_message *message)
 {
     const size_t left = message->nbytes - own->taken;
-    const size_t nbytes = left < BITE_BYTES ? left : BITE_BYTES;
+    const size_t nbytes = left < COPY_BYTES ? left : COPY_BYTES;
     char *to = own->data + own->offset;
     if (!message->data)
         TT_TRY(own->link->ops->fetch(own->link, to, own->taken, nbytes));
@@ -95,9 +95,9 @@ static tt_status advance_recv(struct tt_work *work)
                         left < own->link->slot_bytes ? left : own->link->slot_bytes, signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
-        TT_TRY(take_bite(own, &message));
+        TT_TRY(copy_some(own, &message));
         work->progress++;
-        if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* a bite at a time */
+        if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */
         ops->release(own->link);
         own->taken = 0;
     } while (own->offset < own->nbytes);

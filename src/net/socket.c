@@ -258,7 +258,7 @@ int tt_socket_accept(int listener, struct tt_address *peer)
 void tt_socket_tune(int fd)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    /* A host that vanished without a word is noticed within two minutes. */
+    /* A host that fails without closing its connections is noticed within two minutes. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){60}, sizeof(int));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){10}, sizeof(int));

@@ -1,5 +1,5 @@
-/* The fabric: what one rank of one communicator needs to reach the others: the host segment, its
- * ends of the links, who has died, and the communicator's first failure. */
+/* The fabric: all that one rank of one communicator needs to reach the others: the segment of its
+ * host, its ends of the links, the state of its peers, and the communicator's first failure. */
 #ifndef TT_TRANSPORT_FABRIC_H
 #define TT_TRANSPORT_FABRIC_H
 
@@ -24,23 +24,23 @@ struct tt_fabric {
     struct tt_peer_info *peers; /* [nranks] */
     struct tt_hosts *hosts;
     int local, nlocal;              /* place among, and number of, the ranks of this host */
-    struct tt_room_context context; /* what its rooms know of this rank */
+    struct tt_room_context context; /* this rank, for the rooms */
     struct tt_host_room host;       /* the ranks of this host */
-    struct tt_segment *segment;     /* of this host's ranks, by their places; host's */
-    struct tt_wires_client client;  /* what the wires know of this rank */
+    struct tt_segment *segment;     /* of the ranks of this host, by place; owned by `host` */
+    struct tt_wires_client client;  /* this rank, for the wires */
     struct tt_wires *wires;         /* to the ranks of other hosts; NULL: there are none */
-    struct tt_rank_record *record;  /* mine, in the segment */
+    struct tt_rank_record *record;  /* this rank's, in the segment */
     bool oversubscribed;            /* this host: waiting ranks give up the core */
     bool some_oversubscribed;       /* some host */
     struct tt_watch **watches;      /* [nlocal]; NULL: of this process */
 
     /* owner: the thread that runs this rank's work */
-    struct tt_rank_record *remote; /* [nranks], with more than one host: what wires have brought of
-                                    * the ranks of other hosts, */
-    struct tt_entry *entries;      /* [nranks][nentries], and what these have entered */
+    struct tt_rank_record *remote; /* [nranks], with more than one host: the records of the ranks of
+                                    * other hosts, as the wires received them */
+    struct tt_entry *entries;      /* [nranks][nentries]: the calls that these ranks have entered */
     size_t nentries;
 
-    bool told; /* the communicator's failure to other hosts */
+    bool told; /* the communicator's failure was sent to other hosts */
 
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
@@ -82,10 +82,10 @@ static inline bool tt_fabric_is_local(const struct tt_fabric *fabric, int rank)
 {
     return fabric->hosts->host_of[rank] == fabric->hosts->host_of[fabric->rank];
 }
-/* What is known of a rank: its record in the host's segment, or what it last sent. */
+/* The record of a rank: in the segment of this host, or the last one that came over the wire. */
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank);
-/* Where the rank's entry of collective `seq` is, or another's when it is not entered yet or too
- * long ago. */
+/* The place of the rank's entry of collective `seq`. It holds another collective's entry while the
+ * rank has not entered `seq`, or when it did so too long ago. */
 struct tt_entry *tt_fabric_entry(const struct tt_fabric *fabric, int rank, uint64_t seq);
 
 /* Records the communicator's first failure for every rank: later ones change nothing. Returns the
@@ -106,7 +106,7 @@ const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 void tt_fabric_watch(struct tt_fabric *fabric);
 /* Slow check (a system call): whether a rank that this one may wait for is gone. `seq`: the
  * collective being waited for (0: none); `peer`: the rank a point-to-point call waits for (-1:
- * none), to send to it or to receive; what it left in the link before it went still counts. Fails
+ * none), to send to it or to receive; messages that the peer left in the link still count. Fails
  * the communicator and returns its status if so. */
 TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer,
                                              bool sending);

@@ -90,7 +90,7 @@ static tt_status check_peer(struct tt_fabric *fabric, int r, uint64_t seq, int p
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, r);
     const bool dead = is_awaited(record, r, seq, peer) && is_dead(fabric, r);
-    /* Its last words are read after that. */
+    /* Messages that it sent before its end are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool awaited = is_awaited(record, r, seq, peer);
     if (!dead && state != TT_RANK_ABORTED && state != TT_RANK_LEFT) return TT_OK;

@@ -1,8 +1,8 @@
-/* The interface between the fabric and its rooms. A room is a folder that carries links in one way:
- * host (shared memory), tcp, rdma.
+/* The interface between the fabric and its rooms. A room is a folder that carries links in one
+ * manner: host (shared memory), tcp, rdma.
  *
  * A room includes link.h, window.h, this file, its own files, and what lies below transport; never
- * fabric.h and never another room. What it has to report goes up through struct tt_room_events. */
+ * fabric.h and never another room. A room reports upward through struct tt_room_events. */
 #ifndef TT_TRANSPORT_ROOM_H
 #define TT_TRANSPORT_ROOM_H
 
@@ -14,12 +14,12 @@
 #include "base/status.h"
 #include "transport/link.h"
 
-/* What a room reports. Called by the thread that runs the rank's work. */
+/* Reports of a room. Called by the thread that runs the rank's work. */
 struct tt_room_events {
     /* Records the communicator's first failure; later ones change nothing. Returns the status of
      * the first, whose text becomes this thread's last error. */
     tt_status (*fail)(void *owner, int code, const char *text);
-    /* This rank needs something of a peer that is gone: fails with what became of the peer. */
+    /* This rank waits for a peer that is gone: fails, and says why the peer is gone. */
     tt_status (*missed)(void *owner, int peer);
     /* "rank 3 (host h, pid 77)". */
     void (*name)(const void *owner, int rank, char *text, size_t size);
@@ -29,7 +29,7 @@ struct tt_room_events {
  * counters. */
 struct tt_room_context {
     const struct tt_room_events *events;
-    void *owner; /* of the room: for the events only */
+    void *owner; /* passed to the events; the room does not use it */
     int rank, nranks;
     _Atomic uint64_t *nmessages, *nbytes_copied, *nbytes_direct; /* one writer at a time */
 };
@@ -46,15 +46,15 @@ static inline void tt_count_more(_Atomic uint64_t *counter, uint64_t more)
 struct tt_tcp_room;
 struct tt_tcp_end;
 
-/* What a room is opened with. */
+/* Arguments of open(). */
 struct tt_room_config {
     size_t nslots, slot_bytes;
-    bool encrypt;                /* what goes between hosts must be encrypted */
+    bool encrypt;                /* data between hosts must be encrypted */
     struct tt_tcp_room *sockets; /* of the connections between hosts: the room of TCP shares them */
 };
 
-/* What one rank offers another for being connected. Plain data of the room's own; travels over the
- * authenticated connection of the two. */
+/* What a rank must know of its peer to connect to it: addresses, keys. Plain data in the room's own
+ * format; travels over the wire of the two. */
 struct tt_room_offer {
     uint32_t nbytes; /* used of `bytes` */
     uint8_t bytes[1020];
@@ -64,44 +64,45 @@ struct tt_room_offer {
  * `self` is one rank's use of the transport, `end` its use with one peer; both are the room's own.
  * One thread at a time per communicator. */
 struct tt_transport {
-    const char *name; /* in TUTTI_TRANSPORT */
-    int cost;         /* of several that two ranks have, the one with the least cost is taken */
+    const char *name; /* as TUTTI_TRANSPORT names it */
+    int cost;         /* two ranks use the transport of least cost that both have */
     bool by_kernel;   /* the kernel moves the data, and needs a core for that */
     bool is_certain;  /* connecting needs no offers and cannot fail */
 
-    /* Opens what this host has. TT_OK with *self NULL: there is nothing to use, said once at INFO;
-     * an error where a setting asks for what does not exist. */
+    /* Opens the devices of this host. TT_OK with *self NULL: there are none, logged once at INFO.
+     * An error: a setting asks for a device that does not exist. */
     tt_status (*open)(void **self, const struct tt_room_config *config);
-    /* The rank it works for (borrowed), before the first offer. */
+    /* Gives the room its rank (borrowed), before the first offer. */
     void (*start)(void *self, const struct tt_room_context *context);
-    /* Enters into an epoll instance, with this mark, what becomes readable when a sleep must end
-     * that arm() allowed; clear() makes it unreadable again. */
+    /* Enters a descriptor into an epoll instance, with this mark. After arm() the descriptor
+     * becomes readable when the sleep must end; clear() makes it unreadable again. */
     tt_status (*watch)(void *self, int epoll, void *mark);
     void (*clear)(void *self);
     void (*close)(void *self); /* after its ends */
 
-    /* Makes an end and its offer. An error, said once: another transport is tried. */
+    /* Creates an end and its offer. After an error, logged once, the next transport is tried. */
     tt_status (*offer)(void *self, int peer, struct tt_tcp_end *connection, void **end,
                        struct tt_room_offer *mine);
-    /* With the peer's offer, which is checked. The links may be used once both sides have said that
-     * this succeeded. */
+    /* Connects the end with the peer's offer, which it checks. The links may be used once both
+     * sides have reported success. */
     tt_status (*connect)(void *end, const struct tt_room_offer *theirs);
     struct tt_link *(*tx)(void *end, int channel);
     struct tt_link *(*rx)(void *end, int channel);
-    /* Bounded work on what has come or is to go; what goes wrong fails the communicator. */
+    /* Bounded work on incoming and outgoing messages. A failure fails the communicator. */
     tt_status (*progress)(void *end);
-    /* Before a sleep: asks for a wake (watch). False: there is something to do already. */
+    /* Before a sleep: asks for a notification (watch). False: there is work to do already. */
     bool (*arm)(void *end);
     /* Whether all links of the end are flushed (link.h). */
     bool (*flushed)(void *end);
-    /* After a failure: nothing is read from the callers' memory any more. */
+    /* After a failure: ends all reading from callers' memory. */
     void (*give_back)(void *end);
-    /* What fails from now on is no failure: the peer has said goodbye, or this rank is about to. */
+    /* Failures from now on are ignored: the peer has announced its end, or this rank is about to.
+     */
     void (*quiet)(void *end);
-    /* Whether nothing is on its way any more that destroying the end may lose. */
+    /* Whether all messages have arrived: destroying the end may lose the others. */
     bool (*sent)(void *end);
-    /* The peer is gone. The links still give what has come; then, and for whoever wants to send,
-     * they call events->missed. */
+    /* The peer is gone. The links still give the messages that have come; after them, and for a
+     * sender, they call events->missed. */
     void (*lost)(void *end);
     void (*destroy)(void *end); /* NULL is allowed */
     size_t (*bytes)(const void *end);

@@ -185,7 +185,7 @@ TEST(join, an_id_serves_one_communicator)
 struct straggler {
     struct tt_unique_id id;
     int rank, nranks;
-    struct tt_report report; /* its last word, if its status is not 0 */
+    struct tt_report report; /* its last frame, if its status is not 0 */
     bool answered;
 };
 

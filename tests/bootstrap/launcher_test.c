@@ -63,35 +63,36 @@ TEST(launcher, the_nearest_one_says_which_rank_this_is)
     static const struct {
         const char *variables, *found;
         int rank, nranks, local_rank, local_nranks;
-        enum tt_way way;
+        enum tt_place_source source;
     } cases[] = {
-        {"", "none", 0, 1, 0, 1, TT_WAY_NONE},
-        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "RANK", 5, 8, 1, 4, TT_WAY_NONE},
-        {"RANK=5 WORLD_SIZE=8", "RANK", 5, 8, 5, 8, TT_WAY_NONE},
-        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=5", "RANK", 5, 8, 5, 8, TT_WAY_NONE},
-        {"RANK=5 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4", "RANK", 5, 8, 1, 4, TT_WAY_NONE},
+        {"", "none", 0, 1, 0, 1, TT_PLACE_FROM_NONE},
+        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", "RANK", 5, 8, 1, 4,
+         TT_PLACE_FROM_NONE},
+        {"RANK=5 WORLD_SIZE=8", "RANK", 5, 8, 5, 8, TT_PLACE_FROM_NONE},
+        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=5", "RANK", 5, 8, 5, 8, TT_PLACE_FROM_NONE},
+        {"RANK=5 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4", "RANK", 5, 8, 1, 4, TT_PLACE_FROM_NONE},
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 "
          "OMPI_COMM_WORLD_LOCAL_SIZE=3",
-         "Open MPI", 1, 4, 2, 3, TT_WAY_PMIX},
+         "Open MPI", 1, 4, 2, 3, TT_PLACE_FROM_PMIX},
         {"PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", "PMI", 3, 4, 1, 2,
-         TT_WAY_PMI},
+         TT_PLACE_FROM_PMI},
         {"SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_NODEID=2 "
          "SLURM_STEP_TASKS_PER_NODE=2,1(x2)",
-         "srun", 3, 4, 0, 1, TT_WAY_PMIX},
+         "srun", 3, 4, 0, 1, TT_PLACE_FROM_PMIX},
         /* srun --mpi=pmi2: Slurm's word about the host counts, being about the same ranks. */
         {"PMI_RANK=1 PMI_SIZE=4 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 "
          "SLURM_LOCALID=1 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=3,1",
-         "PMI", 1, 4, 1, 3, TT_WAY_PMI},
+         "PMI", 1, 4, 1, 3, TT_PLACE_FROM_PMI},
         /* mpirun's daemons are Slurm's tasks, its ranks are not. */
         {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_STEP_ID=0 SLURM_PROCID=1 "
          "SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=1(x2)",
-         "Open MPI", 3, 4, 3, 4, TT_WAY_PMIX},
+         "Open MPI", 3, 4, 3, 4, TT_PLACE_FROM_PMIX},
         {"RANK=1 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=9 PMI_RANK=5", "RANK", 1,
-         2, 1, 2, TT_WAY_NONE},
+         2, 1, 2, TT_PLACE_FROM_NONE},
         /* A batch script and salloc's shell are told of tasks that are not there. */
         {"SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0", "none", 0, 1, 0, 1,
-         TT_WAY_NONE},
-        {"SLURM_JOB_ID=7 SLURM_NTASKS=4", "none", 0, 1, 0, 1, TT_WAY_NONE},
+         TT_PLACE_FROM_NONE},
+        {"SLURM_JOB_ID=7 SLURM_NTASKS=4", "none", 0, 1, 0, 1, TT_PLACE_FROM_NONE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tt_launcher got;
@@ -101,9 +102,9 @@ TEST(launcher, the_nearest_one_says_which_rank_this_is)
         CHECK_MESSAGE(got.rank == cases[i].rank && got.nranks == cases[i].nranks &&
                           got.local_rank == cases[i].local_rank &&
                           got.local_nranks == cases[i].local_nranks &&
-                          got.ways[0] == cases[i].way && strstr(got.found, cases[i].found),
+                          got.sources[0] == cases[i].source && strstr(got.found, cases[i].found),
                       "%s: rank %d of %d, local %d of %d, way %d, %s", cases[i].variables, got.rank,
-                      got.nranks, got.local_rank, got.local_nranks, got.ways[0], got.found);
+                      got.nranks, got.local_rank, got.local_nranks, got.sources[0], got.found);
     }
 }
 

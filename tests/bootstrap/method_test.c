@@ -252,7 +252,7 @@ TEST(method, slurm_jobs_that_meet_on_one_port_notice)
 {
     struct tt_unique_id id;
     struct tt_launcher launcher = {
-        .nranks = 2, .local_nranks = 2, .ways = {TT_WAY_SLURM}, .found = "srun"};
+        .nranks = 2, .local_nranks = 2, .sources = {TT_PLACE_FROM_SLURM}, .found = "srun"};
     clear_env();
     setenv("SLURM_STEP_NODELIST", "localhost", 1);
     setenv("SLURM_JOB_ID", "1", 1);
@@ -277,7 +277,7 @@ TEST(method, a_launchers_descriptor_that_is_not_there_is_named)
 {
     struct tt_unique_id id;
     const struct tt_launcher launcher = {
-        .rank = 1, .nranks = 2, .local_nranks = 2, .ways = {TT_WAY_PMI}, .found = "PMI"};
+        .rank = 1, .nranks = 2, .local_nranks = 2, .sources = {TT_PLACE_FROM_PMI}, .found = "PMI"};
     static const struct {
         const char *fd, *text;
     } cases[] = {{NULL, "PMI_FD is not set"},

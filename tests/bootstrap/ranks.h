@@ -18,7 +18,7 @@ struct rank_run {
     int64_t gather_timeout_ms; /* 0: as timeout_ms */
     int nallgathers;           /* 0: join only */
     size_t nbytes;             /* of each */
-    int leave_before;          /* leaves without a word before this allgather; -1: stays */
+    int leave_before;          /* leaves silently before this allgather; -1: stays */
     bool try_again;            /* after a failure, and wants the same one */
     struct rank_run *stay_for; /* leaves only when this one has ended */
     const char *method;        /* not NULL: the id is found by it, as this process of nprocesses */

@@ -91,8 +91,8 @@ signal_host() { # SIGNAL HOST
     kill "-$1" "${victims[@]}"
 }
 
-# nap MS: a random part of that.
-nap() { sleep "$(printf '%d.%03d' $((RANDOM % $1 / 1000)) $((RANDOM % ($1 < 1000 ? $1 : 1000))))"; }
+# pause MS: a random part of that.
+pause() { sleep "$(printf '%d.%03d' $((RANDOM % $1 / 1000)) $((RANDOM % ($1 < 1000 ? $1 : 1000))))"; }
 
 on_every_nic() { # ACTION VALUE
     local n
@@ -110,7 +110,7 @@ bring_about() {
     cable_back)
         expected=right
         on_every_nic down
-        nap 800
+        pause 800
         on_every_nic up
         ;;
     one_cable_of_two)
@@ -125,7 +125,7 @@ bring_about() {
     lost_a_while)
         expected=right
         on_every_nic loss 100
-        nap 800
+        pause 800
         on_every_nic loss 0
         ;;
     lossy) expected=right && on_every_nic loss $((1 + RANDOM % 3)) ;;
@@ -208,15 +208,15 @@ one() {
     [ "$kind" != large_lost ] || without_offload
     start_job
     if [ "$kind" = killed_in_init ]; then
-        nap 120
+        pause 120
     else
         await 30 all_loop || fail "not every rank came to loop: $(cat $work/err.* | tail -n 5)"
-        nap 2000
+        pause 2000
     fi
     local start=${EPOCHREALTIME/./}
     bring_about
     case $expected in # what does not end by itself: not before the fault can have struck
-    right) nap 2000 && kill -TERM "${pids[0]}" ;;
+    right) pause 2000 && kill -TERM "${pids[0]}" ;;
     either) sleep 8 && kill -TERM "${pids[0]}" ;;
     esac 2>/dev/null
     if await $limit_s all_ended; then

@@ -1,4 +1,4 @@
-"""strangers.py HOST:PORT...: all that may knock at a listening port without the key, each four times: three at once,
+"""strangers.py HOST:PORT...: all that may connect to a listening port without the key, each four times: three at once,
 in a flood of connections, and once alone."""
 import os
 import socket
@@ -80,7 +80,7 @@ def scan(s):
     s.close()
 
 
-def knock(kind, address):
+def connect(kind, address):
     try:
         kind(connect(address))
     except OSError as error:
@@ -101,10 +101,10 @@ def flood(address, number):
 def main():
     addresses = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in sys.argv[1:])]
     kinds = [garbage, foreign_key, oversized, other_version, other_word_size, other_byte_order, slow_loris, scan]
-    knocks = [threading.Thread(target=knock, args=(kind, a)) for n in range(4) for a in addresses for kind in kinds]
+    attempts = [threading.Thread(target=connect, args=(kind, a)) for n in range(4) for a in addresses for kind in kinds]
     floods = [threading.Thread(target=flood, args=(a, 300)) for a in addresses]
     alone = len(addresses) * len(kinds)  # in a flood a listener may have no patience with who is slow
-    for together in knocks[alone:] + floods, knocks[:alone]:
+    for together in attempts[alone:] + floods, attempts[:alone]:
         for thread in together:
             thread.start()
         for thread in together:

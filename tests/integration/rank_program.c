@@ -151,7 +151,7 @@ static int stay_away(tuttiComm_t comm)
     return failed(comm, asked);
 }
 
-/* The last rank ends without a word when its part is done; the others take what it sent later. */
+/* The last rank ends silently when its part is done; the others take what it sent later. */
 static int quit(tuttiComm_t comm)
 {
     enum { COUNT = 100000 };

@@ -52,7 +52,7 @@ TEST(fabric, sees_the_death_of_a_process)
         struct tt_fabric *fabric = NULL;
         if (tt_fabric_begin(&fabric, infos, 1, 2, sockets[1], &config)) _exit(2);
         if (tt_fabric_attach(fabric, tt_deadline_ns(5000))) _exit(3);
-        _exit(0); /* without a word */
+        _exit(0); /* without leaving */
     }
     REQUIRE(read(channel[0], &infos[1], sizeof infos[1]) == sizeof infos[1]);
     struct tt_fabric *fabric;

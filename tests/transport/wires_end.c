@@ -1,4 +1,4 @@
-/* How wires end: goodbyes, deaths, failures, and what strangers and broken peers send. */
+/* How wires end: leaving, deaths, failures, and what strangers and broken peers send. */
 #include "transport/wired.h"
 
 #include <errno.h>
@@ -51,7 +51,8 @@ TEST(wires_end, a_rank_that_left_is_known_and_what_it_sent_is_read)
     const struct tt_wires_config config = wired_config();
     REQUIRE(wired_open(&all, 2, &config));
     REQUIRE(say(&all, 0, 1, 5));
-    for (int i = 0; i < 3; i++) { /* the reader also owes credits when the writer has gone */
+    for (int i = 0; i < 3;
+         i++) { /* the reader also has credits to return when the writer has gone */
         struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 1);
         void *slot = wired_slot(&all, 0, 1, 1, 20000);
         REQUIRE(slot);
@@ -77,7 +78,8 @@ TEST(wires_end, a_rank_that_left_is_known_and_what_it_sent_is_read)
     wired_close(&all);
 }
 
-/* A peer without a goodbye: what it sent first is read, then the need for more fails. */
+/* A peer that ends without a last record: what it sent before is read, then waiting for more fails.
+ */
 static void end_connection(bool reset, bool to_send)
 {
     struct wired all;
@@ -141,21 +143,21 @@ TEST(wires_end, a_slot_may_be_published_after_its_peer_has_gone)
     wired_close(&all);
 }
 
-TEST(wires_end, a_goodbye_counts_when_it_has_come_over_all_sockets)
+TEST(wires_end, the_last_record_counts_when_it_has_come_over_all_sockets)
 {
     struct wired all;
     const struct tt_wires_config config = wired_config();
-    uint8_t goodbye[TT_HEAD_BYTES];
+    uint8_t last[TT_HEAD_BYTES];
     setenv("TUTTI_SOCKETS", "2", 1);
     tt_config_reload();
     REQUIRE(wired_open(&all, 2, &config));
     REQUIRE(say(&all, 0, 1, 5));
-    const size_t nbytes = tt_wire_put_record(all.wires[0], goodbye, TT_RANK_LEFT);
+    const size_t nbytes = tt_wire_put_record(all.wires[0], last, TT_RANK_LEFT);
     const struct tt_rank_record *seen = tt_fabric_record(all.ranks.fabrics[1], 0);
     for (int i = 0; i < 2; i++) {
         struct tt_tcp *there = &wire_between(&all, 1, 0)->tcp.sockets[i];
         CHECK(atomic_load(&seen->state) != TT_RANK_LEFT);
-        CHECK_EQ(send(wire_between(&all, 0, 1)->tcp.sockets[i].fd, goodbye, nbytes, MSG_NOSIGNAL),
+        CHECK_EQ(send(wire_between(&all, 0, 1)->tcp.sockets[i].fd, last, nbytes, MSG_NOSIGNAL),
                  nbytes);
         while (!there->left) REQUIRE(tt_wires_progress(all.wires[1]) >= 0);
     }

@@ -146,7 +146,7 @@ TEST(rdma_failures, a_peer_that_is_gone_is_named)
     pair_close(&pair);
 }
 
-TEST(rdma_failures, a_peer_that_said_goodbye_is_none)
+TEST(rdma_failures, a_peer_that_announced_its_end_is_none)
 {
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;

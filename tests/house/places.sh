@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The places that CONTRIBUTING.md names under "How to add" are those where an existing one is found.
+. "$(dirname "$0")/common.sh"
+
+# named TITLE: the paths in the paragraph that begins with **TITLE.**
+named() {
+    awk -v title="**$1.**" 'index($0, title) == 1 { on = 1 } /^$/ { on = 0 } on' CONTRIBUTING.md |
+        grep -oE '\b(include|src|perf-tests|tests|docs)/[A-Za-z0-9_/.-]+\.(c|h|txt|md)' | sort -u
+}
+
+# places TITLE OWN PATTERN...: files that match, but for its own (OWN, a pattern of paths), are named, and the other way round.
+nplaces=0
+places() {
+    local title=$1 own=$2 pattern=$3 found wanted
+    found=$(grep -rlE --include='*.c' --include='*.h' --include='*.txt' --include='*.md' -- "$pattern" \
+        include src perf-tests tests/integration docs | grep -vE "$own" | sort -u)
+    wanted=$(named "$title")
+    [ -n "$found" ] && [ -n "$wanted" ] || fail "$title: no file found, or no path named"
+    [ "$found" = "$wanted" ] || fail "CONTRIBUTING.md, \"$title\": < is where one is found, > is what is named"$'\n'"$(
+        diff <(echo "$found") <(echo "$wanted") || true)"
+    nplaces=$((nplaces + $(wc -l <<<"$found")))
+}
+
+places 'A data type' '^docs/' 'e5m2|\bu16\b|tuttiUint16|TT_UINT16'
+places 'An algorithm' '^src/algorithms/chain\.c$' 'tt_broadcast_chain|chain\.c|`chain`'
+places 'A setting' '^src/transport/tcp/|^docs/(man|rdma|launchers)' 'TUTTI_ZEROCOPY|CONFIG_ZEROCOPY'
+places 'A transport between hosts' '^src/transport/rdma/|^docs/rdma' 'tt_rdma_transport|rdma_room|transport/rdma'
+finish "$nplaces places are named"

@@ -194,13 +194,13 @@ static tt_status check(struct root *root, const struct tt_hello *hello)
 }
 
 /* A rank that listens at its loopback address can be reached by the ranks of its host only. */
-static tt_status check_address(struct root *root, const struct tt_guest *guest)
+static tt_status check_address(struct root *root, const struct tt_pending_connection *pending)
 {
-    const struct tt_hello *hello = &guest->hello;
+    const struct tt_hello *hello = &pending->hello;
     struct tt_address peer, own;
     char from[TT_ADDRESS_TEXT], at[TT_ADDRESS_TEXT], a[TT_ADDRESS_TEXT];
     if (!hello->address.nbytes || !tt_address_is_loopback(&hello->address) ||
-        tt_socket_peer(guest->fd, &peer) != 0 || tt_socket_own(guest->fd, &own) != 0 ||
+        tt_socket_peer(pending->fd, &peer) != 0 || tt_socket_own(pending->fd, &own) != 0 ||
         tt_address_is_loopback(&peer) ||
         !strcmp(tt_address_host(&peer, from), tt_address_host(&own, a)))
         return TT_OK;
@@ -211,10 +211,11 @@ static tt_status check_address(struct root *root, const struct tt_guest *guest)
                     tt_address_host(&hello->address, at));
 }
 
-static tt_status hold(struct root *root, struct member *member, struct tt_guest *guest)
+static tt_status hold(struct root *root, struct member *member,
+                      struct tt_pending_connection *pending)
 {
-    member->fd = guest->fd;
-    guest->fd = -1;
+    member->fd = pending->fd;
+    pending->fd = -1;
     member->state = WAITING;
     root->nheld++;
     if (tt_acceptor_watch(root->acceptor, member->fd, member->hello.rank) != TT_OK)
@@ -223,17 +224,17 @@ static tt_status hold(struct root *root, struct member *member, struct tt_guest 
 }
 
 /* A rank has come, for the first time or again: it is held, answered or sent away. */
-static tt_status join(struct root *root, struct tt_guest *guest)
+static tt_status join(struct root *root, struct tt_pending_connection *pending)
 {
-    const struct tt_hello *hello = &guest->hello;
+    const struct tt_hello *hello = &pending->hello;
     TT_TRY(check(root, hello));
-    TT_TRY(check_address(root, guest));
+    TT_TRY(check_address(root, pending));
     struct member *member = &root->members[hello->rank];
     const bool all_came = root->ncame == root->nranks;
     root->ncame += member->state == ABSENT;
     root->naway -= member->state == AWAY;
     *member =
-        (struct member){.greeting = guest->greeting, .hello = *hello, .fd = -1, .state = DONE};
+        (struct member){.greeting = pending->greeting, .hello = *hello, .fd = -1, .state = DONE};
     if (hello->left_ms >= 0 && hello->left_ms < INT64_MAX / 2000000) {
         const int64_t until_ns = tt_now_ns() + hello->left_ms * 1000000;
         if (until_ns < root->deadline_ns && !all_came) root->deadline_ns = until_ns;
@@ -241,30 +242,30 @@ static tt_status join(struct root *root, struct tt_guest *guest)
     if (all_came) {
         /* Before the last answer: whoever has one may already look for the next root here. */
         if (!root->naway) tt_acceptor_stop_listening(root->acceptor);
-        answer(root, guest->fd, hello, &guest->greeting, (struct tt_answer){.status = TT_OK});
+        answer(root, pending->fd, hello, &pending->greeting, (struct tt_answer){.status = TT_OK});
         return TT_OK;
     }
-    if (root->nheld < root->room) return hold(root, member, guest);
+    if (root->nheld < root->room) return hold(root, member, pending);
     const int again_ms = AGAIN_MS + root->naway / AGAIN_RANKS;
     const struct tt_answer reply = {.status = TT_IN_PROGRESS,
                                     .again_ms = again_ms < MAX_AGAIN_MS ? again_ms : MAX_AGAIN_MS};
     member->state = AWAY;
     root->naway++;
-    answer(root, guest->fd, hello, &guest->greeting, reply);
+    answer(root, pending->fd, hello, &pending->greeting, reply);
     return TT_OK;
 }
 
-static tt_status on_hello(void *context, struct tt_guest *guest)
+static tt_status on_hello(void *context, struct tt_pending_connection *pending)
 {
     struct root *root = context;
     tt_status status = TT_OK;
-    if (guest->hello.kind == TT_HELLO_JOIN && root->status == TT_OK) {
-        if (!root->members) status = begin(root, &guest->hello);
-        if (status == TT_OK) status = join(root, guest);
-        if (status == TT_OK || guest->fd < 0) return status;
+    if (pending->hello.kind == TT_HELLO_JOIN && root->status == TT_OK) {
+        if (!root->members) status = begin(root, &pending->hello);
+        if (status == TT_OK) status = join(root, pending);
+        if (status == TT_OK || pending->fd < 0) return status;
     }
     const struct tt_answer reply = {.status = root->status};
-    answer(root, guest->fd, &guest->hello, &guest->greeting, reply);
+    answer(root, pending->fd, &pending->hello, &pending->greeting, reply);
     return status;
 }
 
@@ -365,7 +366,7 @@ static void answer_late(struct root *root)
 {
     struct tt_acceptor *acceptor = root->acceptor;
     const int64_t until_ns = tt_deadline_ns(LINGER_MS);
-    while (!tt_expired(until_ns) && (acceptor->listener >= 0 || acceptor->nguests)) {
+    while (!tt_expired(until_ns) && (acceptor->listener >= 0 || acceptor->npending)) {
         const tt_status status = tt_acceptor_serve(acceptor, &events, root, until_ns);
         if (status != TT_OK && acceptor->listener < 0) return;
         if (status != TT_OK) tt_acceptor_stop_listening(acceptor);

@@ -260,11 +260,11 @@ struct gathering {
     int ncame;
 };
 
-static tt_status on_child(void *context, struct tt_guest *guest)
+static tt_status on_child(void *context, struct tt_pending_connection *pending)
 {
     struct gathering *gathering = context;
     struct tt_bootstrap *bootstrap = gathering->joining->bootstrap;
-    const struct tt_hello *hello = &guest->hello;
+    const struct tt_hello *hello = &pending->hello;
     struct tt_answer answer = {0};
     const int64_t index = hello->rank - tt_tree_first_child(bootstrap->rank);
     const bool expected = hello->kind == TT_HELLO_CHILD && index >= 0 &&
@@ -274,12 +274,12 @@ static tt_status on_child(void *context, struct tt_guest *guest)
         snprintf(answer.text, sizeof answer.text, "rank %d does not expect rank %d as its child",
                  bootstrap->rank, hello->rank);
     }
-    tt_answer_sign(&answer, hello, &guest->greeting, gathering->joining->id->key);
-    if (tt_socket_send_now(guest->fd, &answer, sizeof answer) != 0 || !expected) return TT_OK;
+    tt_answer_sign(&answer, hello, &pending->greeting, gathering->joining->id->key);
+    if (tt_socket_send_now(pending->fd, &answer, sizeof answer) != 0 || !expected) return TT_OK;
     struct tt_neighbour *child = &bootstrap->children[index];
-    *child = (struct tt_neighbour){.fd = guest->fd, .rank = hello->rank, .pid = hello->pid};
+    *child = (struct tt_neighbour){.fd = pending->fd, .rank = hello->rank, .pid = hello->pid};
     memcpy(child->host, hello->host, sizeof child->host);
-    guest->fd = -1;
+    pending->fd = -1;
     count_handshake(bootstrap);
     gathering->ncame++;
     return TT_OK;

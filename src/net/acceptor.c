@@ -1,3 +1,5 @@
+/* The acceptor: accepts connections, sends each a greeting, reads its hello, and hands over the
+ * connection when the hello proves the key. */
 #include "net/acceptor.h"
 
 #include <errno.h>
@@ -14,25 +16,25 @@
 #include "base/private_fd.h"
 
 enum {
-    GUEST_MS = 10000,   /* how long a guest may take */
-    CROWDED_MS = 300,   /* the same when all places are taken; who was slow may call again */
+    PENDING_MS = 10000, /* how long a connection may take to prove the key */
+    CROWDED_MS = 300,   /* the same when all places are taken; slow ranks connect again */
     REST_MS = 20,       /* between two attempts to accept while descriptors are scarce */
-    EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at the guests */
+    EVENTS_A_WAKE = 64, /* also bounds the accepts between two looks at pending connections */
 };
 
-/* The guests of all acceptors of this process. */
-static _Atomic int nguests_of_process;
+/* The pending connections of all acceptors of this process. */
+static _Atomic int npending_of_process;
 
-/* epoll's data: a guest's index, the listener, or a watched tag above both. */
-enum { LISTENER = TT_MAX_GUESTS, WATCHED };
+/* epoll's data: the index of a pending connection, the listener, or a watched tag above both. */
+enum { LISTENER = TT_MAX_PENDING, WATCHED };
 
-/* How many guests all acceptors of this process may have together. */
+/* Most pending connections of all acceptors of this process together. */
 static int most_of_process(void)
 {
     struct rlimit limit;
     const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
-    return known && limit.rlim_cur / 4 < TT_MAX_PROCESS_GUESTS ? (int)(limit.rlim_cur / 4)
-                                                               : TT_MAX_PROCESS_GUESTS;
+    return known && limit.rlim_cur / 4 < TT_MAX_PROCESS_PENDING ? (int)(limit.rlim_cur / 4)
+                                                                : TT_MAX_PROCESS_PENDING;
 }
 
 tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const uint8_t key[32],
@@ -60,11 +62,11 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
     return TT_OK;
 }
 
-int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_guest *guest)
+int tt_acceptor_take(struct tt_acceptor *acceptor, struct tt_pending_connection *pending)
 {
-    const int fd = guest->fd;
+    const int fd = pending->fd;
     epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, fd, NULL);
-    guest->fd = -1;
+    pending->fd = -1;
     return fd;
 }
 
@@ -72,7 +74,7 @@ tt_status tt_acceptor_watch(struct tt_acceptor *acceptor, int fd, int tag)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP,
                                 .data.u64 = (uint64_t)WATCHED + (uint64_t)tag};
-    /* MOD first: a guest's fd is there already. */
+    /* MOD first: the fd of a pending connection is watched already. */
     if (epoll_ctl(acceptor->epoll, EPOLL_CTL_MOD, fd, &event) != 0 &&
         epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         return tt_socket_fail(errno, "cannot watch a connection");
@@ -88,19 +90,19 @@ static void listen_again(struct tt_acceptor *acceptor, bool listening)
     acceptor->rest_until_ns = 0;
 }
 
-/* Leaves who comes in the kernel's queue for a moment. */
+/* Leaves new connections in the kernel's queue for a moment. */
 static void rest(struct tt_acceptor *acceptor)
 {
     listen_again(acceptor, false);
     acceptor->rest_until_ns = tt_deadline_ns(REST_MS);
 }
 
-static void dismiss(struct tt_acceptor *acceptor, struct tt_guest *guest)
+static void close_pending(struct tt_acceptor *acceptor, struct tt_pending_connection *pending)
 {
-    if (guest->fd >= 0) tt_private_fd_close(guest->fd);
-    guest->fd = -1;
-    acceptor->nguests--;
-    atomic_fetch_sub_explicit(&nguests_of_process, 1, memory_order_relaxed);
+    if (pending->fd >= 0) tt_private_fd_close(pending->fd);
+    pending->fd = -1;
+    acceptor->npending--;
+    atomic_fetch_sub_explicit(&npending_of_process, 1, memory_order_relaxed);
     listen_again(acceptor, true);
 }
 
@@ -119,58 +121,62 @@ static bool is_news(struct tt_acceptor *acceptor, const struct tt_address *peer,
     return true;
 }
 
-/* Once for each host and cause: a flood of connections is no flood of lines. `what` is static. */
-static void complain(struct tt_acceptor *acceptor, const struct tt_guest *guest, const char *what)
+/* Logs a refusal once for each host and cause, so that many connections do not make many lines.
+ * `what` is static. */
+static void log_refusal(struct tt_acceptor *acceptor, const struct tt_pending_connection *pending,
+                        const char *what)
 {
     /* Port scanners and health checks connect and go. */
-    const enum tt_log_level level = guest->received ? TT_LOG_WARN : TT_LOG_INFO;
+    const enum tt_log_level level = pending->received ? TT_LOG_WARN : TT_LOG_INFO;
     char text[TT_ADDRESS_TEXT];
-    if (tt_log_level() < level || !is_news(acceptor, &guest->peer, what)) return;
-    tt_address_format(&guest->peer, text);
+    if (tt_log_level() < level || !is_news(acceptor, &pending->peer, what)) return;
+    tt_address_format(&pending->peer, text);
     const bool full = acceptor->nlogged == TT_MAX_LOGGED;
     TT_LOG_AT(level, "connection from %s closed: %s (%s will not be logged)", text, what,
-              full ? "others" : "more of the like from there");
+              full ? "others" : "more such connections from there");
 }
 
-static void turn_away(struct tt_acceptor *acceptor, struct tt_guest *guest, const char *what)
+static void refuse(struct tt_acceptor *acceptor, struct tt_pending_connection *pending,
+                   const char *what)
 {
-    complain(acceptor, guest, what);
-    dismiss(acceptor, guest);
+    log_refusal(acceptor, pending, what);
+    close_pending(acceptor, pending);
 }
 
-/* Closes guests older than they may be; returns when the next one will be. */
-static int64_t dismiss_late(struct tt_acceptor *acceptor)
+/* Closes the connections that have not proved the key in time; returns when the next one is late.
+ */
+static int64_t close_late(struct tt_acceptor *acceptor)
 {
     const bool crowded = acceptor->listener >= 0 && !acceptor->listening;
-    const int64_t allowed_ns = (crowded ? CROWDED_MS : GUEST_MS) * INT64_C(1000000);
+    const int64_t allowed_ns = (crowded ? CROWDED_MS : PENDING_MS) * INT64_C(1000000);
     const int64_t now = tt_now_ns();
     int64_t next = INT64_MAX;
     for (int i = 0; i < acceptor->nplaces; i++) {
-        struct tt_guest *guest = &acceptor->guests[i];
-        if (guest->fd < 0) continue;
-        const int64_t until = guest->since_ns + allowed_ns;
+        struct tt_pending_connection *pending = &acceptor->pending[i];
+        if (pending->fd < 0) continue;
+        const int64_t until = pending->since_ns + allowed_ns;
         if (until <= now)
-            turn_away(acceptor, guest, "it did not say who it is in time");
+            refuse(acceptor, pending, "it did not say who it is in time");
         else if (until < next)
             next = until;
     }
     return next;
 }
 
-static void welcome(struct tt_acceptor *acceptor, int fd, const struct tt_address *peer)
+static void greet(struct tt_acceptor *acceptor, int fd, const struct tt_address *peer)
 {
     int i = 0;
-    while (i < acceptor->nplaces && acceptor->guests[i].fd >= 0) i++;
+    while (i < acceptor->nplaces && acceptor->pending[i].fd >= 0) i++;
     if (i == acceptor->nplaces) acceptor->nplaces++;
-    struct tt_guest *guest = &acceptor->guests[i];
-    *guest = (struct tt_guest){.fd = fd, .peer = *peer, .since_ns = tt_now_ns()};
-    acceptor->nguests++;
-    atomic_fetch_add_explicit(&nguests_of_process, 1, memory_order_relaxed);
-    tt_greeting_fill(&guest->greeting, acceptor->sequence);
+    struct tt_pending_connection *pending = &acceptor->pending[i];
+    *pending = (struct tt_pending_connection){.fd = fd, .peer = *peer, .since_ns = tt_now_ns()};
+    acceptor->npending++;
+    atomic_fetch_add_explicit(&npending_of_process, 1, memory_order_relaxed);
+    tt_greeting_fill(&pending->greeting, acceptor->sequence);
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = (uint64_t)i};
     if (epoll_ctl(acceptor->epoll, EPOLL_CTL_ADD, fd, &event) != 0 ||
-        tt_socket_send_now(fd, &guest->greeting, sizeof guest->greeting) != 0)
-        dismiss(acceptor, guest);
+        tt_socket_send_now(fd, &pending->greeting, sizeof pending->greeting) != 0)
+        close_pending(acceptor, pending);
 }
 
 static bool is_scarcity(int error)
@@ -178,18 +184,18 @@ static bool is_scarcity(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-/* A few places are each acceptor's own: the guests of a communicator that nobody calls just now
- * must not keep the ranks of another one out. */
+/* A few places are each acceptor's own: pending connections of a communicator that no rank uses
+ * just now must not keep the ranks of another one out. */
 static bool process_has_room(const struct tt_acceptor *acceptor)
 {
-    return acceptor->nguests < TT_OWN_GUESTS ||
-           atomic_load_explicit(&nguests_of_process, memory_order_relaxed) <
+    return acceptor->npending < TT_OWN_PENDING ||
+           atomic_load_explicit(&npending_of_process, memory_order_relaxed) <
                acceptor->most_of_process;
 }
 
-/* No failure: the descriptors may be strangers', or be free in a moment. The ranks that wait in the
- * kernel's queue have a deadline. */
-static void rest_for_want_of(struct tt_acceptor *acceptor, int error)
+/* Rests because descriptors are scarce. That is no failure: they may be free in a moment. The ranks
+ * that wait in the kernel's queue have a deadline. */
+static void rest_for_descriptors(struct tt_acceptor *acceptor, int error)
 {
     if (!acceptor->said_scarce) {
         errno = error;
@@ -200,11 +206,11 @@ static void rest_for_want_of(struct tt_acceptor *acceptor, int error)
     rest(acceptor);
 }
 
-static void accept_guests(struct tt_acceptor *acceptor)
+static void accept_pending(struct tt_acceptor *acceptor)
 {
-    if (acceptor->listener < 0) return; /* stopped by an event of the same wake */
-    for (int i = 0; acceptor->nguests < TT_MAX_GUESTS; i++) {
-        if (i == EVENTS_A_WAKE) return; /* the guests' turn */
+    if (acceptor->listener < 0) return; /* closed by an event of the same epoll_wait */
+    for (int i = 0; acceptor->npending < TT_MAX_PENDING; i++) {
+        if (i == EVENTS_A_WAKE) return; /* look at the pending connections first */
         if (!process_has_room(acceptor)) {
             rest(acceptor);
             return;
@@ -212,43 +218,43 @@ static void accept_guests(struct tt_acceptor *acceptor)
         struct tt_address peer;
         const int fd = tt_socket_accept(acceptor->listener, &peer);
         if (fd >= 0) {
-            welcome(acceptor, fd, &peer);
+            greet(acceptor, fd, &peer);
         } else if (errno == EAGAIN) {
             return;
         } else if (is_scarcity(errno)) {
-            rest_for_want_of(acceptor, errno);
+            rest_for_descriptors(acceptor, errno);
             return;
         }
-        /* All other errors are the connection's that just died, not the listener's. */
+        /* All other errors concern a connection that has just ended, not the listener. */
     }
     listen_again(acceptor, false);
 }
 
-static tt_status hear_guest(struct tt_acceptor *acceptor, struct tt_guest *guest,
+static tt_status read_hello(struct tt_acceptor *acceptor, struct tt_pending_connection *pending,
                             const struct tt_acceptor_events *events, void *context)
 {
-    const ssize_t n = recv(guest->fd, (char *)&guest->hello + guest->received,
-                           sizeof guest->hello - guest->received, 0);
+    const ssize_t n = recv(pending->fd, (char *)&pending->hello + pending->received,
+                           sizeof pending->hello - pending->received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return TT_OK;
     if (n <= 0) {
-        turn_away(acceptor, guest, "it left before it said who it is");
+        refuse(acceptor, pending, "it left before it said who it is");
         return TT_OK;
     }
-    guest->received += (uint32_t)n;
-    if (guest->received >= sizeof guest->hello.preamble) {
-        const char *complaint = tt_preamble_complaint(&guest->hello.preamble);
+    pending->received += (uint32_t)n;
+    if (pending->received >= sizeof pending->hello.preamble) {
+        const char *complaint = tt_preamble_complaint(&pending->hello.preamble);
         if (complaint) {
-            turn_away(acceptor, guest, complaint);
+            refuse(acceptor, pending, complaint);
             return TT_OK;
         }
     }
-    if (guest->received < sizeof guest->hello) return TT_OK;
-    if (!tt_hello_verify(&guest->hello, &guest->greeting, acceptor->key)) {
-        turn_away(acceptor, guest, "it does not know the job's key (TUTTI_JOB_KEY, unique id)");
+    if (pending->received < sizeof pending->hello) return TT_OK;
+    if (!tt_hello_verify(&pending->hello, &pending->greeting, acceptor->key)) {
+        refuse(acceptor, pending, "it does not know the job's key (TUTTI_JOB_KEY, unique id)");
         return TT_OK;
     }
-    const tt_status status = events->on_hello(context, guest);
-    dismiss(acceptor, guest);
+    const tt_status status = events->on_hello(context, pending);
+    close_pending(acceptor, pending);
     return status;
 }
 
@@ -256,7 +262,7 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
                             void *context, int64_t deadline_ns)
 {
     struct epoll_event ready[EVENTS_A_WAKE];
-    const int64_t late_ns = dismiss_late(acceptor);
+    const int64_t late_ns = close_late(acceptor);
     int64_t until_ns = late_ns < deadline_ns ? late_ns : deadline_ns;
     if (acceptor->rest_until_ns && tt_expired(acceptor->rest_until_ns))
         listen_again(acceptor, true);
@@ -268,11 +274,11 @@ tt_status tt_acceptor_serve(struct tt_acceptor *acceptor, const struct tt_accept
     for (int i = 0; i < n && status == TT_OK; i++) {
         const uint64_t who = ready[i].data.u64;
         if (who == LISTENER)
-            accept_guests(acceptor);
+            accept_pending(acceptor);
         else if (who >= WATCHED)
             status = events->on_watched(context, (int)(who - WATCHED));
-        else if (acceptor->guests[who].fd >= 0)
-            status = hear_guest(acceptor, &acceptor->guests[who], events, context);
+        else if (acceptor->pending[who].fd >= 0)
+            status = read_hello(acceptor, &acceptor->pending[who], events, context);
     }
     return status;
 }
@@ -291,7 +297,7 @@ void tt_acceptor_destroy(struct tt_acceptor *acceptor)
 {
     if (!acceptor) return;
     for (int i = 0; i < acceptor->nplaces; i++)
-        if (acceptor->guests[i].fd >= 0) dismiss(acceptor, &acceptor->guests[i]);
+        if (acceptor->pending[i].fd >= 0) close_pending(acceptor, &acceptor->pending[i]);
     tt_acceptor_stop_listening(acceptor);
     tt_private_fd_close(acceptor->epoll);
     sodium_memzero(acceptor->key, sizeof acceptor->key);

@@ -164,7 +164,7 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
     return greeting->sequence < sequence ? TT_ATTEMPT_EARLY : TT_ATTEMPT_BAD;
 }
 
-/* Whether the acceptor has closed after its greeting, as it does with guests that are slow. */
+/* Whether the acceptor has closed after its greeting, as it does with connections that are slow. */
 static bool has_ended(int fd)
 {
     char byte;

@@ -1,3 +1,4 @@
+/* Checks that all tables and indices of a program are in range. */
 #include "program/check.h"
 
 #include <stdio.h>

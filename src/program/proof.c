@@ -1,3 +1,4 @@
+/* Proves the lowered programs of all ranks: raises them to steps and verifies those. */
 #include "program/proof.h"
 
 #include <stdio.h>

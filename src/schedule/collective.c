@@ -1,3 +1,4 @@
+/* The table of collectives, and what follows from a row. */
 #include "schedule/collective.h"
 
 static const struct tt_collective_row rows[TT_NCOLLECTIVES] = {

@@ -1,3 +1,4 @@
+/* Counts the steps, bytes and memory of a schedule. */
 #include "schedule/network.h"
 
 #include <assert.h>

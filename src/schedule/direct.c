@@ -1,3 +1,4 @@
+/* Keeps the clocks of ranks, to prove that memory sent by reference is not written too early. */
 #include "schedule/direct.h"
 
 #include <stdlib.h>

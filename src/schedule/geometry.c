@@ -1,3 +1,4 @@
+/* Cuts the elements of a block into channels, rounds and pieces. */
 #include "schedule/cut.h"
 #include "schedule/schedule.h"
 

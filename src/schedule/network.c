@@ -1,3 +1,4 @@
+/* Runs the ranks of a channel as a network of processes, one message a link. */
 #include "schedule/network.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Prints the steps of a rank. */
 #include "schedule/network.h"
 
 #include <inttypes.h>

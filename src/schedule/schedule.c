@@ -1,3 +1,4 @@
+/* Asks an algorithm for its sizes and steps, and builds and checks schedules from them. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Symbolic memory: spans of blocks are read, folded and written as sets of contributions. */
 #include "schedule/symbolic.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Symbolic meetings: every rank of a host puts its part in and takes a result. */
 #include "schedule/symbolic.h"
 
 #include <stdlib.h>

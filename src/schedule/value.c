@@ -1,3 +1,4 @@
+/* Symbolic values: combines and compares sets of contributions. */
 #include "schedule/value.h"
 
 #include <stdio.h>

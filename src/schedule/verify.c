@@ -1,3 +1,4 @@
+/* Verifies a schedule: runs it symbolically and compares the result with the collective. */
 #include <stdio.h>
 #include <stdlib.h>
 

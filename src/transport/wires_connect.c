@@ -300,26 +300,26 @@ static const char *complaint_about(const struct tt_wires *wires, const struct tt
     return NULL;
 }
 
-tt_status tt_wire_on_hello(void *context, struct tt_guest *guest)
+tt_status tt_wire_on_hello(void *context, struct tt_pending_connection *pending)
 {
     struct tt_wires *wires = context;
     struct tt_answer answer = {.status = TT_OK};
-    const char *complaint = complaint_about(wires, &guest->hello);
+    const char *complaint = complaint_about(wires, &pending->hello);
     if (complaint) {
         answer.status = TT_ERR_USAGE;
-        snprintf(answer.text, sizeof answer.text, "rank %d of %d refused: %s", guest->hello.rank,
-                 guest->hello.nranks, complaint);
+        snprintf(answer.text, sizeof answer.text, "rank %d of %d refused: %s", pending->hello.rank,
+                 pending->hello.nranks, complaint);
         TT_WARN("%s", answer.text);
     }
-    const bool failed = !complaint && answer_failure(wires, &answer, guest->hello.rank);
-    tt_answer_sign(&answer, &guest->hello, &guest->greeting, wires->config.key);
-    const int error = tt_socket_send_now(guest->fd, &answer, sizeof answer);
+    const bool failed = !complaint && answer_failure(wires, &answer, pending->hello.rank);
+    tt_answer_sign(&answer, &pending->hello, &pending->greeting, wires->config.key);
+    const int error = tt_socket_send_now(pending->fd, &answer, sizeof answer);
     if (error || complaint || failed) return TT_OK;
-    struct tt_wire *wire = tt_wire_to(wires, guest->hello.rank);
+    struct tt_wire *wire = tt_wire_to(wires, pending->hello.rank);
     if (!wire) return TT_ERR_SYSTEM;
-    if (guest->hello.kind == TT_HELLO_PROBE)
+    if (pending->hello.kind == TT_HELLO_PROBE)
         return TT_OK; /* tt_wire_to dials the rank that probed */
-    const int fd = tt_acceptor_take(wires->acceptor, guest);
+    const int fd = tt_acceptor_take(wires->acceptor, pending);
     tt_tcp_tune(fd, wires->timeout_ns);
     return add_socket(wire, fd, false);
 }

@@ -153,7 +153,7 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 /* Begins attempts and probes that are due, and checks deadlines. Called now and then while the wire
  * is being connected. */
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
-tt_status tt_wire_on_hello(void *wires, struct tt_guest *guest);
+tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
 
 /* The wire is connected and agreed: data may flow. */

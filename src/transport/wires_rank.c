@@ -276,7 +276,7 @@ struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel)
 
 /* ---- Progress ------------------------------------------------------------------------------- */
 
-static tt_status serve_guests(struct tt_wires *wires)
+static tt_status serve_pending(struct tt_wires *wires)
 {
     const struct tt_acceptor_events events = {.on_hello = tt_wire_on_hello};
     return tt_acceptor_serve(wires->acceptor, &events, wires, 0);
@@ -291,7 +291,7 @@ static tt_status deal_with(struct tt_wires *wires, void *what)
 {
     switch (*(enum tt_watched *)what) {
     case TT_WATCHED_ACCEPTOR:
-        return serve_guests(wires);
+        return serve_pending(wires);
     case TT_WATCHED_DIAL:
         return tt_dial_step(what);
     case TT_WATCHED_ROOM:
@@ -332,7 +332,7 @@ tt_status tt_wires_progress(struct tt_wires *wires)
         for (int i = 0; i < wire->tcp.nopen; i++)
             if (wire->tcp.sockets[i].count) tt_ignore(tt_tcp_flush(&wire->tcp.sockets[i]));
     }
-    if (wires->acceptor->nguests || wires->acceptor->rest_until_ns) TT_TRY(serve_guests(wires));
+    if (wires->acceptor->npending || wires->acceptor->rest_until_ns) TT_TRY(serve_pending(wires));
     return lose_unresponsive_peers(wires);
 }
 
@@ -455,17 +455,18 @@ static bool all_told(const struct tt_wires *wires)
     return told;
 }
 
-/* Connects and answers, for no other end. Errors change nothing: the communicator has failed. */
+/* Connects and answers only to pass the failure on. Errors change nothing: the communicator has
+ * failed. */
 static void tell_failure(struct tt_wires *wires)
 {
     struct epoll_event ready[EVENTS_A_WAKE];
     const int n = epoll_wait(wires->epoll, ready, EVENTS_A_WAKE, 0);
     for (int i = 0; i < n; i++)
         if (*(enum tt_watched *)ready[i].data.ptr == TT_WATCHED_DIAL)
-            (void)!tt_dial_step(ready[i].data.ptr);
+            tt_ignore(tt_dial_step(ready[i].data.ptr));
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
-        if (wire->state == TT_WIRE_MAKING) (void)!tt_wire_attend(wire);
-    (void)!serve_guests(wires);
+        if (wire->state == TT_WIRE_MAKING) tt_ignore(tt_wire_attend(wire));
+    tt_ignore(serve_pending(wires));
 }
 
 void tt_wires_leave(struct tt_wires *wires)

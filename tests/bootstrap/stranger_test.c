@@ -134,9 +134,9 @@ TEST(stranger, a_port_scanner_connects_and_goes)
 TEST(stranger, who_says_nothing_or_little_holds_nobody_up)
 {
     struct tt_unique_id id;
-    int fds[TT_MAX_GUESTS / 2];
+    int fds[TT_MAX_PENDING / 2];
     REQUIRE(tt_unique_id_create(&id) == TT_OK);
-    for (int i = 0; i < TT_MAX_GUESTS / 2; i++) {
+    for (int i = 0; i < TT_MAX_PENDING / 2; i++) {
         struct tt_hello hello;
         fds[i] = call(&id);
         REQUIRE(fds[i] >= 0);
@@ -146,19 +146,19 @@ TEST(stranger, who_says_nothing_or_little_holds_nobody_up)
     const int64_t start = tt_now_ns();
     expect_join(&id);
     CHECK(tt_now_ns() - start < 1000000000);
-    for (int i = 0; i < TT_MAX_GUESTS / 2; i++) close(fds[i]);
+    for (int i = 0; i < TT_MAX_PENDING / 2; i++) close(fds[i]);
 }
 
 TEST(stranger, silent_ones_in_all_places_are_dismissed)
 {
     struct tt_unique_id id;
-    int fds[TT_MAX_GUESTS + 8];
+    int fds[TT_MAX_PENDING + 8];
     REQUIRE(tt_unique_id_create(&id) == TT_OK);
-    for (int i = 0; i < TT_MAX_GUESTS + 8; i++) fds[i] = call(&id);
+    for (int i = 0; i < TT_MAX_PENDING + 8; i++) fds[i] = call(&id);
     const int64_t start = tt_now_ns();
-    expect_join(&id); /* after the second that guests have when it is crowded */
+    expect_join(&id); /* after the time that connections have when all places are taken */
     CHECK(tt_now_ns() - start < 8000000000);
-    for (int i = 0; i < TT_MAX_GUESTS + 8; i++)
+    for (int i = 0; i < TT_MAX_PENDING + 8; i++)
         if (fds[i] >= 0) close(fds[i]);
 }
 
@@ -345,7 +345,7 @@ TEST(stranger, under_thousands_of_connections_the_ranks_still_get_in)
     while (atomic_load(&flood.nopened) <= flood.most && !tt_expired(patience_ns)) sched_yield();
     CHECK(atomic_load(&flood.nopened) > flood.most);
     const int held = count_descriptors() - before - flood.most;
-    CHECK_MESSAGE(held < TT_MAX_GUESTS + 16, "the root holds %d descriptors", held);
+    CHECK_MESSAGE(held < TT_MAX_PENDING + 16, "the root holds %d descriptors", held);
     for (int rank = 0; rank < RANKS; rank++) runs[rank] = rank_run_of(&flood.id, rank, RANKS);
     run_ranks(runs, RANKS);
     atomic_store(&flood.stop, true);

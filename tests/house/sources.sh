@@ -34,6 +34,10 @@ for limit in README.md:150 CMakeLists.txt:120; do
     [ "$lines" -le "${limit#*:}" ] || fail "${limit%:*} has $lines lines, more than ${limit#*:}"
 done
 
+for file in "${library[@]}"; do
+    head -c 2 "$file" | grep -q '^/\*' || fail "$file does not open with a comment that says what it does"
+done
+
 while read -r file; do fail "$file is the leftover of an editor or a merge"; done \
     < <(git ls-files -- '*.orig' '*.rej' '*~' 2>/dev/null || true)
 

@@ -4,7 +4,8 @@
 
 # regular expression | what to say instead. An underscore separates words as a blank does.
 retired='
-nursery|gathering, or what is gathered
+nursery|gathering
+guests?|pending connection
 knock(s|ed|ing)?|probe
 hush(es|ed)?|clear the notification
 ow(e|es|ed|ing)|due
@@ -16,6 +17,7 @@ its[ _]last[ _]word|its last message
 good-?byes?|the record that announces the end
 doze|sleep
 nap|sleep briefly
+of[ _]the[ _]like|such
 (general|express)[ _]way|general path, express path
 bites?|piece
 '

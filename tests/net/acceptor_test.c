@@ -11,9 +11,9 @@
 
 static const uint8_t key[32] = {7, 7, 7};
 
-static tt_status on_hello(void *context, struct tt_guest *guest)
+static tt_status on_hello(void *context, struct tt_pending_connection *pending)
 {
-    (void)guest;
+    (void)pending;
     ++*(int *)context;
     return TT_OK;
 }
@@ -93,7 +93,7 @@ TEST(acceptor, rests_while_there_is_no_descriptor_and_accepts_when_there_is_one)
     tt_acceptor_destroy(acceptor);
 }
 
-TEST(acceptor, keeps_the_guests_it_has_while_there_is_no_descriptor)
+TEST(acceptor, keeps_its_pending_connections_while_there_is_no_descriptor)
 {
     struct rlimit before;
     struct tt_address address;
@@ -101,7 +101,7 @@ TEST(acceptor, keeps_the_guests_it_has_while_there_is_no_descriptor)
     int nheard = 0;
     REQUIRE(acceptor && getrlimit(RLIMIT_NOFILE, &before) == 0);
     const int first = call(&address);
-    while (!acceptor->nguests)
+    while (!acceptor->npending)
         REQUIRE(tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20)) == TT_OK);
     const int second = call(&address);
     REQUIRE(first >= 0 && second >= 0);
@@ -127,7 +127,7 @@ TEST(acceptor, strangers_at_one_take_a_quarter_of_the_descriptors_and_leave_room
     for (int i = 0; i < CALLERS; i++) strangers[i] = call(&addresses[0]);
     for (int i = 0; i < 20; i++) {
         REQUIRE(tt_acceptor_serve(acceptors[0], &events, &nheard, tt_now_ns()) == TT_OK);
-        if (acceptors[0]->nguests > most) most = acceptors[0]->nguests;
+        if (acceptors[0]->npending > most) most = acceptors[0]->npending;
     }
     CHECK_EQ(most, LIMIT / 4);
     const int fd = call(&addresses[1]); /* nobody serves the first one now */

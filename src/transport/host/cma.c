@@ -1,3 +1,4 @@
+/* Reads the memory of another process with process_vm_readv. */
 #include "transport/host/cma.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Passes file descriptors over Unix datagram sockets, with the sender's credentials checked. */
 #include "transport/host/fdpass.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The host room: creates or receives the segment and probes what is possible between its ranks. */
 #include "transport/host/host.h"
 
 #include <errno.h>

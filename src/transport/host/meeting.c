@@ -1,3 +1,4 @@
+/* Sets up the meeting of the ranks of a host. */
 #include "transport/host/meeting.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Lays out the segment, creates it, maps it and checks a received one. */
 #include "transport/host/segment.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Watches the processes of this host: one pidfd for each, shared by all communicators. */
 #include "transport/host/watch.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-/* The wire form of a unique id; fits tuttiUniqueId (128 bytes). */
+/* A unique id as it travels; fits tuttiUniqueId (128 bytes). */
 struct tt_unique_id {
     uint32_t magic, version;
     uint8_t key[32];     /* secret of this communicator's bootstrap (libsodium) */
@@ -50,7 +50,7 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
  * neighbour. */
 TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine,
                                               void *all, size_t nbytes, int64_t deadline_ns);
-/* What this rank has opened and accepted, sent and received, the handshakes included. */
+/* Counts of connections opened and accepted, bytes sent and received, the handshakes included. */
 struct tt_bootstrap_counts {
     uint64_t connections, messages, nbytes;
 };

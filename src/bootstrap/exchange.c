@@ -8,8 +8,8 @@
  *       1     2
  *      3 4   5 6
  *
- * 2 ceil(log8 n) messages deep. A rank that fails tells its other neighbours why before it gives
- * up, so that all ranks name the culprit and not whom they happen to be next to. */
+ * 2 ceil(log8 n) messages deep. A rank that fails sends the cause to its other neighbours before it
+ * returns, so that all ranks name the rank that failed and not their own neighbour. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -39,8 +39,8 @@ struct frame {
 
 enum job_kind { JOB_SEND, JOB_RECEIVE, JOB_WATCH };
 
-/* One frame on its way to or from a neighbour. A watched neighbour has nothing to say but that it
- * failed. */
+/* One frame that is being sent to or received from a neighbour. A watched neighbour sends nothing
+ * but a failure. */
 struct job {
     enum job_kind kind;
     bool done;
@@ -64,7 +64,7 @@ static void tell(const struct tt_bootstrap *bootstrap, const struct tt_neighbour
                                .nbytes = TT_WIRE_TEXT,
                                .status = bootstrap->broken}};
         memcpy(message.text, bootstrap->broken_text, sizeof message.text);
-        /* Best effort: who cannot be told sees the connection end. */
+        /* Best effort: a neighbour that cannot be told sees the connection end. */
         (void)tt_socket_send_now(peer->fd, &message, sizeof message);
     }
     shutdown(peer->fd, SHUT_WR);
@@ -101,7 +101,7 @@ static tt_status pass_on(struct tt_bootstrap *bootstrap, const struct job *job)
     return give_up(bootstrap, status, "%s", told ? text : "a rank failed and could not say why");
 }
 
-/* The connection broke; the neighbour may have left a reason. */
+/* The connection has ended; the neighbour may have sent the cause before. */
 static tt_status lost(struct tt_bootstrap *bootstrap, struct job *job, int error)
 {
     struct tt_neighbour *peer = job->peer;
@@ -182,7 +182,7 @@ static void advance(struct job *job, size_t nbytes)
     part->iov_len -= nbytes;
 }
 
-/* Moves what can be moved now. */
+/* Sends or receives as many bytes as the socket takes or has. */
 static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const struct frame *expected)
 {
     while (!job->done) {
@@ -193,7 +193,7 @@ static tt_status step(struct tt_bootstrap *bootstrap, struct job *job, const str
         if (job->kind == JOB_SEND) {
             n = sendmsg(job->peer->fd, &message, MSG_NOSIGNAL);
         } else {
-            if (heading) message.msg_iovlen = 1; /* what follows depends on the frame */
+            if (heading) message.msg_iovlen = 1; /* the rest depends on the frame */
             n = recvmsg(job->peer->fd, &message, 0);
             if (n == 0) return lost(bootstrap, job, 0);
         }

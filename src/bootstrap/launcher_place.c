@@ -23,8 +23,9 @@ enum { SHARED_TEXT = 256, WHY = 512 }; /* the first fits the values of every PMI
 
 /* ---- What rank 0 passes on: "address,port,secret in hex" ------------------------------------ */
 
-/* A port that stays ours: bound, so that nobody is given it, but not listened at, so that the roots
- * of one communicator after the other can. The descriptor lives as long as the process. */
+/* Reserves a port for this process: bound, so that no other process gets the port, but not
+ * listening, so that the root of each communicator can listen at it. The descriptor stays open as
+ * long as the process lives. */
 static tt_status hold_port(struct tt_address *address)
 {
     socklen_t nbytes = address->nbytes;
@@ -76,7 +77,7 @@ static tt_status read_place(struct tt_place *place, char *text)
                : tt_fail(TT_ERR_REMOTE, "rank 0 could not say where it is; its own error says why");
 }
 
-/* ---- The ways ------------------------------------------------------------------------------- */
+/* ---- The sources ---------------------------------------------------------------------------- */
 
 static int find_mpi(struct dl_phdr_info *info, size_t size, void *name)
 {
@@ -142,7 +143,7 @@ static tt_status shared_place(struct tt_place *place, const struct tt_launcher *
         status = tt_fail(TT_ERR_USAGE, "the launcher's exchange has failed before in this process: "
                                        "it works once only; start the job again");
     if (state == UNKNOWN) {
-        /* The others are told in any case: they wait for it. */
+        /* Rank 0 passes a text on in any case: the other ranks wait for one. */
         if (launcher->rank == 0) mine = write_place(text, sizeof text);
         status = share(text, sizeof text, launcher, source, deadline_ns, why);
         if (status == TT_OK) status = mine != TT_OK ? mine : read_place(&kept, text);

@@ -57,7 +57,7 @@ static tt_status put_line(const struct pmi *pmi, const char *line, size_t nbytes
     return TT_OK;
 }
 
-/* One line, read a byte at a time: what follows it is not ours. */
+/* Reads one line, a byte at a time: bytes behind the line belong to the next reader. */
 static tt_status get_line(struct pmi *pmi)
 {
     for (pmi->nbytes = 0; pmi->nbytes < sizeof pmi->line;) {

@@ -91,7 +91,7 @@ const struct tt_pmix *tt_pmix_load(char *why, size_t size)
 
 /* ---- The fence ------------------------------------------------------------------------------ */
 
-/* Static: PMIx may call back after we have given up. */
+/* Static: PMIx may call back after the deadline. */
 static pthread_mutex_t fence_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fence_over;
 static int fence_status;                   /* guarded by fence_lock */
@@ -115,7 +115,8 @@ static tt_status failed(const char *what, int status)
                    what, status);
 }
 
-/* Everyone has come, and knows what everyone has put. */
+/* Waits until all ranks have entered the fence; they can then get all values that were put before.
+ */
 static tt_status fence(const struct tt_pmix *pmix, const struct pmix_proc *self,
                        int64_t deadline_ns)
 {
@@ -189,7 +190,7 @@ static tt_status share(const struct tt_pmix *pmix, const struct pmix_proc *self,
 static int (*kept_finalize)(const struct pmix_info *info, size_t ninfo);
 static pid_t kept_by;
 
-/* Without it mpirun takes the process for crashed. A forked child is not the one that it means. */
+/* Finalizes PMIx: otherwise mpirun reports that the process crashed. Not in a forked child. */
 static void finalize_at_exit(void)
 {
     if (getpid() == kept_by) (void)kept_finalize(NULL, 0);

@@ -22,7 +22,7 @@
 #include "bootstrap/tree.h"
 
 enum {
-    LINGER_MS = 2000, /* after a failure, for late ranks to hear why */
+    LINGER_MS = 2000, /* after a failure, for late ranks to get its text */
     LINK_MS = 40000,  /* for all ranks to find their places in the tree; they have less */
     REPORT_MS = 1000, /* for the rest of a report that has begun */
     AGAIN_MS = 20,    /* until a rank comes again, plus one for every AGAIN_RANKS away */
@@ -88,7 +88,7 @@ static void reachable(struct tt_address *parent, int child_fd)
     *parent = own;
 }
 
-/* `reply` has its status. */
+/* Answers a rank; `reply` has its status already. */
 static void answer(const struct root *root, int fd, const struct tt_hello *hello,
                    const struct tt_greeting *greeting, struct tt_answer reply)
 {
@@ -114,7 +114,7 @@ static void let_go(struct root *root, struct member *member)
     root->nheld--;
 }
 
-/* Tells all who are connected, and keeps their connections where all is well. */
+/* Answers all connected ranks, and keeps their connections if there is no failure. */
 static void answer_all(struct root *root)
 {
     const struct tt_answer reply = {.status = root->status, .keeps = root->status == TT_OK};
@@ -223,7 +223,8 @@ static tt_status hold(struct root *root, struct member *member,
     return TT_OK;
 }
 
-/* A rank has come, for the first time or again: it is held, answered or sent away. */
+/* A rank has connected, for the first time or again: the root keeps the connection, answers, or
+ * asks the rank to connect again later. */
 static tt_status join(struct root *root, struct tt_pending_connection *pending)
 {
     const struct tt_hello *hello = &pending->hello;
@@ -315,7 +316,7 @@ static void name_missing(const struct root *root, char *text, size_t size)
     snprintf(text, size, "rank%s %s of %d", nmissing > 1 ? "s" : "", names, root->nranks);
 }
 
-/* Says who is missing: in the log when it takes long, to everyone at the deadline. */
+/* Names the missing ranks: in the log when it takes long, to all ranks at the deadline. */
 static void look_at_clock(struct root *root)
 {
     char missing[320];
@@ -361,7 +362,7 @@ static void destroy(struct root *root)
 
 static const struct tt_acceptor_events events = {.on_hello = on_hello, .on_watched = on_watched};
 
-/* Ranks that are here already, or come soon if we still listen, shall hear what went wrong. */
+/* Answers the failure to connected ranks, and for a while to ranks that connect late. */
 static void answer_late(struct root *root)
 {
     struct tt_acceptor *acceptor = root->acceptor;
@@ -373,7 +374,7 @@ static void answer_late(struct root *root)
     }
 }
 
-/* Until all ranks have come, or there is a failure. */
+/* Serves until all ranks have come, or until a failure. */
 static void gather(struct root *root)
 {
     while (root->status == TT_OK && (!root->members || root->ncame < root->nranks)) {
@@ -385,7 +386,7 @@ static void gather(struct root *root)
             (void)fail_all(root, status, "%s", tt_last_error());
         else
             look_at_clock(root);
-        if (!root->members && tt_expired(root->deadline_ns)) break; /* nobody came */
+        if (!root->members && tt_expired(root->deadline_ns)) break; /* no rank came */
     }
 }
 

@@ -35,7 +35,7 @@ struct joining {
     int listener; /* -1: has no children, or not open yet */
     struct tt_address mine;
     int64_t deadline_ns;
-    /* the conversation with the root; fd -1: it is over */
+    /* the connection to the root; fd -1: closed */
     int root_fd;
     bool known; /* the root has heard of us, and asked us to come again */
     struct tt_greeting greeting;
@@ -116,7 +116,7 @@ static tt_status reach_root(struct joining *joining)
             tt_handshake_open(&joining->root_fd, &joining->greeting, &joining->root,
                               joining->id->sequence, joining->deadline_ns, why);
         if (attempt == TT_ATTEMPT_OK) return TT_OK;
-        /* An attempt that the deadline cut short says less than the one before it. */
+        /* An attempt that the deadline ended has a less precise cause than the one before it. */
         if (attempt == TT_ATTEMPT_LATE && before[0])
             return fail_to_reach_root(joining, attempt, before);
         if (attempt != TT_ATTEMPT_EARLY || !awaited)
@@ -145,8 +145,8 @@ static void leave_root(struct joining *joining)
     joining->root_fd = -1;
 }
 
-/* One visit to the root, which answers when all ranks have come. TT_IN_PROGRESS: it wants us to
- * come again, in *again_ms. */
+/* One connection to the root, which answers when all ranks have come. TT_IN_PROGRESS: the root asks
+ * this rank to connect again in *again_ms. */
 static tt_status visit_root(struct joining *joining, int64_t *again_ms)
 {
     char why[TT_WIRE_TEXT];
@@ -176,7 +176,7 @@ static tt_status visit_root(struct joining *joining, int64_t *again_ms)
     return TT_IN_PROGRESS;
 }
 
-/* Shows up at the root; returns when all ranks have. */
+/* Reports to the root; returns when all ranks have reported. */
 static tt_status show_up(struct joining *joining)
 {
     int64_t again_ms = 0;
@@ -190,7 +190,7 @@ static tt_status show_up(struct joining *joining)
                            "(TUTTI_INIT_TIMEOUT_MS); the ranks that the root had room for say who "
                            "is missing",
                            joining->bootstrap->rank, joining->bootstrap->nranks);
-        /* Spread, so that not all come again at once. */
+        /* Spread, so that the ranks do not all connect again at once. */
         const int64_t us = 500 * again_ms + randombytes_uniform((uint32_t)(1000 * again_ms) + 1);
         const int64_t left_us = INT64_C(1000) * tt_left_ms(joining->deadline_ns);
         pause_us(left_us >= 0 ? earlier(us, left_us + 1000) : us);
@@ -199,7 +199,8 @@ static tt_status show_up(struct joining *joining)
     return status;
 }
 
-/* The root speaks again: a rank failed, or the root's process ended, which others will notice. */
+/* The root has sent a second answer: a rank failed. Or the root's process ended, which its
+ * neighbours in the tree will notice. */
 static tt_status receive_verdict(struct joining *joining, int64_t deadline_ns)
 {
     const int error =
@@ -211,7 +212,7 @@ static tt_status receive_verdict(struct joining *joining, int64_t deadline_ns)
     return tt_fail(joining->answer.status, "%s", joining->answer.text);
 }
 
-/* Connects to the parent, again when that was too busy for us. */
+/* Connects to the parent, again when the parent was too busy. */
 static enum tt_attempt call_parent(struct joining *joining, struct tt_answer *answer,
                                    char why[TT_WIRE_TEXT])
 {
@@ -285,7 +286,7 @@ static tt_status on_child(void *context, struct tt_pending_connection *pending)
     return TT_OK;
 }
 
-/* The root. */
+/* The connection to the root is readable. */
 static tt_status on_watched(void *context, int tag)
 {
     (void)tag;
@@ -358,8 +359,9 @@ static tt_status find_place(struct joining *joining)
     return await_children(joining);
 }
 
-/* Tells the root how it went. What it says to a failure is better than what we know: a rank that
- * lost its neighbour may have lost one that failed because of a third. */
+/* Reports to the root how joining ended. After a failure the root's answer is more precise than
+ * this rank's own error: the neighbour that this rank lost may have failed because of a third rank.
+ */
 static tt_status report(struct joining *joining, tt_status status)
 {
     struct tt_report report = {.status = status};

@@ -1,4 +1,4 @@
-/* Making a communicator out of ranks that can exchange small blocks, and unmaking it. */
+/* Creates a communicator from ranks that can exchange small blocks, and frees it. */
 #include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ tt_status tt_comm_check(tuttiComm_t comm)
     return tt_fabric_check(comm->fabric);
 }
 
-/* One participant's word on how a step of the making went. */
+/* One participant's status after a round of the creation. */
 struct verdict {
     int32_t status;
     char text[252];

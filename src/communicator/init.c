@@ -1,4 +1,4 @@
-/* Ways into a communicator, and out of it. */
+/* The functions that create, finalize, destroy and abort communicators. */
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Which algorithm a call runs, and its program, kept for the next time. */
+/* Selects the algorithm of a call, and keeps its program and bindings in a cache. */
 #include <stdlib.h>
 
 #include "communicator/communicator.h"

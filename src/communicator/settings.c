@@ -1,4 +1,4 @@
-/* What a communicator is made with: tuttiConfig_t over the config table. */
+/* Settings of a communicator: the fields of tuttiConfig_t, else the values of the config table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     return TT_OK;
 }
 
-/* Clamped: a value out of range is mended, and said. */
+/* A value out of range is clamped, which is logged. */
 static size_t bounded(enum tt_config_key key, size_t least, size_t most, size_t unit)
 {
     const int64_t value = tt_config_int(key);
@@ -80,8 +80,8 @@ static bool lists(const char *list, const char *word)
 
 static const char rooms_inside[] = "shm,window,cma"; /* between hosts: tt_transports */
 
-/* Every word of TUTTI_TRANSPORT must be one there is. *inside, *between: whether it names any such
- * way. */
+/* Checks that TUTTI_TRANSPORT names only transports that exist. *inside, *between: whether it names
+ * one inside a host, one between hosts. */
 static tt_status check_transports(const char *list, bool *inside, bool *between)
 {
     *inside = *between = false;

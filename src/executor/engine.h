@@ -41,7 +41,7 @@ struct tt_engine {
     _Atomic uint64_t collectives_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
-    _Atomic bool busy; /* somebody advances an operation of this communicator (R7/A7) */
+    _Atomic bool busy; /* a thread advances an operation of this communicator (R7/A7) */
 
     /* owner: who holds busy */
     struct tt_meeting meeting; /* of the ranks of this host */
@@ -57,18 +57,18 @@ struct tt_engine {
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);
 void tt_engine_fini(struct tt_engine *engine);
-/* Until leave, nobody else advances an operation or touches the wires. Waits for a step that is
- * under way. */
+/* Until leave, no other thread advances an operation or uses the wires. Waits until the thread that
+ * advances one has left. */
 void tt_engine_enter(struct tt_engine *engine);
 void tt_engine_leave(struct tt_engine *engine);
-/* The same when nothing is issued or under way; false: it is. */
+/* The same, without waiting; false: an operation is issued or is being advanced. */
 bool tt_engine_enter_if_idle(struct tt_engine *engine);
-/* Learns what other hosts say about the communicator, unless an operation is under way, which
- * learns it. */
+/* Reads records and failures from other hosts, unless another thread advances an operation: that
+ * thread reads them. */
 void tt_engine_look(struct tt_engine *engine);
 /* Bytes that the engine and its wires hold. */
 size_t tt_engine_bytes(struct tt_engine *engine);
-/* Whether everything issued is done. */
+/* Whether all issued operations are done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */
@@ -108,7 +108,8 @@ struct tt_collective_work {
     uintptr_t
         origin[3];   /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
     bool direct[3];  /* may be sent by reference */
-    bool references; /* something was: the receivers must take it before the call is done */
+    bool references; /* a message was sent by reference: its receivers must take it before the call
+                        is done */
     int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
     struct tt_position channels[TT_COLLECTIVE_CHANNELS];
 };

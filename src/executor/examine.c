@@ -1,4 +1,4 @@
-/* What a long wait looks at: the deadline, the dead, and ranks that called something else. */
+/* Checks during a long wait: the deadline, dead peers, and ranks that called another collective. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "executor/internal.h"
 
 enum {
-    EXPLAIN_MS = 500, /* what a rank of another host has to say what it has called */
+    EXPLAIN_MS = 500, /* how long a rank of another host has to send the record of its call */
     FIRST_REPORT_MS = 100,
     REPORT_MS = 1000,
 };
@@ -38,7 +38,7 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     atomic_store_explicit(&fabric->record->entered, turn, memory_order_release); /* R10 */
 }
 
-/* What an entry says; seq 0: nothing that makes sense, or it is being written. */
+/* The call in an entry; seq 0: the entry is invalid or being written. */
 static struct entered read_entry(const struct tt_entry *entry)
 {
     const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
@@ -130,8 +130,8 @@ static void append_algorithm(const struct tt_engine *engine, const struct entere
                  (unsigned long long)call->algorithm);
 }
 
-/* What a rank of another host has entered may come later than what it sent: it is told what this
- * rank has entered, and has a little time to say the same. */
+/* The record of a rank of another host may come later than its message. This rank sends its own
+ * record and waits a little for the peer's. */
 static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
@@ -171,7 +171,7 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
                           work->engine->name, own_name, mine, name, theirs, hint);
 }
 
-/* A rank of another host that has said nothing yet. */
+/* A rank of another host whose record has not come yet. */
 static bool is_unheard(const struct tt_fabric *fabric, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
@@ -247,7 +247,7 @@ static tt_status time_out(struct tt_work *work)
                           (long long)work->engine->timeout_ms, call, work->engine->name, missing);
 }
 
-/* The others learn where this one is when it waits long. */
+/* Sends this rank's record to the other hosts when the wait is long. */
 static void report(struct tt_engine *engine)
 {
     const int64_t now = tt_now_ns();

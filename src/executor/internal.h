@@ -64,7 +64,7 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
 /* Flags for reading the span as a source: TT_SCALE_FIRST for raw input of a pre-multiplied sum. */
 unsigned tt_source_flags(const struct tt_work *work, const struct tt_program_span *span);
 
-/* Whether there is still hope: TT_OK, or the communicator's failure, perhaps found just now. */
+/* TT_OK, or the communicator's failure, also one that this call detects. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);
 
 /* Fails the communicator because a peer's call differs. */

@@ -228,8 +228,8 @@ static tt_status advance_in_turn(struct tt_work *work)
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }
 
-/* A link that is asked pushes its own wire; what else comes from other hosts is seen to now and
- * then: rarely where that is only control beside the data. */
+/* A link that is polled advances its own wire. The other wires are advanced now and then, and
+ * rarely when they carry only control frames. */
 static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 {
     struct tt_engine *engine = work->engine;
@@ -242,7 +242,7 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
     return status < 0 ? status : TT_IN_PROGRESS;
 }
 
-/* The caller's buffers are its own again: nothing may be delivered there any more. */
+/* Ends the use of the caller's buffers: no message may be delivered there any more. */
 static void take_back(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;

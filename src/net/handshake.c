@@ -138,7 +138,7 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
                  error == EMFILE ? " (raise the limit: ulimit -n)" : "");
         return is_scarcity(error) ? TT_ATTEMPT_BAD : TT_ATTEMPT_EARLY;
     }
-    /* An acceptor greets at once; what stays silent is something else. */
+    /* An acceptor sends its greeting at once; a listener that sends nothing is another program. */
     const int64_t patience = tt_deadline_ns(GREETING_MS);
     error = tt_socket_receive(s, greeting, sizeof *greeting,
                               patience < deadline_ns ? patience : deadline_ns);

@@ -46,7 +46,7 @@ struct tt_greeting {
 enum tt_hello_kind {
     TT_HELLO_JOIN = 1, /* to the root: a rank has come */
     TT_HELLO_CHILD,    /* to the parent in the tree */
-    TT_HELLO_PROBE,    /* to the root: is there one? */
+    TT_HELLO_PROBE,    /* asks whether a root, or a rank, is alive; nothing else */
     TT_HELLO_LINK,     /* to a rank of another host: a connection for data */
 };
 
@@ -92,7 +92,7 @@ bool tt_hello_verify(struct tt_hello *hello, const struct tt_greeting *greeting,
 void tt_answer_sign(struct tt_answer *answer, const struct tt_hello *hello,
                     const struct tt_greeting *greeting, const uint8_t key[32]);
 
-/* The connector's half, for those who must not block: signing the hello to a greeting, and whether
+/* The connector's half without blocking: signing the hello to a greeting, and whether
  * the answer to it proves the key (then its texts are terminated). */
 void tt_hello_sign(struct tt_hello *hello, const struct tt_greeting *greeting,
                    const uint8_t key[32]);
@@ -102,14 +102,14 @@ bool tt_answer_verify(struct tt_answer *answer, const struct tt_hello *hello,
 /* How a connector's attempt ended. */
 enum tt_attempt {
     TT_ATTEMPT_OK,    /* the answer is there and verified */
-    TT_ATTEMPT_EARLY, /* nobody there, or the root of an earlier communicator: may be tried again */
-    TT_ATTEMPT_BUSY,  /* it is there, but gave our place away: may be tried again */
+    TT_ATTEMPT_EARLY, /* no listener, or the root of an earlier communicator: may be tried again */
+    TT_ATTEMPT_BUSY,  /* the acceptor has no place for this rank now: may be tried again */
     TT_ATTEMPT_BAD,   /* trying again will not help */
     TT_ATTEMPT_LATE,  /* the deadline passed while the acceptor was thinking */
 };
 
-/* The connector's half for those who wait, in two parts: connect and hear the greeting; then, the
- * hello filled (kind, rank, address ...), send it and wait for the answer. `why` gets the cause
+/* The connector's half with blocking calls, in two parts: connect and receive the greeting; then,
+ * the hello filled (kind, rank, address ...), send it and wait for the answer. `why` gets the cause
  * when it is not OK; *fd stays open only on OK and is then the caller's. */
 enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
                                   const struct tt_address *address, uint32_t sequence,

@@ -1,4 +1,4 @@
-/* What the ranks tell each other before there is anything between them. */
+/* The info that all ranks exchange before they are connected, and checks of it. */
 #ifndef TT_TRANSPORT_PEERS_H
 #define TT_TRANSPORT_PEERS_H
 
@@ -32,7 +32,7 @@ struct tt_peer_info {
     char host[64];
 };
 
-/* This process's part of what the others must know; opens the descriptor socket. */
+/* Fills this rank's info; opens the socket for passing descriptors. */
 TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
                                          const struct tt_fabric_config *config, int *fd_socket);
 

@@ -1,22 +1,21 @@
-/* Agreeing on what carries the data of a wire. Once its sockets stand, both ranks try the
- * transports that both have, the one with the least cost first: each sends an offer over the first
- * socket, connects with the other's, and says whether that worked. If it did not on either side,
- * both try the next. */
+/* Agrees with the peer on the transport that carries the data of a wire. When all sockets are
+ * connected, both ranks try the transports that both have, the one with the least cost first. Each
+ * rank sends OFFER over the first socket, connects with the peer's offer, and sends READY with the
+ * result. If one of them failed, both try the next transport. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/wires_internal.h"
 
-/* Owned by its wire, which it serves until that is up. */
+/* The state of agreeing. Owned by its wire. */
 struct tt_agreement {
     struct tt_room_offer mine[TT_MAX_TRANSPORTS]; /* being sent */
     struct tt_room_offer theirs;
-    int their_room; /* which theirs is for; -1: none has come */
+    int their_room; /* the transport of `theirs`; -1: no offer has come */
     bool connected;
 };
 
-/* Of the transports that both ranks have and that were not tried, the one with the least cost; -1:
- * none is left. */
+/* The transport of least cost that both ranks have and that was not tried; -1: none is left. */
 static int next_candidate(const struct tt_wire *wire)
 {
     const struct tt_wires *wires = wire->wires;
@@ -53,7 +52,7 @@ static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t
     item->head_nbytes = sizeof frame;
     item->body = offer ? (const char *)offer->bytes : NULL;
     item->body_nbytes = frame.nbytes;
-    tt_ignore(tt_tcp_flush(tcp)); /* errors show when reading */
+    tt_ignore(tt_tcp_flush(tcp)); /* the next read reports an error */
 }
 
 static tt_status settle(struct tt_wire *wire)
@@ -87,7 +86,7 @@ static tt_status give_up(struct tt_wire *wire)
     return try_next(wire);
 }
 
-/* Both offers are there. */
+/* Both offers are known: connects, and sends READY. */
 static tt_status connect_both(struct tt_wire *wire)
 {
     struct tt_agreement *agreement = wire->agreement;
@@ -131,8 +130,8 @@ tt_status tt_wire_take_offer(struct tt_wire *wire, int room, const char *bytes, 
     return wire->state == TT_WIRE_AGREEING && wire->candidate == room ? connect_both(wire) : TT_OK;
 }
 
-/* This rank has connected by then, or has gone on to the next transport: the peer sends READY after
- * its offer. */
+/* The peer sends READY after its offer, so this rank has connected before, or has gone on to the
+ * next transport. */
 tt_status tt_wire_take_ready(struct tt_wire *wire, int room, bool ready)
 {
     if (wire->state != TT_WIRE_AGREEING || wire->candidate != room) return TT_OK;

@@ -1,5 +1,5 @@
-/* The links of a wire that does not stand yet: the first use makes the wire, and when it stands its
- * handles get the ops of what carries the data. */
+/* Links to a peer whose wire is not connected yet. The first use of a link creates the wire. When
+ * the wire is connected, its handles get the ops of the transport that carries the data. */
 #include "transport/wires_internal.h"
 
 static const struct tt_link_ops dialling_ops;
@@ -11,8 +11,8 @@ static bool is_settled(const struct tt_link *link)
     return link->ops != &dialling_ops;
 }
 
-/* Makes the wire of a handle, and does what can be done for it now. TT_OK: the handle has the ops
- * it keeps. */
+/* Creates the wire of a handle, and does bounded work for it. TT_OK: the handle has its final ops.
+ */
 static tt_status make(struct tt_link *link)
 {
     if (is_settled(link)) return TT_OK;
@@ -55,7 +55,7 @@ static bool dialling_flushed(struct tt_link *link)
     return !is_settled(link) || link->ops->flushed(link);
 }
 
-/* Before the wire stands the hint is kept for the sockets; other transports do without. */
+/* Until the wire is connected the hint is kept for the sockets; other transports ignore it. */
 static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
     if (is_settled(link)) {

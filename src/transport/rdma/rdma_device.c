@@ -1,4 +1,4 @@
-/* Devices and ports: which there are, their GIDs, and what happens to them. */
+/* Devices and ports: opens them, reads their GIDs, and handles their asynchronous events. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,14 +54,14 @@ static bool may_run_on(int node)
     return false;
 }
 
-/* As the firmware measures it: 10 is the same NUMA node. */
+/* The distance as the firmware gives it: 10 is the same NUMA node. */
 static int distance_of(const char *device)
 {
     char text[1024], *at = text, *end;
     int least = INT32_MAX;
     read_line(text, sizeof text, "/sys/class/infiniband/%s/device/numa_node", device);
     const int node = *text ? atoi(text) : -1;
-    if (node < 0) return 0; /* of no node: near everywhere */
+    if (node < 0) return 0; /* without a node: near all CPUs */
     read_line(text, sizeof text, "/sys/devices/system/node/node%d/distance", node);
     for (int other = 0; other < MAX_NODES; other++, at = end) {
         const long distance = strtol(at, &end, 10);
@@ -197,7 +197,7 @@ static void close_device(const struct tt_verbs *verbs, struct tt_rdma_device *de
     if (device->context) verbs->close_device(device->context);
 }
 
-/* The device, opened at its first port. NULL: cannot be, said. */
+/* The device, opened for its first port. NULL: it cannot be opened, which is logged. */
 static struct tt_rdma_device *get_device(struct tt_rdma *rdma, struct ibv_device **list,
                                          const char name[TT_RDMA_NAME])
 {
@@ -264,7 +264,7 @@ static tt_status open_ports(struct tt_rdma *rdma, struct ibv_device **list)
     return TT_OK;
 }
 
-/* A device may take what is out of range for something else: 7 retries are no end of them. */
+/* Devices read values out of range differently: 7 retries mean no limit. */
 static tt_status check_settings(void)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What went wrong on a wire, in words: with whom, on which device and port, and what to check. */
+/* The texts of failures on a wire: the peer, the device and port, the cause, and what to check. */
 #include <arpa/inet.h>
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ static const char *advice(enum ibv_wc_status status)
     }
 }
 
-/* Says all about it once; afterwards the wire stays failed. */
+/* Fails the fabric once; the wire keeps the status. */
 static tt_status fail(struct tt_rdma_path *path, const char *what, const char *check)
 {
     struct tt_rdma_wire *wire = path->wire;

@@ -1,4 +1,4 @@
-/* Inside of the RDMA transport: devices, registered memory, wires and links. */
+/* Shared by the files of the RDMA room only: devices, registered memory, wires and links. */
 #ifndef TT_TRANSPORT_RDMA_INTERNAL_H
 #define TT_TRANSPORT_RDMA_INTERNAL_H
 
@@ -15,8 +15,8 @@ struct tt_rdma_device {
     char name[TT_RDMA_NAME];
     struct ibv_context *context;
     struct ibv_pd *domain;
-    struct ibv_comp_channel *channel; /* for wakes; of the completion queues of all wires */
-    bool no_dmabuf;                   /* it said so */
+    struct ibv_comp_channel *channel; /* notifications of the completion queues of all wires */
+    bool no_dmabuf;                   /* the device refused dma-buf memory */
 };
 
 struct tt_rdma_port {
@@ -36,8 +36,8 @@ struct tt_rdma_memory {
     uint64_t window;                           /* 0: unused entry */
     size_t nbytes;                             /* pinned; 0: registering was refused */
     struct ibv_mr *regions[TT_RDMA_MAX_PORTS]; /* [devices] */
-    uint64_t used;                             /* when, for choosing the one to give up */
-    int nsends;                                /* outstanding */
+    uint64_t used; /* time of the last use: the oldest is given up first */
+    int nsends;    /* outstanding */
 };
 
 struct tt_rdma {
@@ -53,35 +53,36 @@ struct tt_rdma {
     struct tt_rdma_memory windows[TT_RDMA_MAX_WINDOWS];
     size_t pinned;
     uint64_t clock;
-    bool said; /* why a wire cannot be made */
+    bool said; /* the reason why wires cannot be created was logged */
 };
 
-/* Takes the devices' asynchronous events; a failure fails the fabric. */
+/* Handles the devices' asynchronous events; a failure fails the fabric. */
 TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
 
 /* ---- Memory (rdma_memory.c) ----------------------------------------------------------------- */
 
-/* The registration of the window that holds [data, data + nbytes), made if need be; NULL: none. */
+/* The registration of the window that holds [data, data + nbytes), registered now if need be; NULL:
+ * none. */
 struct tt_rdma_memory *tt_rdma_memory_find(struct tt_rdma *rdma, const void *data, size_t nbytes);
 void tt_rdma_memory_fini(struct tt_rdma *rdma);
-/* A piece of a GPU's memory, as its driver hands it out. */
+/* A range of a GPU's memory, as its driver exports it. */
 struct tt_dmabuf {
     int fd;
     uint64_t offset;
     size_t nbytes;
 };
-/* Registers it with a device; addresses in the region begin at the offset. TT_ERR_SYSTEM: the
- * device, its driver or the library cannot (no_dmabuf is set then, and nothing tried again). */
+/* Registers the range with a device; addresses in the region begin at the offset. TT_ERR_SYSTEM:
+ * the device, its driver or the library cannot (no_dmabuf is set then, and nothing tried again). */
 TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
                                                const struct tt_dmabuf *memory,
                                                struct ibv_mr **region);
 
 /* ---- Wires (rdma_wire.c) -------------------------------------------------------------------- */
 
-/* What lies right before a message's payload. */
+/* The header, which lies right before a message's payload. */
 struct tt_rdma_header {
     uint64_t signature, nbytes;
-    uint64_t number; /* of the message, from 0 */
+    uint64_t number; /* of the message in its link, from 0 */
     uint64_t taken;  /* messages of the other direction that were released: credits */
 };
 enum { TT_RDMA_HEADER = sizeof(struct tt_rdma_header), TT_RDMA_MAX_SLOTS = 64 };
@@ -104,15 +105,15 @@ struct tt_rdma_link {
     struct tt_rdma_wire *wire;
     int channel;
     bool outgoing;
-    uint64_t next;  /* number of the message to publish, or to look at */
-    uint64_t slots; /* one bit each. Sender: being sent. Receiver: has come */
+    uint64_t next;  /* number of the next message to publish or to receive */
+    uint64_t slots; /* one bit a slot. Sender: is being sent. Receiver: holds a message */
     /* sender */
-    uint64_t taken; /* what is known of the receiver's count of messages released */
-    struct tt_rdma_memory *memory[TT_RDMA_MAX_SLOTS]; /* sent from there, by slot */
-    int ndirect;                                      /* of them */
-    /* receiver: next is what has been released */
-    uint64_t told;  /* count that the sender was or is being told */
-    uint32_t ntold; /* writes of it that are not complete */
+    uint64_t taken; /* the latest known count of messages that the receiver released */
+    struct tt_rdma_memory *memory[TT_RDMA_MAX_SLOTS]; /* of references being sent, by slot */
+    int ndirect;                                      /* number of references being sent */
+    /* receiver: `next` messages have been released */
+    uint64_t told;  /* the last count of releases that was sent to the sender */
+    uint32_t ntold; /* writes of this count that are not complete */
 };
 
 struct tt_rdma_wire {
@@ -133,16 +134,18 @@ struct tt_rdma_wire {
     unsigned turns;
     uint64_t nposted, ncompleted; /* writes */
     uint64_t nreceived;
-    uint64_t ncompleted_seen; /* and when: to notice that nothing moves */
+    uint64_t ncompleted_seen; /* and when: to notice that no write completes */
     int64_t since_ns;
 };
 
-/* Where things lie in a wire's memory, the same on both sides. */
-static inline size_t tt_rdma_credit_at(int channel) /* written by the peer: its rx's count */
+/* Offsets in a wire's memory, the same on both sides. */
+/* Of the count of releases that the peer's rx writes. */
+static inline size_t tt_rdma_credit_at(int channel)
 {
     return (size_t)channel * TT_LINE;
 }
-static inline size_t tt_rdma_told_at(int channel) /* what the peer is being told of mine */
+/* Of the count of this rank's rx, from where it is written to the peer. */
+static inline size_t tt_rdma_told_at(int channel)
 {
     return (size_t)(TT_NCHANNELS + channel) * TT_LINE;
 }
@@ -161,14 +164,14 @@ void tt_rdma_link_init(struct tt_rdma_link *link, struct tt_rdma_wire *wire, int
                        bool outgoing);
 /* Makes n empty receive requests. */
 TT_NODISCARD tt_status tt_rdma_post_receives(struct tt_rdma_path *path, int n);
-/* Takes the completions that there are; a failure fails the fabric. */
+/* Handles the completions that have come; a failure fails the fabric. */
 TT_NODISCARD tt_status tt_rdma_poll(struct tt_rdma_path *path);
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */
 
 /* All of these fail the fabric, unless the peer has left, and give the wire its status. */
 TT_NODISCARD tt_status tt_rdma_fail_completion(struct tt_rdma_path *path, const struct ibv_wc *wc);
-/* `what` happened, in words. */
+/* `what`: what happened, a clause of the text. */
 TT_NODISCARD tt_status tt_rdma_fail_path(struct tt_rdma_path *path, const char *what);
 
 #endif

@@ -87,14 +87,14 @@ static void post(struct tt_rdma_path *path, struct ibv_send_wr *request, size_t 
     wire->failed = tt_rdma_fail_path(path, what);
 }
 
-/* What the sender does not know yet of what was released. */
+/* Releases that the sender has not been told. */
 static uint64_t untold(const struct tt_rdma_link *rx)
 {
     return rx->next - rx->told;
 }
 
-/* Tells the sender how much was released. Always over the same path: an older count must not
- * overtake. */
+/* Writes the count of releases to the sender. Always over the same path: an older count must not
+ * overtake a newer one. */
 static void tell(struct tt_rdma_link *rx)
 {
     struct tt_rdma_wire *wire = rx->wire;
@@ -112,8 +112,8 @@ static void tell(struct tt_rdma_link *rx)
     rx->ntold++;
 }
 
-/* While half of the slots are due the sender is told; with fewer it never stands still. At most
- * nslots such writes are on their way, which is what the queues have room for. */
+/* Writes the count when half of the slots are due; with fewer due the sender still has slots. At
+ * most nslots such writes are in flight, and the queues have room for that many. */
 static void tell_if_due(struct tt_rdma_link *rx)
 {
     const uint64_t nslots = rx->wire->rdma->nslots;
@@ -139,14 +139,14 @@ static void on_sent(struct tt_rdma_wire *wire, uint64_t id)
     tx->ndirect--;
 }
 
-/* What is known of the receiver's count. */
+/* Takes over a newer count of the receiver's releases. */
 static void learn(struct tt_rdma_link *tx, uint64_t taken)
 {
     if (taken > tx->taken && taken <= tx->next) tx->taken = taken;
 }
 
-/* A message has come; what the immediate says is checked like anything from outside. Its credits
- * count at once: a sender that waits for them may not come to look at the message. */
+/* A message has come. The immediate is checked, as all data from outside. The credits of the
+ * message count at once: this rank may wait for them as a sender before it looks at the message. */
 static tt_status on_received(struct tt_rdma_path *path, uint32_t immediate)
 {
     struct tt_rdma_wire *wire = path->wire;
@@ -198,7 +198,7 @@ static bool poll_all(struct tt_rdma_wire *wire)
     return true;
 }
 
-/* Fails the fabric: this rank needs something of a peer that is gone. */
+/* Fails the fabric: this rank waits for a peer that is gone. */
 static tt_status missed(const struct tt_rdma_wire *wire)
 {
     const struct tt_room_context *context = wire->rdma->context;
@@ -227,12 +227,12 @@ static void *rdma_slot(struct tt_link *link, size_t nbytes)
     return has_room(tx) ? payload_of(tx, true) : NULL;
 }
 
-/* Sends the header and the payload behind it, or that which lies elsewhere, in `memory`. */
+/* Sends a header and a payload: the payload in the slot, or, by reference, the one in `memory`. */
 static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, uint64_t signature,
                     struct tt_rdma_memory *memory)
 {
     struct tt_rdma_wire *wire = tx->wire;
-    if (wire->lost) return; /* since its slot was given */
+    if (wire->lost) return; /* the wire was lost after its slot was given */
     struct tt_rdma_link *rx = &wire->rx[tx->channel];
     struct tt_rdma_path *path = path_of(wire, tx->next);
     const uint64_t slot = slot_of(tx);
@@ -289,7 +289,7 @@ static bool rdma_publish_direct(struct tt_link *link, const void *data, size_t n
     return true;
 }
 
-/* Sent means received: the receiver looks at its own copy. */
+/* A message that is sent is in the receiver's memory: the caller's buffer is free. */
 static bool rdma_drained(struct tt_link *link)
 {
     struct tt_rdma_link *tx = link_of(link);
@@ -334,7 +334,7 @@ static void rdma_release(struct tt_link *link)
     tell_if_due(rx);
 }
 
-/* What is posted the device delivers by itself; so it does with the credits that matter. */
+/* The device delivers posted writes by itself, credits included. */
 static bool rdma_flushed(struct tt_link *link)
 {
     struct tt_rdma_link *end = link_of(link);
@@ -342,7 +342,7 @@ static bool rdma_flushed(struct tt_link *link)
            untold(end) < end->wire->rdma->nslots / 2;
 }
 
-/* Messages are looked at where they lie. */
+/* The receiver reads messages in their slots. */
 static void rdma_expect(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
 {
     (void)link, (void)to, (void)nbytes, (void)signature;

@@ -1,7 +1,7 @@
-/* Registered memory beside the slots. Only windows (transport/window.h) stay registered: each has a
- * number of its own, so memory that was freed and came back elsewhere is never taken for it. A
- * message is no longer than a slot, and pinning so little costs more than copying it, so that other
- * memory goes through slots. */
+/* Registered memory beside the slots. Only windows (transport/window.h) stay registered: each has
+ * an id of its own, so other memory at the same address is never taken for the window. Messages
+ * from other memory go through slots: a message is no longer than a slot, and pinning so little
+ * costs more than copying it. */
 #include <errno.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void forget(struct tt_rdma *rdma, struct tt_rdma_memory *memory)
     *memory = (struct tt_rdma_memory){0};
 }
 
-/* The entry that was not used for longest, of those that nothing is being sent from. */
+/* The entry whose last use is the oldest, of those that no message is being sent from. */
 static struct tt_rdma_memory *oldest(struct tt_rdma *rdma, bool pinned)
 {
     struct tt_rdma_memory *found = NULL;
@@ -65,7 +65,8 @@ static struct tt_rdma_memory *make_room(struct tt_rdma *rdma, size_t nbytes)
     return memory;
 }
 
-/* A window that cannot be registered is entered too, so that it is not tried at each message. */
+/* Enters also a window that cannot be registered, so that registering is not tried at each message.
+ */
 static struct tt_rdma_memory *enter(struct tt_rdma *rdma, const struct tt_window *window)
 {
     const size_t nbytes = window->nbytes <= pinned_max ? window->nbytes : 0;

@@ -1,5 +1,5 @@
-/* In place of the other files of this folder where libibverbs' headers were missing at build time:
- * nothing is ever opened, so no other function of the table is called. */
+/* Replaces the other files of this folder when libibverbs' headers were missing at build time.
+ * open() never returns a room, so no other function of the table is called. */
 #include "base/log.h"
 #include "transport/rdma/rdma.h"
 

@@ -1,10 +1,10 @@
-/* RDMA as a room. */
+/* RDMA as a room: the table of functions that transports.c lists. */
 #include "transport/rdma/rdma.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* RDMA writes go over the network as they are. */
+/* RDMA writes are not encrypted. */
 static tt_status open_devices(void **self, const struct tt_room_config *config)
 {
     struct tt_rdma *rdma = NULL;

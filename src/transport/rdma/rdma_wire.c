@@ -1,5 +1,5 @@
-/* Wires: the queue pairs between two ranks, their memory, and how both sides come to know each
- * other. */
+/* Wires: creates the queue pairs between two ranks and their memory, exchanges offers, connects,
+ * checks progress and destroys. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -20,7 +20,7 @@
 enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
 #define GIVE_BACK_NS INT64_C(20000000)
 
-/* What travels. */
+/* The offer as it travels. */
 struct offer {
     uint32_t version, nends;
     uint64_t nslots, slot_bytes;
@@ -31,8 +31,7 @@ _Static_assert(sizeof(struct offer) <= sizeof((struct tt_room_offer *)0)->bytes,
 
 /* ---- Making --------------------------------------------------------------------------------- */
 
-/* Says why there is no RDMA, with errno's text; only once, for the other wires would say the same.
- */
+/* Logs why there is no RDMA, with errno's text; once, because all wires would log the same. */
 __attribute__((format(printf, 2, 3))) static tt_status refuse(struct tt_rdma *rdma,
                                                               const char *format, ...)
 {
@@ -259,7 +258,7 @@ static tt_status connect_path(struct tt_rdma_path *path)
     return TT_OK;
 }
 
-/* An offer is data from outside. */
+/* Checks an offer: it is data from outside. */
 static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_room_offer *bytes,
                              struct offer *offer)
 {
@@ -403,7 +402,7 @@ struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel)
     return &wire->rx[channel].link;
 }
 
-/* The device gives up after its retries; should it not, this rank does. */
+/* The device gives up after its retries; if it does not, this rank fails the wire. */
 static tt_status check_overdue(struct tt_rdma_wire *wire)
 {
     const int64_t timeout_ms = tt_config_int(TT_CONFIG_NET_TIMEOUT_MS);
@@ -427,7 +426,7 @@ static tt_status check_overdue(struct tt_rdma_wire *wire)
 tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire)
 {
     for (int i = 0; i < wire->npaths; i++) TT_TRY(tt_rdma_poll(wire->used[i]));
-    if (++wire->turns % RARELY) return wire->failed; /* the rest takes system calls */
+    if (++wire->turns % RARELY) return wire->failed; /* the checks below take system calls */
     TT_TRY(tt_rdma_events(wire->rdma));
     return check_overdue(wire);
 }
@@ -441,7 +440,8 @@ bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
     return true;
 }
 
-/* What came before a queue was armed wakes nobody: it is looked for afterwards. */
+/* A completion that came before its queue was armed gives no notification: polls for it after
+ * arming. */
 bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
 {
     const uint64_t before = wire->ncompleted + wire->nreceived;

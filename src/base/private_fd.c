@@ -1,4 +1,5 @@
-/* Lists the private descriptors of this process and replaces them by /dev/null in forked children. */
+/* Lists the private descriptors of this process and replaces them by /dev/null in forked children.
+ */
 #include "base/private_fd.h"
 
 #include <errno.h>

@@ -18,6 +18,29 @@ static const uint64_t segment_magic = 0x7475747469736567u;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tt_segment *registry;
 
+static void lock_registry(void)
+{
+    pthread_mutex_lock(&registry_lock);
+}
+
+static void unlock_registry(void)
+{
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void install_fork_handlers(void)
+{
+    pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
+
+/* A child made by fork may put the segments that it has inherited: no thread holds the lock while
+ * the process forks. */
+static void prepare_for_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_fork_handlers);
+}
+
 static size_t round_up(size_t value, size_t unit)
 {
     return (value + unit - 1) / unit * unit;
@@ -103,6 +126,7 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
     lay_out(segment, layout);
     tt_status status;
+    prepare_for_forks();
     tt_private_fd_begin();
     segment->fd = tt_private_fd_end(memfd_create("tutti-segment", MFD_CLOEXEC));
     if (segment->fd < 0) {
@@ -176,6 +200,7 @@ static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
 
 tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment)
 {
+    prepare_for_forks();
     pthread_mutex_lock(&registry_lock);
     struct tt_segment *found = find_locked(id);
     const tt_status status = found ? TT_OK : attach_locked(id, fd, &found);

@@ -1,5 +1,8 @@
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -165,4 +168,49 @@ TEST(segment, a_core_dump_has_the_windows_of_this_process_but_not_those_of_peers
     CHECK(!is_left_out_of_core(memory));
     tt_window_map_fini(&map);
     CHECK_EQ(tt_window_free(memory), TT_OK);
+}
+
+struct churn {
+    _Atomic bool stop;
+    uint64_t id;
+};
+
+static void *find_and_put(void *argument)
+{
+    struct churn *churn = argument;
+    while (!atomic_load_explicit(&churn->stop, memory_order_relaxed)) {
+        struct tt_segment *segment = tt_segment_find(churn->id);
+        if (!segment) return argument;
+        tt_segment_put(segment);
+    }
+    return NULL;
+}
+
+TEST(segment, is_put_by_a_child_that_was_forked_while_others_looked_for_it)
+{
+#if defined __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer allows no threads after a fork");
+#endif
+    struct churn churn = {.id = 76};
+    struct tt_segment *segment;
+    pthread_t thread;
+    void *failed = NULL;
+    REQUIRE(tt_segment_create(76, &layout, &segment) == TT_OK);
+    REQUIRE(pthread_create(&thread, NULL, find_and_put, &churn) == 0);
+    for (int i = 0; i < 200 && !tt_test_failed(); i++) {
+        int how = -1;
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            alarm(5);
+            tt_segment_put(segment);
+            _exit(0);
+        }
+        REQUIRE(waitpid(child, &how, 0) == child);
+        CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "child %d ended with %#x", i, how);
+    }
+    atomic_store(&churn.stop, true);
+    pthread_join(thread, &failed);
+    CHECK(!failed);
+    tt_segment_put(segment);
 }

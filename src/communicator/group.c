@@ -108,12 +108,25 @@ static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct
     return TT_OK;
 }
 
+/* Until the calls have their turns, a communicator may have nothing outstanding: an abort by
+ * another thread waits until they are left. */
+static void enter_calls(const struct tt_pending *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
+}
+
+static void leave_calls(const struct tt_pending *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+}
+
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
 static tt_status launch_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
     for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+    leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_stream(calls, i) < i) continue;
         if (calls[i].stream)
@@ -151,18 +164,17 @@ static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
     return true;
 }
 
-/* Few calls without streams need no memory of their own. Between two calls, and until what is left
- * has begun, a communicator may have nothing outstanding: an abort by another thread waits. */
+/* Few calls without streams need no memory of their own. */
 static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only_p2p)
 {
     struct tt_work works[FEW_CALLS];
     bool done[FEW_CALLS] = {false};
     int nworks = 0;
-    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
+    enter_calls(calls, ncalls);
     if (only_p2p) run_express(calls, ncalls, done);
     for (int i = 0; i < ncalls; i++)
         if (!done[i]) begin(&works[nworks++], &calls[i]);
-    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+    leave_calls(calls, ncalls);
     return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
 
@@ -177,14 +189,17 @@ static tt_status issue_all(const struct tt_pending *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
+    enter_calls(calls, ncalls);
     struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
     tt_status status =
         batches ? make_batches(calls, ncalls, batches)
                 : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-    if (status)
+    if (status) {
+        leave_calls(calls, ncalls);
         drop_calls(calls, ncalls);
-    else
+    } else {
         status = launch_batches(calls, ncalls, batches);
+    }
     free(batches);
     return status;
 }

@@ -203,7 +203,7 @@ static uint32_t reserve(size_t *nbytes, size_t number, size_t size)
     return (uint32_t)at;
 }
 
-static void fill_header(struct tt_program *program, const struct builder *builder)
+static tt_status fill_header(struct tt_program *program, const struct builder *builder)
 {
     const struct tt_schedule *schedule = builder->schedule;
     size_t nbytes = sizeof *program;
@@ -234,6 +234,12 @@ static void fill_header(struct tt_program *program, const struct builder *builde
         program->held[b].number =
             tt_buffer_blocks(&schedule->shape, schedule->nblocks, (enum tt_buffer)b, schedule->rank,
                              &program->held[b].first);
+    if (nbytes <= UINT32_MAX) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "the program of %s:%s over %d ranks takes %zu bytes, more than %u: choose an "
+                   "algorithm with fewer steps",
+                   tt_collective_name(schedule->shape.collective), schedule->algorithm->name,
+                   schedule->shape.nranks, nbytes, UINT32_MAX);
 }
 
 /* Empty tables have no source. */
@@ -267,8 +273,8 @@ tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program
     struct builder builder = {.schedule = schedule};
     tt_status status = lower_steps(&builder);
     struct tt_program header, *program = NULL;
+    if (!status) status = fill_header(&header, &builder);
     if (!status) {
-        fill_header(&header, &builder);
         program = aligned_alloc(TABLE_ALIGN, header.nbytes);
         if (!program) status = out_of_memory(schedule);
     }

@@ -1,5 +1,4 @@
-/* Lists the private descriptors of this process and replaces them by /dev/null in forked children.
- */
+/* Lists the private descriptors of this process; a forked child gets /dev/null for each. */
 #include "base/private_fd.h"
 
 #include <errno.h>

@@ -43,7 +43,7 @@ struct tt_engine {
     _Atomic int outstanding;                   /* calls issued and not done */
     _Atomic bool busy; /* a thread advances an operation of this communicator (R7/A7) */
 
-    /* owner: who holds busy */
+    /* owner: the thread that holds busy */
     struct tt_meeting meeting; /* of the ranks of this host */
     unsigned still;            /* turns in which nothing moved */
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */

@@ -179,7 +179,8 @@ static bool is_unheard(const struct tt_fabric *fabric, int rank)
            !atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
 }
 
-/* All have entered it: who has not been seen waiting for the longest time may be stopped. */
+/* All ranks have entered the call: the rank whose last sign of waiting is the oldest may be
+ * stopped. */
 static void name_silent(const struct tt_work *work, char *text, size_t size)
 {
     const struct tt_fabric *fabric = work->engine->fabric;

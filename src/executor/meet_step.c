@@ -101,7 +101,7 @@ static void fold_blocks(const struct tt_work *work, int channel, const struct tt
               blocks_count(work, channel, step, first, number), finish ? TT_FINISH : 0);
 }
 
-/* Whether the result is complete: who takes it knows, and says so in its part. */
+/* Whether the result is complete: a rank that takes the result knows, and says so in its part. */
 static bool is_complete(const struct tt_meeting *meeting)
 {
     for (int i = 0; i < meeting->nmembers; i++)

@@ -121,7 +121,7 @@ tt_status tt_run(struct tt_work *works, int nworks, bool polite)
     struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
     struct failure first;
     uint64_t before = 0;
-    first.status = TT_OK; /* the text is left alone: this is the way of every call */
+    first.status = TT_OK; /* the text is not cleared: every call comes here */
     for (;;) {
         uint64_t progress = 0;
         if (!advance_all(works, nworks, &progress, &first)) break;

@@ -32,7 +32,7 @@ TT_NODISCARD tt_status tt_event_create(struct tt_event **event);
 /* What was recorded or waits goes on as if the event were there. NULL is allowed. */
 void tt_event_destroy(struct tt_event *event);
 /* A new record, in place of the last one: it happens when all tasks queued so far are done; stream
- * NULL: now. Those who wait for an earlier record go on waiting for that one. */
+ * NULL: now. Tasks and threads that wait for an earlier record go on waiting for that one. */
 TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
 /* Waits for the record that is the last now; an event never recorded has happened. */
 void tt_event_synchronize(struct tt_event *event);

@@ -196,7 +196,7 @@ static unsigned client_key(SSL *session, const char *hint, char *identity, unsig
 static unsigned server_key(SSL *session, const char *identity, unsigned char *key,
                            unsigned key_room)
 {
-    (void)identity; /* there is one key: who does not know it fails */
+    (void)identity; /* there is one key: a peer that does not know it fails */
     return tell_key(session, key, key_room);
 }
 

@@ -289,7 +289,9 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
 /* All ranks call the same collective with the same count, type, operation and root; a rank that
- * does not gets InvalidUsage with both sides shown. Buffers may be equal only as said under "in
+ * does not gets InvalidUsage with both sides shown. (Ranks that only send, say because each
+ * believes itself the root, return first: the difference is found when a rank next takes what one
+ * of them sent.) Buffers may be equal only as said under "in
  * place"; any other overlap is InvalidArgument. Buffers need no alignment. A call with count 0
  * moves nothing and its buffers may be NULL; all ranks make it, and it is compared like any other.
  * After a failure keep buffers until every rank of this host has returned: one may be read in

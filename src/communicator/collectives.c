@@ -149,7 +149,7 @@ static void fill_call(struct tt_call *out, const struct tt_request *request,
 /* The call is as the memo says. */
 static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
 {
-    struct tt_pending pending = {
+    struct tt_pending_call pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
@@ -267,12 +267,12 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
                        "%s: rank %d sends to or receives from itself outside a group: it would "
                        "wait for itself",
                        function, peer);
-    return tt_issue(&(struct tt_pending){.comm = comm,
-                                         .stream = stream,
-                                         .kind = kind,
-                                         .data = (void *)(uintptr_t)data,
-                                         .nbytes = count * element,
-                                         .peer = peer});
+    return tt_issue(&(struct tt_pending_call){.comm = comm,
+                                              .stream = stream,
+                                              .kind = kind,
+                                              .data = (void *)(uintptr_t)data,
+                                              .nbytes = count * element,
+                                              .peer = peer});
 }
 
 tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,

@@ -174,7 +174,7 @@ TT_NODISCARD tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cac
 void tt_comm_forget_schedules(tuttiComm_t comm);
 
 /* One call as the user made it, arguments checked. */
-struct tt_pending {
+struct tt_pending_call {
     tuttiComm_t comm;
     tuttiStream_t stream;
     enum tt_work_kind kind;
@@ -186,9 +186,9 @@ struct tt_pending {
 };
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
-TT_NODISCARD tt_status tt_issue(const struct tt_pending *pending);
+TT_NODISCARD tt_status tt_issue(const struct tt_pending_call *pending);
 /* The same for a collective that may go express. */
-TT_NODISCARD tt_status tt_issue_express(const struct tt_pending *pending,
+TT_NODISCARD tt_status tt_issue_express(const struct tt_pending_call *pending,
                                         const struct tt_express *express);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */

@@ -13,7 +13,7 @@ static _Thread_local struct {
     tt_status failed; /* of the first call that failed, with its function and text */
     const char *function;
     char error[TT_ERROR_TEXT];
-    struct tt_pending *calls;
+    struct tt_pending_call *calls;
     struct tt_binding *bindings; /* of the calls, while the group is open */
     int ncalls, calls_room, bindings_room;
     struct tt_pending_init *inits;
@@ -38,7 +38,7 @@ tuttiResult_t tt_group_result(const char *function, tt_status status)
 enum { FEW_CALLS = 4 };
 
 /* Its binding is memory of the call's own. */
-static bool has_table(const struct tt_pending *pending)
+static bool has_table(const struct tt_pending_call *pending)
 {
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
@@ -50,7 +50,7 @@ struct batch {
     struct tt_work works[];
 };
 
-static void begin(struct tt_work *work, const struct tt_pending *pending)
+static void begin(struct tt_work *work, const struct tt_pending_call *pending)
 {
     struct tt_engine *engine = &pending->comm->engine;
     switch (pending->kind) {
@@ -75,7 +75,8 @@ static tt_status run_batch(struct tt_task *task)
     return status;
 }
 
-static struct batch *make_batch(const struct tt_pending *calls, int ncalls, tuttiStream_t stream)
+static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
+                                tuttiStream_t stream)
 {
     int nworks = 0;
     for (int i = 0; i < ncalls; i++) nworks += calls[i].stream == stream;
@@ -86,7 +87,7 @@ static struct batch *make_batch(const struct tt_pending *calls, int ncalls, tutt
     return batch;
 }
 
-static int first_of_stream(const struct tt_pending *calls, int call)
+static int first_of_stream(const struct tt_pending_call *calls, int call)
 {
     int i = 0;
     while (calls[i].stream != calls[call].stream) i++;
@@ -95,7 +96,8 @@ static int first_of_stream(const struct tt_pending *calls, int call)
 
 /* batches[i] = the batch of the i-th call, which shares it with all others of its stream. Nothing
  * can fail after that: once the calls have their turns, each stream gets its batch. */
-static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
+static tt_status make_batches(const struct tt_pending_call *calls, int ncalls,
+                              struct batch **batches)
 {
     for (int i = 0; i < ncalls; i++) {
         const int first = first_of_stream(calls, i);
@@ -110,19 +112,20 @@ static tt_status make_batches(const struct tt_pending *calls, int ncalls, struct
 
 /* Until the calls have their turns, a communicator may have nothing outstanding: an abort by
  * another thread waits until they are left. */
-static void enter_calls(const struct tt_pending *calls, int ncalls)
+static void enter_calls(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
 }
 
-static void leave_calls(const struct tt_pending *calls, int ncalls)
+static void leave_calls(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
 }
 
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
-static tt_status launch_batches(const struct tt_pending *calls, int ncalls, struct batch **batches)
+static tt_status launch_batches(const struct tt_pending_call *calls, int ncalls,
+                                struct batch **batches)
 {
     struct batch *own = NULL;
     for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
@@ -142,7 +145,7 @@ static tt_status launch_batches(const struct tt_pending *calls, int ncalls, stru
 
 /* Small messages for which there is room, or that have come, are done in a straight line. `done`
  * tells which calls are over. */
-static void run_express(const struct tt_pending *calls, int ncalls, bool done[FEW_CALLS])
+static void run_express(const struct tt_pending_call *calls, int ncalls, bool done[FEW_CALLS])
 {
     bool may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
     for (int i = 0; i < ncalls; i++) {
@@ -153,7 +156,7 @@ static void run_express(const struct tt_pending *calls, int ncalls, bool done[FE
     }
 }
 
-static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
+static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_p2p)
 {
     *only_p2p = true;
     if (ncalls > FEW_CALLS) return false;
@@ -165,7 +168,7 @@ static bool are_few(const struct tt_pending *calls, int ncalls, bool *only_p2p)
 }
 
 /* Few calls without streams need no memory of their own. */
-static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only_p2p)
+static tt_status issue_few(const struct tt_pending_call *calls, int ncalls, bool only_p2p)
 {
     struct tt_work works[FEW_CALLS];
     bool done[FEW_CALLS] = {false};
@@ -179,13 +182,13 @@ static tt_status issue_few(const struct tt_pending *calls, int ncalls, bool only
 }
 
 /* Calls that will not be issued: nobody else frees their tables of blocks. */
-static void drop_calls(const struct tt_pending *calls, int ncalls)
+static void drop_calls(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++)
         if (has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
 }
 
-static tt_status issue_all(const struct tt_pending *calls, int ncalls)
+static tt_status issue_all(const struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
@@ -222,7 +225,7 @@ static tt_status make_room(void **array, int used, int *room, size_t size)
     return TT_OK;
 }
 
-static tt_status keep_call(const struct tt_pending *pending)
+static tt_status keep_call(const struct tt_pending_call *pending)
 {
     void *calls = group.calls, *bindings = group.bindings;
     TT_TRY(make_room(&calls, group.ncalls, &group.calls_room, sizeof *pending));
@@ -235,7 +238,7 @@ static tt_status keep_call(const struct tt_pending *pending)
     return TT_OK;
 }
 
-tt_status tt_issue(const struct tt_pending *pending)
+tt_status tt_issue(const struct tt_pending_call *pending)
 {
     if (tt_in_group()) {
         const tt_status status = keep_call(pending);
@@ -245,7 +248,7 @@ tt_status tt_issue(const struct tt_pending *pending)
     return issue_all(pending, 1);
 }
 
-tt_status tt_issue_express(const struct tt_pending *pending, const struct tt_express *express)
+tt_status tt_issue_express(const struct tt_pending_call *pending, const struct tt_express *express)
 {
     struct tt_engine *engine = &pending->comm->engine;
     if (express->kind && !pending->stream && !tt_in_group() && tt_engine_enter_if_idle(engine))

@@ -147,7 +147,7 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
 {
     const int nranks = request->comm->nranks;
     struct uneven uneven = *given;
-    struct tt_pending pending = {
+    struct tt_pending_call pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     size_t element, total;
     struct tt_binding *binding;
@@ -260,12 +260,12 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
     const size_t begin = uneven->displs ? uneven->displs[peer] : side->packed;
     side->packed += count;
     return tt_issue(
-        &(struct tt_pending){.comm = request->comm,
-                             .stream = request->stream,
-                             .kind = side->kind,
-                             .data = (void *)(count ? side->buffer + begin * element : 0),
-                             .nbytes = count * element,
-                             .peer = peer});
+        &(struct tt_pending_call){.comm = request->comm,
+                                  .stream = request->stream,
+                                  .kind = side->kind,
+                                  .data = (void *)(count ? side->buffer + begin * element : 0),
+                                  .nbytes = count * element,
+                                  .peer = peer});
 }
 
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */

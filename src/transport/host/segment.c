@@ -18,27 +18,23 @@ static const uint64_t segment_magic = 0x7475747469736567u;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tt_segment *registry;
 
-static void lock_registry(void)
+/* The thread that held the lock while the process forked does not exist in the child. At every
+ * moment the registry is sound: each change of the list is one store. */
+static void renew_registry_lock(void)
 {
-    pthread_mutex_lock(&registry_lock);
+    registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
-static void unlock_registry(void)
+static void install_fork_handler(void)
 {
-    pthread_mutex_unlock(&registry_lock);
+    pthread_atfork(NULL, NULL, renew_registry_lock);
 }
 
-static void install_fork_handlers(void)
-{
-    pthread_atfork(lock_registry, unlock_registry, unlock_registry);
-}
-
-/* A child made by fork may put the segments that it has inherited: no thread holds the lock while
- * the process forks. */
+/* A child made by fork may put the segments that it has inherited. */
 static void prepare_for_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install_fork_handlers);
+    pthread_once(&once, install_fork_handler);
 }
 
 static size_t round_up(size_t value, size_t unit)

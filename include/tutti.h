@@ -452,9 +452,10 @@ TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t 
  * X/Y, as a letter a rank, equal letters being one host: "abba". NULL past the end. */
 TUTTI_API const char *tuttiPlanPlacement(int index);
 
-/* Proves the schedule for `count` elements: result, single counting, matching, ranges, deadlock,
- * races, in place; where calls with a count for each rank use it, also for any such counts.
- * InvalidUsage, with the first violation as last error, when it is wrong. */
+/* Proves, up to 64 ranks the lowered programs, above the schedule, for `count` elements: result,
+ * single counting, matching, ranges, deadlock, races, in place; where calls with a count for each
+ * rank use it, also for any such counts. InvalidUsage, with the first violation as last error, when
+ * it is wrong. */
 TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);
 
 /* Writes rank's steps as text, line by line without newline, through `emit`. */

@@ -330,7 +330,7 @@ void tt_comm_free(tuttiComm_t comm)
     if (!comm) return;
     tt_comm_forget(comm);
     tt_comm_deregister_all(comm);
-    tt_comm_forget_schedules(comm);
+    tt_comm_forget_programs(comm);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);
@@ -347,7 +347,7 @@ bool tt_comm_is_inherited(const struct tuttiComm *comm)
  * be held for good, by a thread of the parent that the child does not have. */
 void tt_comm_free_inherited(tuttiComm_t comm)
 {
-    tt_comm_forget_schedules(comm);
+    tt_comm_forget_programs(comm);
     tt_engine_fini(&comm->engine);
     tt_fabric_free_inherited(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

@@ -170,8 +170,8 @@ TT_NODISCARD tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cac
                                            const struct tt_counts *counts, size_t element,
                                            struct tt_binding **binding);
 
-/* Frees all schedules; no call may be outstanding. */
-void tt_comm_forget_schedules(tuttiComm_t comm);
+/* Frees all programs; no call may be outstanding. */
+void tt_comm_forget_programs(tuttiComm_t comm);
 
 /* One call as the user made it, arguments checked. */
 struct tt_pending_call {

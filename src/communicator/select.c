@@ -167,7 +167,7 @@ tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of, struct
     return TT_OK;
 }
 
-void tt_comm_forget_schedules(tuttiComm_t comm)
+void tt_comm_forget_programs(tuttiComm_t comm)
 {
     while (comm->cache) {
         struct tt_cached *next = comm->cache->next;

@@ -21,8 +21,8 @@
 enum { TT_LINE = 64 }; /* bytes of a cache line */
 
 /* Slots of a link. A rank may keep the message that it reads while it waits for a slot of the next
- * link: with a single slot a ring of ranks would wait for itself. */
-/* The least link, with its flags, fits a page. */
+ * link: with a single slot a ring of ranks would wait for itself. The smallest link of a host, with
+ * its flags, fits a page. */
 enum { TT_MIN_SLOTS = 2, TT_MAX_SLOTS = 64, TT_MIN_SLOT_BYTES = 960 };
 
 /* Collectives use channels 0 and 1 of a pair, point to point the last one. */

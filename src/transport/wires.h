@@ -101,8 +101,8 @@ struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel)
 void tt_wires_give_back(struct tt_wires *wires);
 
 /* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. A
- * failure fails the fabric (tt_fabric_fail, naming peer, host, address, interface) and is
- * returned. */
+ * failure fails the fabric (through the events of room.h, naming peer, host, address, interface)
+ * and is returned. */
 TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
 /* Whether data of this host may go over sockets, so that the kernel needs a core to move it: not
  * where there is RDMA and all wires of this rank use it. Any thread. */
@@ -112,7 +112,7 @@ void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);
 /* Whether every link of every wire is flushed (link.h). */
 bool tt_wires_flushed(struct tt_wires *wires);
 
-/* Sends this rank's record (fabric->record: what it has entered and done) over all connected wires.
+/* Sends this rank's record (what it has entered and done) over all connected wires.
  * Called now and then while waiting, so that peers can name the collective this rank is in. */
 void tt_wires_send_record(struct tt_wires *wires);
 /* Sends the communicator's failure over all connected wires, once, without waiting. */

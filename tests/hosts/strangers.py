@@ -80,7 +80,7 @@ def scan(s):
     s.close()
 
 
-def connect(kind, address):
+def attempt(kind, address):
     try:
         kind(connect(address))
     except OSError as error:
@@ -101,7 +101,7 @@ def flood(address, number):
 def main():
     addresses = [(host, int(port)) for host, _, port in (a.rpartition(":") for a in sys.argv[1:])]
     kinds = [garbage, foreign_key, oversized, other_version, other_word_size, other_byte_order, slow_loris, scan]
-    attempts = [threading.Thread(target=connect, args=(kind, a)) for n in range(4) for a in addresses for kind in kinds]
+    attempts = [threading.Thread(target=attempt, args=(kind, a)) for n in range(4) for a in addresses for kind in kinds]
     floods = [threading.Thread(target=flood, args=(a, 300)) for a in addresses]
     alone = len(addresses) * len(kinds)  # in a flood a listener may have no patience with who is slow
     for together in attempts[alone:] + floods, attempts[:alone]:

@@ -167,9 +167,10 @@ TEST(program, walks_through_the_pieces_that_the_schedule_and_the_geometry_say)
     for (int c = 0; c < TT_NCOLLECTIVES; c++)
         for (int a = 0; (algorithm = tt_algorithm_at((enum tt_collective)c, a)); a++)
             for (int n = 1; n <= MOST_RANKS; n++) {
-                const struct tt_shape shape = {.collective = (enum tt_collective)c,
-                                               .nranks = n,
-                                               .root = tt_collective_has_root(c) ? n / 2 : 0};
+                const struct tt_shape shape = {
+                    .collective = (enum tt_collective)c,
+                    .nranks = n,
+                    .root = tt_collective_has_root((enum tt_collective)c) ? n / 2 : 0};
                 if (!tt_refusal(algorithm, &shape)) check_shape(algorithm, &shape);
             }
 }

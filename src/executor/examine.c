@@ -27,13 +27,13 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     const struct tt_fabric *fabric = engine->fabric;
     struct tt_entry *entry = tt_segment_entry(fabric->segment, fabric->local, turn);
     atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* the fields change after it is invalid (R9) */
-    atomic_store_explicit(&entry->collective, program->collective, memory_order_relaxed);
-    atomic_store_explicit(&entry->type, call->reduction.type, memory_order_relaxed);
-    atomic_store_explicit(&entry->op, call->reduction.op, memory_order_relaxed);
-    atomic_store_explicit(&entry->root, program->root, memory_order_relaxed);
-    atomic_store_explicit(&entry->count, call->binding->count, memory_order_relaxed);
-    atomic_store_explicit(&entry->algorithm, program->algorithm, memory_order_relaxed);
+    /* Whoever sees a new field sees that the entry is invalid (R9). */
+    atomic_store_explicit(&entry->collective, program->collective, memory_order_release);
+    atomic_store_explicit(&entry->type, call->reduction.type, memory_order_release);
+    atomic_store_explicit(&entry->op, call->reduction.op, memory_order_release);
+    atomic_store_explicit(&entry->root, program->root, memory_order_release);
+    atomic_store_explicit(&entry->count, call->binding->count, memory_order_release);
+    atomic_store_explicit(&entry->algorithm, program->algorithm, memory_order_release);
     atomic_store_explicit(&entry->seq, turn, memory_order_release);              /* R1 */
     atomic_store_explicit(&fabric->record->entered, turn, memory_order_release); /* R10 */
 }
@@ -43,16 +43,16 @@ static struct entered read_entry(const struct tt_entry *entry)
 {
     const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
     const struct entered call = {
+        /* A9 */
         .seq = seq,
-        .count = atomic_load_explicit(&entry->count, memory_order_relaxed),
+        .count = atomic_load_explicit(&entry->count, memory_order_acquire),
         .collective =
-            (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_relaxed),
-        .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_relaxed),
-        .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_relaxed),
-        .root = atomic_load_explicit(&entry->root, memory_order_relaxed),
-        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_relaxed),
+            (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_acquire),
+        .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_acquire),
+        .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_acquire),
+        .root = atomic_load_explicit(&entry->root, memory_order_acquire),
+        .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_acquire),
     };
-    atomic_thread_fence(memory_order_acquire); /* A9 */
     const bool whole = atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq;
     return whole && (unsigned)call.collective < TT_NCOLLECTIVES ? call : (struct entered){0};
 }

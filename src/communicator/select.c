@@ -34,13 +34,9 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, enum tt_collective co
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, struct tt_cached *cached)
 {
-    struct tt_schedule *schedule;
     struct tt_program *program;
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
-    TT_TRY(tt_schedule_create(algorithm, shape, comm->rank, &schedule));
-    const tt_status status = tt_program_lower(schedule, &program);
-    tt_schedule_destroy(schedule);
-    if (status) return status;
+    TT_TRY(tt_program_create(algorithm, shape, comm->rank, &program));
     return tt_loaded_create(program, comm->fabric, &cached->loaded);
 }
 

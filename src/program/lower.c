@@ -289,3 +289,13 @@ tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program
     free(builder.single);
     return status;
 }
+
+tt_status tt_program_create(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                            int rank, struct tt_program **program)
+{
+    struct tt_schedule *schedule;
+    TT_TRY(tt_schedule_create(algorithm, shape, rank, &schedule));
+    const tt_status status = tt_program_lower(schedule, program);
+    tt_schedule_destroy(schedule);
+    return status;
+}

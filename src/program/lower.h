@@ -12,6 +12,11 @@
 TT_NODISCARD tt_status tt_program_lower(const struct tt_schedule *schedule,
                                         struct tt_program **program);
 
+/* The same from the algorithm, whose schedule is made in between: errors as tt_schedule_create. */
+TT_NODISCARD tt_status tt_program_create(const struct tt_algorithm *algorithm,
+                                         const struct tt_shape *shape, int rank,
+                                         struct tt_program **program);
+
 /* The room that links and meetings give, in bytes. */
 struct tt_room {
     size_t slot_bytes, meet_bytes;

@@ -28,12 +28,8 @@ static void raised_step(void *arg, int rank, int channel, int index, struct tt_s
 static tt_status add_rank(struct tt_proof *proof, int rank)
 {
     const struct tt_shape *shape = &proof->steps.shape;
-    struct tt_schedule *schedule;
-    TT_TRY(tt_schedule_create(proof->steps.algorithm, shape, rank, &schedule));
-    const tt_status status = tt_program_lower(schedule, &proof->programs[rank]);
-    tt_schedule_destroy(schedule);
-    return status ? status
-                  : tt_raised_init(&proof->raised[rank], proof->programs[rank], shape->hosts);
+    TT_TRY(tt_program_create(proof->steps.algorithm, shape, rank, &proof->programs[rank]));
+    return tt_raised_init(&proof->raised[rank], proof->programs[rank], shape->hosts);
 }
 
 tt_status tt_proof_create(const struct tt_algorithm *algorithm, const struct tt_shape *shape,

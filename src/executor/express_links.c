@@ -1,7 +1,6 @@
 /* The express path over links: programs of a few steps whose messages are small. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "executor/express.h"
 #include "executor/internal.h"
 
@@ -53,15 +52,10 @@ bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *
 static bool gather(const struct tt_express_step *express, const struct tt_program_step *step,
                    struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
 {
-    const int looks = engine->fabric->oversubscribed ? 1 : TT_EXPRESS_LOOKS;
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_link *link = call->loaded->links[step->recv + i];
         struct tt_message message;
-        int look = 0;
-        while (link->ops->peek(link, &message) != TT_OK) {
-            if (++look >= looks) return false;
-            tt_cpu_relax();
-        }
+        if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
         if (message.signature != signature || message.nbytes != express->nbytes) return false;
         if (!message.data && message.nbytes) return false;
         engine->rooms[0].messages[i] = message.data;

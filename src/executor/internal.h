@@ -2,11 +2,26 @@
 #ifndef TT_EXECUTOR_INTERNAL_H
 #define TT_EXECUTOR_INTERNAL_H
 
+#include "base/clock.h"
 #include "executor/engine.h"
 
 /* Looks at a flag before the wait loop gets its turn: saves its overhead where answers come in
  * well under a microsecond. Not with more ranks than cores. */
 enum { TT_BRIEF_LOOKS = 32 };
+
+/* Looks at a link for its first message, at most `looks` times; once with more ranks than cores. */
+TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,
+                                                 struct tt_link *link, int looks,
+                                                 struct tt_message *message)
+{
+    tt_status status = link->ops->peek(link, message);
+    if (engine->fabric->oversubscribed) looks = 1;
+    for (int look = 1; look < looks && status == TT_IN_PROGRESS; look++) {
+        tt_cpu_relax();
+        status = link->ops->peek(link, message);
+    }
+    return status;
+}
 
 static inline const struct tt_program *tt_work_program(const struct tt_work *work)
 {

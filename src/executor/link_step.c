@@ -2,7 +2,6 @@
  * pass. */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "executor/internal.h"
 
 /* A reference costs the sender a wait at the end; below this a copy is cheaper. */
@@ -33,18 +32,6 @@ static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char
                        engine->fabric->segment->header->slot_bytes);
     *bounce = engine->bounce[peer];
     return TT_OK;
-}
-
-static tt_status peek_briefly(const struct tt_work *work, struct tt_link *link,
-                              struct tt_message *message)
-{
-    const int looks = work->engine->fabric->oversubscribed ? 1 : TT_BRIEF_LOOKS;
-    tt_status status = TT_IN_PROGRESS;
-    for (int i = 0; i < looks && status == TT_IN_PROGRESS; i++) {
-        if (i) tt_cpu_relax();
-        status = link->ops->peek(link, message);
-    }
-    return status;
 }
 
 void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, void *to,
@@ -81,7 +68,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
     for (; at->ready < step->nrecv; at->ready++) {
         struct tt_link *link = recv_link(work, step, at->ready);
         struct tt_message message;
-        TT_AWAIT(peek_briefly(work, link, &message));
+        TT_AWAIT(tt_peek_for(work->engine, link, TT_BRIEF_LOOKS, &message));
         if (message.signature != work->collective.signature || message.nbytes != nbytes)
             return tt_work_mismatch(work, link->peer);
         if (!message.data && nbytes) {

@@ -1,7 +1,6 @@
 /* Point to point: a message of any length in pieces through slots, or whole by reference. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "executor/express.h"
 #include "executor/internal.h"
 
@@ -126,13 +125,8 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
 static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int peer)
 {
     struct tt_link *link = tt_fabric_rx(engine->fabric, peer, TT_P2P_CHANNEL);
-    const int looks = engine->fabric->oversubscribed ? 1 : TT_EXPRESS_LOOKS;
     struct tt_message message;
-    int look = 0;
-    while (link->ops->peek(link, &message) != TT_OK) {
-        if (++look >= looks) return false;
-        tt_cpu_relax();
-    }
+    if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
     if (message.signature != length_signature(nbytes) || message.nbytes != nbytes) return false;
     if (!message.data && nbytes) return false;
     if (nbytes) memcpy(data, message.data, nbytes);

@@ -13,19 +13,15 @@ enum { ROOT = 0, OTHER = 1, MOST = 65 };
 static struct tt_loaded *broadcast_of(const struct ranks *ranks, int rank)
 {
     struct tt_fabric *fabric = ranks->all.fabrics[rank];
-    struct tt_schedule *schedule;
-    struct tt_program *program = NULL;
-    struct tt_loaded *loaded = NULL;
+    struct tt_program *program;
+    struct tt_loaded *loaded;
     const struct tt_shape shape = {.collective = TT_BROADCAST,
                                    .nranks = ranks->all.nranks,
                                    .root = ROOT,
                                    .hosts = fabric->hosts};
-    if (tt_schedule_create(tt_algorithm_find(TT_BROADCAST, "direct"), &shape, rank, &schedule))
+    if (tt_program_create(tt_algorithm_find(TT_BROADCAST, "direct"), &shape, rank, &program))
         return NULL;
-    if (!tt_program_lower(schedule, &program) && tt_loaded_create(program, fabric, &loaded))
-        loaded = NULL;
-    tt_schedule_destroy(schedule);
-    return loaded;
+    return tt_loaded_create(program, fabric, &loaded) ? NULL : loaded;
 }
 
 static void begin(struct tt_work *work, struct ranks *ranks, int rank,

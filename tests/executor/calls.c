@@ -86,15 +86,11 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
     const struct tt_segment_header *header = fabric->segment->header;
     const struct tt_room room = {.slot_bytes = header->slot_bytes,
                                  .meet_bytes = header->meet_bytes};
-    struct tt_schedule *schedule;
     struct tt_program *program;
-    TT_TRY(tt_schedule_create(trial->algorithm, shape, r, &schedule));
-    tt_status status = tt_program_lower(schedule, &program);
-    tt_schedule_destroy(schedule);
-    if (!status) status = tt_loaded_create(program, fabric, &mine->loaded);
-    return status ? status
-                  : tt_program_bind(mine->loaded->program, trial->count,
-                                    tt_type_size(trial->reduction.type), &room, &mine->binding);
+    TT_TRY(tt_program_create(trial->algorithm, shape, r, &program));
+    TT_TRY(tt_loaded_create(program, fabric, &mine->loaded));
+    return tt_program_bind(mine->loaded->program, trial->count, tt_type_size(trial->reduction.type),
+                           &room, &mine->binding);
 }
 
 static void overwrite_and_free(void *memory, size_t nbytes)

@@ -55,13 +55,9 @@ static bool fits(const struct ranks *ranks, const struct trial *trial)
                                    .nranks = trial->nranks,
                                    .root = trial->root,
                                    .hosts = ranks->all.fabrics[0]->hosts};
-    struct tt_schedule *schedule = NULL;
     struct tt_program *program = NULL;
     struct tt_binding binding;
-    if (tt_schedule_create(trial->algorithm, &shape, 0, &schedule)) return false;
-    const tt_status lowered = tt_program_lower(schedule, &program);
-    tt_schedule_destroy(schedule);
-    if (lowered) return false;
+    if (tt_program_create(trial->algorithm, &shape, 0, &program)) return false;
     const tt_status status = tt_program_bind(program, trial->count, 4, &room, &binding);
     const int need = program->message * 4;
     free(program);

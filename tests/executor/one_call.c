@@ -28,13 +28,9 @@ static bool begin(struct ranks *ranks, int rank, const char *algorithm, size_t l
                                  .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {
         .collective = TT_BROADCAST, .nranks = NRANKS, .hosts = fabric->hosts};
-    struct tt_schedule *schedule;
     struct tt_program *program;
-    if (tt_schedule_create(tt_algorithm_find(TT_BROADCAST, algorithm), &shape, rank, &schedule))
+    if (tt_program_create(tt_algorithm_find(TT_BROADCAST, algorithm), &shape, rank, &program))
         return false;
-    const tt_status lowered = tt_program_lower(schedule, &program);
-    tt_schedule_destroy(schedule);
-    if (lowered) return false;
     program->direct_safe = false;
     if (tt_loaded_create(program, fabric, &part->loaded) ||
         tt_program_bind(program, COUNT, sizeof *data, &room, &part->binding))

@@ -166,12 +166,8 @@ TEST(first_use, proofs_hold_for_every_count)
 static struct tt_program *program_of(const struct tt_algorithm *algorithm,
                                      const struct tt_shape *shape, int rank)
 {
-    struct tt_schedule *schedule;
-    struct tt_program *program = NULL;
-    if (tt_schedule_create(algorithm, shape, rank, &schedule)) return NULL;
-    if (tt_program_lower(schedule, &program)) program = NULL;
-    tt_schedule_destroy(schedule);
-    return program;
+    struct tt_program *program;
+    return tt_program_create(algorithm, shape, rank, &program) ? NULL : program;
 }
 
 TEST(first_use, algorithms_not_made_of_others_have_the_same_programs_on_any_hosts)

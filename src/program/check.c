@@ -1,6 +1,7 @@
 /* Checks that all tables and indices of a program are in range. */
 #include "program/check.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "program/proof.h"
@@ -77,6 +78,47 @@ static const char *check_step(const struct tt_program *program, int channel,
     return NULL;
 }
 
+/* Messages that the steps of a channel before `end` take from a rank. */
+static uint32_t messages_before(const struct tt_program *program, int channel, uint32_t end,
+                                int32_t peer)
+{
+    const struct tt_program_link *links = tt_program_links(program);
+    uint32_t number = 0;
+    for (uint32_t s = 0; s < end; s++) {
+        const struct tt_program_step *step = tt_program_step(program, channel, s);
+        for (uint32_t i = 0; step->kind == TT_STEP_LINK && i < step->nrecv; i++)
+            number += links[step->recv + i].peer == peer;
+    }
+    return number;
+}
+
+static bool only_stores(const struct tt_program_step *step)
+{
+    return step->kind == TT_STEP_LINK && step->op == TT_COPY && !step->finish && step->nrecv == 1 &&
+           !step->local.number && step->dst.number && step->dst.buffer == TT_OUTPUT;
+}
+
+/* The steps of the channel have been checked. */
+static const char *check_posts(const struct tt_program *program, int channel)
+{
+    const struct tt_program_channel *row = tt_program_channel(program, channel);
+    uint64_t posted = 0; /* a bit a rank */
+    if (row->nposts > program->nposts || row->first_post > program->nposts - row->nposts)
+        return "its posts are not in the table of posts";
+    for (uint32_t k = 0; k < row->nposts; k++) {
+        const struct tt_program_post *post = &tt_program_posts(program)[row->first_post + k];
+        if (post->step >= row->nsteps) return "a post is of no step";
+        const struct tt_program_step *step = tt_program_step(program, channel, post->step);
+        if (!only_stores(step)) return "a post's step does more than store one message in OUTPUT";
+        const int32_t peer = tt_program_links(program)[step->recv].peer;
+        if (posted >> peer & 1) return "two posts are of the same link";
+        posted |= 1ull << peer;
+        if (post->ahead != messages_before(program, channel, post->step, peer))
+            return "a post is of another message of its link";
+    }
+    return NULL;
+}
+
 static const char *check_header(const struct tt_program *program)
 {
     const struct tt_shape shape = {.collective = (enum tt_collective)program->collective,
@@ -103,20 +145,27 @@ static const char *check_header(const struct tt_program *program)
     return nsteps == program->nsteps ? NULL : "some steps are of no channel";
 }
 
+static tt_status malformed(const struct tt_program *program, int channel, int64_t step,
+                           const char *wrong, char *text, size_t size)
+{
+    int used = snprintf(text, size, "rank %d", program->rank);
+    if (channel >= 0) used += snprintf(text + used, size - (size_t)used, " channel %d", channel);
+    if (step >= 0) used += snprintf(text + used, size - (size_t)used, " step %" PRId64, step);
+    snprintf(text + used, size - (size_t)used, ": the program is malformed: %s", wrong);
+    return TT_ERR_USAGE;
+}
+
 tt_status tt_program_check(const struct tt_program *program, char *text, size_t size)
 {
     const char *wrong = check_header(program);
-    if (wrong) {
-        snprintf(text, size, "rank %d: the program is malformed: %s", program->rank, wrong);
-        return TT_ERR_USAGE;
-    }
-    for (int c = 0; c < program->nchannels; c++)
+    if (wrong) return malformed(program, -1, -1, wrong, text, size);
+    for (int c = 0; c < program->nchannels; c++) {
         for (uint32_t s = 0; s < tt_program_channel(program, c)->nsteps; s++) {
             wrong = check_step(program, c, tt_program_step(program, c, s));
-            if (!wrong) continue;
-            snprintf(text, size, "rank %d channel %d step %u: the program is malformed: %s",
-                     program->rank, c, s, wrong);
-            return TT_ERR_USAGE;
+            if (wrong) return malformed(program, c, s, wrong, text, size);
         }
+        wrong = check_posts(program, c);
+        if (wrong) return malformed(program, c, -1, wrong, text, size);
+    }
     return TT_OK;
 }

@@ -19,6 +19,9 @@ struct builder {
     int32_t *single; /* [2][nchannels][nranks]: entry of a range of one peer; -1: none yet */
     const int32_t *orders[MOST_ORDERS]; /* distinct orders, each of nblocks names */
     int norders;
+    struct tt_program_channel *channels; /* [nchannels] */
+    struct tt_program_post *posts;       /* [nposts], with room for one of each rank and channel */
+    uint32_t nposts;
 };
 
 static tt_status out_of_memory(const struct tt_schedule *schedule)
@@ -193,6 +196,51 @@ static tt_status lower_steps(struct builder *builder)
     return TT_OK;
 }
 
+/* ---- Posts ---------------------------------------------------------------------------------- */
+
+/* came: [nranks] messages of each rank that earlier steps of the channel take; -1: has a post. */
+static void lower_posts(struct builder *builder, int channel, int32_t *came)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    const int nranks = schedule->shape.nranks;
+    struct tt_program_channel *row = &builder->channels[channel];
+    row->first_post = builder->nposts;
+    memset(came, 0, (size_t)nranks * sizeof *came);
+    for (uint32_t s = 0; s < row->nsteps; s++) {
+        const struct tt_step *step = &schedule->steps[channel][s];
+        if (step->kind == TT_STEP_MEET) continue;
+        for (int i = 0; i < step->recv.number; i++) {
+            int32_t *from = &came[tt_peer_at(&step->recv, i, nranks)];
+            if (*from < 0) continue;
+            const bool posted = tt_step_may_be_posted(step);
+            if (posted)
+                builder->posts[builder->nposts++] =
+                    (struct tt_program_post){.step = s, .ahead = (uint32_t)*from};
+            *from = posted ? -1 : *from + 1;
+        }
+    }
+    row->nposts = builder->nposts - row->first_post;
+}
+
+static tt_status lower_channels(struct builder *builder)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    const size_t nranks = (size_t)schedule->shape.nranks, nchannels = (size_t)schedule->nchannels;
+    int32_t *came = malloc(nranks * sizeof *came);
+    builder->channels = malloc(nchannels * sizeof *builder->channels);
+    builder->posts = malloc(nranks * nchannels * sizeof *builder->posts);
+    const bool ready = came && builder->channels && builder->posts;
+    uint32_t first = 0;
+    for (int c = 0; ready && c < schedule->nchannels; c++) {
+        builder->channels[c] =
+            (struct tt_program_channel){.first = first, .nsteps = (uint32_t)schedule->nsteps[c]};
+        first += builder->channels[c].nsteps;
+        lower_posts(builder, c, came);
+    }
+    free(came);
+    return ready ? TT_OK : out_of_memory(schedule);
+}
+
 /* ---- The block ------------------------------------------------------------------------------ */
 
 /* Makes room for a table behind what there is; returns where it begins. */
@@ -211,6 +259,7 @@ static tt_status fill_header(struct tt_program *program, const struct builder *b
         .algorithm = schedule->algorithm_id,
         .nsteps = builder->nsteps,
         .nlinks = builder->nlinks,
+        .nposts = builder->nposts,
         .norders = (uint32_t)(builder->norders * schedule->nblocks),
         .rank = schedule->rank,
         .nranks = schedule->shape.nranks,
@@ -228,6 +277,7 @@ static tt_status fill_header(struct tt_program *program, const struct builder *b
     program->channels_at =
         reserve(&nbytes, (size_t)program->nchannels, sizeof(struct tt_program_channel));
     program->links_at = reserve(&nbytes, program->nlinks, sizeof(struct tt_program_link));
+    program->posts_at = reserve(&nbytes, program->nposts, sizeof(struct tt_program_post));
     program->orders_at = reserve(&nbytes, program->norders, sizeof(int32_t));
     program->nbytes = reserve(&nbytes, 0, 1);
     for (int b = TT_INPUT; b <= TT_OUTPUT && schedule->nblocks; b++)
@@ -259,19 +309,17 @@ static void fill_tables(struct tt_program *program, const struct builder *builde
     for (int i = 0; i < builder->norders; i++)
         fill_table(program, program->orders_at + (uint32_t)((size_t)i * order_bytes),
                    builder->orders[i], order_bytes);
-    struct tt_program_channel channel = {.first = 0};
-    for (int c = 0; c < schedule->nchannels; c++) {
-        channel.nsteps = (uint32_t)schedule->nsteps[c];
-        fill_table(program, program->channels_at + (uint32_t)((size_t)c * sizeof channel), &channel,
-                   sizeof channel);
-        channel.first += channel.nsteps;
-    }
+    fill_table(program, program->posts_at, builder->posts,
+               builder->nposts * sizeof *builder->posts);
+    fill_table(program, program->channels_at, builder->channels,
+               (size_t)schedule->nchannels * sizeof *builder->channels);
 }
 
 tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program **out)
 {
     struct builder builder = {.schedule = schedule};
     tt_status status = lower_steps(&builder);
+    if (!status) status = lower_channels(&builder);
     struct tt_program header, *program = NULL;
     if (!status) status = fill_header(&header, &builder);
     if (!status) {
@@ -287,6 +335,8 @@ tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program
     free(builder.steps);
     free(builder.links);
     free(builder.single);
+    free(builder.channels);
+    free(builder.posts);
     return status;
 }
 

@@ -57,7 +57,15 @@ struct tt_program_link {
 };
 
 struct tt_program_channel {
-    uint32_t first, nsteps; /* of the table of steps */
+    uint32_t first, nsteps;      /* of the table of steps */
+    uint32_t first_post, nposts; /* of the table of posts */
+};
+
+/* A step that only stores one message in OUTPUT, in memory that is free from the beginning of the
+ * round: the sender of the message may write it there. The first such step of each link. */
+struct tt_program_post {
+    uint32_t step;  /* of the channel */
+    uint32_t ahead; /* messages that come over the step's link before, in the same round */
 };
 
 /* Blocks [first, first + number) that a buffer of this rank holds. */
@@ -67,10 +75,10 @@ struct tt_program_blocks {
 
 /* The header. */
 struct tt_program {
-    uint64_t algorithm;                                  /* id, the same on all ranks */
-    uint32_t nbytes;                                     /* of the header and all tables */
-    uint32_t steps_at, channels_at, links_at, orders_at; /* bytes from the header */
-    uint32_t nsteps, nlinks, norders;
+    uint64_t algorithm; /* id, the same on all ranks */
+    uint32_t nbytes;    /* of the header and all tables */
+    uint32_t steps_at, channels_at, links_at, posts_at, orders_at; /* bytes from the header */
+    uint32_t nsteps, nlinks, nposts, norders;
     int32_t rank, nranks, root;
     int32_t nblocks, nchannels, nscratch;
     int32_t message;     /* most blocks in one message of any rank */
@@ -103,6 +111,11 @@ TT_INLINE const struct tt_program_step *tt_program_step(const struct tt_program 
 TT_INLINE const struct tt_program_link *tt_program_links(const struct tt_program *program)
 {
     return (const struct tt_program_link *)((const char *)program + program->links_at);
+}
+
+TT_INLINE const struct tt_program_post *tt_program_posts(const struct tt_program *program)
+{
+    return (const struct tt_program_post *)((const char *)program + program->posts_at);
 }
 
 TT_INLINE const int32_t *tt_program_orders(const struct tt_program *program)

@@ -97,12 +97,23 @@ static tt_status check_references(const struct tt_proof *proof, struct tt_verify
     return TT_ERR_USAGE;
 }
 
+static tt_status check_posts(const struct tt_proof *proof, struct tt_verify_report *report)
+{
+    for (int rank = 0; !report->post_safe && rank < proof->steps.shape.nranks; rank++) {
+        if (!proof->programs[rank]->nposts) continue;
+        snprintf(report->text, sizeof report->text, "messages may be posted, but %s", report->post);
+        return TT_ERR_USAGE;
+    }
+    return TT_OK;
+}
+
 tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
 {
     *report = (struct tt_verify_report){.any_count = true};
     TT_TRY(check_programs(proof, report));
     TT_TRY(tt_verify(&proof->steps, count, report));
-    return check_references(proof, report);
+    TT_TRY(check_references(proof, report));
+    return check_posts(proof, report);
 }
 
 const struct tt_steps *tt_proof_steps(const struct tt_proof *proof)
@@ -116,7 +127,8 @@ tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts
     *report = (struct tt_verify_report){.any_count = true};
     TT_TRY(check_programs(proof, report));
     TT_TRY(tt_verify_uneven(&proof->steps, counts, report));
-    return check_references(proof, report);
+    TT_TRY(check_references(proof, report));
+    return check_posts(proof, report);
 }
 
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank)

@@ -31,6 +31,7 @@ struct tt_reference {
 /* The references to one cell of memory. */
 struct tt_references {
     const struct tt_reference *reference;
+    int32_t at; /* the cell's place in the message */
     struct tt_references *next;
 };
 

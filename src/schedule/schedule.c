@@ -218,6 +218,13 @@ static const char *check_meeting(const struct tt_step *step, const struct tt_sha
     return NULL;
 }
 
+bool tt_step_may_be_posted(const struct tt_step *step)
+{
+    return step->kind == TT_STEP_LINK && step->op == TT_COPY && !step->finish &&
+           step->recv.number == 1 && step->local.number == 0 && step->dst.number > 0 &&
+           step->dst.buffer == TT_OUTPUT;
+}
+
 const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
                           int nscratch, int rank)
 {

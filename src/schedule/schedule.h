@@ -286,6 +286,9 @@ TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm,
                                           struct tt_schedule **schedule);
 void tt_schedule_destroy(struct tt_schedule *schedule);
 
+/* Whether the step only stores one message in OUTPUT, so that its sender might do that. */
+bool tt_step_may_be_posted(const struct tt_step *step);
+
 /* One step is well-formed: peers and names in range, sources as its kind and op demand. NULL, or
  * what is wrong (static storage). */
 const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
@@ -309,6 +312,9 @@ struct tt_verify_report {
     char text[512];   /* the first violation: rank, channel, step, what; "" when proved */
     bool direct_safe; /* also holds for links that do not copy at the send, in and out of place */
     char direct[256]; /* why not; "" when it does */
+    bool post_safe;   /* the targets of all steps that may be posted are free from the beginning of
+                       * the   round, in and out of place */
+    char post[256];   /* which is not; "" when all are */
     bool any_count;   /* nothing depended on `count`: proved (or refuted) for every count */
     uint64_t nsteps, nmessages;
 };

@@ -158,6 +158,7 @@ tt_status tt_symbolic_read(struct tt_symbolic *run, const struct tt_action *acti
     if (cell) {
         cell->read_mark = run->action;
         cell->read_at = i;
+        cell->own_done = (uint32_t)action->index + 1;
     }
     if (span->buffer == TT_INPUT) return read_input(run, action, cell, name, value);
     char where[64];
@@ -264,7 +265,63 @@ tt_status tt_symbolic_write(struct tt_symbolic *run, const struct tt_action *act
     cell->name = name;
     cell->step = action->index;
     cell->write_mark = run->action;
+    cell->own_done = (uint32_t)action->index + 1;
     return TT_OK;
+}
+
+/* ---- Posts ---------------------------------------------------------------------------------- */
+
+static void refute_post(struct tt_symbolic *run, const struct tt_action *action,
+                        const struct tt_parcel *parcel, int i, const char *user, int peer)
+{
+    char where[64];
+    const int name = tt_span_name(&action->step->dst, i, run->geometry.nblocks);
+    describe_cell(run, &action->step->dst, i, name, where, sizeof where);
+    run->report->post_safe = false;
+    snprintf(run->report->post, sizeof run->report->post,
+             "rank %d channel %d step %d%s: rank %d may not write %s itself in its step %d, as "
+             "%s %d may still use that memory",
+             action->rank, run->channel, action->index, run->in_place ? " (in place)" : "",
+             parcel->sender, where, parcel->step, user, peer);
+}
+
+/* Whether the reading has surely happened before the sender of the parcel writes a cell: its place
+ * in the message read is `from`, in the parcel `to`. A step that reads and writes the same place
+ * reads first. */
+static bool is_read_before(const struct tt_reading *reading, const struct tt_parcel *parcel,
+                           int from, int to)
+{
+    if (!reading->done) return false;
+    if (reading->peer != parcel->sender)
+        return parcel->clock && parcel->clock->at[reading->peer] >= reading->done;
+    const uint32_t done = (uint32_t)parcel->step + 1;
+    return reading->done < done || (reading->done == done && from == to);
+}
+
+void tt_symbolic_post(struct tt_symbolic *run, const struct tt_action *action,
+                      const struct tt_parcel *parcel, int i)
+{
+    const struct tt_span *dst = &action->step->dst;
+    const struct tt_cell *cell =
+        cell_of(run, action->rank, dst, i, tt_span_name(dst, i, run->geometry.nblocks));
+    const struct tt_references *references = cell->references;
+    if (!run->report->post_safe || (!cell->own_done && !references)) return;
+    if (!run->clocks) {
+        run->needs_clocks = true;
+        return;
+    }
+    const uint32_t known = parcel->clock ? parcel->clock->at[action->rank] : 0;
+    if (cell->own_done > known) {
+        refute_post(run, action, parcel, i, "its own rank", action->rank);
+        return;
+    }
+    for (; references; references = references->next)
+        for (int k = 0; k < references->reference->npeers; k++) {
+            const struct tt_reading *reading = &references->reference->readings[k];
+            if (is_read_before(reading, parcel, references->at, i)) continue;
+            refute_post(run, action, parcel, i, "rank", reading->peer);
+            return;
+        }
 }
 
 tt_status tt_symbolic_refer(struct tt_symbolic *run, const struct tt_action *action,
@@ -290,7 +347,8 @@ tt_status tt_symbolic_refer(struct tt_symbolic *run, const struct tt_action *act
         if (!cell) continue;
         struct tt_references *references = pool_get(run, sizeof *references);
         if (!references) return tt_symbolic_no_memory();
-        *references = (struct tt_references){.reference = reference, .next = cell->references};
+        *references =
+            (struct tt_references){.reference = reference, .at = i, .next = cell->references};
         cell->references = references;
     }
     parcel->reference = reference;

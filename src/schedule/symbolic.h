@@ -14,6 +14,7 @@ struct tt_cell {
     int32_t name, step;             /* as what it was written last, and in which step */
     uint32_t read_mark, write_mark; /* the last action that touched it */
     int32_t read_at;                /* at which place of its span */
+    uint32_t own_done; /* steps that its rank had done with the last one that touched it */
 };
 
 struct tt_rank_memory {
@@ -44,7 +45,7 @@ struct tt_symbolic {
     int channel;
     bool in_place;
     bool clocks;       /* keep clocks */
-    bool needs_clocks; /* a reference was overwritten; only clocks tell whether too early */
+    bool needs_clocks; /* memory that was in use is written; only clocks tell whether too early */
     uint32_t action;   /* number of the step being done, of all ranks' */
     struct tt_value full;
     struct tt_rank_memory *ranks;
@@ -87,6 +88,12 @@ TT_NODISCARD tt_status tt_symbolic_fold(struct tt_symbolic *run, const struct tt
  * of *parcel. */
 TT_NODISCARD tt_status tt_symbolic_refer(struct tt_symbolic *run, const struct tt_action *action,
                                          struct tt_parcel *parcel);
+
+/* The action takes one message and only stores it: whether its sender might have written the i-th
+ * block of step->dst itself, in the step in which it sent *parcel. Otherwise report->post_safe
+ * becomes false. Before tt_symbolic_write. */
+void tt_symbolic_post(struct tt_symbolic *run, const struct tt_action *action,
+                      const struct tt_parcel *parcel, int i);
 
 /* Network operation: all members do their steps. */
 TT_NODISCARD tt_status tt_symbolic_meet(void *arg, const struct tt_network *network,

@@ -1,6 +1,7 @@
 /* Verifies a schedule: runs it symbolically and compares the result with the collective. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/symbolic.h"
 
@@ -141,6 +142,8 @@ static tt_status do_link(struct tt_symbolic *run, struct link_action *link, void
     run->action++;
     TT_TRY(open_parcels(run, link));
     for (int i = 0; i < link->number; i++) TT_TRY(make_block(run, link, i, &run->result[i]));
+    for (int i = 0; i < link->number && tt_step_may_be_posted(link->action.step); i++)
+        tt_symbolic_post(run, &link->action, link->received[0], i);
     for (int i = 0; i < link->number; i++)
         TT_TRY(tt_symbolic_write(run, &link->action, i, &run->result[i].value));
     return link->action.step->send.number > 0 ? pack_parcel(run, link, sent) : TT_OK;
@@ -266,12 +269,15 @@ static tt_status verify_mode(const struct tt_steps *steps, struct mode mode,
     bool needs_clocks;
     mode.clocks = !tt_collective_has_data(steps->shape.collective);
     TT_TRY(run_mode(steps, &mode, report, &needs_clocks));
-    if (!needs_clocks || !report->direct_safe) return TT_OK;
-    struct tt_verify_report again = {.direct_safe = true, .any_count = true};
+    if (!needs_clocks) return TT_OK;
+    struct tt_verify_report again = {
+        .direct_safe = report->direct_safe, .post_safe = report->post_safe, .any_count = true};
     mode.clocks = true;
     TT_TRY(run_mode(steps, &mode, &again, &needs_clocks));
+    if (report->direct_safe) memcpy(report->direct, again.direct, sizeof report->direct);
+    if (report->post_safe) memcpy(report->post, again.post, sizeof report->post);
     report->direct_safe = again.direct_safe;
-    snprintf(report->direct, sizeof report->direct, "%s", again.direct);
+    report->post_safe = again.post_safe;
     return TT_OK;
 }
 
@@ -279,7 +285,7 @@ static tt_status verify_channels(const struct tt_steps *steps, struct mode mode,
                                  struct tt_verify_report *report)
 {
     const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
-    *report = (struct tt_verify_report){.direct_safe = true, .any_count = true};
+    *report = (struct tt_verify_report){.direct_safe = true, .post_safe = true, .any_count = true};
     for (mode.channel = 0; mode.channel < nchannels; mode.channel++) {
         mode.in_place = false;
         TT_TRY(verify_mode(steps, mode, report));

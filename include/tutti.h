@@ -484,7 +484,8 @@ typedef struct {
     uint64_t collectives; /* completed */
     uint64_t messages;    /* sent over links */
     uint64_t bytesCopied; /* sent through slots */
-    uint64_t bytesDirect; /* sent in place, read by the receiver */
+    uint64_t bytesDirect; /* sent without: read by the receiver where they lay, or written by this
+                           * rank to the receiver's buffer */
     uint64_t memoryBytes; /* held by this rank's end of the communicator (virtual) */
     /* of init, while the ranks found each other; 0 in communicators made by split */
     uint64_t initConnections; /* opened and accepted, and closed again */

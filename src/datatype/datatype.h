@@ -77,6 +77,22 @@ enum tt_reduce_flags {
 void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
                size_t count, unsigned flags);
 
+/* One of the places that a result goes to. */
+struct tt_target {
+    void *data;
+    bool nontemporal; /* store past the caches, as TT_NONTEMPORAL */
+};
+
+/* The same to several targets at once, through the first-level cache: the sources are read once, a
+ * block of at most TT_BLOCK_BYTES of all of them before that block of any target is written. So a
+ * target may be the same memory as a source, at the same address or mapped twice. ntargets >= 1;
+ * flags without TT_NONTEMPORAL. */
+void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
+                  int ntargets, const void *const *src, int nsrc, size_t count, unsigned flags);
+
+/* Copies src to several targets at once likewise. */
+void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes);
+
 /* memcpy of nbytes that do not overlap; with nontemporal the stores go past the caches and are
  * fenced before the call returns, so that a release store after it publishes them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);

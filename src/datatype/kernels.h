@@ -38,8 +38,11 @@ const struct tt_kernels *tt_kernels_choose(const char *mask);
 /* The set in use: the best this CPU runs, masked down by TUTTI_CPU. Chosen at the first call. */
 const struct tt_kernels *tt_kernels_in_use(void);
 
-/* tt_reduce and tt_copy with a given set. */
+/* tt_reduce and tt_reduce_to with a given set. */
 void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
                     void *dst, const void *const *src, int nsrc, size_t count, unsigned flags);
+void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                       const struct tt_target *targets, int ntargets, const void *const *src,
+                       int nsrc, size_t count, unsigned flags);
 
 #endif

@@ -8,7 +8,8 @@
 #include "datatype/kernels.h"
 
 enum {
-    TILE_BYTES = 1024, /* goes past the caches while still in the first */
+    TILE_BYTES = 1024,  /* goes past the caches while still in the first */
+    BLOCK_BYTES = 8192, /* is copied from the first cache */
     LINE = 64
 };
 
@@ -75,6 +76,84 @@ void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *cons
                size_t count, unsigned flags)
 {
     tt_reduce_with(tt_kernels_in_use(), reduction, dst, src, nsrc, count, flags);
+}
+
+/* Writes one block to a target, or, where nothing is to be done, nothing. */
+static void put_block(const struct tt_kernels *kernels, const struct tt_target *target, size_t at,
+                      const char *block, size_t nbytes)
+{
+    char *to = (char *)target->data + at;
+    if (to == block) return;
+    if (target->nontemporal)
+        kernels->stream(to, block, nbytes);
+    else
+        memcpy(to, block, nbytes);
+}
+
+/* The target in which blocks are made: one that stays in the cache; NULL: there is none. */
+static char *find_cached(const struct tt_target *targets, int ntargets)
+{
+    for (int i = 0; i < ntargets; i++)
+        if (!targets[i].nontemporal) return targets[i].data;
+    return NULL;
+}
+
+static void copy_to(const struct tt_kernels *kernels, const struct tt_target *targets, int ntargets,
+                    const void *src, size_t nbytes)
+{
+    size_t n = TILE_BYTES - (uintptr_t)targets->data % LINE;
+    if (ntargets == 1) {
+        copy(kernels, targets->data, src, nbytes, targets->nontemporal);
+        return;
+    }
+    for (size_t done = 0; done < nbytes; done += n, n = TILE_BYTES) {
+        if (n > nbytes - done) n = nbytes - done;
+        for (int i = 0; i < ntargets; i++)
+            put_block(kernels, &targets[i], done, (const char *)src + done, n);
+    }
+    kernels->fence();
+}
+
+void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                       const struct tt_target *targets, int ntargets, const void *const *src,
+                       int nsrc, size_t count, unsigned flags)
+{
+    _Alignas(LINE) char tile[TILE_BYTES];
+    const enum tt_op op = op_of_pass(reduction, flags);
+    const size_t size = tt_type_size(reduction->type);
+    tt_fold_fn *fold = kernels->fold[reduction->type][op];
+    char *cached = find_cached(targets, ntargets);
+    const size_t full = (cached ? BLOCK_BYTES : TILE_BYTES) / size;
+    /* The first block ends on a line of the first target, so that the others are whole lines. */
+    size_t n = (full * size - (uintptr_t)targets->data % LINE) / size;
+    if (nsrc == 1 && !changes_single(op)) {
+        copy_to(kernels, targets, ntargets, src[0], count * size);
+        return;
+    }
+    if (ntargets == 1) {
+        tt_reduce_with(kernels, reduction, targets->data, src, nsrc, count,
+                       flags | (targets->nontemporal ? TT_NONTEMPORAL : 0));
+        return;
+    }
+    for (size_t done = 0; done < count; done += n, n = full) {
+        if (n > count - done) n = count - done;
+        char *block = cached ? cached + done * size : tile;
+        fold(block, src, nsrc, done, n, reduction);
+        for (int i = 0; i < ntargets; i++)
+            put_block(kernels, &targets[i], done * size, block, n * size);
+    }
+    kernels->fence();
+}
+
+void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
+                  int ntargets, const void *const *src, int nsrc, size_t count, unsigned flags)
+{
+    tt_reduce_to_with(tt_kernels_in_use(), reduction, targets, ntargets, src, nsrc, count, flags);
+}
+
+void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes)
+{
+    copy_to(tt_kernels_in_use(), targets, ntargets, src, nbytes);
 }
 
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal)

@@ -17,7 +17,10 @@ static bool allocate(struct tt_engine *engine, size_t n)
         room->messages = calloc(n + 1, sizeof *room->messages);
         room->inputs = calloc(n + 1, sizeof *room->inputs);
         room->slots = calloc(n, sizeof *room->slots);
-        have = have && room->messages && room->inputs && room->slots;
+        room->claimed = calloc(n, sizeof *room->claimed);
+        room->targets = calloc(n + 1, sizeof *room->targets);
+        have =
+            have && room->messages && room->inputs && room->slots && room->claimed && room->targets;
     }
     return have;
 }
@@ -45,6 +48,8 @@ void tt_engine_fini(struct tt_engine *engine)
         free(engine->rooms[c].messages);
         free(engine->rooms[c].inputs);
         free(engine->rooms[c].slots);
+        free(engine->rooms[c].claimed);
+        free(engine->rooms[c].targets);
     }
     tt_meeting_fini(&engine->meeting);
     free(engine->scratch);
@@ -86,7 +91,8 @@ size_t tt_engine_bytes(struct tt_engine *engine)
     const size_t n = (size_t)engine->fabric->nranks;
     tt_engine_enter(engine);
     size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
-                    TT_COLLECTIVE_CHANNELS * (3 * n + 2) * sizeof(void *) +
+                    TT_COLLECTIVE_CHANNELS * ((3 * n + 2) * sizeof(void *) + n * sizeof(bool) +
+                                              (n + 1) * sizeof(struct tt_target)) +
                     2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *);
     if (engine->bounce)
         for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)

@@ -20,7 +20,9 @@
 struct tt_channel_room {
     const void **messages; /* [nranks + 1]: where the messages, or the parts of a meeting, lie */
     const void **inputs;   /* [nranks + 1]: what is folded, in order */
-    char **slots;          /* [nranks]: the slots to fill */
+    char **slots;          /* [nranks]: the slots to fill; NULL: the message is a reference */
+    bool *claimed;         /* [nranks]: that slot is memory of the receiver */
+    struct tt_target *targets; /* [nranks + 1]: where a piece of the result goes */
 };
 
 /* Owned by the communicator. Calls are issued by one thread at a time; they run in the issuing
@@ -96,8 +98,9 @@ enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
 enum tt_work_state {
     TT_WORK_ISSUED, /* waits for its turn */
     TT_WORK_RUNNING,
-    TT_WORK_LEAVING, /* done, but what it published or released has not all left this rank */
-    TT_WORK_DONE,    /* `status` is the result */
+    TT_WORK_LEAVING,     /* done, but what it published or released has not all left this rank */
+    TT_WORK_WITHDRAWING, /* failed (status), but a peer still writes to the caller's memory */
+    TT_WORK_DONE,        /* `status` is the result */
 };
 
 /* A collective that is being carried out. */
@@ -110,6 +113,7 @@ struct tt_collective_work {
     bool direct[3];  /* may be sent by reference */
     bool references; /* a message was sent by reference: its receivers must take it before the call
                         is done */
+    bool posts;      /* peers may write messages to the caller's output */
     int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
     struct tt_position channels[TT_COLLECTIVE_CHANNELS];
 };

@@ -180,7 +180,7 @@ static bool is_unheard(const struct tt_fabric *fabric, int rank)
 }
 
 /* All ranks have entered the call: the rank whose last sign of waiting is the oldest may be
- * stopped. */
+ * stopped; a rank of this host that has given none (0) before all others. */
 static void name_silent(const struct tt_work *work, char *text, size_t size)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
@@ -189,17 +189,17 @@ static void name_silent(const struct tt_work *work, char *text, size_t size)
     for (int r = 0; r < fabric->nranks; r++) {
         const struct tt_rank_record *record = tt_fabric_record(fabric, r);
         const int64_t seen = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
-        if (r == fabric->rank || !seen || seen >= least) continue;
+        if (r == fabric->rank || seen >= least || is_unheard(fabric, r)) continue;
         if (atomic_load_explicit(&record->done, memory_order_acquire) >= work->turn) continue;
         least = seen;
         silent = r;
     }
     char name[128] = "";
     if (silent >= 0) tt_fabric_name_rank(fabric, silent, name, sizeof name);
-    snprintf(text, size,
-             silent >= 0 ? "; every rank has entered it, %s was seen last %lld ms ago"
-                         : "; every rank has entered it",
-             name, (long long)((tt_now_ns() - least) / 1000000));
+    const char *format = silent < 0 ? "; every rank has entered it"
+                         : least    ? "; every rank has entered it, %s was seen last %lld ms ago"
+                                 : "; every rank has entered it, %s has not been seen to wait";
+    snprintf(text, size, format, name, (long long)((tt_now_ns() - least) / 1000000));
 }
 
 /* Who has not come, or is where, for the message of a timeout. */

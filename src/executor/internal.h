@@ -9,6 +9,10 @@
  * well under a microsecond. Not with more ranks than cores. */
 enum { TT_BRIEF_LOOKS = 32 };
 
+/* Shorter messages are copied through slots: a reference costs the sender a wait at the end, a post
+ * the receiver a cache line. */
+enum { TT_DIRECT_MIN_BYTES = 4096 };
+
 /* Looks at a link for its first message, at most `looks` times; once with more ranks than cores. */
 TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,
                                                  struct tt_link *link, int looks,
@@ -69,9 +73,18 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
 /* Marks the work as done and gives the turn to the next. */
 void tt_work_complete(struct tt_work *work, tt_status status);
 
+/* Posts the round's messages that peers may write to the caller's output. */
+void tt_post_round(struct tt_work *work, int channel);
+/* After a failure, again and again: ends all posts of the collective. TT_IN_PROGRESS: a peer still
+ * writes to the caller's output. TT_OK also when that peer has died, or when the deadline has
+ * passed; then the last error also says which peer may still write. */
+TT_NODISCARD tt_status tt_withdraw_posts(struct tt_work *work);
+
 /* Point to point. */
 TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);
 
+/* Whether a single source is not just copied: it is scaled, or finished. */
+bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
 /* target[0..count) = the single source, scaled when it is this rank's own raw input, finished when
  * complete. */
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,

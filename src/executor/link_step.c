@@ -4,9 +4,6 @@
 
 #include "executor/internal.h"
 
-/* A reference costs the sender a wait at the end; below this a copy is cheaper. */
-enum { DIRECT_MIN_BYTES = 4096 };
-
 static struct tt_link *recv_link(const struct tt_work *work, const struct tt_program_step *step,
                                  uint32_t i)
 {
@@ -103,7 +100,7 @@ static const char *sendable(const struct tt_work *work, int channel,
 {
     const struct tt_program_span *span = step->dst.number ? &step->dst : &step->local;
     struct tt_piece piece, more;
-    if (nbytes < DIRECT_MIN_BYTES || !span->number || !work->collective.direct[span->buffer])
+    if (nbytes < TT_DIRECT_MIN_BYTES || !span->number || !work->collective.direct[span->buffer])
         return NULL;
     if (span == &step->local && (step->nrecv || step->finish)) return NULL;
     struct tt_walk walk =
@@ -117,12 +114,28 @@ static const char *sendable(const struct tt_work *work, int channel,
     return first;
 }
 
+/* Decides for each send link where its message is made: in memory that the receiver has posted, in
+ * the slot, or, with a reference, nowhere (NULL). Returns how many are made. A step that computes
+ * prefers posts: its result is in the cache. */
+static void choose_targets(struct tt_work *work, int channel, const struct tt_program_step *step,
+                           const char *reference, size_t nbytes)
+{
+    struct tt_channel_room *room = &work->engine->rooms[channel];
+    const bool may_claim = nbytes >= TT_DIRECT_MIN_BYTES && (!reference || step->op == TT_FOLD);
+    for (uint32_t i = 0; i < step->nsend; i++) {
+        struct tt_link *link = send_link(work, step, i);
+        void *posted =
+            may_claim ? link->ops->claim(link, nbytes, work->collective.signature) : NULL;
+        room->claimed[i] = posted != NULL;
+        if (posted || reference) room->slots[i] = posted;
+    }
+}
+
 /* What one pass of a step works with. */
 struct pass {
     const struct tt_program_step *step;
     int channel;
     unsigned local_flags; /* of reading the local span */
-    uint32_t nslots;      /* send slots to fill; 0 when sent by reference */
     size_t offset;        /* bytes into every message */
 };
 
@@ -139,8 +152,9 @@ static tt_status scale_aside(const struct tt_work *work, const struct pass *pass
     return TT_OK;
 }
 
-static tt_status fold(const struct tt_work *work, const struct pass *pass, char *target,
-                      const char *local, size_t count, unsigned flags)
+/* The sources of a fold, in their order. */
+static tt_status list_inputs(const struct tt_work *work, const struct pass *pass, const char *local,
+                             size_t count, int *number)
 {
     const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
     const int32_t own_at = pass->step->own_at;
@@ -152,9 +166,25 @@ static tt_status fold(const struct tt_work *work, const struct pass *pass, char 
         room->inputs[n++] = (const char *)room->messages[i] + pass->offset;
     }
     if (own_at == (int32_t)pass->step->nrecv) room->inputs[n++] = own;
-    if (own_at == 0) flags |= pass->local_flags;
-    tt_reduce(&work->collective.call.reduction, target, room->inputs, n, count, flags);
+    *number = n;
     return TT_OK;
+}
+
+/* Where a piece goes: dst, unless the piece lies there already, and the send slots. Results of long
+ * calls do not stay in the cache, neither this rank's nor those written to peers. */
+static int list_targets(const struct tt_work *work, const struct pass *pass, char *dst)
+{
+    const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
+    const bool stream = work->collective.binding.nontemporal;
+    int n = 0;
+    if (dst)
+        room->targets[n++] = (struct tt_target){
+            .data = dst, .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT};
+    for (uint32_t i = 0; i < pass->step->nsend; i++)
+        if (room->slots[i])
+            room->targets[n++] = (struct tt_target){.data = room->slots[i] + pass->offset,
+                                                    .nontemporal = stream && room->claimed[i]};
+    return n;
 }
 
 /* One contiguous piece: sources -> dst (may be NULL) and the send slots. */
@@ -162,39 +192,39 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
                           char *dst, size_t count)
 {
     const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
-    const struct tt_binding *binding = &work->collective.binding;
-    const size_t nbytes = count * binding->element;
-    /* A copy onto itself writes nothing: verify lets peers still read that memory by reference. */
-    const bool onto_itself = dst == local && pass->step->op == TT_COPY;
-    const bool stream =
-        binding->nontemporal && dst && !onto_itself && pass->step->dst.buffer == TT_OUTPUT;
-    /* With slots to fill and a result that should not stay in the cache, the slot is made first. */
-    char *target = dst && !(stream && pass->nslots) ? dst
-                   : pass->nslots                   ? room->slots[0] + pass->offset
-                                                    : NULL;
-    if (!target || !count) return TT_OK;
-    const unsigned flags =
-        (pass->step->finish ? TT_FINISH : 0) | (stream && target == dst ? TT_NONTEMPORAL : 0);
+    const struct tt_reduction *reduction = &work->collective.call.reduction;
+    const size_t nbytes = count * work->collective.binding.element;
+    const unsigned finish = pass->step->finish ? TT_FINISH : 0;
+    if (!count) return TT_OK;
     if (pass->step->op == TT_FOLD) {
-        TT_TRY(fold(work, pass, target, local, count, flags));
+        int ninputs;
+        TT_TRY(list_inputs(work, pass, local, count, &ninputs));
+        const unsigned first = pass->step->own_at == 0 ? pass->local_flags : 0;
+        const int ntargets = list_targets(work, pass, dst);
+        tt_reduce_to(reduction, room->targets, ntargets, room->inputs, ninputs, count,
+                     finish | first);
     } else {
         const void *source = local ? local : (const char *)room->messages[0] + pass->offset;
-        tt_transfer(work, target, source, count, flags | (local ? pass->local_flags : 0));
+        const unsigned flags = finish | (local ? pass->local_flags : 0);
+        const bool changes = tt_changes(reduction, flags);
+        /* A copy onto itself writes nothing: verify lets peers still read that memory. */
+        const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst);
+        if (changes)
+            tt_reduce_to(reduction, room->targets, ntargets, &source, 1, count, flags);
+        else if (ntargets)
+            tt_copy_to(room->targets, ntargets, source, nbytes);
     }
-    if (dst && target != dst) tt_copy(dst, target, nbytes, true);
-    for (uint32_t i = target == dst ? 0 : 1; i < pass->nslots; i++)
-        tt_copy(room->slots[i] + pass->offset, target, nbytes, false);
     pass->offset += nbytes;
     return TT_OK;
 }
 
 /* The step's work, piece by piece, once everything that the step needs is there. */
 static tt_status do_step(const struct tt_work *work, int channel,
-                         const struct tt_program_step *step, uint32_t nslots, size_t nbytes)
+                         const struct tt_program_step *step, size_t nbytes)
 {
     const struct tt_binding *binding = &work->collective.binding;
     const struct tt_program_span *local = &step->local, *dst = &step->dst;
-    struct pass pass = {.step = step, .channel = channel, .nslots = nslots};
+    struct pass pass = {.step = step, .channel = channel};
     if (local->number) pass.local_flags = tt_source_flags(work, local);
     if (!local->number && !dst->number)
         return do_piece(work, &pass, NULL, NULL, nbytes / binding->element);
@@ -249,13 +279,26 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
     const uint64_t signature = work->collective.signature;
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        if (reference && link->ops->publish_direct(link, reference, nbytes, signature)) {
-            work->collective.references = true;
-            continue;
+        if (!work->engine->rooms[channel].slots[i]) {
+            if (link->ops->publish_direct(link, reference, nbytes, signature)) {
+                work->collective.references = true;
+                continue;
+            }
+            tt_copy(link->ops->slot(link, nbytes), reference, nbytes, false); /* there is one */
         }
-        if (reference) tt_copy(work->engine->rooms[channel].slots[i], reference, nbytes, false);
         link->ops->publish(link, nbytes, signature);
     }
+}
+
+/* After a failure in mid-step: the receivers shall not wait for this rank. */
+static tt_status give_up_claims(struct tt_work *work, int channel,
+                                const struct tt_program_step *step, tt_status status)
+{
+    for (uint32_t i = 0; i < step->nsend; i++) {
+        struct tt_link *link = send_link(work, step, i);
+        if (work->engine->rooms[channel].claimed[i]) tt_ignore(link->ops->withdraw(link));
+    }
+    return status;
 }
 
 tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_program_step *step)
@@ -267,7 +310,9 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     TT_AWAIT(gather_messages(work, channel, step, nbytes));
     TT_AWAIT(get_slots(work, channel, step, nbytes));
     const char *reference = step->nsend ? sendable(work, channel, step, nbytes) : NULL;
-    TT_TRY(do_step(work, channel, step, reference ? 0 : step->nsend, nbytes));
+    choose_targets(work, channel, step, reference, nbytes);
+    const tt_status status = do_step(work, channel, step, nbytes);
+    if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, nbytes);
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_link *link = recv_link(work, step, i);

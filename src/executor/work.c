@@ -90,13 +90,17 @@ void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, si
     init_p2p(work, engine, TT_WORK_RECV, data, nbytes, peer);
 }
 
+bool tt_changes(const struct tt_reduction *reduction, unsigned flags)
+{
+    return ((flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM) ||
+           ((flags & TT_FINISH) && tt_op_finishes(reduction->op));
+}
+
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags)
 {
     const struct tt_reduction *reduction = &work->collective.call.reduction;
-    const bool scale = (flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM;
-    const bool finish = (flags & TT_FINISH) && tt_op_finishes(reduction->op);
-    if (scale || finish)
+    if (tt_changes(reduction, flags))
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)
         tt_copy(target, source, count * work->collective.binding.element, flags & TT_NONTEMPORAL);
@@ -150,6 +154,7 @@ static void next_step(struct tt_work *work, int channel, uint32_t nsteps)
     work->progress++;
     if (++at->step < nsteps) return;
     at->step = 0;
+    at->posted = false;
     at->done = ++at->round >= work->collective.binding.nrounds;
 }
 
@@ -162,6 +167,8 @@ static tt_status advance_channel(struct tt_work *work, int channel)
     if (row->nsteps == 0) at->done = true;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
+        if (!at->step && !at->posted) tt_post_round(work, channel);
+        at->posted = true;
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
         next_step(work, channel, row->nsteps);
@@ -220,6 +227,7 @@ static bool is_flushed(const struct tt_work *work)
 
 static tt_status advance_in_turn(struct tt_work *work)
 {
+    if (work->state == TT_WORK_WITHDRAWING) return work->status;
     if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
     if (work->state == TT_WORK_RUNNING)
         TT_AWAIT(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
@@ -281,6 +289,18 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }
 
+/* Completes the work; TT_IN_PROGRESS: later, when no peer writes to the caller's memory. */
+static tt_status end(struct tt_work *work, tt_status status)
+{
+    if (status && work->kind == TT_WORK_COLLECTIVE) {
+        work->state = TT_WORK_WITHDRAWING;
+        work->status = status;
+        TT_AWAIT(tt_withdraw_posts(work));
+    }
+    tt_work_complete(work, status);
+    return status;
+}
+
 tt_status tt_work_advance(struct tt_work *work)
 {
     struct tt_engine *engine = work->engine;
@@ -295,7 +315,7 @@ tt_status tt_work_advance(struct tt_work *work)
     /* After a failure a peer may have freed what was read here by reference. */
     if (status == TT_OK) status = tt_fabric_check(engine->fabric);
     if (status < 0) status = tt_fabric_fail(engine->fabric, status, "%s", tt_last_error());
-    if (status != TT_IN_PROGRESS) tt_work_complete(work, status);
+    if (status != TT_IN_PROGRESS) status = end(work, status);
     tt_engine_leave(engine);
     return status;
 }
@@ -306,7 +326,7 @@ void tt_work_examine(struct tt_work *work)
     if (tt_work_is_done(work) ||
         atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
         return; /* A7 */
-    const tt_status status = tt_work_check(work);
-    if (status) tt_work_complete(work, status);
+    tt_status status = work->state == TT_WORK_WITHDRAWING ? work->status : tt_work_check(work);
+    if (status) status = end(work, status);
     tt_engine_leave(engine);
 }

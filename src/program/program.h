@@ -197,6 +197,7 @@ struct tt_position {
     uint32_t nslots; /* slots of the present step got so far */
     uint8_t entered; /* MEET: the own part is in */
     uint8_t asked;   /* the message of the present step may be delivered in place */
+    uint8_t posted;  /* the posts of the present round have been made */
     uint8_t done;
 };
 

@@ -40,10 +40,12 @@ struct tt_fabric {
     struct tt_entry *entries;      /* [nranks][nentries]: the calls that these ranks have entered */
     size_t nentries;
 
-    bool told; /* the communicator's failure was sent to other hosts */
+    bool told;                       /* the communicator's failure was sent to other hosts */
+    char own_failure[TT_ERROR_TEXT]; /* the failure's text with what this rank adds */
 
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
+    _Atomic bool has_own_failure;                             /* own_failure is written (R12/A12) */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
 
@@ -99,6 +101,9 @@ TT_NODISCARD tt_status tt_fabric_check(struct tt_fabric *fabric);
 /* A failure that this rank learned from its host goes on to the hosts it is connected with, once.
  * By the thread that runs this rank's work. */
 void tt_fabric_pass_on(struct tt_fabric *fabric);
+/* Adds to the text of the failure, for this rank only and once. By the thread that runs this rank's
+ * work, after the failure. */
+void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text);
 /* The failure's text, "" without one. */
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric);
 
@@ -110,6 +115,9 @@ void tt_fabric_watch(struct tt_fabric *fabric);
  * the communicator and returns its status if so. */
 TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer,
                                              bool sending);
+
+/* Whether the process of a rank of this host has died; system calls. */
+bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
 
 /* "rank 3 (host h, pid 77)". */
 void tt_fabric_name_rank(const struct tt_fabric *fabric, int rank, char *text, size_t size);

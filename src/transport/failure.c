@@ -1,6 +1,7 @@
 /* Failures: the communicator's first one, and peers that are gone. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,7 +35,7 @@ tt_status tt_fabric_check(struct tt_fabric *fabric)
 {
     const struct tt_failure *failure = &fabric->segment->header->failure;
     if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK; /* A2 */
-    tt_set_last_error(failure->text);
+    tt_set_last_error(tt_fabric_failure_text(fabric));
     return failure->code;
 }
 
@@ -48,9 +49,21 @@ void tt_fabric_pass_on(struct tt_fabric *fabric)
     tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
 
+void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text)
+{
+    if (atomic_load_explicit(&fabric->has_own_failure, memory_order_relaxed)) return;
+    const size_t room = sizeof fabric->own_failure - strlen(text);
+    snprintf(fabric->own_failure, sizeof fabric->own_failure, "%.*s%s", (int)room - 1,
+             tt_fabric_failure_text(fabric), text);
+    atomic_store_explicit(&fabric->has_own_failure, true, memory_order_release); /* R12 */
+    tt_set_last_error(fabric->own_failure);
+}
+
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
 {
     const struct tt_failure *failure = &fabric->segment->header->failure;
+    if (atomic_load_explicit(&fabric->has_own_failure, memory_order_acquire)) /* A12 */
+        return fabric->own_failure;
     return atomic_load_explicit(&failure->state, memory_order_acquire) == 2 ? failure->text : "";
 }
 
@@ -65,7 +78,7 @@ void tt_fabric_watch(struct tt_fabric *fabric)
 }
 
 /* Of a rank of another host the wires learn it. */
-static bool is_dead(const struct tt_fabric *fabric, int rank)
+bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 {
     if (!tt_fabric_is_local(fabric, rank)) return false;
     struct tt_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
@@ -89,7 +102,7 @@ static bool is_awaited(const struct tt_rank_record *record, int r, uint64_t seq,
 static tt_status check_peer(struct tt_fabric *fabric, int r, uint64_t seq, int peer, bool sending)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, r);
-    const bool dead = is_awaited(record, r, seq, peer) && is_dead(fabric, r);
+    const bool dead = is_awaited(record, r, seq, peer) && tt_fabric_is_dead(fabric, r);
     /* Messages that it sent before its end are read after that. */
     const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
     const bool awaited = is_awaited(record, r, seq, peer);

@@ -62,6 +62,16 @@ struct tt_link_ops {
      * it may be delivered to `to` (peek then says data == to). Holds for that one message; NULL
      * takes it back (afterwards `to` is not written any more). */
     void (*expect)(struct tt_link *link, void *to, size_t nbytes, uint64_t signature);
+    /* Receiver, a hint, once a round at most: the message that comes after `ahead` others, when it
+     * has this length and signature, may be written by its sender to `to`, memory of this rank that
+     * nothing else uses until then (peek then says data == to). It may also come otherwise. */
+    void (*post)(struct tt_link *link, uint64_t ahead, void *to, size_t nbytes, uint64_t signature);
+    /* Sender, when slot() has given memory: where the receiver wants the next message; to be filled
+     * and published at once. NULL: nowhere that can be written from here. */
+    void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
+    /* Ends this end's post or claim, if any, before its message is published. TT_IN_PROGRESS: the
+     * sender writes to the posted memory just now, or has died there. */
+    tt_status (*withdraw)(struct tt_link *link);
     /* Receiver: TT_OK and the first message, TT_IN_PROGRESS when there is none, or an error. */
     tt_status (*peek)(struct tt_link *link, struct tt_message *message);
     /* Copies bytes [offset, offset + nbytes) of the first message. */
@@ -77,5 +87,24 @@ struct tt_link {
     int peer;
     size_t slot_bytes;
 };
+
+/* Of links without posts. */
+static inline void tt_link_post_nothing(struct tt_link *link, uint64_t ahead, void *to,
+                                        size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)ahead, (void)to, (void)nbytes, (void)signature;
+}
+
+static inline void *tt_link_claim_nothing(struct tt_link *link, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)nbytes, (void)signature;
+    return NULL;
+}
+
+static inline tt_status tt_link_withdraw_nothing(struct tt_link *link)
+{
+    (void)link;
+    return TT_OK;
+}
 
 #endif

@@ -32,6 +32,7 @@ struct tt_mapped_window {
     uint64_t id;
     char *base;
     size_t nbytes;
+    bool writable;
     struct tt_mapped_window *next;
 };
 
@@ -308,6 +309,15 @@ char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes)
             return window->base;
         }
     return NULL;
+}
+
+bool tt_window_map_writable(struct tt_window_map *map, uint64_t id)
+{
+    struct tt_mapped_window *window = map->mapped;
+    while (window->id != id) window = window->next;
+    if (!window->writable)
+        window->writable = !mprotect(window->base, window->nbytes, PROT_READ | PROT_WRITE);
+    return window->writable;
 }
 
 tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd, size_t nbytes)

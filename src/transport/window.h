@@ -55,6 +55,8 @@ struct tt_window_map {
 };
 /* Where window `id` is mapped, and its size; NULL when it is not. */
 char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes);
+/* Makes the mapping of window id, which is there, writable. False: the kernel refuses. */
+bool tt_window_map_writable(struct tt_window_map *map, uint64_t id);
 /* Maps fd (which stays the caller's) as window id. */
 TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd,
                                          size_t nbytes);

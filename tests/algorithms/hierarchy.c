@@ -26,6 +26,9 @@ static bool prove_roots(const struct tt_steps *steps, const char *placement)
                           tt_collective_name(steps->shape.collective), steps->algorithm->name,
                           placement, root, counts[k], report.text);
             direct_safe = direct_safe && report.direct_safe;
+            CHECK_MESSAGE(report.post_safe, "%s:%s on %s, root %d: %s",
+                          tt_collective_name(steps->shape.collective), steps->algorithm->name,
+                          placement, root, report.post);
             if (report.any_count) break;
         }
     return direct_safe;

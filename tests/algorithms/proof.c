@@ -14,6 +14,9 @@ static void prove(const struct tt_algorithm *algorithm, int nranks, int root, si
                   tt_collective_name(algorithm->collective), algorithm->name, nranks, root, count,
                   report.text);
     if (status == TT_OK && !report.direct_safe) *direct_safe = false;
+    CHECK_MESSAGE(status != TT_OK || report.post_safe, "%s:%s, %d ranks, root %d: %s",
+                  tt_collective_name(algorithm->collective), algorithm->name, nranks, root,
+                  report.post);
 }
 
 static bool rooted(const struct tt_algorithm *algorithm)

@@ -329,3 +329,27 @@ TEST(copy, every_length_and_misalignment_arrives_and_nothing_else_changes)
         }
     }
 }
+
+TEST(copy, to_several_targets_arrives_at_each_and_nothing_else_changes)
+{
+    enum { ROOM = 9000, NTARGETS = 3 };
+    static char from[ROOM + 200], to[NTARGETS][ROOM + 200];
+    static const size_t lengths[] = {0, 1, 63, 64, 65, 1000, 1023, 1024, 1025, 4096, ROOM};
+    uint64_t seed = 5;
+    for (size_t i = 0; i < sizeof from; i++) from[i] = (char)random_next(&seed);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (size_t shift = 0; shift < 66; shift += 1 + shift % 3) {
+            struct tt_target targets[NTARGETS];
+            const size_t nbytes = lengths[i];
+            memset(to, 0x33, sizeof to);
+            for (size_t t = 0; t < NTARGETS; t++)
+                targets[t] = (struct tt_target){.data = to[t] + 1 + (shift * (t + 1)) % 66,
+                                                .nontemporal = (shift + t) % 2 == 0};
+            tt_copy_to(targets, NTARGETS, from + shift, nbytes);
+            for (int t = 0; t < NTARGETS; t++) {
+                const char *data = targets[t].data;
+                CHECK(memcmp(data, from + shift, nbytes) == 0);
+                CHECK(data[nbytes] == 0x33 && data[-1] == 0x33);
+            }
+        }
+}

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,4 +110,71 @@ TEST(fault, a_rank_killed_during_init_ends_the_others_within_the_deadline)
         CHECK_MESSAGE(
             r == 2 || (WIFEXITED(job.ranks[r].status) && strstr(job.ranks[r].text, "ERROR ")),
             "rank %d: status 0x%x\n%s", r, (unsigned)job.ranks[r].status, job.ranks[r].text);
+}
+
+/* ---- In the middle of a copy to another rank's buffer -----------------------------------------
+ */
+
+enum { NSTUCK = 3, WRITER = 1 };
+
+static bool start_stuck(struct job *job, const char *how, const char *timeout)
+{
+    const char *const args[] = {"stuck", how, NULL}, *const extra[] = {timeout, NULL};
+    return job_start(job, NSTUCK, args, extra, NULL) && job_ready(job, 30000);
+}
+
+static bool has_stopped(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+static bool ends_within(const struct job *job, int rank, int timeout_ms)
+{
+    struct pollfd end = {.fd = job->ranks[rank].pidfd, .events = POLLIN};
+    return poll(&end, 1, timeout_ms) == 1;
+}
+
+static void check_says(const struct job *job, int rank, const char *text, bool still)
+{
+    const struct job_rank *one = &job->ranks[rank];
+    const char *error = strstr(one->text, "ERROR ");
+    CHECK_MESSAGE(WIFEXITED(one->status) && WEXITSTATUS(one->status) == 3 && error &&
+                      strstr(error, text) && (strstr(error, "may still do so") != NULL) == still,
+                  "rank %d: status 0x%x; it said:\n%s", rank, (unsigned)one->status, one->text);
+}
+
+TEST(fault, a_rank_killed_while_it_writes_to_others_does_not_hold_them_up)
+{
+    static struct job job;
+    REQUIRE(start_stuck(&job, "die", "TUTTI_TIMEOUT_MS=60000"));
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank waits for the dead");
+    CHECK(WIFSIGNALED(job.ranks[WRITER].status));
+    check_says(&job, 0, "has died", false);
+    check_says(&job, 2, "has died", false);
+}
+
+TEST(fault, a_rank_stopped_while_it_writes_to_others_is_named_as_one_that_may_still_write)
+{
+    static struct job job;
+    REQUIRE(start_stuck(&job, "stop", "TUTTI_TIMEOUT_MS=1000"));
+    REQUIRE(has_stopped(job.ranks[WRITER].pid));
+    CHECK(ends_within(&job, 0, 30000) && ends_within(&job, 2, 30000));
+    REQUIRE(kill(job.ranks[WRITER].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+    check_says(&job, 0, "rank 1 ", true);
+    check_says(&job, 2, "rank 1 ", true);
+}
+
+TEST(fault, a_call_that_fails_waits_for_a_rank_that_writes_to_its_buffer)
+{
+    static struct job job;
+    REQUIRE(start_stuck(&job, "wait", "TUTTI_TIMEOUT_MS=60000"));
+    REQUIRE(has_stopped(job.ranks[WRITER].pid));
+    REQUIRE(kill(job.ranks[2].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(!ends_within(&job, 0, 300), "rank 0 ended while rank 1 was writing");
+    REQUIRE(kill(job.ranks[WRITER].pid, SIGCONT) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+    check_says(&job, 0, "has died", false);
+    check_says(&job, WRITER, "has died", false);
 }

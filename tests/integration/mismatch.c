@@ -1,6 +1,7 @@
 /* Ranks that disagree, and a rank that does not come: everyone gets an error that says what and
  * who. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,43 @@ TEST(mismatch, ranks_that_disagree_all_see_both_sides)
         config.algorithm = d.algorithm;
         as_threads(NRANKS, &config, disagree, &d);
     }
+}
+
+/* The peer's call differs, so nothing of its message may be in this rank's buffer. */
+static void keep_buffers(int rank, tuttiComm_t comm, void *arg)
+{
+    enum { LONGER = 1 << 18 };
+    const size_t nbytes = LONGER * sizeof(float);
+    const bool windows = *(const bool *)arg;
+    void *in = NULL, *out = NULL;
+    if (tuttiMemAlloc(&in, nbytes) || tuttiMemAlloc(&out, nbytes)) abort();
+    float *own = windows ? in : malloc(nbytes);
+    if (!own) abort();
+    memset(own, 0x22, nbytes);
+    memset(out, 0x11, nbytes);
+    const tuttiResult_t result =
+        tuttiAllReduce(own, out, LONGER, tuttiFloat32, rank ? tuttiSum : tuttiMax, comm, NULL);
+    CHECK_MESSAGE(result == tuttiInvalidUsage, "rank %d got %s: %s", rank,
+                  tuttiGetErrorString(result), tuttiGetLastError(comm));
+    size_t nchanged = 0;
+    for (size_t i = 0; i < nbytes; i++) nchanged += ((const char *)out)[i] != 0x11;
+    CHECK_EQ(nchanged, 0);
+    if (!windows) free(own);
+    CHECK_EQ(tuttiMemFree(in), tuttiSuccess);
+    CHECK_EQ(tuttiMemFree(out), tuttiSuccess);
+}
+
+TEST(mismatch, leaves_the_receive_buffers_untouched)
+{
+    static const char *const algorithms[] = {"two_shot", "ring", "recursive_halving"};
+    tuttiConfig_t config = {
+        sizeof config, TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, 10000, 20000, NULL, NULL};
+    for (int i = 0; i < 3; i++)
+        for (int windows = 0; windows < 2; windows++) {
+            bool arg = windows;
+            config.algorithm = algorithms[i];
+            as_threads(2, &config, keep_buffers, &arg);
+        }
 }
 
 struct absence {

@@ -1,5 +1,6 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | random SEED NCALLS | hello | disagree | stay_away | abort | quit; or all
+ * many_communicators | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
+ * stuck HOW | uncopied; or all
  * ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last
  * line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 
 #include "crowd.h"
 #include "random_calls.h"
+#include "stuck.h"
 #include "tutti.h"
 
 enum { RIGHT = 0, FAILED = 3, WRONG = 4 };
@@ -116,6 +118,33 @@ static int hello(tuttiComm_t comm)
     return result == tuttiSuccess ? RIGHT : failed(NULL, result);
 }
 
+/* A long all-reduce of window memory, out of place and in place: no byte goes through a slot. */
+static int uncopied(tuttiComm_t comm)
+{
+    enum { COUNT = 4 << 20 };
+    int nranks, rank, *data[2] = {NULL, NULL};
+    tuttiCounters_t before, after;
+    if (tuttiCommCount(comm, &nranks) || tuttiCommUserRank(comm, &rank)) return WRONG;
+    for (int b = 0; b < 2; b++)
+        if (tuttiMemAlloc((void **)&data[b], COUNT * sizeof(int)))
+            return failed(comm, tuttiSystemError);
+    for (int b = 1; b >= 0; b--) {
+        for (int i = 0; i < COUNT; i++) data[0][i] = rank + i % 10;
+        if (tuttiCommCounters(comm, &before)) return WRONG;
+        const tuttiResult_t result =
+            tuttiAllReduce(data[0], data[b], COUNT, tuttiInt32, tuttiSum, comm, NULL);
+        if (result != tuttiSuccess) return failed(comm, result);
+        if (tuttiCommCounters(comm, &after)) return WRONG;
+        for (int i = 0; i < COUNT; i++)
+            if (data[b][i] != nranks * (nranks - 1) / 2 + i % 10 * nranks) return WRONG;
+        const unsigned long long copied = after.bytesCopied - before.bytesCopied;
+        if (!copied) continue;
+        fprintf(stderr, "WRONG rank %d copied %llu bytes\n", rank, copied);
+        return WRONG;
+    }
+    return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
+}
+
 static bool is_last(tuttiComm_t comm)
 {
     int nranks = 0, rank = 0;
@@ -179,6 +208,15 @@ static int abort_last(tuttiComm_t comm)
     return FAILED;
 }
 
+static int stuck_rank(tuttiComm_t comm, const char *how)
+{
+    tuttiResult_t result = tuttiSuccess;
+    const char *wrong = stuck(comm, how, &result);
+    if (wrong) fprintf(stderr, "WRONG %s\n", wrong);
+    if (result != tuttiSuccess) failed(comm, result);
+    return wrong ? WRONG : result == tuttiSuccess ? RIGHT : FAILED;
+}
+
 int main(int argc, char **argv)
 {
     tuttiComm_t comm = NULL;
@@ -196,13 +234,17 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
         return loop_with_child(comm, atoi(argv[2]));
+    if (argc == 3 && !strcmp(argv[1], "stuck")) return stuck_rank(comm, argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "uncopied")) return uncopied(comm);
     if (argc == 2 && !strcmp(argv[1], "many_communicators")) return many_communicators(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | many_communicators | "
-                    "random SEED NCALLS | hello | disagree | stay_away | abort | quit | crowd "
-                    "NRANKS COLLECTIVE\n");
+    fprintf(
+        stderr,
+        "usage: rank_program loop | loop_with_child FD | many_communicators | "
+        "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
+        "| crowd NRANKS COLLECTIVE\n");
     return 2;
 }

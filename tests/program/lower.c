@@ -358,3 +358,58 @@ TEST(program, one_whose_links_are_of_another_channel_or_direction_is_refuted)
     CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
     tt_proof_destroy(proof);
 }
+
+/* ---- Posts ---------------------------------------------------------------------------------- */
+
+static struct tt_program_post *posts_of(struct tt_program *program)
+{
+    return (struct tt_program_post *)((char *)program + program->posts_at);
+}
+
+TEST(program, posts_the_first_message_of_each_link_that_is_only_stored)
+{
+    struct tt_program *program;
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 4};
+    REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "two_shot"), &shape, 1, &program) ==
+            TT_OK);
+    CHECK_EQ(program->nposts, 3); /* each of the others sends its block, then its result */
+    for (uint32_t k = 0; k < program->nposts; k++) {
+        CHECK_EQ(posts_of(program)[k].ahead, 1);
+        CHECK(tt_program_step(program, 0, posts_of(program)[k].step)->nrecv == 1);
+    }
+    free(program);
+    REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, 1, &program) ==
+            TT_OK);
+    for (int c = 0; c < program->nchannels; c++) {
+        CHECK_EQ(tt_program_channel(program, c)->nposts, 1);
+        CHECK_EQ(posts_of(program)[tt_program_channel(program, c)->first_post].ahead, 3);
+    }
+    free(program);
+    REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "parallel"), &shape, 1, &program) ==
+            TT_OK);
+    CHECK_EQ(program->nposts, 0);
+    free(program);
+}
+
+TEST(program, one_with_a_wrong_post_is_refuted)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 4};
+    struct tt_proof *proof;
+    struct tt_verify_report report;
+    REQUIRE(tt_proof_create(tt_algorithm_find(TT_ALL_REDUCE, "two_shot"), &shape, &proof) == TT_OK);
+    struct tt_program_post *post = posts_of(tt_proof_program(proof, 2));
+    const struct tt_program_post right = *post;
+    post->ahead++;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "another message of its link"), "%s", report.text);
+    *post = right;
+    post->step = 0;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "more than store one message"), "%s", report.text);
+    *post = post[1];
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "two posts are of the same link"), "%s", report.text);
+    *post = right;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+    tt_proof_destroy(proof);
+}

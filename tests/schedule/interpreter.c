@@ -3,22 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/network.h"
+
 enum { MOST_DEPTH = 3 };
 enum phase { START, TAKING, SENDING, MEETING, ENDED };
 
 struct worker;
 
-/* Elements; or, by reference, a span of the sender's memory. */
+/* Elements; or, by reference, a span of the sender's memory; or nothing, as its place holds it. */
 struct message {
     uint64_t *elements;
     size_t number;
     const struct worker *sender;
     struct tt_span span;
+    bool posted;
 };
 
 struct link {
     struct message messages[MOST_DEPTH];
-    int number;
+    int number, nsent; /* in the link; in all */
 };
 
 /* One rank's channel. */
@@ -34,7 +37,7 @@ struct machine {
     const struct tt_steps *steps;
     struct tt_geometry geometry;
     int nranks, depth, lazy; /* the worker that moves only when no other can; -1: none */
-    bool direct;
+    bool direct, posts;
     size_t total, slot; /* elements of all blocks; of a scratch slot */
     uint64_t seed;
     uint64_t *original[MOST_RANKS], *input[MOST_RANKS], *output[MOST_RANKS], *scratch[MOST_RANKS];
@@ -156,6 +159,43 @@ static void take_source(struct machine *machine, struct worker *worker, struct m
     *source = (struct message){.number = 0};
 }
 
+static struct worker *worker_of(struct machine *machine, int rank, int channel)
+{
+    return &machine->workers[rank * machine->geometry.nchannels + channel];
+}
+
+/* Whether the next message from the worker to a rank is the first that the rank only stores; then
+ * *taker is the rank's step. */
+static bool is_posted(const struct machine *machine, const struct worker *worker, int to,
+                      struct tt_step *taker)
+{
+    const struct tt_steps *steps = machine->steps;
+    int before = 0;
+    if (!machine->posts) return false;
+    for (int index = 0; index < tt_steps_number(steps, to, worker->channel); index++) {
+        tt_steps_get(steps, to, worker->channel, index, taker);
+        for (int i = 0; taker->kind == TT_STEP_LINK && i < taker->recv.number; i++) {
+            if (tt_peer_at(&taker->recv, i, machine->nranks) != worker->rank) continue;
+            if (tt_step_may_be_posted(taker))
+                return before == machine->links[worker->channel][worker->rank][to].nsent;
+            before++;
+        }
+    }
+    return false;
+}
+
+static void write_to_posts(struct machine *machine, const struct worker *worker)
+{
+    const struct tt_peers *peers = &worker->step.send;
+    for (int i = 0; i < peers->number; i++) {
+        struct tt_step taker;
+        const int to = tt_peer_at(peers, i, machine->nranks);
+        if (is_posted(machine, worker, to, &taker))
+            write_span(machine, worker_of(machine, to, worker->channel), &taker.dst,
+                       &worker->result);
+    }
+}
+
 static void compute(struct machine *machine, struct worker *worker)
 {
     const struct tt_step *step = &worker->step;
@@ -167,11 +207,13 @@ static void compute(struct machine *machine, struct worker *worker)
     for (int i = 0; i < step->recv.number; i++) {
         struct message *taken = &worker->taken[i];
         if (taken->sender) *taken = read_span(machine, taken->sender, &taken->span);
+        if (taken->posted) *taken = read_span(machine, worker, &step->dst);
     }
     for (int i = 0; i < step->recv.number; i++)
         if (worker->taken[i].elements) take_source(machine, worker, &worker->taken[i]);
     finish(step, &worker->result);
     write_span(machine, worker, &step->dst, &worker->result);
+    write_to_posts(machine, worker);
 }
 
 static bool move_taking(struct machine *machine, struct worker *worker)
@@ -215,7 +257,14 @@ static bool move_sending(struct machine *machine, struct worker *worker)
     struct link *link = &machine->links[worker->channel][worker->rank][to];
     if (link->number == machine->depth) return false;
     struct message *copy = &link->messages[link->number++];
+    struct tt_step taker;
+    const bool posted = is_posted(machine, worker, to, &taker);
     worker->peer++;
+    link->nsent++;
+    if (posted) {
+        *copy = (struct message){.posted = true};
+        return true;
+    }
     if (sends_reference(machine, &worker->step)) {
         const struct tt_step *step = &worker->step;
         *copy =
@@ -226,11 +275,6 @@ static bool move_sending(struct machine *machine, struct worker *worker)
     if (copy->number)
         memcpy(copy->elements, worker->result.elements, copy->number * sizeof *copy->elements);
     return true;
-}
-
-static struct worker *worker_of(struct machine *machine, int rank, int channel)
-{
-    return &machine->workers[rank * machine->geometry.nchannels + channel];
 }
 
 /* The member that has put in block `name`; -1: none or several. */
@@ -494,6 +538,7 @@ const char *interpret(const struct tt_steps *steps, const struct run *run)
     machine->steps = steps;
     machine->nranks = steps->shape.nranks;
     machine->direct = run->direct;
+    machine->posts = run->posts;
     machine->seed = run->seed * 0x9e3779b97f4a7c15u + 1;
     for (int i = 0; i < 8; i++) draw(&machine->seed);
     machine->depth = 1 + (int)(draw(&machine->seed) % MOST_DEPTH);

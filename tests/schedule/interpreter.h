@@ -13,11 +13,12 @@
 enum { MOST_RANKS = 8, MOST_CHANNELS = 4 };
 
 /* How to run. direct: what lies in INPUT or OUTPUT is sent by reference, and read when the receiver
- * computes. */
+ * computes. posts: the sender of a message that its receiver may post writes it into the receiver's
+ * memory, when it computes. */
 struct run {
     size_t count;
     const size_t *counts; /* of the blocks; NULL: `count` */
-    bool in_place, direct;
+    bool in_place, direct, posts;
     uint64_t seed;
 };
 

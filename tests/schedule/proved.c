@@ -282,6 +282,52 @@ TEST(direct, an_answer_counts_only_when_it_is_sent_after_the_reading)
                   "%s", report.direct);
 }
 
+/* ---- Posts ---------------------------------------------------------------------------------- */
+
+static void check_posts(const struct line *lines, int nlines, bool safe, const char *text)
+{
+    const struct hand hand = {.shape = {.collective = TT_ALL_GATHER, .nranks = 2, .root = 0},
+                              .lines = lines,
+                              .nlines = nlines};
+    const struct tt_steps steps = hand_steps(&hand);
+    struct tt_verify_report report;
+    const tt_status status = tt_verify(&steps, 5, &report);
+    CHECK_MESSAGE(status == TT_OK, "%s", report.text);
+    CHECK_EQ(report.post_safe, safe);
+    CHECK_MESSAGE(safe ? !report.post[0] : strstr(report.post, text) != NULL, "%s", report.post);
+}
+
+/* Rank 1 uses the place of rank 0's block for something else before that block comes. */
+static const struct line own_use_lines[] = {
+    {0, 0, {.local = IN(0), .dst = OUT(0), .send = PEER(1)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {1, 0, {.local = IN(1), .dst = OUT(0)}},
+    {1, 0, {.local = OUT(0), .dst = OUT(1), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+TEST(posts, are_refused_for_memory_that_the_receiver_itself_uses_before)
+{
+    check_posts(own_use_lines, 5, false,
+                "rank 1 channel 0 step 2: rank 0 may not write OUTPUT[0] itself in its step 0, as "
+                "its own rank 1 may still use that memory");
+}
+
+/* The same, but rank 0 sends when rank 1 has said, with its own block, that the place is free. */
+static const struct line answered_lines[] = {
+    {0, 0, {.local = IN(0), .dst = OUT(0)}},
+    {0, 0, {.recv = PEER(1), .dst = OUT(1)}},
+    {0, 0, {.local = OUT(0), .send = PEER(1)}},
+    {1, 0, {.local = IN(1), .dst = OUT(0)}},
+    {1, 0, {.local = OUT(0), .dst = OUT(1), .send = PEER(0)}},
+    {1, 0, {.recv = PEER(0), .dst = OUT(0)}},
+};
+
+TEST(posts, are_allowed_when_the_sender_knows_that_the_memory_is_free)
+{
+    check_posts(answered_lines, 6, true, "");
+}
+
 /* ---- Printing ------------------------------------------------------------------------------- */
 
 static void collect(void *arg, const char *line)

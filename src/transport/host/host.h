@@ -64,7 +64,11 @@ struct tt_shm_link {
     uint64_t in_slots;   /* bit n mod 64: message n lies, or lay, in a slot */
     uint32_t slot;       /* the next one to fill */
     uint32_t slots_used; /* by messages that are not known to be released */
+    bool claimed;        /* the next message goes to the receiver's post */
     bool same_process;
+    /* receiver */
+    uint64_t posted; /* number of the message that was posted last, 0: none */
+    void *posted_to;
 };
 
 /* host.c. The room takes over fd_socket, also on failure; tt_host_fini ends it in every case. */

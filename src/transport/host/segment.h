@@ -2,9 +2,9 @@
  *
  * It holds what each rank says about itself, the first failure of the communicator, the meeting
  * places and the links of every pair. Pages cost nothing until they are touched. Offsets, never
- * pointers, are stored in it. Every word has one writer, except `failure.state` and the meeting's
- * `arrived` (atomic
- * read-modify-write), and `published` with the result beside it, which the last to arrive writes.
+ * pointers, are stored in it. Every word has one writer, except `failure.state`, the state of a
+ * post and the meeting's `arrived` (atomic read-modify-write), and `published` with the result
+ * beside it, which the last to arrive writes.
  */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
@@ -83,16 +83,33 @@ enum tt_message_kind {
     TT_MESSAGE_POINTER,
     TT_MESSAGE_WINDOW,
     TT_MESSAGE_REMOTE,
+    TT_MESSAGE_POSTED, /* the sender has written it where the receiver wanted it */
     /* meetings: a part, with which the result is not, or is, what the collective asks for */
     TT_MESSAGE_PART,
     TT_MESSAGE_LAST_PART,
 };
 _Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
 
+/* Where the receiver of a link wants one message written. Writer: the receiver; the sender changes
+ * POSTED into CLAIMED, and that into GIVEN_UP. */
+struct tt_post {
+    _Atomic uint64_t state; /* number of the message << 2 | enum tt_post_state (R11/A11) */
+    uint64_t nbytes, signature;
+    uint64_t window, offset; /* or window 0 and an address */
+};
+enum tt_post_state {
+    TT_POST_NONE,
+    TT_POST_POSTED,
+    TT_POST_CLAIMED,  /* the sender writes; it has done so when the message is published */
+    TT_POST_GIVEN_UP, /* the sender will not write any more, nor publish the message */
+};
+
 /* Head of a link's area; the flags and the slots follow. */
 struct tt_link_area {
     _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released; writer: the receiver (R4/A4) */
+    struct tt_post post;
 };
+_Static_assert(sizeof(struct tt_link_area) == TT_LINE, "a link's head is a cache line");
 
 /* Head of the meeting place. */
 struct tt_meeting_area {

@@ -87,6 +87,12 @@ static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = shm_of(link);
     const bool small = nbytes <= TT_INLINE_BYTES;
+    if (shm->claimed) {
+        shm->claimed = false;
+        tt_count_more(shm->room->context->nbytes_direct, nbytes);
+        publish(shm, nbytes, signature, TT_MESSAGE_POSTED);
+        return;
+    }
     if (!small) occupy_slot(shm);
     tt_count_more(shm->room->context->nbytes_copied, nbytes);
     publish(shm, nbytes, signature, small ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
@@ -165,18 +171,97 @@ static tt_status await_window(struct tt_host_room *room, uint64_t id, char **bas
     return TT_OK;
 }
 
-static tt_status resolve_window(struct tt_shm_link *shm, const struct tt_flag *flag,
-                                struct tt_message *message)
+/* Where [offset, offset + nbytes) of a peer's window is mapped. */
+static tt_status find_in_window(struct tt_shm_link *shm, uint64_t id, uint64_t offset,
+                                size_t nbytes, char **data)
 {
     char *base;
-    size_t nbytes;
-    TT_TRY(await_window(shm->room, flag->data.at.window, &base, &nbytes));
-    if (flag->data.at.offset > nbytes || message->nbytes > nbytes - flag->data.at.offset)
+    size_t size;
+    TT_TRY(await_window(shm->room, id, &base, &size));
+    if (offset > size || nbytes > size - offset)
         return tt_fail(TT_ERR_INTERNAL, "a message of rank %d lies outside its window",
                        shm->link.peer);
-    message->data = base + flag->data.at.offset;
+    *data = base + offset;
     return TT_OK;
 }
+
+/* ---- Posts ---------------------------------------------------------------------------------- */
+
+static void shm_post(struct tt_link *link, uint64_t ahead, void *to, size_t nbytes,
+                     uint64_t signature)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    struct tt_post *post = &shm->area->post;
+    struct tt_window window;
+    if (shm->same_process) {
+        post->window = 0;
+        post->offset = (uint64_t)(uintptr_t)to;
+    } else if (shm->room->config.allow_window && tt_window_find(to, nbytes, &window) &&
+               tt_host_introduce(shm->room, shm->place, &window)) {
+        post->window = window.id;
+        post->offset = (uint64_t)((char *)to - window.base);
+    } else {
+        return;
+    }
+    post->nbytes = nbytes;
+    post->signature = signature;
+    shm->posted = shm->next + ahead;
+    shm->posted_to = to;
+    atomic_store_explicit(&post->state, shm->posted << 2 | TT_POST_POSTED,
+                          memory_order_release); /* R11 */
+}
+
+/* The memory of the post, which is of the next message. NULL: it cannot be written from here. */
+static char *posted_memory(struct tt_shm_link *shm)
+{
+    const struct tt_post *post = &shm->area->post;
+    char *data;
+    if (shm->same_process) return (char *)(uintptr_t)post->offset;
+    if (find_in_window(shm, post->window, post->offset, post->nbytes, &data)) return NULL;
+    return tt_window_map_writable(&shm->room->windows, post->window) ? data : NULL;
+}
+
+static void *shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    struct tt_post *post = &shm->area->post;
+    uint64_t state = shm->next << 2 | TT_POST_POSTED;
+    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL; /* A11 */
+    if (post->nbytes != nbytes || post->signature != signature) return NULL;
+    char *to = posted_memory(shm);
+    shm->claimed = to && atomic_compare_exchange_strong_explicit(
+                             &post->state, &state, shm->next << 2 | TT_POST_CLAIMED,
+                             memory_order_acq_rel, memory_order_relaxed);
+    return shm->claimed ? to : NULL;
+}
+
+/* Ends the receiver's post. The message may have been published since. */
+static tt_status withdraw_post(struct tt_shm_link *shm)
+{
+    struct tt_post *post = &shm->area->post;
+    uint64_t state = shm->posted << 2 | TT_POST_POSTED;
+    const struct tt_flag *flag = &shm->flags[(uint32_t)(shm->posted - 1) & shm->flag_mask];
+    const bool unclaimed = atomic_compare_exchange_strong_explicit(
+        &post->state, &state, shm->posted << 2 | TT_POST_NONE, memory_order_acq_rel,
+        memory_order_acquire); /* A11 */
+    if (!unclaimed && state == (shm->posted << 2 | TT_POST_CLAIMED) &&
+        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* A3 */
+        return TT_IN_PROGRESS;
+    shm->posted = 0;
+    return TT_OK;
+}
+
+static tt_status shm_withdraw(struct tt_link *link)
+{
+    struct tt_shm_link *shm = shm_of(link);
+    if (shm->claimed)
+        atomic_store_explicit(&shm->area->post.state, shm->next << 2 | TT_POST_GIVEN_UP,
+                              memory_order_release); /* R11 */
+    shm->claimed = false;
+    return shm->posted ? withdraw_post(shm) : TT_OK;
+}
+
+/* ---- Receiving ------------------------------------------------------------------------------ */
 
 static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
 {
@@ -197,7 +282,11 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
         break;
     case TT_MESSAGE_WINDOW:
-        return resolve_window(shm, flag, message);
+        return find_in_window(shm, flag->data.at.window, flag->data.at.offset, message->nbytes,
+                              (char **)(uintptr_t)&message->data);
+    case TT_MESSAGE_POSTED:
+        message->data = shm->posted_to;
+        break;
     default: /* TT_MESSAGE_REMOTE */
         message->data = NULL;
         break;
@@ -251,6 +340,9 @@ static const struct tt_link_ops shm_ops = {
     .drained = shm_drained,
     .flushed = shm_flushed,
     .expect = shm_expect,
+    .post = shm_post,
+    .claim = shm_claim,
+    .withdraw = shm_withdraw,
     .peek = shm_peek,
     .fetch = shm_fetch,
     .release = shm_release,

@@ -1,0 +1,68 @@
+/* Posts: before the first step of a round a rank says where peers may write the messages that it
+ * would only store. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "executor/internal.h"
+
+/* The step's target, when it is one piece of memory. */
+static char *target_of(const struct tt_work *work, int channel, const struct tt_program_step *step,
+                       size_t *nbytes)
+{
+    const struct tt_binding *binding = &work->collective.binding;
+    struct tt_piece piece, more;
+    struct tt_walk walk =
+        tt_work_walk(work, channel, &step->dst, tt_span_is_whole(binding, &step->dst));
+    if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
+    *nbytes = piece.count * binding->element;
+    return tt_piece_data(work, &step->dst, &piece);
+}
+
+void tt_post_round(struct tt_work *work, int channel)
+{
+    const struct tt_loaded *loaded = work->collective.call.loaded;
+    const struct tt_program *program = loaded->program;
+    const struct tt_program_channel *row = tt_program_channel(program, channel);
+    const struct tt_program_post *posts = tt_program_posts(program) + row->first_post;
+    for (uint32_t k = 0; k < row->nposts; k++) {
+        const struct tt_program_step *step = tt_program_step(program, channel, posts[k].step);
+        struct tt_link *link = loaded->links[step->recv];
+        size_t nbytes = 0;
+        char *target = target_of(work, channel, step, &nbytes);
+        if (nbytes < TT_DIRECT_MIN_BYTES) continue;
+        link->ops->post(link, posts[k].ahead, target, nbytes, work->collective.signature);
+        work->collective.posts = true;
+    }
+}
+
+/* A rank that still writes; -1: none. */
+static int writer_of(const struct tt_work *work)
+{
+    const struct tt_loaded *loaded = work->collective.call.loaded;
+    const struct tt_program_link *links = tt_program_links(loaded->program);
+    for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
+        struct tt_link *link = loaded->links[i];
+        if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS &&
+            !tt_fabric_is_dead(work->engine->fabric, link->peer))
+            return link->peer;
+    }
+    return -1;
+}
+
+tt_status tt_withdraw_posts(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    const int writer = work->collective.posts ? writer_of(work) : -1;
+    if (writer < 0) return TT_OK;
+    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
+    char name[128], text[320];
+    tt_fabric_name_rank(fabric, writer, name, sizeof name);
+    snprintf(text, sizeof text,
+             "; %s was writing to this rank's receive buffer and may still do so: end that process "
+             "before the buffer's memory is used again",
+             name);
+    tt_fabric_add_to_failure(fabric, text);
+    return TT_OK;
+}

@@ -53,7 +53,7 @@ struct tt_link_ops {
     /* Whether the receiver could address [data, data + nbytes). */
     bool (*reaches)(struct tt_link *link, const void *data, size_t nbytes);
     /* Whether the memory of every reference published so far is the sender's own again. A message
-     * that was copied into a slot counts too where the receiver looks at the slot itself. */
+     * that was copied into a slot may count too where the receiver looks at the slot itself. */
     bool (*drained)(struct tt_link *link);
     /* Whether everything published will arrive, and everything released will be known to the
      * sender, without this rank calling anything any more. */

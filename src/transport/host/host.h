@@ -43,6 +43,7 @@ struct tt_host_room {
     /* owner: the thread that runs this rank's work */
     struct tt_shm_link *links;    /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first
                                    * use */
+    uint64_t nreleased;           /* messages that this rank has released */
     struct tt_window_map windows; /* of the other ranks, as mapped here */
     struct tt_known_windows *known; /* [nlocal], made at first use: own windows that the other ranks
                                      * have been sent */
@@ -60,11 +61,17 @@ struct tt_shm_link {
     uint32_t flag_mask, nslots;
     uint64_t next; /* number of the message to publish, or to look at; from 1 */
     /* sender */
-    uint64_t taken;      /* the receiver's counter when last read */
-    uint64_t in_slots;   /* bit n mod 64: message n lies, or lay, in a slot */
-    uint32_t slot;       /* the next one to fill */
-    uint32_t slots_used; /* by messages that are not known to be released */
-    bool claimed;        /* the next message goes to the receiver's post */
+    uint64_t taken;        /* the receiver's counter when last read */
+    uint64_t in_slots;     /* bit n mod 64: message n lies, or lay, in a slot */
+    uint32_t slot;         /* the next one to fill */
+    uint32_t slots_used;   /* by messages that are not known to be released */
+    uint32_t last_slot;    /* the one filled last, */
+    uint32_t nsharing;     /* how many messages were put into it, */
+    uint64_t shared_end;   /* where the next one would lie among the slots, */
+    uint64_t last_in_slot; /* and the number of its last message */
+    uint64_t released;     /* the room's nreleased when this rank sent last */
+    uint64_t reported;     /* number of the last message that the receiver reports at once */
+    bool claimed;          /* the next message goes to the receiver's post */
     bool same_process;
     /* receiver */
     uint64_t posted; /* number of the message that was posted last, 0: none */

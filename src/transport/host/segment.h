@@ -79,7 +79,8 @@ struct tt_flag {
 };
 enum tt_message_kind {
     TT_MESSAGE_INLINE,
-    TT_MESSAGE_SLOT,
+    TT_MESSAGE_SLOT,   /* the first, or only, one in its slot */
+    TT_MESSAGE_SHARED, /* in a slot after others */
     TT_MESSAGE_POINTER,
     TT_MESSAGE_WINDOW,
     TT_MESSAGE_REMOTE,
@@ -106,7 +107,8 @@ enum tt_post_state {
 
 /* Head of a link's area; the flags and the slots follow. */
 struct tt_link_area {
-    _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released; writer: the receiver (R4/A4) */
+    _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released, of which the last few
+                                               * may be missing; writer: the receiver (R4/A4) */
     struct tt_post post;
 };
 _Static_assert(sizeof(struct tt_link_area) == TT_LINE, "a link's head is a cache line");

@@ -9,6 +9,17 @@
 #include "base/private_fd.h"
 #include "transport/host/cma.h"
 
+/* Messages of at most so many bytes share slots, and so many at most in one. */
+enum { SHARED_BYTES = 512, MOST_SHARING = 8 };
+
+/* The receiver reports messages that lie in their flags, and all but the first in a slot that is
+ * shared, in groups of so many, so that `taken` goes to the sender that much less often. Others are
+ * reported at once: the sender waits for them, or for the slot. A sender that waits for a flag or a
+ * slot never waits for an unreported message: all flags but a group are reported, and all slots but
+ * the last. */
+enum { REPORTED_TOGETHER = 8 };
+_Static_assert(REPORTED_TOGETHER < 32, "all flags but a group are reported");
+
 static struct tt_shm_link *shm_of(struct tt_link *link)
 {
     return link->end;
@@ -19,9 +30,10 @@ static struct tt_flag *flag_of(const struct tt_shm_link *shm)
     return &shm->flags[(uint32_t)(shm->next - 1) & shm->flag_mask];
 }
 
-static char *slot_at(const struct tt_shm_link *shm, uint64_t slot)
+/* Where slot `slot` begins among the slots. */
+static uint64_t slot_offset(const struct tt_shm_link *shm, uint32_t slot)
 {
-    return shm->slots + slot * shm->link.slot_bytes;
+    return slot * (uint64_t)shm->link.slot_bytes;
 }
 
 static uint64_t slot_bit(uint64_t number)
@@ -55,12 +67,36 @@ static bool has_slot(struct tt_shm_link *shm)
     return shm->slots_used < shm->nslots;
 }
 
+/* Short messages share a slot, so that a sender can be as many of them ahead as there are flags. */
+static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
+{
+    return nbytes <= SHARED_BYTES && shm->nsharing > 0 && shm->nsharing < MOST_SHARING &&
+           shm->shared_end + nbytes <= slot_offset(shm, shm->last_slot) + shm->link.slot_bytes;
+}
+
 static void *shm_slot(struct tt_link *link, size_t nbytes)
 {
     struct tt_shm_link *shm = shm_of(link);
     if (!has_flag(shm)) return NULL;
     if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
-    return has_slot(shm) ? slot_at(shm, shm->slot) : NULL;
+    if (shares_slot(shm, nbytes)) return shm->slots + shm->shared_end;
+    return has_slot(shm) ? shm->slots + slot_offset(shm, shm->slot) : NULL;
+}
+
+/* A rank that only sends fetches the line of its next flag while it does something else. The
+ * receiver of one that waits for answers looks at that line already. */
+static void prefetch_flag(struct tt_shm_link *shm)
+{
+    const struct tt_flag *flag = flag_of(shm);
+    const uint64_t released = shm->room->nreleased;
+    const bool waits = shm->released != released;
+    shm->released = released;
+    if (waits) return;
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*flag));
+#else
+    __builtin_prefetch(flag, 1);
+#endif
 }
 
 static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
@@ -70,32 +106,59 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->signature = signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* R3 */
+    if (kind != TT_MESSAGE_INLINE && kind != TT_MESSAGE_SHARED) shm->reported = shm->next;
     shm->next++;
+    prefetch_flag(shm);
     tt_count_more(shm->room->context->nmessages, 1);
 }
 
-/* The flag says in which slot its message lies. */
-static void occupy_slot(struct tt_shm_link *shm)
+/* A slot is free when the last of its messages, which has its bit set, is taken. */
+static void extend_slot(struct tt_shm_link *shm)
 {
-    flag_of(shm)->data.at.offset = shm->slot;
-    shm->in_slots |= slot_bit(shm->next);
+    if (shm->last_in_slot > shm->taken)
+        shm->in_slots &= ~slot_bit(shm->last_in_slot);
+    else
+        shm->slots_used++; /* it was free again */
+    shm->nsharing++;
+}
+
+static void begin_slot(struct tt_shm_link *shm, size_t nbytes)
+{
+    shm->last_slot = shm->slot;
+    shm->shared_end = slot_offset(shm, shm->slot);
+    shm->nsharing = nbytes <= SHARED_BYTES ? 1 : MOST_SHARING;
     shm->slots_used++;
     shm->slot = shm->slot + 1 == shm->nslots ? 0 : shm->slot + 1;
+}
+
+/* The flag says where among the slots its message lies. */
+static enum tt_message_kind occupy_slot(struct tt_shm_link *shm, size_t nbytes)
+{
+    const bool shares = shares_slot(shm, nbytes);
+    if (shares)
+        extend_slot(shm);
+    else
+        begin_slot(shm, nbytes);
+    shm->last_in_slot = shm->next;
+    shm->in_slots |= slot_bit(shm->next);
+    flag_of(shm)->data.at.offset = shm->shared_end;
+    shm->shared_end += (nbytes + TT_LINE - 1) / TT_LINE * TT_LINE;
+    return shares ? TT_MESSAGE_SHARED : TT_MESSAGE_SLOT;
 }
 
 static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = shm_of(link);
-    const bool small = nbytes <= TT_INLINE_BYTES;
+    enum tt_message_kind kind = TT_MESSAGE_INLINE;
     if (shm->claimed) {
         shm->claimed = false;
         tt_count_more(shm->room->context->nbytes_direct, nbytes);
         publish(shm, nbytes, signature, TT_MESSAGE_POSTED);
         return;
     }
-    if (!small) occupy_slot(shm);
+    if (nbytes > TT_INLINE_BYTES) kind = occupy_slot(shm, nbytes);
     tt_count_more(shm->room->context->nbytes_copied, nbytes);
-    publish(shm, nbytes, signature, small ? TT_MESSAGE_INLINE : TT_MESSAGE_SLOT);
+    publish(shm, nbytes, signature, kind);
 }
 
 /* One copy by the kernel against two through slots that stay in the cache: it pays for long
@@ -142,12 +205,14 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
     return true;
 }
 
+/* A link without a flag for one more message is not drained: what a sender waits for when the
+ * receiver has left is then known to be missing. */
 static bool shm_drained(struct tt_link *link)
 {
     struct tt_shm_link *shm = shm_of(link);
-    if (!shm->area || shm->taken == shm->next - 1) return true;
-    look_at_taken(shm);
-    return shm->taken == shm->next - 1;
+    if (!shm->area) return true;
+    if (shm->taken < shm->reported) look_at_taken(shm);
+    return shm->taken >= shm->reported && has_flag(shm);
 }
 
 /* Takes the descriptors that have come and maps them, until window `id` is among them. */
@@ -263,6 +328,17 @@ static tt_status shm_withdraw(struct tt_link *link)
 
 /* ---- Receiving ------------------------------------------------------------------------------ */
 
+static tt_status resolve_slot(struct tt_shm_link *shm, const struct tt_flag *flag,
+                              struct tt_message *message)
+{
+    const uint64_t end = slot_offset(shm, shm->nslots), offset = flag->data.at.offset;
+    if (offset > end || message->nbytes > end - offset)
+        return tt_fail(TT_ERR_INTERNAL, "a message of rank %d lies outside the slots of its link",
+                       shm->link.peer);
+    message->data = shm->slots + offset;
+    return TT_OK;
+}
+
 static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
 {
     struct tt_shm_link *shm = shm_of(link);
@@ -276,8 +352,8 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         message->data = flag->data.bytes;
         break;
     case TT_MESSAGE_SLOT:
-        message->data = slot_at(shm, flag->data.at.offset % shm->nslots);
-        break;
+    case TT_MESSAGE_SHARED:
+        return resolve_slot(shm, flag, message);
     case TT_MESSAGE_POINTER:
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
         break;
@@ -315,8 +391,12 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
 static void shm_release(struct tt_link *link)
 {
     struct tt_shm_link *shm = shm_of(link);
-    atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release); /* R4 */
+    const enum tt_message_kind kind = (enum tt_message_kind)(flag_of(shm)->nbytes_kind & 255);
+    const bool may_wait = kind == TT_MESSAGE_INLINE || kind == TT_MESSAGE_SHARED;
+    if (!may_wait || shm->next % REPORTED_TOGETHER == 0)
+        atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release); /* R4 */
     shm->next++;
+    shm->room->nreleased++;
 }
 
 /* What is published lies in the segment, which outlives this rank's calls. */

@@ -109,8 +109,9 @@ struct tt_collective_work {
     struct tt_binding binding; /* without its table of blocks, if any, which is call.binding's */
     uint64_t signature;        /* with the turn */
     uintptr_t
-        origin[3];   /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
-    bool direct[3];  /* may be sent by reference */
+        origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
+    struct tt_memory memory[3]; /* these buffers, as links address them */
+    bool direct[3];             /* may be sent by reference */
     bool references; /* a message was sent by reference: its receivers must take it before the call
                         is done */
     bool posts;      /* peers may write messages to the caller's output */
@@ -122,6 +123,7 @@ struct tt_collective_work {
 struct tt_p2p_work {
     int peer;
     struct tt_link *link;
+    struct tt_memory memory; /* the buffer, as links address it */
     char *data;
     size_t nbytes, offset;
     size_t taken; /* bytes of the link's first message copied so far */

@@ -198,7 +198,7 @@ static void name_silent(const struct tt_work *work, char *text, size_t size)
     if (silent >= 0) tt_fabric_name_rank(fabric, silent, name, sizeof name);
     const char *format = silent < 0 ? "; every rank has entered it"
                          : least    ? "; every rank has entered it, %s was seen last %lld ms ago"
-                                 : "; every rank has entered it, %s has not been seen to wait";
+                                    : "; every rank has entered it, %s has not been seen to wait";
     snprintf(text, size, format, name, (long long)((tt_now_ns() - least) / 1000000));
 }
 

@@ -93,12 +93,18 @@ static tt_status get_slots(struct tt_work *work, int channel, const struct tt_pr
     return TT_OK;
 }
 
+/* The span that holds exactly what is sent. */
+static const struct tt_program_span *sent_span(const struct tt_program_step *step)
+{
+    return step->dst.number ? &step->dst : &step->local;
+}
+
 /* Memory of this rank that holds exactly what is sent, in one piece, and may be read in place;
  * NULL: copy. */
 static const char *sendable(const struct tt_work *work, int channel,
                             const struct tt_program_step *step, size_t nbytes)
 {
-    const struct tt_program_span *span = step->dst.number ? &step->dst : &step->local;
+    const struct tt_program_span *span = sent_span(step);
     struct tt_piece piece, more;
     if (nbytes < TT_DIRECT_MIN_BYTES || !span->number || !work->collective.direct[span->buffer])
         return NULL;
@@ -107,9 +113,10 @@ static const char *sendable(const struct tt_work *work, int channel,
         tt_work_walk(work, channel, span, tt_span_is_whole(&work->collective.binding, span));
     if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
     const char *first = tt_piece_data(work, span, &piece);
+    const struct tt_memory *memory = &work->collective.memory[span->buffer];
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        if (!link->ops->reaches(link, first, nbytes)) return NULL;
+        if (!link->ops->reaches(link, memory, first, nbytes)) return NULL;
     }
     return first;
 }
@@ -277,10 +284,11 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
                     const char *reference, size_t nbytes)
 {
     const uint64_t signature = work->collective.signature;
+    const struct tt_memory *memory = &work->collective.memory[sent_span(step)->buffer];
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
         if (!work->engine->rooms[channel].slots[i]) {
-            if (link->ops->publish_direct(link, reference, nbytes, signature)) {
+            if (link->ops->publish_direct(link, memory, reference, nbytes, signature)) {
                 work->collective.references = true;
                 continue;
             }

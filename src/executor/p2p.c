@@ -20,7 +20,8 @@ static bool publish(struct tt_work *work, size_t nbytes, bool may_copy)
     struct tt_link *link = own->link;
     const char *data = own->data + own->offset;
     const uint64_t signature = length_signature(own->nbytes);
-    if (nbytes >= REFERENCE_MIN_BYTES && link->ops->publish_direct(link, data, nbytes, signature)) {
+    if (nbytes >= REFERENCE_MIN_BYTES &&
+        link->ops->publish_direct(link, &own->memory, data, nbytes, signature)) {
         own->references = true;
     } else {
         void *slot = may_copy ? link->ops->slot(link, nbytes) : NULL;

@@ -31,7 +31,8 @@ void tt_post_round(struct tt_work *work, int channel)
         size_t nbytes = 0;
         char *target = target_of(work, channel, step, &nbytes);
         if (nbytes < TT_DIRECT_MIN_BYTES) continue;
-        link->ops->post(link, posts[k].ahead, target, nbytes, work->collective.signature);
+        link->ops->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], target, nbytes,
+                        work->collective.signature);
         work->collective.posts = true;
     }
 }

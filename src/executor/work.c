@@ -197,6 +197,45 @@ static tt_status advance_collective(struct tt_work *work)
     return waiting || !references_taken(&work->collective) ? TT_IN_PROGRESS : TT_OK;
 }
 
+/* The bytes of the global naming between the beginning of the first block that a buffer holds and
+ * the end of the last: of the caller's memory, wherever the blocks lie in between. */
+static void find_extent(const struct tt_work *work, int buffer, size_t *begin, size_t *end)
+{
+    const struct tt_collective_work *own = &work->collective;
+    const struct tt_program_blocks *held = &tt_work_program(work)->held[buffer];
+    const int32_t last = held->first + held->number - 1;
+    /* Only blocks with counts of their own may lie in any order. */
+    const int32_t stride = own->binding.table_at || held->number < 2 ? 1 : held->number - 1;
+    *begin = SIZE_MAX;
+    *end = 0;
+    for (int32_t block = held->first; block <= last; block += stride) {
+        size_t at;
+        const size_t length = tt_binding_block(own->call.binding, block, &at);
+        *begin = at < *begin ? at : *begin;
+        *end = at + length > *end ? at + length : *end;
+    }
+    *begin = held->number ? *begin * own->binding.element : 0;
+    *end *= own->binding.element;
+}
+
+/* Finds the windows in which the caller's buffers lie, and shows them to the peers. */
+static void find_memory(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_loaded *loaded = own->call.loaded;
+    own->memory[TT_SCRATCH].window = TT_NO_WINDOW;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        size_t begin, end;
+        find_extent(work, b, &begin, &end);
+        tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin), end - begin,
+                              &own->memory[b]);
+        if (own->memory[b].window == TT_NO_WINDOW) continue;
+        for (uint32_t i = 0; i < loaded->program->nlinks; i++)
+            tt_fabric_introduce(fabric, loaded->links[i]->peer, &own->memory[b]);
+    }
+}
+
 static tt_status start(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
@@ -207,12 +246,15 @@ static tt_status start(struct tt_work *work)
         work->p2p.link = work->kind == TT_WORK_SEND
                              ? tt_fabric_tx(fabric, work->p2p.peer, TT_P2P_CHANNEL)
                              : tt_fabric_rx(fabric, work->p2p.peer, TT_P2P_CHANNEL);
+        tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
+        tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
         return TT_OK;
     }
     struct tt_call *call = &work->collective.call;
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     tt_record_entry(work->engine, call, work->turn);
+    find_memory(work);
     return ensure_scratch(work);
 }
 

@@ -251,3 +251,15 @@ void tt_fabric_describe_peer(const struct tt_fabric *fabric, int peer, char *tex
     else
         tt_wires_describe(fabric->wires, peer, text, size);
 }
+
+void tt_fabric_find_memory(struct tt_fabric *fabric, const void *data, size_t nbytes,
+                           struct tt_memory *memory)
+{
+    tt_host_find_memory(&fabric->host, data, nbytes, memory);
+}
+
+void tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_memory *memory)
+{
+    if (tt_fabric_is_local(fabric, peer))
+        tt_host_introduce(&fabric->host, fabric->hosts->local_of[peer], memory);
+}

@@ -73,6 +73,12 @@ void tt_fabric_free_inherited(struct tt_fabric *fabric);
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);
 
+/* How links address a buffer of this rank. */
+void tt_fabric_find_memory(struct tt_fabric *fabric, const void *data, size_t nbytes,
+                           struct tt_memory *memory);
+/* Shows the buffer's window, if any, to a peer that can map it. */
+void tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_memory *memory);
+
 /* The rank at a place of this host. */
 static inline int tt_fabric_rank_at(const struct tt_fabric *fabric, int local)
 {

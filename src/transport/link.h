@@ -33,6 +33,15 @@ enum { TT_INLINE_BYTES = 32 };
 
 struct tt_link;
 
+/* A buffer of a call, as links address it; found once, before the call's first message
+ * (tt_fabric_find_memory). The window, if any, need not hold all of the buffer. */
+struct tt_memory {
+    const char *base; /* of the window */
+    size_t nbytes;
+    uint64_t window; /* what this rank and the others of its host call it; TT_NO_WINDOW: none */
+};
+#define TT_NO_WINDOW UINT64_MAX
+
 /* The first message of a link, as its receiver sees it. */
 struct tt_message {
     const void *data; /* where it lies; NULL: only fetch can get it */
@@ -46,12 +55,14 @@ struct tt_link_ops {
     void *(*slot)(struct tt_link *link, size_t nbytes);
     /* Publishes what slot() gave. */
     void (*publish)(struct tt_link *link, size_t nbytes, uint64_t signature);
-    /* Publishes a reference to memory that stays unchanged until drained() is true again. False:
-     * the receiver cannot address it, or the link is full: use a slot. */
-    bool (*publish_direct)(struct tt_link *link, const void *data, size_t nbytes,
-                           uint64_t signature);
-    /* Whether the receiver could address [data, data + nbytes). */
-    bool (*reaches)(struct tt_link *link, const void *data, size_t nbytes);
+    /* Publishes a reference to [data, data + nbytes) of a buffer, which stays unchanged until
+     * drained() is true again. False: the receiver cannot address it, or the link is full: use a
+     * slot. */
+    bool (*publish_direct)(struct tt_link *link, const struct tt_memory *memory, const void *data,
+                           size_t nbytes, uint64_t signature);
+    /* Whether the receiver could address [data, data + nbytes) of a buffer. */
+    bool (*reaches)(struct tt_link *link, const struct tt_memory *memory, const void *data,
+                    size_t nbytes);
     /* Whether the memory of every reference published so far is the sender's own again. A message
      * that was copied into a slot may count too where the receiver looks at the slot itself. */
     bool (*drained)(struct tt_link *link);
@@ -63,9 +74,11 @@ struct tt_link_ops {
      * takes it back (afterwards `to` is not written any more). */
     void (*expect)(struct tt_link *link, void *to, size_t nbytes, uint64_t signature);
     /* Receiver, a hint, once a round at most: the message that comes after `ahead` others, when it
-     * has this length and signature, may be written by its sender to `to`, memory of this rank that
-     * nothing else uses until then (peek then says data == to). It may also come otherwise. */
-    void (*post)(struct tt_link *link, uint64_t ahead, void *to, size_t nbytes, uint64_t signature);
+     * has this length and signature, may be written by its sender to `to`, a place in a buffer of
+     * this rank that nothing else uses until then (peek then says data == to). It may also come
+     * otherwise. */
+    void (*post)(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
+                 size_t nbytes, uint64_t signature);
     /* Sender, when slot() has given memory: where the receiver wants the next message; to be filled
      * and published at once. NULL: nowhere that can be written from here. */
     void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
@@ -89,10 +102,11 @@ struct tt_link {
 };
 
 /* Of links without posts. */
-static inline void tt_link_post_nothing(struct tt_link *link, uint64_t ahead, void *to,
-                                        size_t nbytes, uint64_t signature)
+static inline void tt_link_post_nothing(struct tt_link *link, uint64_t ahead,
+                                        const struct tt_memory *memory, void *to, size_t nbytes,
+                                        uint64_t signature)
 {
-    (void)link, (void)ahead, (void)to, (void)nbytes, (void)signature;
+    (void)link, (void)ahead, (void)memory, (void)to, (void)nbytes, (void)signature;
 }
 
 static inline void *tt_link_claim_nothing(struct tt_link *link, size_t nbytes, uint64_t signature)

@@ -29,11 +29,10 @@ static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
 
 struct tt_mapped_window {
-    uint64_t id;
-    char *base;
+    uint64_t name;
+    char *base; /* NULL: none has this index */
     size_t nbytes;
     bool writable;
-    struct tt_mapped_window *next;
 };
 
 static size_t page_round(size_t nbytes)
@@ -301,63 +300,66 @@ bool tt_window_exists(uint64_t id)
     return window != NULL;
 }
 
-char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes)
+char *tt_window_map_find(const struct tt_window_map *map, uint64_t name, size_t *nbytes)
 {
-    for (struct tt_mapped_window *window = map->mapped; window; window = window->next)
-        if (window->id == id) {
-            *nbytes = window->nbytes;
-            return window->base;
-        }
-    return NULL;
+    const struct tt_mapped_window *window = &map->windows[(uint32_t)name];
+    if ((uint32_t)name >= map->number || window->name != name) return NULL;
+    *nbytes = window->nbytes;
+    return window->base;
 }
 
-bool tt_window_map_writable(struct tt_window_map *map, uint64_t id)
+bool tt_window_map_writable(struct tt_window_map *map, uint64_t name)
 {
-    struct tt_mapped_window *window = map->mapped;
-    while (window->id != id) window = window->next;
+    struct tt_mapped_window *window = &map->windows[(uint32_t)name];
     if (!window->writable)
         window->writable = !mprotect(window->base, window->nbytes, PROT_READ | PROT_WRITE);
     return window->writable;
 }
 
-tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd, size_t nbytes)
+static tt_status make_room(struct tt_window_map *map, uint32_t index)
 {
+    if (index < map->number) return TT_OK;
+    if (index >= TT_MOST_MAPPED)
+        return tt_fail(TT_ERR_USAGE,
+                       "a peer has more than %d windows in use: register fewer, longer buffers",
+                       TT_MOST_MAPPED);
+    const size_t number = 2 * (size_t)index + 8;
+    struct tt_mapped_window *more = realloc(map->windows, number * sizeof *more);
+    if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a peer's window");
+    memset(more + map->number, 0, (number - map->number) * sizeof *more);
+    *map = (struct tt_window_map){.windows = more, .number = number};
+    return TT_OK;
+}
+
+tt_status tt_window_map_add(struct tt_window_map *map, uint64_t name, int fd, size_t nbytes)
+{
+    const uint32_t index = (uint32_t)name;
     struct stat info;
     if (fstat(fd, &info) || (size_t)info.st_size < nbytes)
         return tt_fail(
             TT_ERR_USAGE,
             "a peer's window has %lld bytes, %zu were announced: was it freed during a call?",
             (long long)info.st_size, nbytes);
-    struct tt_mapped_window *window = calloc(1, sizeof *window);
-    if (!window) return tt_fail(TT_ERR_SYSTEM, "out of memory for a peer's window");
-    *window = (struct tt_mapped_window){.id = id, .nbytes = nbytes, .next = map->mapped};
-    window->base = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (window->base == MAP_FAILED) {
-        const int error = errno;
-        free(window);
-        return tt_fail_errno(error, "cannot map a peer's window of %zu bytes", nbytes);
-    }
-    madvise(window->base, nbytes, MADV_DONTDUMP); /* it is in the peer's core */
-    map->mapped = window;
+    TT_TRY(make_room(map, index));
+    tt_window_map_drop(map, index);
+    char *base = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return tt_fail_errno(errno, "cannot map a peer's window of %zu bytes", nbytes);
+    madvise(base, nbytes, MADV_DONTDUMP); /* it is in the peer's core */
+    map->windows[index] = (struct tt_mapped_window){.name = name, .base = base, .nbytes = nbytes};
     return TT_OK;
 }
 
-static void unmap_first(struct tt_mapped_window **link)
+void tt_window_map_drop(struct tt_window_map *map, uint32_t index)
 {
-    struct tt_mapped_window *window = *link;
-    *link = window->next;
-    munmap(window->base, window->nbytes);
-    free(window);
-}
-
-void tt_window_map_drop(struct tt_window_map *map, uint64_t id)
-{
-    struct tt_mapped_window **link = &map->mapped;
-    while (*link && (*link)->id != id) link = &(*link)->next;
-    if (*link) unmap_first(link);
+    if (index >= map->number || !map->windows[index].base) return;
+    munmap(map->windows[index].base, map->windows[index].nbytes);
+    map->windows[index].base = NULL;
 }
 
 void tt_window_map_fini(struct tt_window_map *map)
 {
-    while (map->mapped) unmap_first(&map->mapped);
+    for (uint32_t i = 0; i < map->number; i++) tt_window_map_drop(map, i);
+    free(map->windows);
+    *map = (struct tt_window_map){.number = 0};
 }

@@ -49,19 +49,23 @@ bool tt_window_is_own(const struct tt_window *window);
 /* Whether this process still has window `id`. Any thread. */
 bool tt_window_exists(uint64_t id);
 
-/* Windows of other processes as mapped here. Owned by one fabric. */
+/* The windows of one other process that are mapped here. The low half of a window's name is its
+ * index. Owned by a room. */
 struct tt_window_map {
-    struct tt_mapped_window *mapped;
+    struct tt_mapped_window *windows; /* [number] */
+    size_t number;
 };
-/* Where window `id` is mapped, and its size; NULL when it is not. */
-char *tt_window_map_find(struct tt_window_map *map, uint64_t id, size_t *nbytes);
-/* Makes the mapping of window id, which is there, writable. False: the kernel refuses. */
-bool tt_window_map_writable(struct tt_window_map *map, uint64_t id);
-/* Maps fd (which stays the caller's) as window id. */
-TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t id, int fd,
+enum { TT_MOST_MAPPED = 1 << 16 };
+/* Where a window is mapped, and its size; NULL when it is not. */
+char *tt_window_map_find(const struct tt_window_map *map, uint64_t name, size_t *nbytes);
+/* Makes the mapping of a window, which is there, writable. False: the kernel refuses. */
+bool tt_window_map_writable(struct tt_window_map *map, uint64_t name);
+/* Maps fd (which stays the caller's) as the window of this name, in place of another that has its
+ * index. TT_ERR_USAGE when there are too many. */
+TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t name, int fd,
                                          size_t nbytes);
-/* Unmaps window id, if it is mapped. */
-void tt_window_map_drop(struct tt_window_map *map, uint64_t id);
+/* Unmaps the window of an index, if one is mapped. */
+void tt_window_map_drop(struct tt_window_map *map, uint32_t index);
 void tt_window_map_fini(struct tt_window_map *map);
 
 #endif

@@ -34,15 +34,16 @@ static void dialling_publish(struct tt_link *link, size_t nbytes, uint64_t signa
     if (is_settled(link)) link->ops->publish(link, nbytes, signature);
 }
 
-static bool dialling_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
-                                    uint64_t signature)
+static bool dialling_publish_direct(struct tt_link *link, const struct tt_memory *memory,
+                                    const void *data, size_t nbytes, uint64_t signature)
 {
-    return make(link) == TT_OK && link->ops->publish_direct(link, data, nbytes, signature);
+    return make(link) == TT_OK && link->ops->publish_direct(link, memory, data, nbytes, signature);
 }
 
-static bool dialling_reaches(struct tt_link *link, const void *data, size_t nbytes)
+static bool dialling_reaches(struct tt_link *link, const struct tt_memory *memory, const void *data,
+                             size_t nbytes)
 {
-    return is_settled(link) && link->ops->reaches(link, data, nbytes);
+    return is_settled(link) && link->ops->reaches(link, memory, data, nbytes);
 }
 
 static bool dialling_drained(struct tt_link *link)

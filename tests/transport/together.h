@@ -12,6 +12,9 @@ struct together {
     struct tt_fabric *fabrics[TOGETHER_ROOM];
 };
 
+/* A buffer that lies in no window. */
+static const struct tt_memory no_memory = {.window = TT_NO_WINDOW};
+
 static inline struct tt_fabric_config together_config(void)
 {
     return (struct tt_fabric_config){

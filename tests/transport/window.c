@@ -33,11 +33,15 @@ TEST(window, maps_elsewhere_and_gives_its_memory_back_when_freed)
     size_t nbytes = 0;
     REQUIRE(tt_window_create(&memory, 4096) == TT_OK);
     REQUIRE(tt_window_find(memory, 4096, &window));
-    REQUIRE(tt_window_map_add(&map, window.id, window.fd, window.nbytes) == TT_OK);
+    REQUIRE(tt_window_map_add(&map, 20, window.fd, window.nbytes) == TT_OK);
     strcpy(memory, "seen");
-    CHECK_STR(tt_window_map_find(&map, window.id, &nbytes), "seen");
+    CHECK_STR(tt_window_map_find(&map, 20, &nbytes), "seen");
     CHECK_EQ(nbytes, 4096);
-    CHECK(tt_window_map_find(&map, window.id + 1, &nbytes) == NULL);
+    CHECK(tt_window_map_find(&map, 21, &nbytes) == NULL);
+    CHECK(tt_window_map_find(&map, 20 | UINT64_C(1) << 32, &nbytes) == NULL); /* a later one */
+    REQUIRE(tt_window_map_add(&map, 20 | UINT64_C(1) << 32, window.fd, window.nbytes) == TT_OK);
+    CHECK_STR(tt_window_map_find(&map, 20 | UINT64_C(1) << 32, &nbytes), "seen");
+    CHECK(tt_window_map_find(&map, 20, &nbytes) == NULL);
     CHECK_EQ(tt_window_free(memory), TT_OK);
     tt_window_map_fini(&map);
 }

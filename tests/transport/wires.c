@@ -126,10 +126,10 @@ TEST(wires, operations_loaded_before_the_wire_stood_still_work)
         while (!(slot = sender->slot(tx, sizeof from))) REQUIRE(wired_turn(&all));
         wired_fill(i & 2 ? from : slot, sizeof from, i);
         if (i & 2)
-            REQUIRE(sender->publish_direct(tx, from, sizeof from, i));
+            REQUIRE(sender->publish_direct(tx, &no_memory, from, sizeof from, i));
         else
             sender->publish(tx, sizeof from, i);
-        CHECK(sender->reaches(tx, from, sizeof from));
+        CHECK(sender->reaches(tx, &no_memory, from, sizeof from));
         while (receiver->peek(rx, &message) == TT_IN_PROGRESS) REQUIRE(wired_turn(&all));
         CHECK_EQ(message.signature, i);
         REQUIRE(receiver->fetch(rx, got, 0, sizeof got) == TT_OK);
@@ -226,8 +226,8 @@ TEST(wires, send_from_the_callers_memory_and_deliver_where_it_is_expected)
         wired_fill(from, nbytes, seed);
         REQUIRE(wired_slot(&all, 1, 0, 2, nbytes));
         rx->ops->expect(rx, to, nbytes, seed);
-        CHECK(tx->ops->reaches(tx, from, nbytes));
-        REQUIRE(tx->ops->publish_direct(tx, from, nbytes, seed));
+        CHECK(tx->ops->reaches(tx, &no_memory, from, nbytes));
+        REQUIRE(tx->ops->publish_direct(tx, &no_memory, from, nbytes, seed));
         struct tt_message message;
         REQUIRE(wired_peek(&all, 1, 0, 2, &message));
         CHECK(message.data == to);
@@ -235,7 +235,7 @@ TEST(wires, send_from_the_callers_memory_and_deliver_where_it_is_expected)
         rx->ops->release(rx);
         while (!tx->ops->drained(tx)) REQUIRE(wired_turn(&all));
     }
-    CHECK(!tx->ops->reaches(tx, from, 65537));
+    CHECK(!tx->ops->reaches(tx, &no_memory, from, 65537));
     wired_close(&all);
 }
 
@@ -277,7 +277,7 @@ TEST(wires, an_expectation_can_be_taken_back_at_any_time)
         memset(to, 0, sizeof to);
         REQUIRE(wired_slot(&all, 0, 1, 0, nbytes));
         rx->ops->expect(rx, to, nbytes, 5);
-        REQUIRE(tx->ops->publish_direct(tx, from, nbytes, 5));
+        REQUIRE(tx->ops->publish_direct(tx, &no_memory, from, nbytes, 5));
         for (int i = 0; i < looks; i++) CHECK(rx->ops->peek(rx, &message) >= 0);
         rx->ops->expect(rx, NULL, 0, 0);
         memcpy(before, to, sizeof to);

@@ -83,7 +83,8 @@ TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_ne
     REQUIRE(open_narrow(&all));
     struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
     wired_fill(data, sizeof data, 9);
-    for (int i = 0; i < 3; i++) REQUIRE(tx->ops->publish_direct(tx, data, sizeof data, 1));
+    for (int i = 0; i < 3; i++)
+        REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
     CHECK(!tx->ops->drained(tx)); /* or the buffers are not narrow */
     tt_wires_give_back(all.wires[0]);
     CHECK(tx->ops->drained(tx));
@@ -109,7 +110,7 @@ TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_tim
     for (int channel = 0; channel < TT_NCHANNELS; channel++)
         for (int i = 0; i < 3; i++) {
             struct tt_link *tx = tt_wires_tx(all.wires[0], 1, channel);
-            REQUIRE(tx->ops->publish_direct(tx, data, sizeof data, 1));
+            REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
         }
     const int64_t late = tt_deadline_ns(2000);
     while (!tt_expired(late)) {
@@ -134,7 +135,7 @@ TEST(wires_bytes, that_wait_do_not_keep_back_credits)
     for (int i = 0; i < 3; i++) {
         struct tt_message message;
         REQUIRE(wired_peek(&all, 0, 1, 0, &message));
-        if (i == 0) REQUIRE(back->ops->publish_direct(back, data, sizeof data, 1));
+        if (i == 0) REQUIRE(back->ops->publish_direct(back, &no_memory, data, sizeof data, 1));
         if (i == 0) CHECK(!tt_wires_flushed(all.wires[1]));
         rx->ops->release(rx);
     }

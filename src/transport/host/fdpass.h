@@ -19,9 +19,10 @@ struct tt_fd_address {
 /* What comes with a descriptor. */
 struct tt_fd_note {
     uint64_t secret; /* of the communicator; others are dropped */
-    uint64_t id;     /* segment or window */
+    uint64_t id;     /* of the segment, or name of the window (windows.c) */
+    uint64_t place;  /* of the rank whose window it is */
     uint64_t nbytes;
-    uint64_t gone[4]; /* windows sent before that the receiver may unmap; 0: none */
+    uint64_t gone[4]; /* index + 1 of windows sent before that the receiver may unmap; 0: none */
     uint64_t kind;    /* enum tt_fd_kind */
 };
 enum tt_fd_kind { TT_FD_SEGMENT, TT_FD_WINDOW };

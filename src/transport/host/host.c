@@ -12,12 +12,6 @@
 #include "base/private_fd.h"
 #include "transport/host/cma.h"
 
-/* The windows that a peer has been sent, so that none is sent twice. Sender's side. */
-struct tt_known_windows {
-    uint64_t *ids;
-    int n, room;
-};
-
 tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *context,
                        const struct tt_host_config *config, int fd_socket)
 {
@@ -36,10 +30,7 @@ tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *
 
 void tt_host_fini(struct tt_host_room *room)
 {
-    for (int place = 0; room->known && place < room->config.nlocal; place++)
-        free(room->known[place].ids);
-    free(room->known);
-    tt_window_map_fini(&room->windows);
+    tt_host_windows_fini(room);
     tt_segment_put(room->segment);
     if (room->fd_socket >= 0) tt_private_fd_close(room->fd_socket);
     free(room->links);
@@ -144,47 +135,6 @@ void tt_host_finish(struct tt_host_room *room)
         atomic_store_explicit(tt_segment_may_read(room->segment, config->local, place), 1,
                               memory_order_relaxed);
     }
-}
-
-/* ---- Windows -------------------------------------------------------------------------------- */
-
-/* Takes what is freed out of the list; some of it goes into the note, so that the peer unmaps it.
- */
-static void forget_freed(struct tt_known_windows *known, struct tt_fd_note *note)
-{
-    int kept = 0, gone = 0;
-    for (int i = 0; i < known->n; i++) {
-        if (gone == TT_FD_GONE_MAX || tt_window_exists(known->ids[i]))
-            known->ids[kept++] = known->ids[i];
-        else
-            note->gone[gone++] = known->ids[i];
-    }
-    known->n = kept;
-}
-
-bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_window *window)
-{
-    if (!room->known) room->known = calloc((size_t)room->config.nlocal, sizeof *room->known);
-    if (!room->known) return false;
-    struct tt_known_windows *known = &room->known[place];
-    for (int i = 0; i < known->n; i++)
-        if (known->ids[i] == window->id) return true;
-    if (!tt_window_is_own(window)) return false;
-    if (known->n == known->room) {
-        const int size = known->room ? 2 * known->room : 8;
-        uint64_t *more = realloc(known->ids, (size_t)size * sizeof *more);
-        if (!more) return false;
-        known->ids = more;
-        known->room = size;
-    }
-    struct tt_fd_note note = {.secret = room->config.secret,
-                              .id = window->id,
-                              .nbytes = window->nbytes,
-                              .kind = TT_FD_WINDOW};
-    forget_freed(known, &note);
-    if (tt_fdpass_send(&room->config.members[place].fd_address, &note, window->fd)) return false;
-    known->ids[known->n++] = window->id;
-    return true;
 }
 
 /* ---- Links ---------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #include "transport/room.h"
 #include "transport/window.h"
 
-struct tt_known_windows;
+struct tt_shown_window;
 
 /* A rank of this host. */
 struct tt_host_member {
@@ -41,12 +41,12 @@ struct tt_host_room {
     int fd_socket; /* descriptors come here */
 
     /* owner: the thread that runs this rank's work */
-    struct tt_shm_link *links;    /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first
-                                   * use */
-    uint64_t nreleased;           /* messages that this rank has released */
-    struct tt_window_map windows; /* of the other ranks, as mapped here */
-    struct tt_known_windows *known; /* [nlocal], made at first use: own windows that the other ranks
-                                     * have been sent */
+    struct tt_shm_link *links;     /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first
+                                    * use */
+    uint64_t nreleased;            /* messages that this rank has released */
+    struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
+    uint32_t nshown;
+    struct tt_window_map *windows; /* [nlocal], made at first use: those of the other ranks */
 };
 
 /* One end of a link: slots in the segment, and references to memory that the receiver can address.
@@ -98,11 +98,34 @@ struct tt_link *tt_host_rx(struct tt_host_room *room, int peer, int channel);
 
 /* Whether the rank at a place may read this rank's memory with a system call. */
 bool tt_host_may_read(const struct tt_host_room *room, int place);
-/* Makes sure that the rank at a place has been sent the window's descriptor. False: it cannot be
- * now. */
-bool tt_host_introduce(struct tt_host_room *room, int place, const struct tt_window *window);
 /* "self", "shm + window", ... */
 const char *tt_host_describe(const struct tt_host_room *room, int peer);
+
+/* windows.c. Finds the window in which a buffer of this rank lies. */
+void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nbytes,
+                         struct tt_memory *memory);
+/* Passes the buffer's window, if any, to the rank at a place, unless that has been done. */
+void tt_host_introduce(struct tt_host_room *room, int place, const struct tt_memory *memory);
+/* Whether the rank at a place knows the buffer's window, and [data, data + nbytes) lies in it. */
+bool tt_host_is_known(const struct tt_host_room *room, int place, const struct tt_memory *memory,
+                      const void *data, size_t nbytes);
+/* Where a window of the rank at a place is mapped. TT_ERR_INTERNAL: it was not passed. */
+TT_NODISCARD tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t name,
+                                           char **base, size_t *nbytes);
+void tt_host_windows_fini(struct tt_host_room *room);
+
+/* shm.c. Where [offset, offset + nbytes) of a window of the link's peer is mapped. */
+TT_NODISCARD tt_status tt_shm_find_in_window(struct tt_shm_link *shm, uint64_t window,
+                                             uint64_t offset, size_t nbytes, char **data);
+static inline struct tt_shm_link *tt_shm_of(struct tt_link *link)
+{
+    return (struct tt_shm_link *)link->end;
+}
+/* posts.c: operations of links (link.h). */
+void tt_shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
+                 size_t nbytes, uint64_t signature);
+void *tt_shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature);
+TT_NODISCARD tt_status tt_shm_withdraw(struct tt_link *link);
 
 /* shm.c: opens this rank's end of the link to (outgoing) or from the rank at a place. */
 enum { TT_CMA_MIN_BYTES = 256 * 1024 }; /* below, slots are quicker */

@@ -96,7 +96,7 @@ _Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
 struct tt_post {
     _Atomic uint64_t state; /* number of the message << 2 | enum tt_post_state (R11/A11) */
     uint64_t nbytes, signature;
-    uint64_t window, offset; /* or window 0 and an address */
+    uint64_t window, offset; /* within one process: an address as offset */
 };
 enum tt_post_state {
     TT_POST_NONE,

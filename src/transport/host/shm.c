@@ -20,11 +20,6 @@ enum { SHARED_BYTES = 512, MOST_SHARING = 8 };
 enum { REPORTED_TOGETHER = 8 };
 _Static_assert(REPORTED_TOGETHER < 32, "all flags but a group are reported");
 
-static struct tt_shm_link *shm_of(struct tt_link *link)
-{
-    return link->end;
-}
-
 static struct tt_flag *flag_of(const struct tt_shm_link *shm)
 {
     return &shm->flags[(uint32_t)(shm->next - 1) & shm->flag_mask];
@@ -76,7 +71,7 @@ static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
 
 static void *shm_slot(struct tt_link *link, size_t nbytes)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     if (!has_flag(shm)) return NULL;
     if (nbytes <= TT_INLINE_BYTES) return flag_of(shm)->data.bytes;
     if (shares_slot(shm, nbytes)) return shm->slots + shm->shared_end;
@@ -148,7 +143,7 @@ static enum tt_message_kind occupy_slot(struct tt_shm_link *shm, size_t nbytes)
 
 static void shm_publish(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     enum tt_message_kind kind = TT_MESSAGE_INLINE;
     if (shm->claimed) {
         shm->claimed = false;
@@ -168,38 +163,31 @@ static bool worth_a_system_call(const struct tt_shm_link *shm, size_t nbytes)
     return shm->room->config.force_cma || nbytes >= TT_CMA_MIN_BYTES;
 }
 
-static bool shm_reaches(struct tt_link *link, const void *data, size_t nbytes)
+static bool shm_reaches(struct tt_link *link, const struct tt_memory *memory, const void *data,
+                        size_t nbytes)
 {
-    struct tt_shm_link *shm = shm_of(link);
-    struct tt_window window;
-    if (shm->same_process) return true;
-    if (shm->room->config.allow_window && tt_window_find(data, nbytes, &window)) return true;
-    return tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes);
+    struct tt_shm_link *shm = tt_shm_of(link);
+    return shm->same_process || tt_host_is_known(shm->room, shm->place, memory, data, nbytes) ||
+           (tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes));
 }
 
-static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
-                               uint64_t signature)
+static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *memory,
+                               const void *data, size_t nbytes, uint64_t signature)
 {
-    struct tt_shm_link *shm = shm_of(link);
-    struct tt_window window;
+    struct tt_shm_link *shm = tt_shm_of(link);
     if (!has_flag(shm)) return false;
-    enum tt_message_kind kind;
-    uint64_t id = 0, offset = (uint64_t)(uintptr_t)data;
-    if (shm->same_process) {
-        kind = TT_MESSAGE_POINTER;
-    } else if (shm->room->config.allow_window && tt_window_find(data, nbytes, &window) &&
-               tt_host_introduce(shm->room, shm->place, &window)) {
-        kind = TT_MESSAGE_WINDOW;
-        id = window.id;
-        offset = (uint64_t)((const char *)data - window.base);
-    } else if (tt_host_may_read(shm->room, shm->place) && worth_a_system_call(shm, nbytes)) {
-        kind = TT_MESSAGE_REMOTE;
-    } else {
-        return false;
-    }
     struct tt_flag *flag = flag_of(shm);
-    flag->data.at.window = id;
-    flag->data.at.offset = offset;
+    enum tt_message_kind kind = TT_MESSAGE_POINTER;
+    flag->data.at.offset = (uint64_t)(uintptr_t)data;
+    if (!shm->same_process && tt_host_is_known(shm->room, shm->place, memory, data, nbytes)) {
+        kind = TT_MESSAGE_WINDOW;
+        flag->data.at.window = memory->window;
+        flag->data.at.offset = (uint64_t)((const char *)data - memory->base);
+    } else if (!shm->same_process) {
+        if (!tt_host_may_read(shm->room, shm->place) || !worth_a_system_call(shm, nbytes))
+            return false;
+        kind = TT_MESSAGE_REMOTE;
+    }
     tt_count_more(shm->room->context->nbytes_direct, nbytes);
     publish(shm, nbytes, signature, kind);
     return true;
@@ -209,124 +197,27 @@ static bool shm_publish_direct(struct tt_link *link, const void *data, size_t nb
  * receiver has left is then known to be missing. */
 static bool shm_drained(struct tt_link *link)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     if (!shm->area) return true;
     if (shm->taken < shm->reported) look_at_taken(shm);
     return shm->taken >= shm->reported && has_flag(shm);
 }
 
-/* Takes the descriptors that have come and maps them, until window `id` is among them. */
-static tt_status await_window(struct tt_host_room *room, uint64_t id, char **base, size_t *nbytes)
-{
-    while (!(*base = tt_window_map_find(&room->windows, id, nbytes))) {
-        struct tt_fd_note note;
-        int fd;
-        tt_status status = tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
-        if (status == TT_IN_PROGRESS)
-            return tt_fail(TT_ERR_INTERNAL, "window %#llx was used before it was passed",
-                           (unsigned long long)id);
-        if (status) return status;
-        if (note.kind == TT_FD_WINDOW && !tt_window_map_find(&room->windows, note.id, nbytes))
-            status = tt_window_map_add(&room->windows, note.id, fd, note.nbytes);
-        tt_private_fd_close(fd);
-        for (int i = 0; note.kind == TT_FD_WINDOW && i < TT_FD_GONE_MAX; i++)
-            if (note.gone[i]) tt_window_map_drop(&room->windows, note.gone[i]);
-        if (status) return status;
-    }
-    return TT_OK;
-}
+/* ---- Receiving ------------------------------------------------------------------------------ */
 
 /* Where [offset, offset + nbytes) of a peer's window is mapped. */
-static tt_status find_in_window(struct tt_shm_link *shm, uint64_t id, uint64_t offset,
+tt_status tt_shm_find_in_window(struct tt_shm_link *shm, uint64_t window, uint64_t offset,
                                 size_t nbytes, char **data)
 {
     char *base;
     size_t size;
-    TT_TRY(await_window(shm->room, id, &base, &size));
+    TT_TRY(tt_host_find_window(shm->room, shm->place, window, &base, &size));
     if (offset > size || nbytes > size - offset)
         return tt_fail(TT_ERR_INTERNAL, "a message of rank %d lies outside its window",
                        shm->link.peer);
     *data = base + offset;
     return TT_OK;
 }
-
-/* ---- Posts ---------------------------------------------------------------------------------- */
-
-static void shm_post(struct tt_link *link, uint64_t ahead, void *to, size_t nbytes,
-                     uint64_t signature)
-{
-    struct tt_shm_link *shm = shm_of(link);
-    struct tt_post *post = &shm->area->post;
-    struct tt_window window;
-    if (shm->same_process) {
-        post->window = 0;
-        post->offset = (uint64_t)(uintptr_t)to;
-    } else if (shm->room->config.allow_window && tt_window_find(to, nbytes, &window) &&
-               tt_host_introduce(shm->room, shm->place, &window)) {
-        post->window = window.id;
-        post->offset = (uint64_t)((char *)to - window.base);
-    } else {
-        return;
-    }
-    post->nbytes = nbytes;
-    post->signature = signature;
-    shm->posted = shm->next + ahead;
-    shm->posted_to = to;
-    atomic_store_explicit(&post->state, shm->posted << 2 | TT_POST_POSTED,
-                          memory_order_release); /* R11 */
-}
-
-/* The memory of the post, which is of the next message. NULL: it cannot be written from here. */
-static char *posted_memory(struct tt_shm_link *shm)
-{
-    const struct tt_post *post = &shm->area->post;
-    char *data;
-    if (shm->same_process) return (char *)(uintptr_t)post->offset;
-    if (find_in_window(shm, post->window, post->offset, post->nbytes, &data)) return NULL;
-    return tt_window_map_writable(&shm->room->windows, post->window) ? data : NULL;
-}
-
-static void *shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
-{
-    struct tt_shm_link *shm = shm_of(link);
-    struct tt_post *post = &shm->area->post;
-    uint64_t state = shm->next << 2 | TT_POST_POSTED;
-    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL; /* A11 */
-    if (post->nbytes != nbytes || post->signature != signature) return NULL;
-    char *to = posted_memory(shm);
-    shm->claimed = to && atomic_compare_exchange_strong_explicit(
-                             &post->state, &state, shm->next << 2 | TT_POST_CLAIMED,
-                             memory_order_acq_rel, memory_order_relaxed);
-    return shm->claimed ? to : NULL;
-}
-
-/* Ends the receiver's post. The message may have been published since. */
-static tt_status withdraw_post(struct tt_shm_link *shm)
-{
-    struct tt_post *post = &shm->area->post;
-    uint64_t state = shm->posted << 2 | TT_POST_POSTED;
-    const struct tt_flag *flag = &shm->flags[(uint32_t)(shm->posted - 1) & shm->flag_mask];
-    const bool unclaimed = atomic_compare_exchange_strong_explicit(
-        &post->state, &state, shm->posted << 2 | TT_POST_NONE, memory_order_acq_rel,
-        memory_order_acquire); /* A11 */
-    if (!unclaimed && state == (shm->posted << 2 | TT_POST_CLAIMED) &&
-        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* A3 */
-        return TT_IN_PROGRESS;
-    shm->posted = 0;
-    return TT_OK;
-}
-
-static tt_status shm_withdraw(struct tt_link *link)
-{
-    struct tt_shm_link *shm = shm_of(link);
-    if (shm->claimed)
-        atomic_store_explicit(&shm->area->post.state, shm->next << 2 | TT_POST_GIVEN_UP,
-                              memory_order_release); /* R11 */
-    shm->claimed = false;
-    return shm->posted ? withdraw_post(shm) : TT_OK;
-}
-
-/* ---- Receiving ------------------------------------------------------------------------------ */
 
 static tt_status resolve_slot(struct tt_shm_link *shm, const struct tt_flag *flag,
                               struct tt_message *message)
@@ -341,7 +232,7 @@ static tt_status resolve_slot(struct tt_shm_link *shm, const struct tt_flag *fla
 
 static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     const struct tt_flag *flag = flag_of(shm);
     if (atomic_load_explicit(&flag->seq, memory_order_acquire) != shm->next)
         return TT_IN_PROGRESS; /* A3 */
@@ -358,8 +249,8 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
         break;
     case TT_MESSAGE_WINDOW:
-        return find_in_window(shm, flag->data.at.window, flag->data.at.offset, message->nbytes,
-                              (char **)(uintptr_t)&message->data);
+        return tt_shm_find_in_window(shm, flag->data.at.window, flag->data.at.offset,
+                                     message->nbytes, (char **)(uintptr_t)&message->data);
     case TT_MESSAGE_POSTED:
         message->data = shm->posted_to;
         break;
@@ -372,7 +263,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
 
 static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_message message;
     TT_TRY(shm_peek(link, &message));
     if (message.data) {
@@ -390,7 +281,7 @@ static tt_status shm_fetch(struct tt_link *link, void *to, size_t offset, size_t
 
 static void shm_release(struct tt_link *link)
 {
-    struct tt_shm_link *shm = shm_of(link);
+    struct tt_shm_link *shm = tt_shm_of(link);
     const enum tt_message_kind kind = (enum tt_message_kind)(flag_of(shm)->nbytes_kind & 255);
     const bool may_wait = kind == TT_MESSAGE_INLINE || kind == TT_MESSAGE_SHARED;
     if (!may_wait || shm->next % REPORTED_TOGETHER == 0)
@@ -420,9 +311,9 @@ static const struct tt_link_ops shm_ops = {
     .drained = shm_drained,
     .flushed = shm_flushed,
     .expect = shm_expect,
-    .post = shm_post,
-    .claim = shm_claim,
-    .withdraw = shm_withdraw,
+    .post = tt_shm_post,
+    .claim = tt_shm_claim,
+    .withdraw = tt_shm_withdraw,
     .peek = shm_peek,
     .fetch = shm_fetch,
     .release = shm_release,

@@ -269,15 +269,18 @@ static void rdma_publish(struct tt_link *link, size_t nbytes, uint64_t signature
     publish(tx, NULL, nbytes, signature, NULL);
 }
 
-static bool rdma_reaches(struct tt_link *link, const void *data, size_t nbytes)
+static bool rdma_reaches(struct tt_link *link, const struct tt_memory *buffer, const void *data,
+                         size_t nbytes)
 {
+    (void)buffer;
     return nbytes <= link->slot_bytes &&
            tt_rdma_memory_find(link_of(link)->wire->rdma, data, nbytes) != NULL;
 }
 
-static bool rdma_publish_direct(struct tt_link *link, const void *data, size_t nbytes,
-                                uint64_t signature)
+static bool rdma_publish_direct(struct tt_link *link, const struct tt_memory *buffer,
+                                const void *data, size_t nbytes, uint64_t signature)
 {
+    (void)buffer;
     struct tt_rdma_link *tx = link_of(link);
     if (nbytes > link->slot_bytes || !has_room(tx)) return false;
     struct tt_rdma_memory *memory = tt_rdma_memory_find(tx->wire->rdma, data, nbytes);

@@ -103,9 +103,10 @@ static void tcp_publish(struct tt_link *base, size_t nbytes, uint64_t signature)
     send_message(link, tt_tcp_slot(link, link->next), nbytes, signature, false);
 }
 
-static bool tcp_publish_direct(struct tt_link *base, const void *data, size_t nbytes,
-                               uint64_t signature)
+static bool tcp_publish_direct(struct tt_link *base, const struct tt_memory *memory,
+                               const void *data, size_t nbytes, uint64_t signature)
 {
+    (void)memory;
     struct tt_tcp_link *link = tcp_link_of(base);
     if (nbytes > base->slot_bytes || !has_room(link)) return false;
     tt_count_more(link->end->room->context->nbytes_direct, nbytes);
@@ -113,8 +114,10 @@ static bool tcp_publish_direct(struct tt_link *base, const void *data, size_t nb
     return true;
 }
 
-static bool tcp_reaches(struct tt_link *base, const void *data, size_t nbytes)
+static bool tcp_reaches(struct tt_link *base, const struct tt_memory *memory, const void *data,
+                        size_t nbytes)
 {
+    (void)memory;
     (void)data;
     return nbytes <= base->slot_bytes;
 }

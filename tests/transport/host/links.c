@@ -133,8 +133,8 @@ TEST(links, refer_to_memory_of_the_same_process_in_place)
     static char memory[100000];
     struct tt_link *tx = tt_fabric_tx(all.fabrics[1], 0, 1),
                    *rx = tt_fabric_rx(all.fabrics[0], 1, 1);
-    CHECK(tx->ops->reaches(tx, memory, sizeof memory));
-    CHECK(tx->ops->publish_direct(tx, memory, sizeof memory, 9));
+    CHECK(tx->ops->reaches(tx, &no_memory, memory, sizeof memory));
+    CHECK(tx->ops->publish_direct(tx, &no_memory, memory, sizeof memory, 9));
     struct tt_message message;
     REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
     CHECK(message.data == memory);

@@ -12,6 +12,7 @@ struct pair {
     struct together all;
     struct tt_link *tx, *rx;
     void *window; /* of NBYTES, of the receiver */
+    struct tt_memory memory;
 };
 
 static bool pair_open(struct pair *pair, bool apart)
@@ -30,7 +31,10 @@ static bool pair_open(struct pair *pair, bool apart)
         if (tt_fabric_attach(pair->all.fabrics[r], INT64_MAX)) return false;
     pair->tx = tt_fabric_tx(pair->all.fabrics[0], 1, 0);
     pair->rx = tt_fabric_rx(pair->all.fabrics[1], 0, 0);
-    return tt_window_create(&pair->window, NBYTES) == TT_OK;
+    if (tt_window_create(&pair->window, NBYTES)) return false;
+    tt_fabric_find_memory(pair->all.fabrics[1], pair->window, NBYTES, &pair->memory);
+    tt_fabric_introduce(pair->all.fabrics[1], 0, &pair->memory);
+    return true;
 }
 
 static void pair_close(struct pair *pair)
@@ -68,7 +72,7 @@ static void check_filled(bool apart)
     REQUIRE(pair_open(&pair, apart));
     struct tt_link *tx = pair.tx, *rx = pair.rx;
     for (uint64_t turn = 0; turn < 100; turn++) {
-        rx->ops->post(rx, turn % 3, pair.window, NBYTES, turn);
+        rx->ops->post(rx, turn % 3, &pair.memory, pair.window, NBYTES, turn);
         for (uint64_t i = 0; i < turn % 3; i++) {
             CHECK(claim(&pair, NBYTES, turn) == NULL); /* it is of a later message */
             send_by_slot(&pair, NBYTES, turn);
@@ -102,7 +106,7 @@ TEST(posts, of_memory_that_the_sender_cannot_write_are_not_made)
     struct pair pair;
     char private[NBYTES];
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->post(pair.rx, 0, private, NBYTES, 1);
+    pair.rx->ops->post(pair.rx, 0, &pair.memory, private, NBYTES, 1);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
     CHECK_EQ(pair.rx->ops->withdraw(pair.rx), TT_OK);
     pair_close(&pair);
@@ -112,13 +116,13 @@ TEST(posts, serve_only_a_message_of_their_length_and_signature)
 {
     struct pair pair;
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->post(pair.rx, 0, pair.window, NBYTES, 5);
+    pair.rx->ops->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
     CHECK(claim(&pair, NBYTES - 4, 5) == NULL);
     CHECK(claim(&pair, NBYTES, 6) == NULL);
     send_by_slot(&pair, NBYTES, 6);
     CHECK(receive(&pair, 6) != pair.window);
     CHECK(claim(&pair, NBYTES, 5) == NULL); /* its message has come otherwise */
-    pair.rx->ops->post(pair.rx, 0, pair.window, NBYTES, 5);
+    pair.rx->ops->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
     CHECK(claim(&pair, NBYTES, 5) != NULL);
     pair.tx->ops->publish(pair.tx, NBYTES, 5);
     CHECK(receive(&pair, 5) == pair.window);
@@ -131,11 +135,11 @@ TEST(posts, can_be_withdrawn_but_not_from_a_sender_that_writes)
     REQUIRE(pair_open(&pair, true));
     struct tt_link *tx = pair.tx, *rx = pair.rx;
     CHECK_EQ(rx->ops->withdraw(rx), TT_OK); /* there is none */
-    rx->ops->post(rx, 0, pair.window, NBYTES, 1);
+    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
     CHECK_EQ(rx->ops->withdraw(rx), TT_OK);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
 
-    rx->ops->post(rx, 0, pair.window, NBYTES, 1);
+    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
     REQUIRE(claim(&pair, NBYTES, 1) != NULL);
     CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
     CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
@@ -143,7 +147,7 @@ TEST(posts, can_be_withdrawn_but_not_from_a_sender_that_writes)
     CHECK_EQ(rx->ops->withdraw(rx), TT_OK);
     CHECK(receive(&pair, 1) == pair.window);
 
-    rx->ops->post(rx, 0, pair.window, NBYTES, 2);
+    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 2);
     REQUIRE(claim(&pair, NBYTES, 2) != NULL);
     CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
     CHECK_EQ(tx->ops->withdraw(tx), TT_OK); /* the sender gives up */

@@ -17,8 +17,8 @@ static void send_direct(struct pair *pair, const char *memory, size_t nbytes, un
     struct tt_link *tx = tt_rdma_tx(pair->wires[0], 0), *rx = tt_rdma_rx(pair->wires[1], 0);
     const int64_t deadline = tt_deadline_ns(60000);
     struct tt_message message;
-    CHECK(tx->ops->reaches(tx, memory, nbytes));
-    while (!tx->ops->publish_direct(tx, memory, nbytes, seed))
+    CHECK(tx->ops->reaches(tx, &no_memory, memory, nbytes));
+    while (!tx->ops->publish_direct(tx, &no_memory, memory, nbytes, seed))
         if (tt_expired(deadline)) break;
     while (rx->ops->peek(rx, &message) == TT_IN_PROGRESS)
         if (tt_expired(deadline)) return tt_test_fail(__FILE__, __LINE__, "nothing came");
@@ -65,7 +65,7 @@ TEST(rdma_memory, is_not_read_any_more_once_it_was_given_back)
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
     REQUIRE(pair_shell("ip link set port1 down"));
     pair_fill(memory, NBYTES, 2);
-    CHECK(tx->ops->publish_direct(tx, memory, 10000, 2));
+    CHECK(tx->ops->publish_direct(tx, &no_memory, memory, 10000, 2));
     tt_rdma_wire_give_back(pair.wires[0]);
     CHECK(tx->ops->drained(tx));
     pair_fill(memory, NBYTES, 3);
@@ -87,8 +87,8 @@ TEST(rdma_memory, of_the_caller_goes_through_slots)
     REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0);
-    CHECK(!tx->ops->reaches(tx, memory, sizeof memory));
-    CHECK(!tx->ops->publish_direct(tx, memory, sizeof memory, 1));
+    CHECK(!tx->ops->reaches(tx, &no_memory, memory, sizeof memory));
+    CHECK(!tx->ops->publish_direct(tx, &no_memory, memory, sizeof memory, 1));
     pair_close(&pair);
 }
 

@@ -1,0 +1,155 @@
+/* Windows between the ranks of a host: those of this rank that the others have been shown, and
+ * those of the others as they are mapped here.
+ *
+ * Messages name a window by its index in the list of its rank and, as an index is used again, the
+ * low half of its id: index | id << 32. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/private_fd.h"
+#include "transport/host/host.h"
+
+/* A window that others may have been shown. */
+struct tt_shown_window {
+    uint64_t id; /* 0: freed since */
+    size_t nbytes;
+    int fd;
+    bool *known; /* [nlocal]: the rank at that place has been sent the descriptor */
+};
+
+void tt_host_windows_fini(struct tt_host_room *room)
+{
+    for (uint32_t i = 0; i < room->nshown; i++) free(room->shown[i].known);
+    free(room->shown);
+    for (int place = 0; room->windows && place < room->config.nlocal; place++)
+        tt_window_map_fini(&room->windows[place]);
+    free(room->windows);
+}
+
+/* ---- This rank's ---------------------------------------------------------------------------- */
+
+/* The index of a window in the list, or else of an entry that is free; nshown: neither. */
+static uint32_t find_entry(const struct tt_host_room *room, uint64_t id)
+{
+    uint32_t at = 0;
+    while (at < room->nshown && room->shown[at].id != id) at++;
+    for (uint32_t i = 0; at == room->nshown && i < room->nshown; i++)
+        if (!room->shown[i].id || !tt_window_exists(room->shown[i].id)) return i;
+    return at;
+}
+
+static bool add_entry(struct tt_host_room *room)
+{
+    struct tt_shown_window *more = realloc(room->shown, (room->nshown + 1) * sizeof *more);
+    if (!more) return false;
+    room->shown = more;
+    more[room->nshown] =
+        (struct tt_shown_window){.known = calloc((size_t)room->config.nlocal, sizeof(bool))};
+    if (!more[room->nshown].known) return false;
+    room->nshown++;
+    return true;
+}
+
+void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nbytes,
+                         struct tt_memory *memory)
+{
+    struct tt_window window;
+    *memory = (struct tt_memory){.window = TT_NO_WINDOW};
+    if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
+    /* Of a registered buffer the first and the last page may lie outside. */
+    if (!tt_window_find((const char *)data + nbytes / 2, 1, &window)) return;
+    if (!tt_window_is_own(&window)) return;
+    const uint32_t index = find_entry(room, window.id);
+    if (index == room->nshown && !add_entry(room)) return;
+    struct tt_shown_window *shown = &room->shown[index];
+    if (shown->id != window.id) {
+        memset(shown->known, 0, (size_t)room->config.nlocal * sizeof *shown->known);
+        shown->id = window.id;
+        shown->nbytes = window.nbytes;
+        shown->fd = window.fd;
+    }
+    *memory = (struct tt_memory){
+        .base = window.base, .nbytes = window.nbytes, .window = index | window.id << 32};
+}
+
+static struct tt_shown_window *shown_as(const struct tt_host_room *room, uint64_t name)
+{
+    return &room->shown[(uint32_t)name];
+}
+
+/* Enters windows into the note that are freed and that the peer still has mapped. */
+static void list_freed(struct tt_host_room *room, int place, struct tt_fd_note *note)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < room->nshown && n < TT_FD_GONE_MAX; i++) {
+        struct tt_shown_window *shown = &room->shown[i];
+        if (shown->id && !tt_window_exists(shown->id)) shown->id = 0;
+        if (shown->id || !shown->known[place]) continue;
+        shown->known[place] = false;
+        note->gone[n++] = i + 1;
+    }
+}
+
+static void introduce(struct tt_host_room *room, int place, uint64_t name)
+{
+    const struct tt_shown_window *shown = shown_as(room, name);
+    struct tt_fd_note note = {.secret = room->config.secret,
+                              .id = name,
+                              .place = (uint64_t)room->config.local,
+                              .nbytes = shown->nbytes,
+                              .kind = TT_FD_WINDOW};
+    list_freed(room, place, &note);
+    shown->known[place] =
+        tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd) == TT_OK;
+}
+
+void tt_host_introduce(struct tt_host_room *room, int place, const struct tt_memory *memory)
+{
+    if (memory->window == TT_NO_WINDOW || room->config.members[place].same_process) return;
+    if (!shown_as(room, memory->window)->known[place]) introduce(room, place, memory->window);
+}
+
+bool tt_host_is_known(const struct tt_host_room *room, int place, const struct tt_memory *memory,
+                      const void *data, size_t nbytes)
+{
+    if (memory->window == TT_NO_WINDOW || !shown_as(room, memory->window)->known[place])
+        return false;
+    const uintptr_t at = (uintptr_t)data - (uintptr_t)memory->base;
+    return at <= memory->nbytes && nbytes <= memory->nbytes - at;
+}
+
+/* ---- Those of the others -------------------------------------------------------------------- */
+
+/* Maps a window that was passed, and unmaps those that are gone. */
+static tt_status take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
+{
+    tt_status status = TT_OK;
+    if (note->kind == TT_FD_WINDOW && note->place < (uint64_t)room->config.nlocal) {
+        struct tt_window_map *map = &room->windows[note->place];
+        for (int i = 0; i < TT_FD_GONE_MAX; i++)
+            if (note->gone[i]) tt_window_map_drop(map, (uint32_t)(note->gone[i] - 1));
+        status = tt_window_map_add(map, note->id, fd, note->nbytes);
+    }
+    tt_private_fd_close(fd);
+    return status;
+}
+
+tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t name, char **base,
+                              size_t *nbytes)
+{
+    if (!room->windows) room->windows = calloc((size_t)room->config.nlocal, sizeof *room->windows);
+    if (!room->windows) return tt_fail(TT_ERR_SYSTEM, "out of memory for the windows of peers");
+    /* A sender passes the descriptor before the message. */
+    while (!(*base = tt_window_map_find(&room->windows[place], name, nbytes))) {
+        struct tt_fd_note note;
+        int fd;
+        const tt_status status =
+            tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd);
+        if (status == TT_IN_PROGRESS)
+            return tt_fail(TT_ERR_INTERNAL, "window %#llx of rank %d was used before it was passed",
+                           (unsigned long long)name, room->config.members[place].rank);
+        if (status) return status;
+        TT_TRY(take_note(room, &note, fd));
+    }
+    return TT_OK;
+}

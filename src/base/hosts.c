@@ -53,12 +53,18 @@ static void list_ranks(struct tt_hosts *hosts)
     }
 }
 
+/* In one allocation: host_of, local_of, ranks, lanes, begin. */
+static size_t count_numbers(size_t nranks)
+{
+    return 5 * nranks + 1;
+}
+
 tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **out)
 {
     const size_t n = (size_t)nranks;
     struct tt_hosts *hosts = calloc(1, sizeof *hosts);
     struct claim *claims = malloc(n * sizeof *claims);
-    int32_t *numbers = calloc(5 * n + 1, sizeof *numbers);
+    int32_t *numbers = calloc(count_numbers(n), sizeof *numbers);
     if (!hosts || !claims || !numbers) {
         free(hosts);
         free(claims);
@@ -85,4 +91,9 @@ void tt_hosts_destroy(struct tt_hosts *hosts)
     if (!hosts) return;
     free(hosts->host_of); /* with all that lies behind it */
     free(hosts);
+}
+
+size_t tt_hosts_bytes(const struct tt_hosts *hosts)
+{
+    return sizeof *hosts + count_numbers((size_t)hosts->nranks) * sizeof *hosts->host_of;
 }

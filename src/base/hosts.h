@@ -4,6 +4,7 @@
 #define TT_BASE_HOSTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -37,6 +38,8 @@ struct tt_hosts {
 /* From every rank's host identity: equal means same host. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_hosts_create(const uint64_t *ids, int nranks, struct tt_hosts **hosts);
 void tt_hosts_destroy(struct tt_hosts *hosts);
+/* Bytes of memory held. */
+size_t tt_hosts_bytes(const struct tt_hosts *hosts);
 
 static inline int tt_hosts_size(const struct tt_hosts *hosts, int host)
 {

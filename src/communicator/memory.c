@@ -131,13 +131,10 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm)
  * only where touched). */
 static uint64_t held_bytes(struct tuttiComm *comm)
 {
-    const size_t n = (size_t)comm->nranks;
-    uint64_t nbytes = sizeof *comm + sizeof *comm->fabric + tt_engine_bytes(&comm->engine) +
-                      comm->fabric->segment->nbytes / (size_t)comm->fabric->nlocal;
-    nbytes += n * (sizeof(struct tt_peer_info) + sizeof(int));
-    if (comm->fabric->remote) nbytes += n * sizeof *comm->fabric->remote;
+    uint64_t nbytes = sizeof *comm + tt_engine_bytes(&comm->engine);
     for (const struct tt_cached *c = comm->cache; c; c = c->next)
         nbytes += sizeof *c + c->loaded->nbytes;
+    for (const struct tt_registration *r = comm->registrations; r; r = r->next) nbytes += sizeof *r;
     return nbytes;
 }
 

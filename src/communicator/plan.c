@@ -189,8 +189,7 @@ static uint64_t part_bytes(const struct tt_steps *steps, size_t count, size_t el
 
 static uint64_t plan_bytes(const struct tuttiPlan *plan)
 {
-    const size_t numbers = plan->hosts ? 5 * (size_t)plan->hosts->nranks + 1 : 0;
-    return sizeof *plan + (plan->hosts ? sizeof *plan->hosts : 0) + numbers * sizeof(int32_t);
+    return sizeof *plan + (plan->hosts ? tt_hosts_bytes(plan->hosts) : 0);
 }
 
 static tt_status cost_plan(tuttiPlan_t plan, size_t count, size_t element_bytes, int exact,

@@ -90,14 +90,14 @@ size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;
     tt_engine_enter(engine);
-    size_t nbytes = sizeof *engine + engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
+    size_t nbytes = engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
                     TT_COLLECTIVE_CHANNELS * ((3 * n + 2) * sizeof(void *) + n * sizeof(bool) +
                                               (n + 1) * sizeof(struct tt_target)) +
-                    2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *);
-    if (engine->bounce)
-        for (size_t r = 0; r < n * TT_COLLECTIVE_CHANNELS; r++)
-            nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
-    if (engine->fabric->wires) nbytes += tt_wires_bytes(engine->fabric->wires);
+                    2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *) +
+                    tt_fabric_bytes(engine->fabric);
+    if (engine->bounce) nbytes += n * TT_COLLECTIVE_CHANNELS * sizeof *engine->bounce;
+    for (size_t r = 0; engine->bounce && r < n * TT_COLLECTIVE_CHANNELS; r++)
+        nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
     tt_engine_leave(engine);
     return nbytes;
 }

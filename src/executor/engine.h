@@ -68,7 +68,7 @@ bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Reads records and failures from other hosts, unless another thread advances an operation: that
  * thread reads them. */
 void tt_engine_look(struct tt_engine *engine);
-/* Bytes that the engine and its wires hold. */
+/* Bytes that the engine and its fabric hold, without the struct. */
 size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued operations are done. */
 bool tt_engine_idle(const struct tt_engine *engine);

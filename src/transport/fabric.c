@@ -212,6 +212,17 @@ void tt_fabric_free_inherited(struct tt_fabric *fabric)
     free(fabric);
 }
 
+size_t tt_fabric_bytes(const struct tt_fabric *fabric)
+{
+    const size_t n = (size_t)fabric->nranks;
+    size_t nbytes = sizeof *fabric + n * sizeof *fabric->peers + tt_hosts_bytes(fabric->hosts) +
+                    (size_t)fabric->nlocal * sizeof *fabric->watches + tt_host_bytes(&fabric->host);
+    if (fabric->remote) nbytes += n * sizeof *fabric->remote;
+    if (fabric->entries) nbytes += n * fabric->nentries * sizeof *fabric->entries;
+    if (fabric->wires) nbytes += tt_wires_bytes(fabric->wires);
+    return nbytes;
+}
+
 struct tt_rank_record *tt_fabric_record(const struct tt_fabric *fabric, int rank)
 {
     return tt_fabric_is_local(fabric, rank)

@@ -69,6 +69,10 @@ void tt_fabric_destroy(struct tt_fabric *fabric);
  * parent shares with other ranks. The wires and the watches stay. */
 void tt_fabric_free_inherited(struct tt_fabric *fabric);
 
+/* Bytes of memory held, with the wires and this rank's share of the segment. By the thread that
+ * runs this rank's work. */
+size_t tt_fabric_bytes(const struct tt_fabric *fabric);
+
 /* This rank's ends: never NULL, the same pointers as long as the fabric lives (link.h). */
 struct tt_link *tt_fabric_tx(struct tt_fabric *fabric, int peer, int channel);
 struct tt_link *tt_fabric_rx(struct tt_fabric *fabric, int peer, int channel);

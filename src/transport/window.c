@@ -363,3 +363,8 @@ void tt_window_map_fini(struct tt_window_map *map)
     free(map->windows);
     *map = (struct tt_window_map){.number = 0};
 }
+
+size_t tt_window_map_bytes(const struct tt_window_map *map)
+{
+    return map->number * sizeof *map->windows;
+}

@@ -67,5 +67,7 @@ TT_NODISCARD tt_status tt_window_map_add(struct tt_window_map *map, uint64_t nam
 /* Unmaps the window of an index, if one is mapped. */
 void tt_window_map_drop(struct tt_window_map *map, uint32_t index);
 void tt_window_map_fini(struct tt_window_map *map);
+/* Bytes of this process's memory held: not those of the windows, which are their owners'. */
+size_t tt_window_map_bytes(const struct tt_window_map *map);
 
 #endif

@@ -120,3 +120,16 @@ TEST(leftovers, a_communicator_takes_one_descriptor_however_many_processes_it_ha
     CHECK_MESSAGE(job_wait(&job, 60000), "some rank did not end");
     job_check_exit(&job, 0);
 }
+
+/* malloc keeps no small pieces that were freed: they would count as taken. */
+TEST(leftovers, a_communicator_says_how_much_memory_it_has_taken)
+{
+    static const char *const layouts[] = {"aaaa", "aaaabbbb", "abcdefgh"};
+    static const char *const extra[] = {"GLIBC_TUNABLES=glibc.malloc.tcache_count=0", NULL};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        static struct job job;
+        REQUIRE(job_start_on(&job, layouts[i], (const char *const[]){"held", NULL}, extra));
+        CHECK_MESSAGE(job_wait(&job, 60000), "%s: some rank did not end", layouts[i]);
+        job_check_exit(&job, 0);
+    }
+}

@@ -1,9 +1,9 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
- * stuck HOW | uncopied; or all
- * ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last
- * line of stderr says how ("ERROR ..."); 4: wrong results. */
+ * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
+ * stuck HOW | uncopied; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right;
+ * 3: a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +92,94 @@ static int many_communicators(tuttiComm_t comm)
     for (int i = 0; i < MANY; i++)
         if (tuttiCommDestroy(comms[i]) != tuttiSuccess) return WRONG;
     return more > MANY || tuttiCommDestroy(comm) != tuttiSuccess ? WRONG : RIGHT;
+}
+
+/* Defined under a sanitizer, whose allocator mallinfo2 does not know. */
+size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
+static size_t allocated(void)
+{
+    if (__sanitizer_get_current_allocated_bytes) return __sanitizer_get_current_allocated_bytes();
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* Bytes of the segments that this process has mapped. */
+static size_t mapped_segments(void)
+{
+    char line[512];
+    size_t nbytes = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long begin, end;
+        if (strstr(line, "memfd:tutti-segment") && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            nbytes += end - begin;
+    }
+    if (maps) fclose(maps);
+    return nbytes;
+}
+
+/* Ranks of this one's host, this one included: TUTTI_HOST_ID is equal. */
+static int count_local(tuttiComm_t comm)
+{
+    char mine[16] = "", all[64][16];
+    int nranks = 0, nlocal = 0;
+    const char *id = getenv("TUTTI_HOST_ID");
+    snprintf(mine, sizeof mine, "%s", id ? id : "");
+    if (tuttiCommCount(comm, &nranks) || nranks > 64 ||
+        tuttiAllGather(mine, all, sizeof mine, tuttiUint8, comm, NULL))
+        return 1;
+    for (int r = 0; r < nranks; r++) nlocal += !memcmp(all[r], mine, sizeof mine);
+    return nlocal;
+}
+
+/* Messages to all ranks, through slots, in place and fetched; a reduction; a count for each rank.
+ */
+static tuttiResult_t use(tuttiComm_t comm, char *data, size_t nbytes)
+{
+    int nranks = 0;
+    void *handle = NULL;
+    tuttiResult_t result = tuttiCommCount(comm, &nranks);
+    const size_t count = nbytes / 2 / (size_t)nranks;
+    if (!result) result = tuttiAlltoAll(data, data + nbytes / 2, count, tuttiUint8, comm, NULL);
+    if (!result) result = tuttiCommRegister(comm, data, nbytes, &handle);
+    if (!result) result = tuttiAlltoAll(data, data + nbytes / 2, count, tuttiUint8, comm, NULL);
+    if (!result)
+        result = tuttiAllReduce(data, data + nbytes / 2, count, tuttiInt8, tuttiBitXor, comm, NULL);
+    return result;
+}
+
+/* Whether the communicator says how much it has taken: from malloc() and its share of the segment.
+ * The tolerance is what malloc() itself adds to each piece. */
+static bool says(tuttiComm_t comm, const char *when, size_t heap, size_t share)
+{
+    tuttiCounters_t counters;
+    if (tuttiCommCounters(comm, &counters)) return false;
+    const size_t tolerance = heap / 100 + 1024;
+    const uint64_t said = counters.memoryBytes, taken = heap + share;
+    fprintf(stderr, "%s: %llu bytes said, %llu taken (%zu from malloc)\n", when,
+            (unsigned long long)said, (unsigned long long)taken, heap);
+    return said <= taken + tolerance && taken <= said + tolerance;
+}
+
+static int held(tuttiComm_t comm)
+{
+    enum { NBYTES = 4 << 20 };
+    tuttiComm_t other = NULL;
+    const size_t nlocal = (size_t)count_local(comm);
+    char *data = NULL;
+    if (posix_memalign((void **)&data, 4096, NBYTES)) return WRONG;
+    memset(data, 1, NBYTES);
+    if (use(comm, data, NBYTES)) return failed(comm, tuttiSystemError);
+    const size_t before = allocated(), mapped = mapped_segments();
+    if (tuttiCommSplit(comm, 0, 0, &other, NULL)) return failed(comm, tuttiSystemError);
+    const size_t share = (mapped_segments() - mapped) / nlocal;
+    const bool when_made = says(other, "made", allocated() - before, share);
+    if (use(other, data, NBYTES)) return failed(other, tuttiSystemError);
+    const bool when_used = says(other, "used", allocated() - before, share);
+    if (tuttiCommDestroy(other) || tuttiCommDestroy(comm)) return WRONG;
+    free(data);
+    return when_made && when_used ? RIGHT : WRONG;
 }
 
 /* One all-reduce of each way that data can take. */
@@ -237,13 +325,14 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "stuck")) return stuck_rank(comm, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "uncopied")) return uncopied(comm);
     if (argc == 2 && !strcmp(argv[1], "many_communicators")) return many_communicators(comm);
+    if (argc == 2 && !strcmp(argv[1], "held")) return held(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
     fprintf(
         stderr,
-        "usage: rank_program loop | loop_with_child FD | many_communicators | "
+        "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
         "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
         "| crowd NRANKS COLLECTIVE\n");
     return 2;

@@ -37,6 +37,13 @@ void tt_host_fini(struct tt_host_room *room)
     free((void *)(uintptr_t)room->config.members);
 }
 
+size_t tt_host_bytes(const struct tt_host_room *room)
+{
+    const size_t n = (size_t)room->config.nlocal;
+    return n * sizeof *room->config.members + 2 * n * TT_NCHANNELS * sizeof *room->links +
+           (sizeof *room->segment + room->segment->nbytes) / n + tt_host_windows_bytes(room);
+}
+
 /* ---- The segment ---------------------------------------------------------------------------- */
 
 tt_status tt_host_create(struct tt_host_room *room, const struct tt_segment_layout *layout)

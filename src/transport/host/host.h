@@ -91,6 +91,9 @@ TT_NODISCARD tt_status tt_host_attach(struct tt_host_room *room, int64_t deadlin
 /* After all have attached: finds out whose memory may be read. */
 void tt_host_finish(struct tt_host_room *room);
 void tt_host_fini(struct tt_host_room *room);
+/* Bytes of memory held, with this rank's share of the segment, which takes pages only where it is
+ * touched. By the thread that runs this rank's work. */
+size_t tt_host_bytes(const struct tt_host_room *room);
 
 /* This rank's end of the link to or from a rank of this host. */
 struct tt_link *tt_host_tx(struct tt_host_room *room, int peer, int channel);
@@ -113,6 +116,7 @@ bool tt_host_is_known(const struct tt_host_room *room, int place, const struct t
 TT_NODISCARD tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t name,
                                            char **base, size_t *nbytes);
 void tt_host_windows_fini(struct tt_host_room *room);
+size_t tt_host_windows_bytes(const struct tt_host_room *room);
 
 /* shm.c. Where [offset, offset + nbytes) of a window of the link's peer is mapped. */
 TT_NODISCARD tt_status tt_shm_find_in_window(struct tt_shm_link *shm, uint64_t window,

@@ -26,6 +26,16 @@ void tt_host_windows_fini(struct tt_host_room *room)
     free(room->windows);
 }
 
+size_t tt_host_windows_bytes(const struct tt_host_room *room)
+{
+    const size_t n = (size_t)room->config.nlocal;
+    size_t nbytes = room->nshown * (sizeof *room->shown + n * sizeof(bool));
+    if (room->windows) nbytes += n * sizeof *room->windows;
+    for (size_t place = 0; room->windows && place < n; place++)
+        nbytes += tt_window_map_bytes(&room->windows[place]);
+    return nbytes;
+}
+
 /* ---- This rank's ---------------------------------------------------------------------------- */
 
 /* The index of a window in the list, or else of an entry that is free; nshown: neither. */

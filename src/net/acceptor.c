@@ -3,6 +3,7 @@
 #include "net/acceptor.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,6 +26,17 @@ enum {
 /* The pending connections of all acceptors of this process. */
 static _Atomic int npending_of_process;
 
+/* The acceptors of the parent serve nobody in the child. */
+static void forget_pending_of_parent(void)
+{
+    atomic_store_explicit(&npending_of_process, 0, memory_order_relaxed);
+}
+
+static void install_fork_handler(void)
+{
+    pthread_atfork(NULL, NULL, forget_pending_of_parent);
+}
+
 /* epoll's data: the index of a pending connection, the listener, or a watched tag above both. */
 enum { LISTENER = TT_MAX_PENDING, WATCHED };
 
@@ -40,6 +52,8 @@ static int most_of_process(void)
 tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const uint8_t key[32],
                              uint32_t sequence)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_fork_handler);
     struct tt_acceptor *a = calloc(1, sizeof *a);
     if (!a) return tt_fail_errno(ENOMEM, "no memory for the listener");
     a->listener = listener;

@@ -1,8 +1,10 @@
-/* The acceptor when descriptors are scarce, and how many strangers a process lets in. */
+/* The acceptor when descriptors are scarce, how many strangers a process lets in, and what a forked
+ * child does with the number of its parent's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -135,5 +137,51 @@ TEST(acceptor, strangers_at_one_take_a_quarter_of_the_descriptors_and_leave_room
     for (int i = 0; i < CALLERS; i++) close(strangers[i]);
     close(fd);
     for (int i = 0; i < 2; i++) tt_acceptor_destroy(acceptors[i]);
+    set_limit(before.rlim_cur);
+}
+
+/* Whether an acceptor of this process lets in as many strangers as a process may have, while none
+ * of its others has any. */
+static bool lets_in_all_places(int nplaces)
+{
+    enum { MOST = 64 };
+    struct tt_address address;
+    int strangers[MOST], nheard = 0;
+    struct tt_acceptor *acceptor = listen_here(&address);
+    if (!acceptor || nplaces > MOST) return false;
+    for (int i = 0; i < nplaces; i++) strangers[i] = call(&address);
+    const int64_t deadline_ns = tt_deadline_ns(5000);
+    while (acceptor->npending < nplaces && !tt_expired(deadline_ns))
+        if (tt_acceptor_serve(acceptor, &events, &nheard, tt_now_ns()) != TT_OK) return false;
+    const bool all = acceptor->npending == nplaces;
+    for (int i = 0; i < nplaces; i++) close(strangers[i]);
+    tt_acceptor_destroy(acceptor);
+    return all;
+}
+
+TEST(acceptor, a_forked_child_does_not_count_the_strangers_of_its_parent)
+{
+    enum { LIMIT = 256, PLACES = LIMIT / 4 };
+    struct rlimit before;
+    struct tt_address address;
+    int strangers[PLACES], nheard = 0, how = -1;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    set_limit(LIMIT);
+    struct tt_acceptor *acceptor = listen_here(&address);
+    REQUIRE(acceptor);
+    for (int i = 0; i < PLACES; i++) strangers[i] = call(&address);
+    while (acceptor->npending < PLACES)
+        REQUIRE(tt_acceptor_serve(acceptor, &events, &nheard, tt_now_ns()) == TT_OK);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        for (int i = 0; i < PLACES; i++) close(strangers[i]);
+        _exit(lets_in_all_places(PLACES) ? 0 : 1);
+    }
+    REQUIRE(waitpid(child, &how, 0) == child);
+    CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "the child ended with status %#x", how);
+    for (int i = 0; i < PLACES; i++) close(strangers[i]);
+    tt_acceptor_destroy(acceptor);
     set_limit(before.rlim_cur);
 }

@@ -1,12 +1,13 @@
 /* Composed algorithms "X/Y": X among the ranks of each host, Y between hosts. Each is made when it
  * is first asked for, from the algorithms of table.c that have these names. */
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "algorithms/hierarchy.h"
 #include "algorithms/list.h"
+#include "base/process_lock.h"
 
 /* The members of tt_parts that are inside hosts. */
 enum role { SPLIT, JOIN, UP, DOWN, NROLES };
@@ -37,12 +38,12 @@ struct composed {
     struct composed *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
 /* Guarded by lock; an entry is immutable. */
 static struct composed *composed[TT_NCOLLECTIVES];
 /* All of a collective, once somebody has asked for them by index. Guarded by lock. */
 static struct listing {
-    int number; /* 0: nobody has */
+    _Atomic int number; /* 0: nobody has */
     const struct tt_algorithm *at[MOST_LISTED];
 } listings[TT_NCOLLECTIVES];
 
@@ -160,44 +161,47 @@ const struct tt_algorithm *tt_composed_find(enum tt_collective collective, const
     snprintf(x, sizeof x, "%.*s", (int)(slash - name), name);
     const struct tt_algorithm *between = tt_basic_find((int)collective, slash + 1);
     if (!between || !find_parts(collective, x, between, &parts)) return NULL;
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     const struct tt_algorithm *algorithm = get_locked(x, &parts);
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return algorithm;
 }
 
 /* Adds x/Y for every Y; false without memory. */
-static bool list_locked(enum tt_collective collective, const char *x, struct listing *listing)
+static bool list_locked(enum tt_collective collective, const char *x, struct listing *listing,
+                        int *number)
 {
     const struct tt_algorithm *between;
     struct tt_parts parts;
     for (int i = 0; (between = tt_basic_at((int)collective, i)) != NULL; i++) {
         if (!find_parts(collective, x, between, &parts)) continue;
-        if (listing->number == MOST_LISTED) return true;
-        listing->at[listing->number] = get_locked(x, &parts);
-        if (!listing->at[listing->number]) return false;
-        listing->number++;
+        if (*number == MOST_LISTED) return true;
+        listing->at[*number] = get_locked(x, &parts);
+        if (!listing->at[*number]) return false;
+        ++*number;
     }
     return true;
 }
 
+/* The number comes last: a child made by fork() takes a listing without one as not made. */
 static void list_all_locked(enum tt_collective collective, struct listing *listing)
 {
     const struct tt_algorithm *x;
     bool done = true;
+    int number = 0;
     for (int role = 0; role < NROLES; role++)
         for (int i = 0; done && (x = tt_basic_at(insides[collective][role], i)) != NULL; i++)
             if (!named_before(collective, role, x->name))
-                done = list_locked(collective, x->name, listing);
-    if (!done) listing->number = 0;
+                done = list_locked(collective, x->name, listing, &number);
+    atomic_store_explicit(&listing->number, done ? number : 0, memory_order_release);
 }
 
 const struct tt_algorithm *tt_composed_at(enum tt_collective collective, int index)
 {
     struct listing *listing = &listings[collective];
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     if (listing->number == 0) list_all_locked(collective, listing);
     const struct tt_algorithm *algorithm = index < listing->number ? listing->at[index] : NULL;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return algorithm;
 }

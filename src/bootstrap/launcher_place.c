@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/process_lock.h"
 #include "bootstrap/place.h"
 #include "bootstrap/pmi.h"
 #include "bootstrap/pmix.h"
@@ -133,11 +133,11 @@ static tt_status share(char *text, size_t size, const struct tt_launcher *launch
 static tt_status shared_place(struct tt_place *place, const struct tt_launcher *launcher,
                               enum tt_place_source source, int64_t deadline_ns, char why[WHY])
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct tt_process_lock lock = TT_PROCESS_LOCK;
     static struct tt_place kept;                  /* guarded by lock; of this process's job */
     static enum { UNKNOWN, KNOWN, FAILED } state; /* guarded by lock */
     char text[SHARED_TEXT] = "none";
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     tt_status status = TT_OK, mine = TT_OK;
     if (state == FAILED)
         status = tt_fail(TT_ERR_USAGE, "the launcher's exchange has failed before in this process: "
@@ -150,7 +150,7 @@ static tt_status shared_place(struct tt_place *place, const struct tt_launcher *
         if (status != TT_IN_PROGRESS) state = status == TT_OK ? KNOWN : FAILED;
     }
     if (status == TT_OK) *place = kept;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     sodium_memzero(text, sizeof text);
     return status;
 }

@@ -2,9 +2,10 @@
 #include "bootstrap/uses.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/process_lock.h"
 
 struct use {
     struct use *next;
@@ -13,7 +14,7 @@ struct use {
     uint32_t number, count;
 };
 
-static pthread_mutex_t uses_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_process_lock uses_lock = TT_PROCESS_LOCK;
 static struct use *uses; /* guarded by uses_lock; lives as long as the process */
 
 static struct use *add_locked(const struct tt_user *user)
@@ -42,21 +43,21 @@ static struct use *find_locked(const struct tt_user *user)
 
 tt_status tt_uses_find(uint32_t *use, uint32_t *count, const struct tt_user *user)
 {
-    pthread_mutex_lock(&uses_lock);
+    tt_process_lock(&uses_lock);
     const struct use *found = find_locked(user);
     if (found) {
         *use = found->number;
         *count = found->count;
     }
-    pthread_mutex_unlock(&uses_lock);
+    tt_process_unlock(&uses_lock);
     return found ? TT_OK : tt_fail_errno(ENOMEM, "bootstrap: no memory");
 }
 
 void tt_uses_done(uint32_t use, uint32_t count)
 {
-    pthread_mutex_lock(&uses_lock);
+    tt_process_lock(&uses_lock);
     struct use *found = uses;
     while (found && found->number != use) found = found->next;
     if (found && found->count == count) found->count++;
-    pthread_mutex_unlock(&uses_lock);
+    tt_process_unlock(&uses_lock);
 }

@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/process_lock.h"
 #include "communicator/communicator.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tuttiComm *alive;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -15,13 +16,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
  * process. */
 static void leave_all(void)
 {
-    if (pthread_mutex_trylock(&lock)) return;
+    if (!tt_process_try_lock(&lock)) return;
     for (struct tuttiComm *comm = alive; comm; comm = comm->alive_next) {
         if (tt_comm_is_inherited(comm) || !tt_engine_enter_if_idle(&comm->engine)) continue;
         tt_wires_leave(comm->fabric->wires);
         tt_engine_leave(&comm->engine);
     }
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
 }
 
 static void register_leaving(void)
@@ -33,17 +34,17 @@ void tt_comm_remember(tuttiComm_t comm)
 {
     if (!comm->fabric->wires) return;
     pthread_once(&once, register_leaving);
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     comm->alive_next = alive;
     alive = comm;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
 }
 
 void tt_comm_forget(tuttiComm_t comm)
 {
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     struct tuttiComm **at = &alive;
     while (*at && *at != comm) at = &(*at)->alive_next;
     if (*at) *at = comm->alive_next;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
 }

@@ -1,17 +1,18 @@
 /* Proves a program before its first run and remembers, per process, which ones are proved. */
 #include "program/first_use.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "program/covered.h"
 #include "program/proof.h"
+#include "base/process_lock.h"
 
 enum { MOST_KEPT = 128 };
 
 /* What was proved: the programs of an algorithm on these hosts, for a count or for any. */
 struct proved {
-    const struct tt_algorithm *algorithm; /* lives as long as the process */
+    const struct tt_algorithm *_Atomic algorithm; /* lives as long as the process */
     int nranks, root;
     size_t count;
     bool any_count;
@@ -19,7 +20,7 @@ struct proved {
 };
 
 /* All ranks of the process share it. The oldest is forgotten first. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct proved kept[MOST_KEPT]; /* guarded by lock, with what follows */
 static uint64_t nproved, nproofs;
 
@@ -43,6 +44,19 @@ static const struct proved *find_locked(const struct proved *key)
             return one;
     }
     return NULL;
+}
+
+/* The algorithm comes last: a child made by fork() takes an entry without one as empty. */
+static void keep_locked(const struct proved *key)
+{
+    struct proved *place = &kept[nproved++ % MOST_KEPT];
+    atomic_store(&place->algorithm, NULL);
+    place->nranks = key->nranks;
+    place->root = key->root;
+    place->count = key->count;
+    place->any_count = key->any_count;
+    memcpy(place->host_of, key->host_of, sizeof place->host_of);
+    atomic_store_explicit(&place->algorithm, key->algorithm, memory_order_release);
 }
 
 static tt_status prove(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
@@ -75,7 +89,7 @@ static tt_status prove_locked(const struct tt_algorithm *algorithm, const struct
     nproofs++;
     TT_TRY(prove(algorithm, shape, count, any_count));
     key.any_count = *any_count;
-    kept[nproved++ % MOST_KEPT] = key;
+    keep_locked(&key);
     return TT_OK;
 }
 
@@ -84,16 +98,16 @@ tt_status tt_prove_first_use(const struct tt_algorithm *algorithm, const struct 
 {
     *any_count = true;
     if (shape->nranks > TT_PROOF_MOST_RANKS || tt_proof_covers(algorithm, shape)) return TT_OK;
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     const tt_status status = prove_locked(algorithm, shape, count, any_count);
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return status;
 }
 
 uint64_t tt_first_use_proofs(void)
 {
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     const uint64_t number = nproofs;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return number;
 }

@@ -1,12 +1,12 @@
 /* Finds the topology of this machine or of an XML file, and the distance between two CPUs. */
 #include "topology/topology.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/config.h"
+#include "base/process_lock.h"
 #include "topology/backend.h"
 
 struct tt_topology *tt_topology_new(int npus)
@@ -89,13 +89,13 @@ tt_status tt_topology_create(const char *xml_path, struct tt_topology **topology
 
 tt_status tt_topology_local(const struct tt_topology **topology)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct tt_process_lock lock = TT_PROCESS_LOCK;
     static struct tt_topology *shared; /* guarded by lock; lives as long as the process */
     tt_status status = TT_OK;
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     if (!shared) status = tt_topology_create(tt_config_string(TT_CONFIG_TOPOLOGY_FILE), &shared);
     if (status == TT_OK) *topology = shared;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return status;
 }
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "base/process_lock.h"
 
 /* Pages that a device uses. Owned by the list. */
 struct pin {
@@ -22,9 +22,9 @@ struct pin {
 };
 
 /* Lock order: moving before lock. */
-static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* held while pages move */
-static struct pin *pins;                                   /* guarded by moving */
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct tt_process_lock moving = TT_PROCESS_LOCK; /* held while pages move */
+static struct pin *pins;                                /* guarded by moving */
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
 
@@ -75,11 +75,11 @@ static void drop_window(struct tt_window *window)
 
 static void enrol(struct tt_window *window)
 {
-    pthread_rwlock_wrlock(&lock);
+    tt_process_lock(&lock);
     window->id = (uint64_t)getpid() << 32 | ++counter;
     window->next = windows;
     windows = window;
-    pthread_rwlock_unlock(&lock);
+    tt_process_unlock(&lock);
 }
 
 tt_status tt_window_create(void **memory, size_t nbytes)
@@ -123,12 +123,12 @@ static bool is_plain_memory(uintptr_t begin, uintptr_t end)
 /* The same pages registered before: one more user. */
 static bool adopt_again(const char *base, size_t nbytes)
 {
-    pthread_rwlock_wrlock(&lock);
+    tt_process_lock(&lock);
     struct tt_window *window = windows;
     while (window && !(window->users && window->base == base && window->nbytes == nbytes))
         window = window->next;
     if (window) window->users++;
-    pthread_rwlock_unlock(&lock);
+    tt_process_unlock(&lock);
     return window != NULL;
 }
 
@@ -182,23 +182,23 @@ tt_status tt_window_adopt(void *memory, size_t nbytes, void **adopted)
     const uintptr_t end = ((uintptr_t)memory + nbytes) / page * page;
     *adopted = NULL;
     if (end <= begin) return TT_OK;
-    pthread_mutex_lock(&moving);
+    tt_process_lock(&moving);
     const tt_status status = adopt_pages_locked(begin, end, adopted);
-    pthread_mutex_unlock(&moving);
+    tt_process_unlock(&moving);
     return status;
 }
 
 /* Takes the window out of the list when this was its last user. */
 static struct tt_window *withdraw(void *base, bool registered)
 {
-    pthread_rwlock_wrlock(&lock);
+    tt_process_lock(&lock);
     struct tt_window **link = &windows;
     while (*link && !((*link)->base == base && ((*link)->users > 0) == registered))
         link = &(*link)->next;
     struct tt_window *window = *link;
     if (window && registered && --window->users > 0) window = NULL;
     if (window) *link = window->next;
-    pthread_rwlock_unlock(&lock);
+    tt_process_unlock(&lock);
     return window;
 }
 
@@ -235,10 +235,10 @@ static void move_back_locked(struct tt_window *window)
 void tt_window_release(void *adopted)
 {
     if (!adopted) return;
-    pthread_mutex_lock(&moving);
+    tt_process_lock(&moving);
     struct tt_window *window = withdraw(adopted, true);
     if (window) move_back_locked(window);
-    pthread_mutex_unlock(&moving);
+    tt_process_unlock(&moving);
 }
 
 tt_status tt_window_pin(const void *memory, size_t nbytes)
@@ -246,23 +246,23 @@ tt_status tt_window_pin(const void *memory, size_t nbytes)
     struct pin *pin = malloc(sizeof *pin);
     if (!pin) return tt_fail(TT_ERR_SYSTEM, "out of memory for a pin");
     const uintptr_t begin = (uintptr_t)memory;
-    pthread_mutex_lock(&moving);
+    tt_process_lock(&moving);
     *pin = (struct pin){.begin = begin, .end = begin + nbytes, .next = pins};
     pins = pin;
-    pthread_mutex_unlock(&moving);
+    tt_process_unlock(&moving);
     return TT_OK;
 }
 
 void tt_window_unpin(const void *memory, size_t nbytes)
 {
     const uintptr_t begin = (uintptr_t)memory;
-    pthread_mutex_lock(&moving);
+    tt_process_lock(&moving);
     struct pin **link = &pins;
     while (*link && !((*link)->begin == begin && (*link)->end == begin + nbytes))
         link = &(*link)->next;
     struct pin *pin = *link;
     if (pin) *link = pin->next;
-    pthread_mutex_unlock(&moving);
+    tt_process_unlock(&moving);
     free(pin);
 }
 
@@ -281,22 +281,22 @@ tt_status tt_window_free(void *memory)
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *found)
 {
     const char *start = memory;
-    pthread_rwlock_rdlock(&lock);
+    tt_process_lock_shared(&lock);
     const struct tt_window *window = windows;
     while (window && !(start >= window->base && start < window->base + window->nbytes))
         window = window->next;
     const bool inside = window && nbytes <= (size_t)(window->base + window->nbytes - start);
     if (inside) *found = *window;
-    pthread_rwlock_unlock(&lock);
+    tt_process_unlock(&lock);
     return inside;
 }
 
 bool tt_window_exists(uint64_t id)
 {
-    pthread_rwlock_rdlock(&lock);
+    tt_process_lock_shared(&lock);
     const struct tt_window *window = windows;
     while (window && window->id != id) window = window->next;
-    pthread_rwlock_unlock(&lock);
+    tt_process_unlock(&lock);
     return window != NULL;
 }
 

@@ -1,9 +1,16 @@
-/* What a child made by fork does with its parent's communicators. */
+/* What a child made by fork does with its parent's communicators, and that it can have its own. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bootstrap/uses.h"
 #include "communicator/communicator.h"
+#include "program/first_use.h"
 #include "shim.h"
+#include "topology/topology.h"
+#include "transport/host/watch.h"
 
 static bool both_reduce(const tuttiComm_t *comms)
 {
@@ -51,4 +58,133 @@ TEST(fork, a_child_that_aborts_a_communicator_leaves_its_parents_as_it_is)
 TEST(fork, a_child_that_ends_a_communicator_waits_for_no_call_of_its_parent)
 {
     end_in_child(tuttiCommAbort, true);
+}
+
+/* ---- Locks that a thread of the parent holds ------------------------------------------------ */
+
+/* Each takes a lock of the process for a moment; false: it went wrong. */
+static bool watch_a_process(void)
+{
+    struct tt_watch *watch = tt_watch_get(getpid(), 1);
+    tt_watch_put(watch);
+    return watch != NULL;
+}
+
+static bool make_a_window(void)
+{
+    void *memory = NULL;
+    return tuttiMemAlloc(&memory, 1 << 16) == tuttiSuccess && tuttiMemFree(memory) == tuttiSuccess;
+}
+
+static bool register_memory(void)
+{
+    void *memory = NULL, *adopted = NULL;
+    if (posix_memalign(&memory, 4096, 1 << 16)) return false;
+    const bool good = tt_window_adopt(memory, 1 << 16, &adopted) == TT_OK;
+    tt_window_release(adopted);
+    free(memory);
+    return good;
+}
+
+static bool find_a_composed_algorithm(void)
+{
+    return tt_algorithm_find(TT_ALL_REDUCE, "ring/ring") != NULL;
+}
+
+static bool list_algorithms(void)
+{
+    return tuttiAlgorithmName(tuttiCollAllReduce, 20) != NULL;
+}
+
+static bool count_proofs(void)
+{
+    return tt_first_use_proofs() < UINT64_MAX;
+}
+
+static bool look_at_the_topology(void)
+{
+    const struct tt_topology *topology;
+    return tt_topology_local(&topology) == TT_OK;
+}
+
+static bool count_uses(void)
+{
+    const struct tt_user user = {.host = "127.0.0.1", .port = 1, .nranks = 2};
+    uint32_t use, count;
+    return tt_uses_find(&use, &count, &user) == TT_OK;
+}
+
+static bool forget_a_communicator(void)
+{
+    tt_comm_forget(NULL);
+    return true;
+}
+
+struct taker {
+    bool (*take)(void);
+    _Atomic bool stop;
+};
+
+static void *take_again_and_again(void *argument)
+{
+    struct taker *taker = argument;
+    while (!atomic_load_explicit(&taker->stop, memory_order_relaxed))
+        if (!taker->take()) return argument;
+    return NULL;
+}
+
+/* Takes the lock, and makes and uses a communicator of its own. */
+static bool goes_on_alone(bool (*take)(void))
+{
+    tuttiComm_t comms[2];
+    return take() && tuttiCommInitAll(comms, 2, NULL) == tuttiSuccess && both_reduce(comms) &&
+           tuttiCommDestroy(comms[0]) == tuttiSuccess && tuttiCommDestroy(comms[1]) == tuttiSuccess;
+}
+
+static void fork_while_taken(const char *what, bool (*take)(void))
+{
+    enum { NFORKS = 60 };
+    struct taker taker = {.take = take};
+    pthread_t thread;
+    void *failed = NULL;
+    int how = 0;
+    REQUIRE(take());
+    REQUIRE(pthread_create(&thread, NULL, take_again_and_again, &taker) == 0);
+    for (int i = 0; i < NFORKS && how == 0; i++) {
+        const pid_t child = fork();
+        REQUIRE(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            _exit(goes_on_alone(take) ? 0 : 1);
+        }
+        REQUIRE(waitpid(child, &how, 0) == child);
+        CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "%s: child %d ended with %#x", what,
+                      i, how);
+    }
+    atomic_store(&taker.stop, true);
+    pthread_join(thread, &failed);
+    CHECK_MESSAGE(!failed, "%s: the parent's thread failed: %s", what, tuttiGetLastError(NULL));
+}
+
+TEST(fork, a_child_makes_its_communicators_whatever_locks_other_threads_of_its_parent_held)
+{
+#if defined __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer allows no threads after a fork");
+#elif defined __SANITIZE_ADDRESS__
+    SKIP("AddressSanitizer's malloc keeps the locks that other threads held at a fork");
+#endif
+    static const struct {
+        const char *what;
+        bool (*take)(void);
+    } locks[] = {{"watches", watch_a_process},
+                 {"windows", make_a_window},
+                 {"registrations", register_memory},
+                 {"composed algorithms", find_a_composed_algorithm},
+                 {"lists of algorithms", list_algorithms},
+                 {"proofs", count_proofs},
+                 {"topology", look_at_the_topology},
+                 {"uses of addresses", count_uses},
+                 {"communicators that are alive", forget_a_communicator}};
+    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
+        fork_while_taken(locks[i].what, locks[i].take);
 }

@@ -2,7 +2,6 @@
 #include "transport/host/segment.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,32 +9,14 @@
 
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "base/process_lock.h"
 
 enum { PAGE = 4096, SEGMENT_VERSION = 4 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
-/* The segments mapped by this process. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+/* The segments mapped by this process. A child made by fork may put those that it has inherited. */
+static struct tt_process_lock registry_lock = TT_PROCESS_LOCK;
 static struct tt_segment *registry;
-
-/* The thread that held the lock while the process forked does not exist in the child. At every
- * moment the registry is sound: each change of the list is one store. */
-static void renew_registry_lock(void)
-{
-    registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-}
-
-static void install_fork_handler(void)
-{
-    pthread_atfork(NULL, NULL, renew_registry_lock);
-}
-
-/* A child made by fork may put the segments that it has inherited. */
-static void prepare_for_forks(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install_fork_handler);
-}
 
 static size_t round_up(size_t value, size_t unit)
 {
@@ -122,7 +103,6 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
     lay_out(segment, layout);
     tt_status status;
-    prepare_for_forks();
     tt_private_fd_begin();
     segment->fd = tt_private_fd_end(memfd_create("tutti-segment", MFD_CLOEXEC));
     if (segment->fd < 0) {
@@ -142,9 +122,9 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     header->nslots = (uint32_t)layout->nslots;
     header->slot_bytes = (uint32_t)layout->slot_bytes;
     header->meet_bytes = (uint32_t)layout->meet_bytes;
-    pthread_mutex_lock(&registry_lock);
+    tt_process_lock(&registry_lock);
     enrol_locked(segment);
-    pthread_mutex_unlock(&registry_lock);
+    tt_process_unlock(&registry_lock);
     *out = segment;
     return TT_OK;
 
@@ -157,9 +137,9 @@ free_segment:
 
 struct tt_segment *tt_segment_find(uint64_t id)
 {
-    pthread_mutex_lock(&registry_lock);
+    tt_process_lock(&registry_lock);
     struct tt_segment *segment = find_locked(id);
-    pthread_mutex_unlock(&registry_lock);
+    tt_process_unlock(&registry_lock);
     return segment;
 }
 
@@ -196,11 +176,10 @@ static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
 
 tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment)
 {
-    prepare_for_forks();
-    pthread_mutex_lock(&registry_lock);
+    tt_process_lock(&registry_lock);
     struct tt_segment *found = find_locked(id);
     const tt_status status = found ? TT_OK : attach_locked(id, fd, &found);
-    pthread_mutex_unlock(&registry_lock);
+    tt_process_unlock(&registry_lock);
     if (!status) *segment = found;
     return status;
 }
@@ -214,14 +193,14 @@ void tt_segment_seal(struct tt_segment *segment)
 void tt_segment_put(struct tt_segment *segment)
 {
     if (!segment) return;
-    pthread_mutex_lock(&registry_lock);
+    tt_process_lock(&registry_lock);
     const bool last = --segment->users == 0;
     if (last) {
         struct tt_segment **link = &registry;
         while (*link != segment) link = &(*link)->next;
         *link = segment->next;
     }
-    pthread_mutex_unlock(&registry_lock);
+    tt_process_unlock(&registry_lock);
     if (!last) return;
     tt_segment_seal(segment);
     munmap(segment->header, segment->nbytes);

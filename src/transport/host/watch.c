@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "base/process_lock.h"
 
 struct tt_watch {
     pid_t pid, watcher; /* watcher: this process; a child made by fork has none of these watches */
@@ -27,7 +27,7 @@ struct tt_watch {
     struct tt_watch *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_watch *watches; /* guarded by lock, as what is in them */
 
 /* What /proc/PID/stat says. */
@@ -132,21 +132,21 @@ static struct tt_watch *create_locked(pid_t pid, uint64_t process_id)
 
 struct tt_watch *tt_watch_get(pid_t pid, uint64_t process_id)
 {
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     struct tt_watch *watch = watches;
     while (watch &&
            (watch->pid != pid || watch->process_id != process_id || watch->watcher != getpid()))
         watch = watch->next;
     if (!watch) watch = create_locked(pid, process_id);
     if (watch) watch->users++;
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return watch;
 }
 
 void tt_watch_put(struct tt_watch *watch)
 {
     if (!watch) return;
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     if (--watch->users == 0) {
         struct tt_watch **link = &watches;
         while (*link != watch) link = &(*link)->next;
@@ -154,15 +154,15 @@ void tt_watch_put(struct tt_watch *watch)
         if (watch->pidfd >= 0) tt_private_fd_close(watch->pidfd);
         free(watch);
     }
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
 }
 
 bool tt_watch_is_dead(struct tt_watch *watch)
 {
-    pthread_mutex_lock(&lock);
+    tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);
     struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
     const bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
-    pthread_mutex_unlock(&lock);
+    tt_process_unlock(&lock);
     return dead;
 }

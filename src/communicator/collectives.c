@@ -267,12 +267,14 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
                        "%s: rank %d sends to or receives from itself outside a group: it would "
                        "wait for itself",
                        function, peer);
-    return tt_issue(&(struct tt_pending_call){.comm = comm,
-                                              .stream = stream,
-                                              .kind = kind,
-                                              .data = (void *)(uintptr_t)data,
-                                              .nbytes = count * element,
-                                              .peer = peer});
+    struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
+    pending.comm = comm;
+    pending.stream = stream;
+    pending.kind = kind;
+    pending.data = (void *)(uintptr_t)data;
+    pending.nbytes = count * element;
+    pending.peer = peer;
+    return tt_issue(&pending);
 }
 
 tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,

@@ -7,18 +7,34 @@
 #include "communicator/communicator.h"
 #include "executor/stream.h"
 
-/* This thread's open group. */
+enum { FEW_CALLS = 4 };
+
+/* This thread's open group. Few calls need no memory but this. */
 static _Thread_local struct {
     int depth;
     tt_status failed; /* of the first call that failed, with its function and text */
     const char *function;
-    char error[TT_ERROR_TEXT];
+    int ncalls, ninits;
+    struct tt_pending_call few[FEW_CALLS];
+    struct tt_binding few_bindings[FEW_CALLS];
+    /* In place of the few, where there are more; NULL: there are not */
     struct tt_pending_call *calls;
     struct tt_binding *bindings; /* of the calls, while the group is open */
-    int ncalls, calls_room, bindings_room;
+    int calls_room, bindings_room;
     struct tt_pending_init *inits;
-    int ninits, inits_room;
+    int inits_room;
+    char error[TT_ERROR_TEXT];
 } group;
+
+static struct tt_pending_call *kept_calls(void)
+{
+    return group.calls ? group.calls : group.few;
+}
+
+static struct tt_binding *kept_bindings(void)
+{
+    return group.calls ? group.bindings : group.few_bindings;
+}
 
 bool tt_in_group(void)
 {
@@ -34,8 +50,6 @@ tuttiResult_t tt_group_result(const char *function, tt_status status)
     snprintf(group.error, sizeof group.error, "%s", tt_last_error());
     return result;
 }
-
-enum { FEW_CALLS = 4 };
 
 /* Its binding is memory of the call's own. */
 static bool has_table(const struct tt_pending_call *pending)
@@ -143,41 +157,50 @@ static tt_status launch_batches(const struct tt_pending_call *calls, int ncalls,
     return status;
 }
 
-/* Small messages for which there is room, or that have come, are done in a straight line. `done`
- * tells which calls are over. */
-static void run_express(const struct tt_pending_call *calls, int ncalls, bool done[FEW_CALLS])
+/* Small messages for which there is room, or that have come, are done in a straight line. Of the
+ * others the works are begun; returns their number. */
+static int run_express(const struct tt_pending_call *calls, int ncalls, struct tt_work *works)
 {
     bool may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
+    int nworks = 0;
     for (int i = 0; i < ncalls; i++) {
-        done[i] =
-            may[calls[i].kind] && tt_p2p_express(&calls[i].comm->engine, calls[i].kind,
-                                                 calls[i].data, calls[i].nbytes, calls[i].peer);
-        may[calls[i].kind] = done[i]; /* later ones must not overtake it */
+        if (may[calls[i].kind] && tt_p2p_express(&calls[i].comm->engine, calls[i].kind,
+                                                 calls[i].data, calls[i].nbytes, calls[i].peer))
+            continue;
+        may[calls[i].kind] = false; /* later ones must not overtake it */
+        begin(&works[nworks++], &calls[i]);
     }
+    return nworks;
 }
 
+/* only_p2p: and all of one communicator. */
 static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_p2p)
 {
     *only_p2p = true;
     if (ncalls > FEW_CALLS) return false;
     for (int i = 0; i < ncalls; i++) {
         if (calls[i].stream) return false;
-        *only_p2p = *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE;
+        *only_p2p =
+            *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE && calls[i].comm == calls[0].comm;
     }
     return true;
 }
 
-/* Few calls without streams need no memory of their own. */
+/* Few calls without streams need no memory of their own. While this thread holds the engine, an
+ * abort by another one waits for it. */
 static tt_status issue_few(const struct tt_pending_call *calls, int ncalls, bool only_p2p)
 {
     struct tt_work works[FEW_CALLS];
-    bool done[FEW_CALLS] = {false};
+    struct tt_engine *engine = &calls[0].comm->engine;
     int nworks = 0;
-    enter_calls(calls, ncalls);
-    if (only_p2p) run_express(calls, ncalls, done);
-    for (int i = 0; i < ncalls; i++)
-        if (!done[i]) begin(&works[nworks++], &calls[i]);
-    leave_calls(calls, ncalls);
+    if (only_p2p && tt_engine_enter_if_idle(engine)) {
+        nworks = run_express(calls, ncalls, works);
+        tt_engine_leave(engine);
+    } else {
+        enter_calls(calls, ncalls);
+        while (nworks < ncalls) begin(&works[nworks], &calls[nworks]), nworks++;
+        leave_calls(calls, ncalls);
+    }
     return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
 
@@ -225,16 +248,31 @@ static tt_status make_room(void **array, int used, int *room, size_t size)
     return TT_OK;
 }
 
-static tt_status keep_call(const struct tt_pending_call *pending)
+/* Room for one more call, in memory of the heap when there are more than few. */
+static tt_status make_call_room(void)
 {
     void *calls = group.calls, *bindings = group.bindings;
-    TT_TRY(make_room(&calls, group.ncalls, &group.calls_room, sizeof *pending));
-    group.calls = calls;
-    TT_TRY(make_room(&bindings, group.ncalls, &group.bindings_room, sizeof *group.bindings));
+    const int used = group.calls ? group.ncalls : 0;
+    if (!calls && group.ncalls < FEW_CALLS) return TT_OK;
+    TT_TRY(make_room(&bindings, used, &group.bindings_room, sizeof *group.bindings));
     group.bindings = bindings;
-    if (pending->kind == TT_WORK_COLLECTIVE) group.bindings[group.ncalls] = *pending->call.binding;
-    if (pending->cached) pending->cached->nheld++;
-    group.calls[group.ncalls++] = *pending;
+    TT_TRY(make_room(&calls, used, &group.calls_room, sizeof *group.calls));
+    if (!group.calls) {
+        memcpy(calls, group.few, sizeof group.few);
+        memcpy(bindings, group.few_bindings, sizeof group.few_bindings);
+    }
+    group.calls = calls;
+    return TT_OK;
+}
+
+static tt_status keep_call(const struct tt_pending_call *pending)
+{
+    TT_TRY(make_call_room());
+    if (pending->kind == TT_WORK_COLLECTIVE) {
+        kept_bindings()[group.ncalls] = *pending->call.binding;
+        pending->cached->nheld++;
+    }
+    kept_calls()[group.ncalls++] = *pending;
     return TT_OK;
 }
 
@@ -272,6 +310,36 @@ tuttiResult_t tuttiGroupStart(void)
     return tuttiSuccess;
 }
 
+/* The calls find their bindings where these are now, and hold their programs no longer. */
+static void release_programs(struct tt_pending_call *calls, int ncalls)
+{
+    struct tt_binding *bindings = kept_bindings();
+    for (int i = 0; i < ncalls; i++) {
+        if (calls[i].kind != TT_WORK_COLLECTIVE) continue;
+        if (!bindings[i].table_at) calls[i].call.binding = &bindings[i];
+        calls[i].cached->nheld--;
+    }
+}
+
+static void forget_group(void)
+{
+    if (group.inits) {
+        sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
+        free(group.inits);
+        group.inits = NULL;
+        group.inits_room = 0;
+    }
+    if (group.bindings) {
+        free(group.calls);
+        free(group.bindings);
+        group.calls = NULL;
+        group.bindings = NULL;
+        group.calls_room = group.bindings_room = 0;
+    }
+    group.failed = TT_OK;
+    group.ncalls = group.ninits = 0;
+}
+
 tuttiResult_t tuttiGroupEnd(void)
 {
     if (group.depth == 0)
@@ -282,25 +350,14 @@ tuttiResult_t tuttiGroupEnd(void)
     const char *function = status ? group.function : __func__;
     if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
-    for (int i = 0; i < group.ncalls; i++)
-        if (group.calls[i].kind == TT_WORK_COLLECTIVE && !group.bindings[i].table_at)
-            group.calls[i].call.binding = &group.bindings[i];
-    for (int i = 0; i < group.ncalls; i++)
-        if (group.calls[i].cached) group.calls[i].cached->nheld--;
+    struct tt_pending_call *calls = kept_calls();
+    release_programs(calls, group.ncalls);
     /* From here on the turns of the calls keep their programs, and an abort may free these while
      * the group waits for the calls of another communicator. */
     if (status)
-        drop_calls(group.calls, group.ncalls);
+        drop_calls(calls, group.ncalls);
     else if (group.ncalls)
-        status = issue_all(group.calls, group.ncalls);
-    if (group.ninits) sodium_memzero(group.inits, (size_t)group.ninits * sizeof *group.inits);
-    free(group.inits);
-    free(group.calls);
-    free(group.bindings);
-    group.calls = NULL;
-    group.bindings = NULL;
-    group.inits = NULL;
-    group.failed = TT_OK;
-    group.ncalls = group.calls_room = group.bindings_room = group.ninits = group.inits_room = 0;
+        status = issue_all(calls, group.ncalls);
+    forget_group();
     return tt_result(function, status);
 }

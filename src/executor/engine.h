@@ -159,8 +159,9 @@ void tt_work_send(struct tt_work *work, struct tt_engine *engine, const void *da
 void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, size_t nbytes,
                   int peer);
 
-/* Sends or receives a small message at once, as the next call between the two ranks. False: it
- * cannot be done without waiting, or something is wrong; then nothing has happened. */
+/* Sends or receives a small message at once, as the next call between the two ranks. The caller has
+ * entered the engine while it was idle. False: it cannot be done without waiting, or something is
+ * wrong; then nothing has happened. */
 bool tt_p2p_express(struct tt_engine *engine, enum tt_work_kind kind, void *data, size_t nbytes,
                     int peer);
 

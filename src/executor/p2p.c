@@ -142,11 +142,7 @@ bool tt_p2p_express(struct tt_engine *engine, enum tt_work_kind kind, void *data
 {
     const struct tt_fabric *fabric = engine->fabric;
     if (nbytes >= TT_EXPRESS_BYTES || nbytes > fabric->segment->header->slot_bytes) return false;
-    if (fabric->hosts->nhosts > 1 || !tt_engine_enter_if_idle(engine)) return false;
-    bool done = false;
-    if (tt_fabric_check(engine->fabric) == TT_OK)
-        done = kind == TT_WORK_SEND ? send_now(engine, data, nbytes, peer)
-                                    : receive_now(engine, data, nbytes, peer);
-    tt_engine_leave(engine);
-    return done;
+    if (fabric->hosts->nhosts > 1 || tt_fabric_check(engine->fabric) != TT_OK) return false;
+    return kind == TT_WORK_SEND ? send_now(engine, data, nbytes, peer)
+                                : receive_now(engine, data, nbytes, peer);
 }

@@ -110,7 +110,7 @@ static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
     memo->cached = NULL;
     TT_TRY(tt_request_type(request->function, request->type, &fresh.element));
     TT_TRY(tt_request_root(request));
-    TT_TRY(tt_request_op(request, &fresh.reduction, &fresh.scalar));
+    TT_TRY(tt_request_op(request, &fresh.call.reduction, &fresh.call.scalar));
     TT_TRY(measure(request, &fresh, &total));
     TT_TRY(tt_comm_select(request->comm,
                           &(struct tt_selection){.collective = request->collective,
@@ -119,9 +119,11 @@ static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
                           &fresh.cached));
     TT_TRY(
         tt_comm_bind(request->comm, fresh.cached, request->count, fresh.element, &fresh.binding));
-    fresh.signature =
-        tt_call_signature(fresh.cached->loaded->program, request->count, &fresh.reduction);
+    fresh.call.loaded = fresh.cached->loaded;
+    fresh.call.signature =
+        tt_call_signature(fresh.call.loaded->program, request->count, &fresh.call.reduction);
     *memo = fresh;
+    memo->call.binding = &memo->binding;
     return TT_OK;
 }
 
@@ -134,23 +136,9 @@ static bool is_remembered(const struct tt_memo *memo, const struct tt_request *r
            memo->op < (int)tuttiFirstDynamicRedOp;
 }
 
-static void fill_call(struct tt_call *out, const struct tt_request *request,
-                      const struct tt_memo *memo)
-{
-    out->loaded = memo->cached->loaded;
-    out->binding = &memo->binding;
-    out->input = request->input;
-    out->output = request->output;
-    out->reduction = memo->reduction;
-    out->scalar = memo->scalar;
-    out->signature = memo->signature;
-}
-
 /* The call is as the memo says. */
 static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
 {
-    struct tt_pending_call pending = {
-        .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
     const uintptr_t in = (uintptr_t)request->input, out = (uintptr_t)request->output;
@@ -158,11 +146,11 @@ static tt_status issue_prepared(const struct tt_request *request, struct tt_memo
     const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
     TT_TRY(tt_request_overlap(request, (struct tt_extent){in, memo->in},
                               (struct tt_extent){out, memo->out}, (gathers ? out : in) + before));
-    fill_call(&pending.call, request, memo);
-    pending.cached = memo->cached;
-    if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &pending.call);
+    memo->call.input = request->input;
+    memo->call.output = request->output;
+    if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &memo->call);
     memo->ready = true;
-    return tt_issue_express(&pending, &memo->express);
+    return tt_issue_express(request->comm, request->stream, memo);
 }
 
 static tt_status issue(const struct tt_request *request)

@@ -49,10 +49,8 @@ struct tt_memo {
     size_t in, out; /* bytes of this rank's buffers */
     size_t element;
     struct tt_binding binding;
-    uint64_t signature;
-    struct tt_reduction reduction;
-    const void *scalar; /* read when the call runs; NULL: it is in the reduction */
-    bool ready;         /* express has been worked out */
+    struct tt_call call; /* with `binding`; the pointers are those of the present call */
+    bool ready;          /* express has been worked out */
     struct tt_express express;
 };
 
@@ -187,9 +185,9 @@ struct tt_pending_call {
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue(const struct tt_pending_call *pending);
-/* The same for a collective that may go express. */
-TT_NODISCARD tt_status tt_issue_express(const struct tt_pending_call *pending,
-                                        const struct tt_express *express);
+/* The same for a memo's call, which may go express. */
+TT_NODISCARD tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream,
+                                        const struct tt_memo *memo);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {

@@ -286,12 +286,15 @@ tt_status tt_issue(const struct tt_pending_call *pending)
     return issue_all(pending, 1);
 }
 
-tt_status tt_issue_express(const struct tt_pending_call *pending, const struct tt_express *express)
+tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
 {
-    struct tt_engine *engine = &pending->comm->engine;
-    if (express->kind && !pending->stream && !tt_in_group() && tt_engine_enter_if_idle(engine))
-        return tt_express_run(express, engine, &pending->call);
-    return tt_issue(pending);
+    if (memo->express.kind && !stream && !tt_in_group() && tt_engine_enter_if_idle(&comm->engine))
+        return tt_express_run(&memo->express, &comm->engine, &memo->call);
+    return tt_issue(&(struct tt_pending_call){.comm = comm,
+                                              .stream = stream,
+                                              .kind = TT_WORK_COLLECTIVE,
+                                              .call = memo->call,
+                                              .cached = memo->cached});
 }
 
 tt_status tt_issue_init(const struct tt_pending_init *init)

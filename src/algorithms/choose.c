@@ -14,18 +14,20 @@
  *   links      (rounds * min(depth, steps) + lag) * link
  *   meetings    (2 * rounds - 1) * depth * (meeting + nranks * meeting_rank)
  *               for before the next round all wait until all have taken
- *   both      + rounds * actions * action          steps, or messages where they are more
+ *   both      + rounds * actions * action          steps, or messages sent and received where they
+ *                                                  are more
  *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
  *                                                  in a meeting bytes put in * byte_put
  *             + bytes reduced * byte_reduced
  *             + bytes of the result * byte_result
  *
  * Messages of one host that go straight from or to the root (depth 1), and are all there is to do,
- * have link_one_way for link, as no rank waits for an answer. Where they go to the root, what is
+ * have link_one_way for link, as no rank waits for an answer, also with more ranks than cores: a
+ * rank then sends many messages in one turn on its core. Where they go to the root, what is
  * sent and what is taken cost only the more of both, as the root takes while others send.
  *
- * With more ranks than cores a dependence waits for a rank's turn on a core instead: turn_link or
- * turn_meeting, times nranks.
+ * With more ranks than cores any other dependence waits for a rank's turn on a core instead:
+ * turn_link or turn_meeting, times nranks.
  *
  * Between hosts, for what leaves the busiest of them:
  *             + rounds * (messages between hosts one after another) * (net_link - link)
@@ -61,27 +63,29 @@ enum {
 /* Measured on two cores of an AVX-512 server in a virtual machine. Those of one host are fitted to
  * perf-tests/choice.sh, so that what they choose is among the fastest. */
 static const struct cost costs[NCOSTS] = {
-    [LINK] = {"link", 0.55, "a message whose answer is waited for; all_reduce and all_gather of 2"},
-    [LINK_ONE_WAY] = {"link_one_way", 0.11,
+    [LINK] = {"link", 0.31, "a message whose answer is waited for; all_reduce and all_gather of 2"},
+    [LINK_ONE_WAY] = {"link_one_way", 0.05,
                       "a message from or to a root, which waits for no answer"},
-    [MEETING] = {"meeting", 0.22, "with meeting_rank; all_reduce and barrier of 2"},
+    [MEETING] = {"meeting", 0.35, "with meeting_rank; all_reduce and barrier of 2"},
     [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
     [TURN_LINK] = {"turn_link", 1.0, "per rank; tree-like exchanges, 2 to 4 ranks a core"},
-    [TURN_MEETING] = {"turn_meeting", 0.5, "per rank; 1.5 us at 4 ranks, 4.3 us at 8, on 2 cores"},
-    [ACTION] = {"action", 0.14, "a step of the executor, or one of its messages"},
-    [BYTE_SENT] = {"byte_sent", 1.0 / 26000, "into a slot of a link; 4 to 512 KiB between 2"},
-    [BYTE_PUT] = {"byte_put", 1.0 / 10000,
-                  "into a meeting, where nobody reads before all have put"},
-    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 30000, "read to be reduced; the same runs"},
-    [BYTE_RESULT] = {"byte_result", 1.0 / 29000, "written to the result; the same runs"},
+    [TURN_MEETING] = {"turn_meeting", 0.7, "per rank; 2.8 us at 4 ranks on 2 cores"},
+    [ACTION] = {"action", 0.05, "a step, or a message sent or received"},
+    [BYTE_SENT] = {"byte_sent", 1.0 / 6700, "into a slot of a link; 4 to 512 KiB between 2"},
+    [BYTE_PUT] = {"byte_put", 1.0 / 4000, "into a meeting, where nobody reads before all have put"},
+    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 26000, "read to be reduced; the same runs"},
+    [BYTE_RESULT] = {"byte_result", 1.0 / 6700, "written to the result; the same runs"},
     [NET_LINK] = {"net_link", 6.0,
                   "TCP to a rank that waits: 2.4 us on loopback, and a real network"},
     [NET_MESSAGE] = {"net_message", 1.5, "its system calls; a ping over loopback takes 3.9 us"},
-    [NET_BYTE] = {"net_byte", 1.0 / 2600, "TCP on one core; 2.3 GB/s with what is reduced"},
+    [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
 };
 
 /* Ranks up to which everyone may talk to everyone, and whose steps are counted to choose. */
 enum { MOST_PEERS = 64, MOST_COUNTED = 64 };
+/* An algorithm takes the place of one before it in the table, which is simpler, only where its cost
+ * is below this part of the other's. */
+static const double CLEARLY = 0.99;
 /* Sizes at which costs are compared: 1 byte, 2, 4, ... */
 enum { NSIZES = 48 };
 
@@ -105,6 +109,11 @@ static size_t room_of(const struct tt_algorithm *algorithm, const struct tt_shap
                                                               : setting->slot_bytes;
 }
 
+static double sent_of(const struct tt_formula *formula)
+{
+    return formula->message > 0 ? (double)formula->sent / (double)formula->message : 0;
+}
+
 /* A rank sends or receives at least so many messages. */
 static double messages_of(const struct tt_formula *formula)
 {
@@ -122,6 +131,7 @@ struct part {
     bool composed;             /* with other parts, which wait for this one */
     double share;              /* of the call's data */
     int at_once;               /* ranks of a host that do this on different shares */
+    int copies;                /* of its channels in the whole algorithm */
     struct tt_traffic traffic; /* where between */
 };
 
@@ -156,7 +166,7 @@ static struct load load_of(const struct part *part, double nbytes, size_t most)
     struct load load = {
         .steps = (double)formula->steps,
         .depth = (double)formula->depth,
-        .actions = (double)formula->steps * part->nchannels,
+        .actions = (double)formula->steps * part->nchannels * part->copies,
         .message = (double)formula->message * block,
         .sent = (double)formula->sent * block,
         .reduced = (double)formula->reduced * block,
@@ -166,7 +176,8 @@ static struct load load_of(const struct part *part, double nbytes, size_t most)
         .rounds = fmax(1, (double)rounds_of(part, nbytes, most)),
         .block = block,
     };
-    if (!part->algorithm->one_host) load.actions = fmax(load.actions, messages_of(formula));
+    if (!part->algorithm->one_host)
+        load.actions = fmax(load.actions, fmax(messages_of(formula), 2 * sent_of(formula)));
     return load;
 }
 
@@ -190,9 +201,9 @@ static double cost_inside(const struct part *part, const struct tt_setting *sett
                (turns ? nranks * costs[TURN_MEETING].value
                       : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
     else
-        wait = (load.rounds * (load.depth - lag) + lag) * (turns ? nranks * costs[TURN_LINK].value
-                                                           : one_way ? costs[LINK_ONE_WAY].value
-                                                                     : costs[LINK].value);
+        wait = (load.rounds * (load.depth - lag) + lag) * (one_way ? costs[LINK_ONE_WAY].value
+                                                           : turns ? nranks * costs[TURN_LINK].value
+                                                                   : costs[LINK].value);
     const double sent =
         (load.sent + lag * load.message / load.rounds) * costs[meets ? BYTE_PUT : BYTE_SENT].value;
     const double taken =
@@ -210,7 +221,7 @@ static double cost_between(const struct part *part, const struct tt_setting *set
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
-           load->rounds * (double)traffic->messages * costs[NET_MESSAGE].value +
+           load->rounds * (double)traffic->messages * part->copies * costs[NET_MESSAGE].value +
            load->block * fmax((double)traffic->by_rank * costs[NET_BYTE].value,
                               part->at_once * through * wire);
 }
@@ -243,7 +254,8 @@ static struct part part_of(const struct tt_phase *phase, bool one_host)
                         .one_host = one_host,
                         .between = phase->between,
                         .share = phase->share,
-                        .at_once = phase->at_once};
+                        .at_once = phase->at_once,
+                        .copies = 1};
     if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
     return part;
 }
@@ -267,6 +279,8 @@ static struct model model_of(const struct tt_algorithm *algorithm, const struct 
     for (int i = 0; i < model.number; i++) {
         model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
         model.parts[i].composed = model.number > 1;
+        if (model.whole.nchannels > model.parts[i].nchannels)
+            model.parts[i].copies = model.whole.nchannels / model.parts[i].nchannels;
     }
     return model;
 }
@@ -321,7 +335,8 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
     return may_crowd || !crowded(algorithm, shape);
 }
 
-/* Where one of these algorithms is cheaper than least[i] for sizes[i] bytes, it becomes best[i]. */
+/* Where one of these algorithms is clearly cheaper than least[i] for sizes[i] bytes, it becomes
+ * best[i]. */
 static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setting *setting,
                              const size_t *sizes, int nsizes, bool may_crowd, double *least,
                              const struct tt_algorithm **best)
@@ -332,7 +347,7 @@ static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setti
         const struct model model = model_of(algorithm, shape, setting);
         for (int i = 0; i < nsizes; i++) {
             const double cost = cost_of(&model, setting, sizes[i]);
-            if (cost >= least[i]) continue;
+            if (cost >= CLEARLY * least[i]) continue;
             best[i] = algorithm;
             least[i] = cost;
         }

@@ -46,19 +46,29 @@ TEST(choose, one_rank_has_something_for_every_collective)
     }
 }
 
+TEST(choose, little_data_between_two_ranks_goes_over_their_links)
+{
+    const enum tt_collective exchanges[] = {TT_ALL_REDUCE, TT_ALL_GATHER, TT_REDUCE_SCATTER,
+                                            TT_ALL_TO_ALL, TT_BARRIER};
+    for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++)
+        CHECK(!choice(exchanges[i], 2, &host, 8)->one_host);
+}
+
 TEST(choose, little_data_on_a_host_meets)
 {
-    for (int nranks = 2; nranks <= 8; nranks++) {
+    for (int nranks = 3; nranks <= 8; nranks++) {
         CHECK_STR(choice(TT_ALL_REDUCE, nranks, &host, 8)->name, "meet");
         CHECK_STR(choice(TT_BARRIER, nranks, &host, 0)->name, "meet");
     }
 }
 
-TEST(choose, more_ranks_than_cores_meet)
+/* With a root no rank waits for an answer: many messages are sent in one turn on a core. */
+TEST(choose, more_ranks_than_cores_meet_unless_all_goes_one_way)
 {
     for (int nranks = 3; nranks <= 16; nranks++)
         for (int i = 0; i < TT_NCOLLECTIVES; i++)
-            CHECK_STR(choice((enum tt_collective)i, nranks, &crowded_host, 8)->name, "meet");
+            CHECK_STR(choice((enum tt_collective)i, nranks, &crowded_host, 8)->name,
+                      tt_collective_has_root((enum tt_collective)i) ? "direct" : "meet");
 }
 
 TEST(choose, much_data_between_two_ranks_goes_both_ways_at_once)

@@ -362,6 +362,11 @@ static void print_memory(const struct perf_report *report, const struct perf_mem
     fprintf(report->out, "# %-20s : %s (address space)\n", "Communicators", texts[4]);
 }
 
+void perf_report_choice(struct perf_report *report, size_t nbytes, const char *algorithm)
+{
+    fprintf(report->out, "# Algorithm from %zu bytes: %s\n", nbytes, algorithm);
+}
+
 bool perf_report_foot(struct perf_report *report, int64_t failed_checks, double bandwidth,
                       const struct perf_memory *memory)
 {

@@ -72,6 +72,9 @@ void perf_report_row_begin(struct perf_report *report, const struct perf_layout 
 void perf_report_side(struct perf_report *report, bool in_place, const struct perf_side *side);
 void perf_report_row_end(struct perf_report *report);
 
+/* The algorithm that the library chose for the sizes from `nbytes` on. */
+void perf_report_choice(struct perf_report *report, size_t nbytes, const char *algorithm);
+
 /* Everything below the rows. failed_checks: sides of rows with anything wrong. Returns whether the
  * bandwidth is enough. */
 bool perf_report_foot(struct perf_report *report, int64_t failed_checks, double bandwidth,

@@ -145,6 +145,23 @@ static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memo
     return perf_worker_reduce_number(worker, &memory->communicators, tuttiMax);
 }
 
+/* Where the choice changes between the smallest size and the largest. */
+static tuttiResult_t report_choices(const struct perf_worker *worker, struct perf_report *report)
+{
+    const struct perf_run *run = worker->run;
+    const char *last = "";
+    size_t size = run->options->min_bytes;
+    if (run->collective->collective == PERF_NO_COLLECTIVE) return tuttiSuccess;
+    do {
+        const char *name;
+        PERF_TRY(tuttiCommGetAlgorithm(
+            worker->ranks[0].comm, (tuttiCollective_t)run->collective->collective, size, &name));
+        if (strcmp(name, last) != 0) perf_report_choice(report, size, name);
+        last = name;
+    } while (perf_options_next_size(run->options, &size));
+    return tuttiSuccess;
+}
+
 static tuttiResult_t work(struct perf_worker *worker)
 {
     struct perf_run *run = worker->run;
@@ -156,6 +173,7 @@ static tuttiResult_t work(struct perf_worker *worker)
     struct perf_memory memory;
     if (run->options->memory_report) PERF_TRY(measure_memory(worker, &memory));
     if (report != NULL) {
+        PERF_TRY(report_choices(worker, report));
         double bandwidth = worker->sides > 0 ? worker->bandwidth_sum / (double)worker->sides : 0;
         worker->bandwidth_enough = perf_report_foot(report, worker->failed_checks, bandwidth,
                                                     run->options->memory_report ? &memory : NULL);

@@ -59,7 +59,7 @@ struct host {
 };
 
 /* All of them. */
-struct plan {
+struct placement {
     struct host *hosts; /* names lie in `text` */
     char *text;
     int nhosts, nranks;
@@ -117,8 +117,8 @@ int run_make_key(void);
 /* Blocks the signals that are heard, and opens run->signals for them. 0 or an errno value. */
 int run_open_signals(struct run *run);
 
-/* run_plan.c: the hosts of --hosts or --hostfile and their ranks. As run_launch. */
-int run_plan_hosts(struct plan *plan, const struct options *options);
+/* run_placement.c: the hosts of --hosts or --hostfile and their ranks. As run_launch. */
+int run_place_ranks(struct placement *placement, const struct options *options);
 
 /* run_hosts.c: a tutti-run --serve on each host. As run_launch. */
 int run_launch_hosts(struct run *run);

@@ -26,7 +26,7 @@ extern char **environ;
 /* ---- The program there ---------------------------------------------------------------------- */
 
 /* Our own path, which is taken to be the same there. */
-static int find_program(struct plan *plan)
+static int find_program(struct placement *placement)
 {
     char path[2048];
     const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -42,7 +42,7 @@ static int find_program(struct plan *plan)
         run_say("tutti-run lies in a folder whose name has a quote: %s", path);
         return 1;
     }
-    snprintf(plan->program, sizeof plan->program, plain ? "%s" : "'%s'", path);
+    snprintf(placement->program, sizeof placement->program, plain ? "%s" : "'%s'", path);
     return 0;
 }
 
@@ -58,7 +58,8 @@ static void put_number(FILE *out, const char *name, int value)
     fprintf(out, "%s=%d%c", name, value, '\0');
 }
 
-static void put_environment(FILE *out, const struct run *run, const struct plan *plan, int index)
+static void put_environment(FILE *out, const struct run *run, const struct placement *placement,
+                            int index)
 {
     for (char **at = environ; *at; at++)
         if (!strncmp(*at, "TUTTI_", 6)) put_text(out, *at);
@@ -73,19 +74,19 @@ static void put_environment(FILE *out, const struct run *run, const struct plan 
     static const char *const passed[] = {"MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"};
     for (size_t i = index > 0 ? 0 : 2; i < sizeof passed / sizeof *passed; i++)
         if (getenv(passed[i])) fprintf(out, "%s=%s%c", passed[i], getenv(passed[i]), '\0');
-    put_number(out, "WORLD_SIZE", plan->nranks);
+    put_number(out, "WORLD_SIZE", placement->nranks);
     put_number(out, "GROUP_RANK", index);
     put_number(out, "NODE_RANK", index);
     put_text(out, "");
 }
 
-static void put_arguments(FILE *out, const struct options *options, const struct plan *plan,
-                          int index)
+static void put_arguments(FILE *out, const struct options *options,
+                          const struct placement *placement, int index)
 {
     int first = 0;
-    for (int i = 0; i < index; i++) first += plan->hosts[i].nranks;
+    for (int i = 0; i < index; i++) first += placement->hosts[i].nranks;
     put_text(out, "tutti-run");
-    fprintf(out, "-n%d%c--first-rank=%d%c", plan->hosts[index].nranks, '\0', first, '\0');
+    fprintf(out, "-n%d%c--first-rank=%d%c", placement->hosts[index].nranks, '\0', first, '\0');
     fprintf(out, "--grace=%g%c", (double)options->grace_ms / 1000, '\0');
     if (!options->bind || options->bind_asked)
         fprintf(out, "--bind=%s%c", options->bind ? "core" : "none", '\0');
@@ -100,15 +101,15 @@ static void put_arguments(FILE *out, const struct options *options, const struct
 }
 
 /* At once, into the pipe: nobody may be reading yet. */
-static int tell(int fd, const struct run *run, const struct plan *plan, int index)
+static int tell(int fd, const struct run *run, const struct placement *placement, int index)
 {
     char *job = NULL, *whole = NULL, folder[4096];
     size_t nbytes = 0;
     FILE *out = getcwd(folder, sizeof folder) ? open_memstream(&job, &nbytes) : NULL;
     if (out) {
         put_text(out, folder);
-        put_environment(out, run, plan, index);
-        put_arguments(out, &run->options, plan, index);
+        put_environment(out, run, placement, index);
+        put_arguments(out, &run->options, placement, index);
         if (fclose(out) != 0) nbytes = 0;
     }
     char head[64];
@@ -127,7 +128,7 @@ static int tell(int fd, const struct run *run, const struct plan *plan, int inde
     }
     if (!told)
         run_say("cannot tell host %s its part: folder, variables and command have %zu bytes",
-                plan->hosts[index].name, nbytes);
+                placement->hosts[index].name, nbytes);
     free(whole);
     free(job);
     return told ? 0 : 1;
@@ -135,7 +136,7 @@ static int tell(int fd, const struct run *run, const struct plan *plan, int inde
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
-static int start_host(struct run *run, const struct plan *plan, int index)
+static int start_host(struct run *run, const struct placement *placement, int index)
 {
     struct member *member = &run->members[index];
     int ends[2];
@@ -145,7 +146,7 @@ static int start_host(struct run *run, const struct plan *plan, int index)
     }
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     member->control = ends[1];
-    int code = tell(ends[1], run, plan, index);
+    int code = tell(ends[1], run, placement, index);
     if (!code) code = run_start_member(run, index, ends[0]) ? 1 : 0;
     close(ends[0]);
     return code;
@@ -215,12 +216,12 @@ static int await_master(struct run *run)
 }
 
 /* rsh's words, the host, our path, --serve. */
-static int make_commands(struct run *run, const struct plan *plan)
+static int make_commands(struct run *run, const struct placement *placement)
 {
     size_t nwords = 0;
     char *rest = run->job = strdup(run->options.rsh);
     const size_t most = strlen(run->options.rsh) + 4;
-    run->commands = calloc(most * (size_t)plan->nhosts, sizeof *run->commands);
+    run->commands = calloc(most * (size_t)placement->nhosts, sizeof *run->commands);
     if (!rest || !run->commands) return 1;
     for (char *word; (word = strsep(&rest, " "));)
         if (*word) run->commands[nwords++] = word;
@@ -228,42 +229,42 @@ static int make_commands(struct run *run, const struct plan *plan)
         run_say("--rsh names no command");
         return EXIT_USAGE;
     }
-    for (int i = 0; i < plan->nhosts; i++) {
+    for (int i = 0; i < placement->nhosts; i++) {
         char **command = run->commands + (size_t)i * most;
         if (i > 0) memcpy(command, run->commands, nwords * sizeof *command);
-        command[nwords] = plan->hosts[i].name;
-        command[nwords + 1] = (char *)plan->program;
+        command[nwords] = placement->hosts[i].name;
+        command[nwords + 1] = (char *)placement->program;
         command[nwords + 2] = (char *)"--serve";
         command[nwords + 3] = NULL;
-        run->members[i].name = plan->hosts[i].name;
+        run->members[i].name = placement->hosts[i].name;
         run->members[i].command = command;
     }
     return 0;
 }
 
-static int start_all(struct run *run, const struct plan *plan)
+static int start_all(struct run *run, const struct placement *placement)
 {
-    int code = start_host(run, plan, 0);
+    int code = start_host(run, placement, 0);
     if (!code) code = await_master(run);
     if (code < 0) return 0;
-    for (int i = 1; i < plan->nhosts && !code; i++) code = start_host(run, plan, i);
+    for (int i = 1; i < placement->nhosts && !code; i++) code = start_host(run, placement, i);
     return code;
 }
 
 int run_launch_hosts(struct run *run)
 {
     /* Lives as long as the members, which borrow from it. */
-    static struct plan plan;
-    int code = run_plan_hosts(&plan, &run->options);
-    if (!code) code = find_program(&plan);
-    if (!code) code = run_prepare(run, plan.nhosts);
-    if (!code) code = make_commands(run, &plan);
+    static struct placement placement;
+    int code = run_place_ranks(&placement, &run->options);
+    if (!code) code = find_program(&placement);
+    if (!code) code = run_prepare(run, placement.nhosts);
+    if (!code) code = make_commands(run, &placement);
     if (!code && run_make_key() != 0) {
         run_say("no random key to be had: %s", strerror(errno));
         code = 1;
     }
     if (!code) {
-        code = start_all(run, &plan);
+        code = start_all(run, &placement);
         if (code) run_take_back(run);
     }
     return code;

@@ -1,4 +1,4 @@
-/* The express path: whether a call may take it, and a single meeting done in a straight line. Calls
+/* Express calls: whether a call may take it, and a single meeting done in a straight line. Calls
  * over links are in express_links.c. */
 #include "executor/express.h"
 
@@ -130,7 +130,8 @@ static void take(const struct tt_express_meeting *express, struct tt_engine *eng
     }
 }
 
-/* A part is late or wrong: the general path goes on from here, and reports a failure. */
+/* A part is late or wrong: the general execution (work.c) goes on from here, and reports a failure.
+ */
 static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
                        struct tt_position at)
 {

@@ -1,6 +1,6 @@
-/* The express path: a small collective, either a single meeting or a few steps over links, done in
- * a straight line in its caller. The express path computes once per kind of call what the general
- * path (work.c) computes at each step. When a message is late, the general path takes over. */
+/* Express calls: a small collective, either a single meeting or a few steps over links, is done in
+ * a straight line in its caller. The express execution computes once per kind of call what the
+ * general execution (work.c) computes at each step, and hands over to it when a message is late. */
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 

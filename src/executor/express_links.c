@@ -1,4 +1,4 @@
-/* The express path over links: programs of a few steps whose messages are small. */
+/* Express calls over links: programs of a few steps whose messages are small. */
 #include <string.h>
 
 #include "executor/express.h"
@@ -47,8 +47,8 @@ bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *
     return true;
 }
 
-/* Waits a little for the messages. False: a message is missing or not as expected; the general path
- * goes on and reports a failure. */
+/* Waits a little for the messages. False: a message is missing or not as expected; the general
+ * execution goes on and reports a failure. */
 static bool gather(const struct tt_express_step *express, const struct tt_program_step *step,
                    struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
 {

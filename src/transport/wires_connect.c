@@ -18,21 +18,21 @@
 /* The least time for other ranks to report a failure after a peer has refused a connection. */
 #define EXPLAIN_NS INT64_C(300000000)
 
-static const struct tt_path *path_of(const struct tt_dial *dial)
+static const struct tt_route *route_of(const struct tt_dial *dial)
 {
     const struct tt_wire *wire = dial->wire;
-    return &wire->paths[wire->tcp.nopen % wire->npaths];
+    return &wire->routes[wire->tcp.nopen % wire->nroutes];
 }
 
 static tt_status fail(const struct tt_dial *dial, const char *why)
 {
     const struct tt_room_context *up = dial->wire->wires->up;
-    const struct tt_path *path = path_of(dial);
+    const struct tt_route *route = route_of(dial);
     char name[128], where[TT_ADDRESS_TEXT];
     tt_room_name(up, dial->wire->peer, name, sizeof name);
     return tt_room_fail(up, TT_ERR_REMOTE, "rank %d cannot reach %s at %s (%s) over %s: %s",
-                        up->rank, name, tt_address_format(&path->target, where),
-                        path->their_interface, path->interface, why);
+                        up->rank, name, tt_address_format(&route->target, where),
+                        route->their_interface, route->interface, why);
 }
 
 void tt_dial_hang_up(struct tt_dial *dial)
@@ -50,15 +50,15 @@ static void say_ready(const struct tt_wire *wire)
     tt_wires_describe(wire->wires, wire->peer, text, sizeof text);
     tt_room_name(up, wire->peer, name, sizeof name);
     TT_INFO("rank %d reaches %s by %s", up->rank, name, text);
-    for (int i = 0; i < wire->npaths; i++) {
-        const struct tt_path *path = &wire->paths[i];
-        if (path->mtu && path->their_mtu && path->mtu != path->their_mtu)
+    for (int i = 0; i < wire->nroutes; i++) {
+        const struct tt_route *route = &wire->routes[i];
+        if (route->mtu && route->their_mtu && route->mtu != route->their_mtu)
             TT_WARN("%s of rank %d has MTU %u, %s of %s has MTU %u: large packets may be lost; set "
                     "both to the same (ip link set dev %s mtu %u)",
-                    path->interface, up->rank, path->mtu, path->their_interface, name,
-                    path->their_mtu,
-                    path->mtu > path->their_mtu ? path->interface : path->their_interface,
-                    path->mtu > path->their_mtu ? path->their_mtu : path->mtu);
+                    route->interface, up->rank, route->mtu, route->their_interface, name,
+                    route->their_mtu,
+                    route->mtu > route->their_mtu ? route->interface : route->their_interface,
+                    route->mtu > route->their_mtu ? route->their_mtu : route->mtu);
     }
 }
 
@@ -80,12 +80,12 @@ static void count_made(struct tt_wires *wires)
 static tt_status add_socket(struct tt_wire *wire, int fd, bool is_watched)
 {
     struct tt_tcp *tcp = &wire->tcp.sockets[wire->tcp.nopen];
-    const struct tt_path *path = &wire->paths[wire->tcp.nopen % wire->npaths];
-    struct tt_tcp_path name = {.loopback = tt_address_is_loopback(&path->target)};
+    const struct tt_route *route = &wire->routes[wire->tcp.nopen % wire->nroutes];
+    struct tt_tcp_route name = {.loopback = tt_address_is_loopback(&route->target)};
     char where[TT_ADDRESS_TEXT];
-    snprintf(name.text, sizeof name.text, "%s over %s", tt_address_format(&path->target, where),
-             path->interface);
-    memcpy(name.interface, path->interface, sizeof name.interface);
+    snprintf(name.text, sizeof name.text, "%s over %s", tt_address_format(&route->target, where),
+             route->interface);
+    memcpy(name.interface, route->interface, sizeof name.interface);
     const tt_status status = tt_tcp_open(tcp, &wire->tcp, fd, &name);
     if (status) {
         tt_private_fd_close(fd);
@@ -159,19 +159,20 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
 
 static tt_status begin_attempt(struct tt_dial *dial)
 {
-    const struct tt_path *path = path_of(dial);
+    const struct tt_route *route = route_of(dial);
     struct tt_wires *wires = dial->wire->wires;
     dial->state = TT_DIAL_CONNECTING;
     dial->received = 0;
     tt_private_fd_begin();
     dial->fd = tt_private_fd_end(
-        socket(tt_address_family(&path->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        socket(tt_address_family(&route->target), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (dial->fd < 0) return try_again(dial, errno, "cannot open a socket (ulimit -n)");
     tt_tcp_tune(dial->fd, wires->timeout_ns);
-    if (path->source.nbytes &&
-        bind(dial->fd, (const struct sockaddr *)path->source.bytes, path->source.nbytes) != 0)
+    if (route->source.nbytes &&
+        bind(dial->fd, (const struct sockaddr *)route->source.bytes, route->source.nbytes) != 0)
         return try_again(dial, errno, "cannot use its own address");
-    if (connect(dial->fd, (const struct sockaddr *)path->target.bytes, path->target.nbytes) != 0 &&
+    if (connect(dial->fd, (const struct sockaddr *)route->target.bytes, route->target.nbytes) !=
+            0 &&
         errno != EINPROGRESS)
         return try_again(dial, errno, "cannot connect");
     return tt_wire_watch(wires, dial->fd, dial, true, true);

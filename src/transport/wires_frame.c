@@ -116,7 +116,7 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
 {
     const struct tt_room_context *up = wire->wires->up;
     char name[128], words[128];
-    const char *path = tcp->path.text;
+    const char *route = tcp->route.text;
     tt_room_name(up, wire->peer, name, sizeof name);
     if (tcp->left && !tcp->in_frame)
         snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
@@ -126,16 +126,16 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
         snprintf(wire->gone, sizeof wire->gone,
                  "%s cannot be reached any more: its connection (%s) carried nothing for "
                  "TUTTI_NET_TIMEOUT_MS=%lld ms (%s)",
-                 name, path, (long long)(wire->wires->timeout_ns / 1000000),
+                 name, route, (long long)(wire->wires->timeout_ns / 1000000),
                  strerror_r(error, words, sizeof words));
     else if (error == EPROTO)
         snprintf(wire->gone, sizeof wire->gone,
                  "the encrypted connection to %s (%s) brought what that rank did not send: "
                  "somebody or something changed it underway",
-                 name, path);
+                 name, route);
     else
         snprintf(wire->gone, sizeof wire->gone, "%s has died: its connection (%s) was %s", name,
-                 path,
+                 route,
                  !error                ? "closed"
                  : error == ECONNRESET ? "reset"
                                        : strerror_r(error, words, sizeof words));

@@ -1,7 +1,7 @@
 /* Shared by the files behind transport/wires.h only: one wire, its control frames, its dialling.
  *
  *   wires_rank.c     opening, the wires of a rank, waiting, leaving
- *   wires_plan.c     over which addresses two ranks are joined
+ *   wires_routes.c   over which addresses two ranks are joined
  *   wires_connect.c  connecting a wire: dialling, accepting, probing
  *   wires_frame.c    control frames: records, failures, offers
  *   wires_dialling.c the links of a wire that is not connected yet
@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHE
 enum tt_watched { TT_WATCHED_ACCEPTOR, TT_WATCHED_DIAL, TT_WATCHED_TCP, TT_WATCHED_ROOM };
 
 /* A pair of addresses, of this rank and of the peer, between which sockets are connected. */
-struct tt_path {
+struct tt_route {
     struct tt_address source, target; /* source: nbytes 0 where the kernel chooses; target: where
                                        * the peer listens */
     char interface[TT_INTERFACE_NAME], their_interface[TT_INTERFACE_NAME];
@@ -77,9 +77,9 @@ struct tt_wire {
     int peer;
     enum tt_wire_state state;
     struct tt_dial dial; /* while making */
-    int npaths;
-    struct tt_path paths[TT_MAX_INTERFACES]; /* of socket i: i modulo npaths */
-    struct tt_tcp_end tcp;                   /* its sockets, and the links over them */
+    int nroutes;
+    struct tt_route routes[TT_MAX_INTERFACES]; /* of socket i: i modulo nroutes */
+    struct tt_tcp_end tcp;                     /* its sockets, and the links over them */
     uint64_t told; /* the latest collective that the peer knows this rank has entered */
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
@@ -135,10 +135,10 @@ static inline bool tt_wire_is_local(const struct tt_wires *wires, int rank)
     return hosts->host_of[rank] == hosts->host_of[wires->up->rank];
 }
 
-/* wires_plan.c: fills paths; the same pairs on both ends. Returns their number; 0: the
+/* wires_routes.c: fills routes; the same pairs on both ends. Returns their number; 0: the
  * ranks cannot reach each other. */
-int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
-                 const struct tt_wires_info *theirs, bool lower);
+int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
+                   const struct tt_wires_info *theirs, bool lower);
 
 /* wires_rank.c: the wire to a peer, created if there is none; NULL: out of memory, which has failed
  * the fabric. */

@@ -140,12 +140,12 @@ static bool is_sound(const struct tt_wires_info *info)
     return sound;
 }
 
-/* Checks that the info of a peer is well-formed, and that some path leads to the peer. */
+/* Checks that the info of a peer is well-formed, and that some route leads to the peer. */
 static tt_status check_peer(const struct tt_wires *wires, int peer)
 {
     const struct tt_room_context *up = wires->up;
     const struct tt_wires_info *infos = wires->infos;
-    struct tt_path paths[TT_MAX_INTERFACES];
+    struct tt_route routes[TT_MAX_INTERFACES];
     char name[128], first[128];
     tt_room_name(up, peer, name, sizeof name);
     tt_room_name(up, 0, first, sizeof first);
@@ -155,7 +155,7 @@ static tt_status check_peer(const struct tt_wires *wires, int peer)
         return tt_fail(TT_ERR_USAGE, "%s has TUTTI_ENCRYPT=%d, %s has %d: give all ranks the same",
                        first, infos[0].encrypt != 0, name, infos[peer].encrypt != 0);
     if (tt_wire_is_local(wires, peer) ||
-        tt_wire_plan(paths, &infos[up->rank], &infos[peer], up->rank < peer))
+        tt_wire_routes(routes, &infos[up->rank], &infos[peer], up->rank < peer))
         return TT_OK;
     return tt_fail(TT_ERR_SYSTEM,
                    "rank %d and %s have no network in common: one of them has loopback only, or "
@@ -229,10 +229,10 @@ static struct tt_wire *wire_create(struct tt_wires *wires, int peer)
     struct tt_wire *wire = calloc(1, sizeof *wire);
     if (!wire) return NULL;
     *wire = (struct tt_wire){.wires = wires, .peer = peer};
-    wire->npaths = tt_wire_plan(wire->paths, mine, theirs, rank < peer);
+    wire->nroutes = tt_wire_routes(wire->routes, mine, theirs, rank < peer);
     const uint32_t each = mine->nsockets < theirs->nsockets ? mine->nsockets : theirs->nsockets;
-    if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->npaths,
-                        wire->npaths * (int)each)) {
+    if (tt_tcp_end_init(&wire->tcp, &wires->tcp, wire, peer, wire->nroutes,
+                        wire->nroutes * (int)each)) {
         free(wire);
         return NULL;
     }

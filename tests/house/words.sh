@@ -18,7 +18,8 @@ good-?byes?|the record that announces the end
 doze|sleep
 nap|sleep briefly
 of[ _]the[ _]like|such
-(general|express)[ _]way|general path, express path
+(general|express)[ _](way|path)|general execution, express execution
+tt_(wire_plan|path)|tt_wire_routes, tt_route
 bites?|piece
 '
 
@@ -45,6 +46,10 @@ done <<<"$retired"
 # A status that is ignored goes through tt_ignore.
 hits=$(grep -nF '(void)!' "${files[@]}" || true)
 [ -z "$hits" ] || fail "say tt_ignore(status), or handle it:"$'\n'"$hits"
+
+# In the library a plan is a tuttiPlan_t only.
+hits=$(grep -rniE '(^|[^a-z-])plan(s|ned|_|[^a-z]|$)' src | grep -vE '^src/communicator/(plan\.c|CMakeLists)' || true)
+[ -z "$hits" ] || fail "a plan is a tuttiPlan_t (docs/glossary.md):"$'\n'"$hits"
 
 # The glossary has at most 25 nouns, each once.
 mapfile -t nouns < <(sed -n '/^|---/,/^$/s/^| *\([a-z][a-z ]*[a-z]\) *|.*/\1/p' docs/glossary.md)

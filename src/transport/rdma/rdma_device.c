@@ -371,7 +371,7 @@ static tt_status on_event(struct tt_rdma *rdma, const struct tt_rdma_device *dev
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        return tt_rdma_fail_path(event->element.qp->qp_context, text);
+        return tt_rdma_fail_route(event->element.qp->qp_context, text);
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
         TT_INFO("RDMA device %s: %s", device->name, text);

@@ -26,35 +26,35 @@ static const char *advice(enum ibv_wc_status status)
 }
 
 /* Fails the fabric once; the wire keeps the status. */
-static tt_status fail(struct tt_rdma_path *path, const char *what, const char *check)
+static tt_status fail(struct tt_rdma_route *route, const char *what, const char *check)
 {
-    struct tt_rdma_wire *wire = path->wire;
+    struct tt_rdma_wire *wire = route->wire;
     const struct tt_rdma *rdma = wire->rdma;
     if (wire->quiet || wire->failed) return wire->failed;
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
     struct ibv_port_attr now = {0};
     tt_room_name(rdma->context, wire->peer, peer, sizeof peer);
-    tt_gid_name(&path->port->gids[path->gid], mine, sizeof mine);
-    tt_gid_name(&path->their_gid, theirs, sizeof theirs);
-    if (rdma->verbs->query_port(path->port->device->context, path->port->number, (void *)&now))
+    tt_gid_name(&route->port->gids[route->gid], mine, sizeof mine);
+    tt_gid_name(&route->their_gid, theirs, sizeof theirs);
+    if (rdma->verbs->query_port(route->port->device->context, route->port->number, (void *)&now))
         now.state = IBV_PORT_NOP;
     wire->failed = tt_room_fail(
         rdma->context, TT_ERR_REMOTE,
         "RDMA connection with %s failed on %s port %d (%s to %s): %s; the port is %s now; %s", peer,
-        path->port->device->name, path->port->number, mine, theirs, what,
+        route->port->device->name, route->port->number, mine, theirs, what,
         rdma->verbs->port_state_str(now.state), check);
     return wire->failed;
 }
 
-tt_status tt_rdma_fail_completion(struct tt_rdma_path *path, const struct ibv_wc *wc)
+tt_status tt_rdma_fail_completion(struct tt_rdma_route *route, const struct ibv_wc *wc)
 {
     char what[160];
     snprintf(what, sizeof what, "%s (status %d, vendor error %#x)",
-             path->wire->rdma->verbs->wc_status_str(wc->status), wc->status, wc->vendor_err);
-    return fail(path, what, advice(wc->status));
+             route->wire->rdma->verbs->wc_status_str(wc->status), wc->status, wc->vendor_err);
+    return fail(route, what, advice(wc->status));
 }
 
-tt_status tt_rdma_fail_path(struct tt_rdma_path *path, const char *what)
+tt_status tt_rdma_fail_route(struct tt_rdma_route *route, const char *what)
 {
-    return fail(path, what, "see the kernel's log of both hosts (dmesg)");
+    return fail(route, what, "see the kernel's log of both hosts (dmesg)");
 }

@@ -88,7 +88,7 @@ struct tt_rdma_header {
 enum { TT_RDMA_HEADER = sizeof(struct tt_rdma_header), TT_RDMA_MAX_SLOTS = 64 };
 
 /* One queue pair, between a port of each side. */
-struct tt_rdma_path {
+struct tt_rdma_route {
     struct tt_rdma_wire *wire;
     struct tt_rdma_port *port;
     struct ibv_qp *qp;
@@ -119,10 +119,10 @@ struct tt_rdma_link {
 struct tt_rdma_wire {
     struct tt_rdma *rdma;
     int peer;
-    int nends, npaths;
-    struct tt_rdma_path ends[TT_RDMA_MAX_PORTS];  /* [nends], one a port */
-    struct tt_rdma_path *used[TT_RDMA_MAX_PORTS]; /* [npaths], those that have a counterpart; the
-                                                   * peer's are in the same order */
+    int nends, nroutes;
+    struct tt_rdma_route ends[TT_RDMA_MAX_PORTS];  /* [nends], one a port */
+    struct tt_rdma_route *used[TT_RDMA_MAX_PORTS]; /* [nroutes], those that have a counterpart; the
+                                                    * peer's are in the same order */
     char *memory;
     size_t nbytes, stride;                     /* stride: of slots */
     struct ibv_mr *regions[TT_RDMA_MAX_PORTS]; /* [devices] */
@@ -163,15 +163,16 @@ static inline size_t tt_rdma_slot_at(const struct tt_rdma_wire *wire, bool outgo
 void tt_rdma_link_init(struct tt_rdma_link *link, struct tt_rdma_wire *wire, int channel,
                        bool outgoing);
 /* Makes n empty receive requests. */
-TT_NODISCARD tt_status tt_rdma_post_receives(struct tt_rdma_path *path, int n);
+TT_NODISCARD tt_status tt_rdma_post_receives(struct tt_rdma_route *route, int n);
 /* Handles the completions that have come; a failure fails the fabric. */
-TT_NODISCARD tt_status tt_rdma_poll(struct tt_rdma_path *path);
+TT_NODISCARD tt_status tt_rdma_poll(struct tt_rdma_route *route);
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */
 
 /* All of these fail the fabric, unless the peer has left, and give the wire its status. */
-TT_NODISCARD tt_status tt_rdma_fail_completion(struct tt_rdma_path *path, const struct ibv_wc *wc);
+TT_NODISCARD tt_status tt_rdma_fail_completion(struct tt_rdma_route *route,
+                                               const struct ibv_wc *wc);
 /* `what`: what happened, a clause of the text. */
-TT_NODISCARD tt_status tt_rdma_fail_path(struct tt_rdma_path *path, const char *what);
+TT_NODISCARD tt_status tt_rdma_fail_route(struct tt_rdma_route *route, const char *what);
 
 #endif

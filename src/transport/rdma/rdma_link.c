@@ -1,5 +1,5 @@
 /* Links over a wire's queue pairs. Message s of a link goes into slot s mod nslots of the receiver,
- * over path s mod npaths; the immediate says channel and slot. Credits go back in the headers of
+ * over route s mod nroutes; the immediate says channel and slot. Credits go back in the headers of
  * the other direction, or, when half of the slots are due, as a write of their own. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,10 +26,10 @@ static uint64_t slot_of(const struct tt_rdma_link *link)
     return link->next % link->wire->rdma->nslots;
 }
 
-/* The path that carries a message; credits go over that of their channel's number. */
-static struct tt_rdma_path *path_of(const struct tt_rdma_wire *wire, uint64_t number)
+/* The route that carries a message; credits go over that of their channel's number. */
+static struct tt_rdma_route *route_of(const struct tt_rdma_wire *wire, uint64_t number)
 {
-    return wire->used[number % (uint64_t)wire->npaths];
+    return wire->used[number % (uint64_t)wire->nroutes];
 }
 
 static char *payload_of(const struct tt_rdma_link *link, bool outgoing)
@@ -37,14 +37,14 @@ static char *payload_of(const struct tt_rdma_link *link, bool outgoing)
     return link->wire->memory + tt_rdma_slot_at(link->wire, outgoing, link->channel, slot_of(link));
 }
 
-static uint32_t key_of(const struct tt_rdma_path *path, struct ibv_mr *const *regions)
+static uint32_t key_of(const struct tt_rdma_route *route, struct ibv_mr *const *regions)
 {
-    return regions[path->port->device - path->wire->rdma->devices]->lkey;
+    return regions[route->port->device - route->wire->rdma->devices]->lkey;
 }
 
 /* ---- Posting -------------------------------------------------------------------------------- */
 
-tt_status tt_rdma_post_receives(struct tt_rdma_path *path, int n)
+tt_status tt_rdma_post_receives(struct tt_rdma_route *route, int n)
 {
     while (n > 0) {
         struct ibv_recv_wr requests[BATCH] = {0}, *bad;
@@ -53,12 +53,12 @@ tt_status tt_rdma_post_receives(struct tt_rdma_path *path, int n)
             requests[i].wr_id = work_id(WORK_RECEIVE, 0, 0);
             requests[i].next = i + 1 < now ? &requests[i + 1] : NULL;
         }
-        const int error = ibv_post_recv(path->qp, requests, &bad);
+        const int error = ibv_post_recv(route->qp, requests, &bad);
         if (error) {
             errno = error;
             char what[128];
             snprintf(what, sizeof what, "receive requests are refused: %m");
-            return tt_rdma_fail_path(path, what);
+            return tt_rdma_fail_route(route, what);
         }
         n -= now;
     }
@@ -66,17 +66,17 @@ tt_status tt_rdma_post_receives(struct tt_rdma_path *path, int n)
 }
 
 /* A write to `offset` of the peer's memory. */
-static void post(struct tt_rdma_path *path, struct ibv_send_wr *request, size_t offset)
+static void post(struct tt_rdma_route *route, struct ibv_send_wr *request, size_t offset)
 {
-    struct tt_rdma_wire *wire = path->wire;
+    struct tt_rdma_wire *wire = route->wire;
     struct ibv_send_wr *bad;
     size_t nbytes = 0;
     for (int i = 0; i < request->num_sge; i++) nbytes += request->sg_list[i].length;
-    request->send_flags = IBV_SEND_SIGNALED | (nbytes <= path->inline_bytes ? IBV_SEND_INLINE : 0);
+    request->send_flags = IBV_SEND_SIGNALED | (nbytes <= route->inline_bytes ? IBV_SEND_INLINE : 0);
     request->wr.rdma.remote_addr = wire->their_memory + offset;
-    request->wr.rdma.rkey = path->theirs.key;
+    request->wr.rdma.rkey = route->theirs.key;
     if (wire->failed || wire->quiet) return;
-    const int error = ibv_post_send(path->qp, request, &bad);
+    const int error = ibv_post_send(route->qp, request, &bad);
     if (!error) {
         wire->nposted++;
         return;
@@ -84,7 +84,7 @@ static void post(struct tt_rdma_path *path, struct ibv_send_wr *request, size_t 
     errno = error;
     char what[128];
     snprintf(what, sizeof what, "a write of %zu bytes is refused: %m", nbytes);
-    wire->failed = tt_rdma_fail_path(path, what);
+    wire->failed = tt_rdma_fail_route(route, what);
 }
 
 /* Releases that the sender has not been told. */
@@ -93,21 +93,21 @@ static uint64_t untold(const struct tt_rdma_link *rx)
     return rx->next - rx->told;
 }
 
-/* Writes the count of releases to the sender. Always over the same path: an older count must not
+/* Writes the count of releases to the sender. Always over the same route: an older count must not
  * overtake a newer one. */
 static void tell(struct tt_rdma_link *rx)
 {
     struct tt_rdma_wire *wire = rx->wire;
-    struct tt_rdma_path *path = path_of(wire, (uint64_t)rx->channel);
+    struct tt_rdma_route *route = route_of(wire, (uint64_t)rx->channel);
     char *told = wire->memory + tt_rdma_told_at(rx->channel);
     memcpy(told, &rx->next, sizeof rx->next);
     struct ibv_sge piece = {
-        .addr = (uintptr_t)told, .length = sizeof rx->next, .lkey = key_of(path, wire->regions)};
+        .addr = (uintptr_t)told, .length = sizeof rx->next, .lkey = key_of(route, wire->regions)};
     struct ibv_send_wr request = {.wr_id = work_id(WORK_CREDIT, rx->channel, 0),
                                   .sg_list = &piece,
                                   .num_sge = 1,
                                   .opcode = IBV_WR_RDMA_WRITE};
-    post(path, &request, tt_rdma_credit_at(rx->channel));
+    post(route, &request, tt_rdma_credit_at(rx->channel));
     rx->told = rx->next;
     rx->ntold++;
 }
@@ -147,14 +147,14 @@ static void learn(struct tt_rdma_link *tx, uint64_t taken)
 
 /* A message has come. The immediate is checked, as all data from outside. The credits of the
  * message count at once: this rank may wait for them as a sender before it looks at the message. */
-static tt_status on_received(struct tt_rdma_path *path, uint32_t immediate)
+static tt_status on_received(struct tt_rdma_route *route, uint32_t immediate)
 {
-    struct tt_rdma_wire *wire = path->wire;
+    struct tt_rdma_wire *wire = route->wire;
     const uint32_t channel = immediate >> 8, slot = immediate & 255;
     struct tt_rdma_header header;
     if (channel >= TT_NCHANNELS || slot >= wire->rdma->nslots ||
         wire->rx[channel].slots >> slot & 1)
-        return tt_rdma_fail_path(path, "a message came where none was expected");
+        return tt_rdma_fail_route(route, "a message came where none was expected");
     wire->rx[channel].slots |= (uint64_t)1 << slot;
     wire->nreceived++;
     memcpy(&header,
@@ -164,27 +164,27 @@ static tt_status on_received(struct tt_rdma_path *path, uint32_t immediate)
     return TT_OK;
 }
 
-tt_status tt_rdma_poll(struct tt_rdma_path *path)
+tt_status tt_rdma_poll(struct tt_rdma_route *route)
 {
-    struct tt_rdma_wire *wire = path->wire;
+    struct tt_rdma_wire *wire = route->wire;
     struct ibv_wc done[BATCH];
     int n;
     do {
         int nreceived = 0;
-        n = ibv_poll_cq(path->cq, BATCH, done);
-        if (n < 0) return tt_rdma_fail_path(path, "its completion queue cannot be read");
+        n = ibv_poll_cq(route->cq, BATCH, done);
+        if (n < 0) return tt_rdma_fail_route(route, "its completion queue cannot be read");
         for (int i = 0; i < n; i++) {
             if (done[i].status != IBV_WC_SUCCESS) {
-                TT_TRY(tt_rdma_fail_completion(path, &done[i]));
+                TT_TRY(tt_rdma_fail_completion(route, &done[i]));
                 if (done[i].wr_id >> 16 != WORK_RECEIVE) wire->ncompleted++; /* nobody waits */
             } else if (done[i].wr_id >> 16 == WORK_RECEIVE) {
-                TT_TRY(on_received(path, ntohl(done[i].imm_data)));
+                TT_TRY(on_received(route, ntohl(done[i].imm_data)));
                 nreceived++;
             } else {
                 on_sent(wire, done[i].wr_id);
             }
         }
-        TT_TRY(tt_rdma_post_receives(path, nreceived));
+        TT_TRY(tt_rdma_post_receives(route, nreceived));
     } while (n == BATCH);
     return wire->failed;
 }
@@ -193,7 +193,7 @@ tt_status tt_rdma_poll(struct tt_rdma_path *path)
 
 static bool poll_all(struct tt_rdma_wire *wire)
 {
-    for (int i = 0; i < wire->npaths; i++)
+    for (int i = 0; i < wire->nroutes; i++)
         if (tt_rdma_poll(wire->used[i])) return false;
     return true;
 }
@@ -234,7 +234,7 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
     struct tt_rdma_wire *wire = tx->wire;
     if (wire->lost) return; /* the wire was lost after its slot was given */
     struct tt_rdma_link *rx = &wire->rx[tx->channel];
-    struct tt_rdma_path *path = path_of(wire, tx->next);
+    struct tt_rdma_route *route = route_of(wire, tx->next);
     const uint64_t slot = slot_of(tx);
     char *header = payload_of(tx, true) - TT_RDMA_HEADER;
     const struct tt_rdma_header values = {
@@ -243,10 +243,10 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
     struct ibv_sge pieces[2] = {
         {.addr = (uintptr_t)header,
          .length = (uint32_t)(TT_RDMA_HEADER + (memory ? 0 : nbytes)),
-         .lkey = key_of(path, wire->regions)},
+         .lkey = key_of(route, wire->regions)},
         {.addr = (uintptr_t)data, .length = (uint32_t)nbytes},
     };
-    if (memory) pieces[1].lkey = key_of(path, memory->regions);
+    if (memory) pieces[1].lkey = key_of(route, memory->regions);
     struct ibv_send_wr request = {
         .wr_id = work_id(WORK_DATA, tx->channel, slot),
         .sg_list = pieces,
@@ -254,7 +254,7 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .imm_data = htonl((uint32_t)tx->channel << 8 | (uint32_t)slot),
     };
-    post(path, &request, tt_rdma_slot_at(wire, false, tx->channel, slot) - TT_RDMA_HEADER);
+    post(route, &request, tt_rdma_slot_at(wire, false, tx->channel, slot) - TT_RDMA_HEADER);
     rx->told = rx->next;
     tx->slots |= (uint64_t)1 << slot;
     tx->memory[slot] = memory;
@@ -306,16 +306,16 @@ static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
     struct tt_rdma_link *rx = link_of(link);
     struct tt_rdma_wire *wire = rx->wire;
     const uint64_t bit = (uint64_t)1 << slot_of(rx);
-    struct tt_rdma_path *path = path_of(wire, rx->next);
+    struct tt_rdma_route *route = route_of(wire, rx->next);
     if (!(rx->slots & bit)) {
-        TT_TRY(tt_rdma_poll(path));
+        TT_TRY(tt_rdma_poll(route));
         if (!(rx->slots & bit)) return wire->lost ? missed(wire) : TT_IN_PROGRESS;
     }
     const char *payload = payload_of(rx, false);
     struct tt_rdma_header header;
     memcpy(&header, payload - TT_RDMA_HEADER, sizeof header);
     if (header.nbytes > link->slot_bytes || header.number != rx->next)
-        return tt_rdma_fail_path(path, "a message is not what it should be");
+        return tt_rdma_fail_route(route, "a message is not what it should be");
     *message = (struct tt_message){
         .data = payload, .nbytes = (size_t)header.nbytes, .signature = header.signature};
     return TT_OK;

@@ -83,15 +83,15 @@ static tt_status make_memory(struct tt_rdma_wire *wire)
 }
 
 /* Inline sends of as many bytes as the device grants. */
-static struct ibv_qp *create_qp(const struct tt_rdma_path *path, uint32_t *inline_bytes)
+static struct ibv_qp *create_qp(const struct tt_rdma_route *route, uint32_t *inline_bytes)
 {
-    const struct tt_rdma *rdma = path->wire->rdma;
+    const struct tt_rdma *rdma = route->wire->rdma;
     const uint32_t nmessages = (uint32_t)rdma->nslots * TT_NCHANNELS;
     for (uint32_t asked = INLINE_BYTES;; asked /= 2) {
         struct ibv_qp_init_attr attributes = {
-            .qp_context = (void *)(uintptr_t)path,
-            .send_cq = path->cq,
-            .recv_cq = path->cq,
+            .qp_context = (void *)(uintptr_t)route,
+            .send_cq = route->cq,
+            .recv_cq = route->cq,
             .qp_type = IBV_QPT_RC,
             .cap = {.max_send_wr = 2 * nmessages, /* data and credits */
                     .max_recv_wr = nmessages,
@@ -99,50 +99,50 @@ static struct ibv_qp *create_qp(const struct tt_rdma_path *path, uint32_t *inlin
                     .max_recv_sge = 1,
                     .max_inline_data = asked},
         };
-        struct ibv_qp *qp = rdma->verbs->create_qp(path->port->device->domain, &attributes);
+        struct ibv_qp *qp = rdma->verbs->create_qp(route->port->device->domain, &attributes);
         if (qp) *inline_bytes = attributes.cap.max_inline_data;
         if (qp || asked == 0) return qp;
     }
 }
 
-static tt_status to_init(const struct tt_rdma_path *path)
+static tt_status to_init(const struct tt_rdma_route *route)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
-                                     .port_num = path->port->number,
+                                     .port_num = route->port->number,
                                      .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    errno = path->wire->rdma->verbs->modify_qp(path->qp, &attributes,
-                                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                                   IBV_QP_ACCESS_FLAGS);
-    return errno ? refuse(path->wire->rdma, "a queue pair of %s port %d cannot be used",
-                          path->port->device->name, path->port->number)
+    errno = route->wire->rdma->verbs->modify_qp(route->qp, &attributes,
+                                                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                                    IBV_QP_ACCESS_FLAGS);
+    return errno ? refuse(route->wire->rdma, "a queue pair of %s port %d cannot be used",
+                          route->port->device->name, route->port->number)
                  : TT_OK;
 }
 
-static tt_status make_path(struct tt_rdma_path *path)
+static tt_status make_route(struct tt_rdma_route *route)
 {
-    struct tt_rdma *rdma = path->wire->rdma;
-    const struct tt_rdma_port *port = path->port;
+    struct tt_rdma *rdma = route->wire->rdma;
+    const struct tt_rdma_port *port = route->port;
     const int nmessages = (int)rdma->nslots * TT_NCHANNELS;
-    path->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
-                                      port->device->channel, 0);
-    if (path->cq) path->qp = create_qp(path, &path->inline_bytes);
-    if (!path->qp)
+    route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
+                                       port->device->channel, 0);
+    if (route->cq) route->qp = create_qp(route, &route->inline_bytes);
+    if (!route->qp)
         return refuse(rdma, "%s port %d gives no queue pair for %d messages", port->device->name,
                       port->number, nmessages);
-    if (getrandom(&path->first_packet, sizeof path->first_packet, 0) < 0) path->first_packet = 0;
-    path->first_packet &= 0xffffff;
-    TT_TRY(to_init(path));
-    return tt_rdma_post_receives(path, nmessages);
+    if (getrandom(&route->first_packet, sizeof route->first_packet, 0) < 0) route->first_packet = 0;
+    route->first_packet &= 0xffffff;
+    TT_TRY(to_init(route));
+    return tt_rdma_post_receives(route, nmessages);
 }
 
-static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_path *path)
+static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_route *route)
 {
-    const struct tt_rdma_port *port = path->port;
-    const struct tt_rdma *rdma = path->wire->rdma;
+    const struct tt_rdma_port *port = route->port;
+    const struct tt_rdma *rdma = route->wire->rdma;
     *end = (struct tt_rdma_end){
-        .qp_number = path->qp->qp_num,
-        .first_packet = path->first_packet,
-        .key = path->wire->regions[port->device - rdma->devices]->rkey,
+        .qp_number = route->qp->qp_num,
+        .first_packet = route->first_packet,
+        .key = route->wire->regions[port->device - rdma->devices]->rkey,
         .lid = port->attributes.lid,
         .mtu = (uint8_t)port->attributes.active_mtu,
         .ethernet = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET,
@@ -171,9 +171,9 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
     wire->peer = peer;
     tt_status status = make_memory(wire);
     for (int i = 0; i < rdma->nports && !status; i++) {
-        wire->ends[i] = (struct tt_rdma_path){.wire = wire, .port = &rdma->ports[i]};
+        wire->ends[i] = (struct tt_rdma_route){.wire = wire, .port = &rdma->ports[i]};
         wire->nends++;
-        status = make_path(&wire->ends[i]);
+        status = make_route(&wire->ends[i]);
     }
     if (status) {
         tt_rdma_wire_destroy(wire);
@@ -193,11 +193,11 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
 
 /* ---- Connecting ----------------------------------------------------------------------------- */
 
-static tt_status to_ready(struct tt_rdma_path *path)
+static tt_status to_ready(struct tt_rdma_route *route)
 {
-    const struct tt_rdma *rdma = path->wire->rdma;
-    const struct tt_rdma_end *theirs = &path->theirs;
-    const uint8_t mine = (uint8_t)path->port->attributes.active_mtu;
+    const struct tt_rdma *rdma = route->wire->rdma;
+    const struct tt_rdma_end *theirs = &route->theirs;
+    const uint8_t mine = (uint8_t)route->port->attributes.active_mtu;
     struct ibv_qp_attr attributes = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = mine < theirs->mtu ? mine : theirs->mtu,
@@ -207,23 +207,23 @@ static tt_status to_ready(struct tt_rdma_path *path)
         .min_rnr_timer = 12, /* 0.64 ms; not reached: there are receives for all credits */
         .ah_attr = {.dlid = theirs->lid,
                     .sl = (uint8_t)tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL),
-                    .port_num = path->port->number,
+                    .port_num = route->port->number,
                     .is_global = theirs->ethernet},
     };
     if (theirs->ethernet) {
         attributes.ah_attr.grh = (struct ibv_global_route){
-            .sgid_index = (uint8_t)path->port->gid_indices[path->gid],
+            .sgid_index = (uint8_t)route->port->gid_indices[route->gid],
             .hop_limit = 64,
             .traffic_class = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TRAFFIC_CLASS)};
-        memcpy(&attributes.ah_attr.grh.dgid, &path->their_gid, sizeof path->their_gid);
+        memcpy(&attributes.ah_attr.grh.dgid, &route->their_gid, sizeof route->their_gid);
     }
-    int error = rdma->verbs->modify_qp(path->qp, &attributes,
+    int error = rdma->verbs->modify_qp(route->qp, &attributes,
                                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     attributes = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS,
-        .sq_psn = path->first_packet,
+        .sq_psn = route->first_packet,
         .timeout = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TIMEOUT),
         .retry_cnt = (uint8_t)tt_config_int(TT_CONFIG_RDMA_RETRIES),
         .rnr_retry = 6,
@@ -231,30 +231,30 @@ static tt_status to_ready(struct tt_rdma_path *path)
     };
     if (!error)
         error =
-            rdma->verbs->modify_qp(path->qp, &attributes,
+            rdma->verbs->modify_qp(route->qp, &attributes,
                                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                        IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     return error ? tt_fail_errno(error, "a queue pair cannot be connected") : TT_OK;
 }
 
-static tt_status connect_path(struct tt_rdma_path *path)
+static tt_status connect_route(struct tt_rdma_route *route)
 {
     char peer[128], mine[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
-    struct tt_rdma_port *port = path->port;
-    tt_room_name(path->wire->rdma->context, path->wire->peer, peer, sizeof peer);
-    tt_gid_name(&port->gids[path->gid], mine, sizeof mine);
-    tt_gid_name(&path->their_gid, theirs, sizeof theirs);
-    if (path->theirs.mtu != port->attributes.active_mtu)
+    struct tt_rdma_port *port = route->port;
+    tt_room_name(route->wire->rdma->context, route->wire->peer, peer, sizeof peer);
+    tt_gid_name(&port->gids[route->gid], mine, sizeof mine);
+    tt_gid_name(&route->their_gid, theirs, sizeof theirs);
+    if (route->theirs.mtu != port->attributes.active_mtu)
         TT_INFO("RDMA %s/%d: the path MTU to %s is %d, for the ports differ (%d here, %d there)",
                 port->device->name, port->number, peer,
-                128 << (path->theirs.mtu < port->attributes.active_mtu
-                            ? path->theirs.mtu
+                128 << (route->theirs.mtu < port->attributes.active_mtu
+                            ? route->theirs.mtu
                             : port->attributes.active_mtu),
-                128 << port->attributes.active_mtu, 128 << path->theirs.mtu);
-    TT_TRY(to_ready(path));
-    port->gids_used |= 1u << path->gid;
+                128 << port->attributes.active_mtu, 128 << route->theirs.mtu);
+    TT_TRY(to_ready(route));
+    port->gids_used |= 1u << route->gid;
     TT_INFO("RDMA to %s: %s port %d, %s to %s, %u bytes inline", peer, port->device->name,
-            port->number, mine, theirs, path->inline_bytes);
+            port->number, mine, theirs, route->inline_bytes);
     return TT_OK;
 }
 
@@ -302,14 +302,14 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_room_o
                        peer);
     }
     for (int k = 0; k < n; k++) {
-        struct tt_rdma_path *path = &wire->ends[low ? pairs[k].low : pairs[k].high];
-        path->gid = low ? pairs[k].low_gid : pairs[k].high_gid;
-        path->theirs = other.ends[low ? pairs[k].high : pairs[k].low];
-        path->their_gid = path->theirs.gids[low ? pairs[k].high_gid : pairs[k].low_gid];
-        TT_TRY(connect_path(path));
-        wire->used[k] = path;
+        struct tt_rdma_route *route = &wire->ends[low ? pairs[k].low : pairs[k].high];
+        route->gid = low ? pairs[k].low_gid : pairs[k].high_gid;
+        route->theirs = other.ends[low ? pairs[k].high : pairs[k].low];
+        route->their_gid = route->theirs.gids[low ? pairs[k].high_gid : pairs[k].low_gid];
+        TT_TRY(connect_route(route));
+        wire->used[k] = route;
     }
-    wire->npaths = n;
+    wire->nroutes = n;
     wire->their_memory = other.memory;
     return TT_OK;
 }
@@ -328,7 +328,7 @@ void tt_rdma_wire_lost(struct tt_rdma_wire *wire)
 
 bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
 {
-    for (int i = 0; i < wire->npaths; i++)
+    for (int i = 0; i < wire->nroutes; i++)
         if (tt_rdma_poll(wire->used[i])) return true;
     return wire->nposted == wire->ncompleted;
 }
@@ -359,7 +359,7 @@ void tt_rdma_wire_give_back(struct tt_rdma_wire *wire)
     while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline)) sched_yield();
     if (!reads_memory(wire)) return;
     wire->quiet = true;
-    for (int i = 0; i < wire->npaths; i++) {
+    for (int i = 0; i < wire->nroutes; i++) {
         struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
         errno = wire->rdma->verbs->modify_qp(wire->used[i]->qp, &attributes, IBV_QP_STATE);
         if (errno) TT_WARN("RDMA: a queue pair cannot be stopped: %m");
@@ -420,12 +420,12 @@ static tt_status check_overdue(struct tt_rdma_wire *wire)
     char what[128];
     snprintf(what, sizeof what, "nothing was acknowledged for %lld ms (TUTTI_NET_TIMEOUT_MS)",
              (long long)timeout_ms);
-    return tt_rdma_fail_path(wire->used[0], what);
+    return tt_rdma_fail_route(wire->used[0], what);
 }
 
 tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire)
 {
-    for (int i = 0; i < wire->npaths; i++) TT_TRY(tt_rdma_poll(wire->used[i]));
+    for (int i = 0; i < wire->nroutes; i++) TT_TRY(tt_rdma_poll(wire->used[i]));
     if (++wire->turns % RARELY) return wire->failed; /* the checks below take system calls */
     TT_TRY(tt_rdma_events(wire->rdma));
     return check_overdue(wire);
@@ -445,7 +445,7 @@ bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
 bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
 {
     const uint64_t before = wire->ncompleted + wire->nreceived;
-    for (int i = 0; i < wire->npaths; i++)
+    for (int i = 0; i < wire->nroutes; i++)
         if (ibv_req_notify_cq(wire->used[i]->cq, 0) || tt_rdma_poll(wire->used[i])) return true;
     return wire->ncompleted + wire->nreceived == before;
 }
@@ -453,7 +453,7 @@ bool tt_rdma_wire_arm(struct tt_rdma_wire *wire)
 void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "rdma");
-    for (int i = 0; i < wire->npaths && used < size; i++)
+    for (int i = 0; i < wire->nroutes && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s %s/%d", i ? "," : "",
                                  wire->used[i]->port->device->name, wire->used[i]->port->number);
 }

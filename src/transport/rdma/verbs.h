@@ -1,5 +1,6 @@
-/* The functions of libibverbs, which is loaded at run time. Data-path calls (ibv_post_send,
- * ibv_poll_cq, ...) are inline in its header and go through the device; they need no entry here. */
+/* The functions of libibverbs, which is loaded at run time. The calls for each message
+ * (ibv_post_send, ibv_poll_cq, ...) are inline in its header and go through the device; they need
+ * no entry here. */
 #ifndef TT_TRANSPORT_VERBS_H
 #define TT_TRANSPORT_VERBS_H
 

@@ -55,7 +55,7 @@ static void choose_zerocopy(struct tt_tcp *tcp, bool loopback)
 }
 
 tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
-                      const struct tt_tcp_path *path)
+                      const struct tt_tcp_route *route)
 {
     struct tt_tcp_room *of = end->room;
     const uint32_t room = (uint32_t)of->nslots * TT_NCHANNELS + SPARE_FRAMES;
@@ -73,12 +73,12 @@ tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
     *tcp = (struct tt_tcp){.watched = tcp->watched,
                            .end = end,
                            .fd = fd,
-                           .path = *path,
+                           .route = *route,
                            .tls = tls,
                            .control = control,
                            .queue = queue,
                            .room = room};
-    choose_zerocopy(tcp, path->loopback);
+    choose_zerocopy(tcp, route->loopback);
     of->nbytes += room * sizeof *queue + TT_CONTROL_BYTES;
     return TT_OK;
 }

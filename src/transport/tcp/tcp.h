@@ -44,7 +44,7 @@ enum {
 };
 
 /* Addresses and interface of a connection, for error texts. */
-struct tt_tcp_path {
+struct tt_tcp_route {
     char text[96];      /* "10.0.0.2:4711 over eth0" */
     char interface[16]; /* of this host */
     bool loopback;
@@ -63,7 +63,7 @@ struct tt_tcp {
     int watched; /* the owner's mark of what epoll reports */
     struct tt_tcp_end *end;
     int fd; /* -1: not open */
-    struct tt_tcp_path path;
+    struct tt_tcp_route route;
     struct tt_tls *tls;      /* NULL: not encrypted */
     bool awaits_room;        /* epoll also reports when the socket is writable */
     bool left;               /* the peer has announced its end */
@@ -94,7 +94,7 @@ struct tt_tcp {
 void tt_tcp_tune(int fd, int64_t timeout_ns);
 /* Takes the connected fd over on success. */
 TT_NODISCARD tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
-                                   const struct tt_tcp_path *path);
+                                   const struct tt_tcp_route *route);
 void tt_tcp_close(struct tt_tcp *tcp);
 
 /* A place at the end of the queue, zeroed; NULL when the queue is full, which credits prevent
@@ -180,7 +180,7 @@ struct tt_tcp_end {
     void *owner; /* for room->owner */
     int peer;
     enum tt_tcp_state state;
-    int npaths, nsockets, nopen;               /* socket i goes over path i modulo npaths */
+    int nroutes, nsockets, nopen;              /* socket i goes over route i modulo nroutes */
     struct tt_tcp *sockets;                    /* [nsockets] */
     struct tt_tcp_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
     uint8_t credits_due[TT_NCHANNELS];         /* credits not yet returned to the peer */
@@ -190,7 +190,7 @@ extern const struct tt_transport tt_tcp_transport;
 
 /* tcp_link.c */
 TT_NODISCARD tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room,
-                                       void *owner, int peer, int npaths, int nsockets);
+                                       void *owner, int peer, int nroutes, int nsockets);
 void tt_tcp_end_fini(struct tt_tcp_end *end);
 /* The receiver's hint of an incoming link (link.h). */
 void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t signature);

@@ -9,7 +9,7 @@ tt_status tt_tcp_refuse(const struct tt_tcp *tcp, const char *what, uint64_t val
     return tt_room_fail(context, TT_ERR_REMOTE,
                         "%s sent what tutti never sends (%s %llu) over its connection (%s): "
                         "memory or network is faulty, or its tutti is another build",
-                        name, what, (unsigned long long)value, tcp->path.text);
+                        name, what, (unsigned long long)value, tcp->route.text);
 }
 
 static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)

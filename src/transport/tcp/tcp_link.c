@@ -274,12 +274,12 @@ static void init_link(struct tt_tcp_end *end, int channel, bool outgoing)
 }
 
 tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room, void *owner, int peer,
-                          int npaths, int nsockets)
+                          int nroutes, int nsockets)
 {
     *end = (struct tt_tcp_end){.room = room,
                                .owner = owner,
                                .peer = peer,
-                               .npaths = npaths,
+                               .nroutes = nroutes,
                                .nsockets = nsockets,
                                .sockets = calloc((size_t)nsockets, sizeof *end->sockets)};
     if (!end->sockets)

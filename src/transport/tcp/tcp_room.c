@@ -88,9 +88,9 @@ static void tcp_describe(const void *self, char *text, size_t size)
 {
     const struct tt_tcp_end *end = self;
     size_t n = (size_t)snprintf(text, size, "tcp ");
-    for (int i = 0; i < end->npaths && n < size; i++)
+    for (int i = 0; i < end->nroutes && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "",
-                              end->sockets[i].path.interface);
+                              end->sockets[i].route.interface);
     if (n < size && end->nsockets > 1)
         n += (size_t)snprintf(text + n, size - n, " (%d sockets)", end->nsockets);
     if (n < size)

@@ -179,7 +179,7 @@ static void *run_flood(void *argument)
     return NULL;
 }
 
-static void flood_over(const char *low, const char *high, int npaths)
+static void flood_over(const char *low, const char *high, int nroutes)
 {
     struct pair pair;
     struct flood floods[2];
@@ -189,7 +189,7 @@ static void flood_over(const char *low, const char *high, int npaths)
     printf("TUTTI_TEST_SEED=%u\n", seed);
     REQUIRE(pair_open(&pair, low, high));
     REQUIRE(pair_connect(&pair));
-    CHECK_EQ(pair.wires[0]->npaths, npaths);
+    CHECK_EQ(pair.wires[0]->nroutes, nroutes);
     for (int r = 0; r < 2; r++)
         floods[r] = (struct flood){.pair = &pair,
                                    .rank = r,
@@ -215,20 +215,20 @@ static int ndevices(void)
     return n;
 }
 
-TEST(rdma_links, keep_the_order_between_two_threads_over_one_path)
+TEST(rdma_links, keep_the_order_between_two_threads_over_one_route)
 {
     if (pair_unable()) SKIP(pair_unable());
     if (ndevices() < 2) SKIP("needs two RDMA devices");
     flood_over("=rxe0", "=rxe1", 1);
 }
 
-TEST(rdma_links, keep_the_order_over_all_paths)
+TEST(rdma_links, keep_the_order_over_all_routes)
 {
     if (pair_unable()) SKIP(pair_unable());
     flood_over("", "", ndevices());
 }
 
-TEST(rdma_links, keep_the_order_over_two_paths_between_four_devices)
+TEST(rdma_links, keep_the_order_over_two_routes_between_four_devices)
 {
     if (pair_unable()) SKIP(pair_unable());
     if (ndevices() < 4) SKIP("needs four RDMA devices");

@@ -25,20 +25,21 @@ static bool same_family(const struct tt_wire_address *a, const struct tt_wire_ad
     return tt_address_family(&a->address) == tt_address_family(&b->address);
 }
 
-static void set_path(struct tt_path *path, const struct tt_wire_address *mine,
-                     const struct tt_wire_address *theirs, bool bound)
+static void set_route(struct tt_route *route, const struct tt_wire_address *mine,
+                      const struct tt_wire_address *theirs, bool bound)
 {
-    *path = (struct tt_path){.target = theirs->address, .mtu = mine->mtu, .their_mtu = theirs->mtu};
+    *route =
+        (struct tt_route){.target = theirs->address, .mtu = mine->mtu, .their_mtu = theirs->mtu};
     if (bound) {
-        path->source = mine->address;
-        tt_address_set_port(&path->source, 0);
+        route->source = mine->address;
+        tt_address_set_port(&route->source, 0);
     }
-    memcpy(path->interface, mine->interface, sizeof path->interface);
-    memcpy(path->their_interface, theirs->interface, sizeof path->their_interface);
+    memcpy(route->interface, mine->interface, sizeof route->interface);
+    memcpy(route->their_interface, theirs->interface, sizeof route->their_interface);
 }
 
 /* The lower rank's i-th address goes with the first of the higher one's that `fit` and is free. */
-static int pair_up(struct tt_path *paths, const struct tt_wires_info *mine,
+static int pair_up(struct tt_route *routes, const struct tt_wires_info *mine,
                    const struct tt_wires_info *theirs, bool lower)
 {
     const struct tt_wires_info *first = lower ? mine : theirs, *second = lower ? theirs : mine;
@@ -49,13 +50,13 @@ static int pair_up(struct tt_path *paths, const struct tt_wires_info *mine,
             const struct tt_wire_address *a = &first->addresses[i], *b = &second->addresses[k];
             if (taken[k] || !same_family(a, b) || !same_subnet(a, b)) continue;
             taken[k] = true;
-            set_path(&paths[n++], lower ? a : b, lower ? b : a, true);
+            set_route(&routes[n++], lower ? a : b, lower ? b : a, true);
             break;
         }
     return n;
 }
 
-static int any_pair(struct tt_path *paths, const struct tt_wires_info *mine,
+static int any_pair(struct tt_route *routes, const struct tt_wires_info *mine,
                     const struct tt_wires_info *theirs, bool lower)
 {
     const struct tt_wires_info *first = lower ? mine : theirs, *second = lower ? theirs : mine;
@@ -63,21 +64,21 @@ static int any_pair(struct tt_path *paths, const struct tt_wires_info *mine,
         for (int k = 0; k < second->naddresses; k++) {
             const struct tt_wire_address *a = &first->addresses[i], *b = &second->addresses[k];
             if (!same_family(a, b)) continue;
-            set_path(paths, lower ? a : b, lower ? b : a, false);
+            set_route(routes, lower ? a : b, lower ? b : a, false);
             return 1;
         }
     return 0;
 }
 
-int tt_wire_plan(struct tt_path *paths, const struct tt_wires_info *mine,
-                 const struct tt_wires_info *theirs, bool lower)
+int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
+                   const struct tt_wires_info *theirs, bool lower)
 {
     if (mine->network_id == theirs->network_id && mine->loopback.nbytes &&
         theirs->loopback.nbytes) {
-        *paths = (struct tt_path){
+        *routes = (struct tt_route){
             .target = theirs->loopback, .interface = "lo", .their_interface = "lo"};
         return 1;
     }
-    const int n = pair_up(paths, mine, theirs, lower);
-    return n ? n : any_pair(paths, mine, theirs, lower);
+    const int n = pair_up(routes, mine, theirs, lower);
+    return n ? n : any_pair(routes, mine, theirs, lower);
 }

@@ -66,22 +66,22 @@ static int read_hostfile(char **text, const char *path)
 
 /* Those that do not say how many ranks they have share evenly what is left, the first ones one
  * more. */
-static int share_ranks(struct plan *plan, int wanted)
+static int share_ranks(struct placement *placement, int wanted)
 {
     int said = 0, nsilent = 0;
-    for (int i = 0; i < plan->nhosts; i++) {
-        said += plan->hosts[i].nranks;
-        nsilent += !plan->hosts[i].nranks;
+    for (int i = 0; i < placement->nhosts; i++) {
+        said += placement->hosts[i].nranks;
+        nsilent += !placement->hosts[i].nranks;
     }
     int left = wanted ? wanted - said : nsilent;
     if (left < nsilent || (wanted && !nsilent && left != 0) || said + left > RUN_MAX_RANKS) {
         run_say("-n %d does not fit the hosts: %d of them, with %d ranks said", wanted,
-                plan->nhosts, said);
+                placement->nhosts, said);
         return EXIT_USAGE;
     }
-    plan->nranks = said + left;
-    for (int i = 0; i < plan->nhosts; i++) {
-        struct host *host = &plan->hosts[i];
+    placement->nranks = said + left;
+    for (int i = 0; i < placement->nhosts; i++) {
+        struct host *host = &placement->hosts[i];
         if (host->nranks) continue;
         host->nranks = (left + nsilent - 1) / nsilent;
         left -= host->nranks;
@@ -90,23 +90,23 @@ static int share_ranks(struct plan *plan, int wanted)
     return 0;
 }
 
-int run_plan_hosts(struct plan *plan, const struct options *options)
+int run_place_ranks(struct placement *placement, const struct options *options)
 {
     int code = 0, most = 1;
     if (options->hosts)
-        plan->text = strdup(options->hosts);
+        placement->text = strdup(options->hosts);
     else
-        code = read_hostfile(&plan->text, options->hostfile);
+        code = read_hostfile(&placement->text, options->hostfile);
     if (code) return code;
-    for (const char *at = plan->text; at && *at; at++) most += *at == ',';
-    plan->hosts = calloc((size_t)most, sizeof *plan->hosts);
-    if (!plan->text || !plan->hosts) return 1;
-    char *rest = plan->text, *word;
+    for (const char *at = placement->text; at && *at; at++) most += *at == ',';
+    placement->hosts = calloc((size_t)most, sizeof *placement->hosts);
+    if (!placement->text || !placement->hosts) return 1;
+    char *rest = placement->text, *word;
     while (!code && (word = strsep(&rest, ",")))
-        if (*word) code = parse_host(&plan->hosts[plan->nhosts++], word);
-    if (!code && !plan->nhosts) {
+        if (*word) code = parse_host(&placement->hosts[placement->nhosts++], word);
+    if (!code && !placement->nhosts) {
         run_say("no hosts are named");
         code = EXIT_USAGE;
     }
-    return code ? code : share_ranks(plan, options->nranks);
+    return code ? code : share_ranks(placement, options->nranks);
 }

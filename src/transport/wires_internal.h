@@ -1,6 +1,8 @@
 /* Shared by the files behind transport/wires.h only: one wire, its control frames, its dialling.
  *
- *   wires_rank.c     opening, the wires of a rank, waiting, leaving
+ *   wires_open.c     opening: the listener, the rooms and their reports
+ *   wires_rank.c     the wires of a rank: creating and driving them, waiting
+ *   wires_leave.c    records, failures and the end of a rank, sent over all wires; closing
  *   wires_routes.c   over which addresses two ranks are joined
  *   wires_connect.c  connecting a wire: dialling, accepting, probing
  *   wires_frame.c    control frames: records, failures, offers
@@ -22,7 +24,7 @@
 #include "transport/tcp/tcp.h"
 #include "transport/wires.h"
 
-enum { TT_MAX_SOCKETS = 16 }; /* of one pair of interfaces */
+enum { TT_MAX_SOCKETS = 16 /* of one pair of interfaces */, TT_EVENTS_A_WAKE = 16 };
 
 /* Frames that are not data (transport/tcp/tcp.h). */
 enum tt_control_kind {
@@ -146,6 +148,8 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer);
 /* Enters `fd` into the epoll instance, or changes its events. A failure fails the fabric. */
 TT_NODISCARD tt_status tt_wire_watch(struct tt_wires *wires, int fd, void *what, bool writable,
                                      bool is_new);
+/* Accepts connections, and advances the handshakes of those that have been accepted. */
+TT_NODISCARD tt_status tt_wires_serve_pending(struct tt_wires *wires);
 
 /* wires_connect.c: prepares to dial (lower rank), or to probe after a while (higher rank). */
 void tt_wire_dial(struct tt_wire *wire);

@@ -1,3 +1,4 @@
+/* Registers the C tests of shim.h with GoogleTest, and reports their failures to it. */
 #include "shim.h"
 
 #include <cstdarg>

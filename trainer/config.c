@@ -1,3 +1,4 @@
+/* Reads, checks and prints the options of a run. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Derives from a layout which part of a tensor a rank has and how its gradient is completed. */
 #include "layout.h"
 
 const struct tr_layout tr_layout_batch = {.axis = {[TR_DP] = {TR_SHARD, 0}}};

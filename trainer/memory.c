@@ -1,3 +1,4 @@
+/* Carves arenas out of one allocation. */
 #include "memory.h"
 
 #include <assert.h>

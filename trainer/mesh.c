@@ -1,3 +1,4 @@
+/* Opens the communicator of the mesh, and checks that all ranks agree. */
 #include "mesh.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Registers parameters, fills them with their first values, and takes checksums. */
 #include "param.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Philox4x32-10 and what is drawn with it: uniform and normal numbers, permutations. */
 #include "random.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Keeps the text of each thread's last error. */
 #include "status.h"
 
 #include <stdarg.h>

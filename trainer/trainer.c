@@ -1,3 +1,4 @@
+/* Opens, describes, saves and closes a run. */
 #include "trainer.h"
 
 #include <limits.h>

@@ -1,3 +1,5 @@
+/* Runs one row of the table: times the iterations, gathers the times of all ranks, and has the
+ * results checked. */
 #include "common/bench.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* Fills the buffers of a call that is checked, and counts its wrong elements and damaged guards.
+ * Checks that a barrier waits for every rank. */
 #include "common/check.h"
 
 #include <string.h>

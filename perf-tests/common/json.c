@@ -1,3 +1,4 @@
+/* Writes the items of a JSON file one after the other, with commas and indentation. */
 #include "common/json.h"
 
 #include <assert.h>

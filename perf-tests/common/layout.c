@@ -1,3 +1,5 @@
+/* Where the blocks of each kind of collective lie in the buffers, and the factors of the bus
+ * bandwidth. */
 #include "common/perf.h"
 
 double perf_volume_one(int nranks)

@@ -1,3 +1,4 @@
+/* Converts small floating-point formats bit by bit. */
 #include "common/number.h"
 
 #include <math.h>

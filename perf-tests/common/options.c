@@ -1,3 +1,5 @@
+/* Reads the command line of the perf tests: one table has the options, their values and their
+ * help. */
 #include "common/options.h"
 
 #include <getopt.h>

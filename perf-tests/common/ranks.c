@@ -1,3 +1,5 @@
+/* Opens and closes the ranks of this process, and the exchanges between all ranks: barriers, sums,
+ * gathered texts. */
 #include "common/ranks.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* Writes the report of rank 0: the table's head, rows and foot, and the JSON file. */
 #include "common/report.h"
 
 #include <stdlib.h>

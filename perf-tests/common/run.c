@@ -1,3 +1,5 @@
+/* The run of a perf test: reads the options, starts the workers, and goes through types,
+ * operations, roots and sizes. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* The clock, and percentiles over iterations. */
 #include "common/timing.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The tables of types and operations, by name. */
 #include "common/types.h"
 
 #include <string.h>

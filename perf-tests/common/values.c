@@ -1,3 +1,4 @@
+/* Reads the value of one option, or refuses it with what is allowed. */
 #include "common/values.h"
 
 #include <ctype.h>

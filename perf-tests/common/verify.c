@@ -1,3 +1,5 @@
+/* Makes the data that perf tests send and the results that must come out, and counts wrong
+ * elements. */
 #include "common/verify.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* Tests of base/arena.h. */
 #include "base/arena.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* Tests of base/clock.h. */
 #include "base/clock.h"
 
 #include "shim.h"

@@ -1,3 +1,4 @@
+/* Tests of the config table: defaults, environment, settings file and complaints. */
 #include "base/config.h"
 
 #include <stdio.h>

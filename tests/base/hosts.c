@@ -1,3 +1,4 @@
+/* Tests of base/hosts.h. */
 #include "base/hosts.h"
 
 #include "shim.h"

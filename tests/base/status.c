@@ -1,3 +1,4 @@
+/* Tests of base/status.h: error texts of threads. */
 #include "base/status.h"
 
 #include <errno.h>

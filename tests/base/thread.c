@@ -1,3 +1,4 @@
+/* Tests of base/thread.h: the signals of the library's threads. */
 #include "base/thread.h"
 
 #include <signal.h>

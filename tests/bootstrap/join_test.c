@@ -1,3 +1,4 @@
+/* Tests of joining: ranks as threads find each other, gather bytes, and fail in bounded time. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>

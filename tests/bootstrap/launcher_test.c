@@ -1,3 +1,4 @@
+/* Tests of the variables that launchers set. */
 #include <stdlib.h>
 #include <string.h>
 

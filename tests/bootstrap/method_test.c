@@ -1,3 +1,4 @@
+/* Tests of the init methods env://, tcp://host:port and file:///path. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

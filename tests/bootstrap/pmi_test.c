@@ -1,3 +1,4 @@
+/* Tests of the PMI client against scripted dialogues of a launcher. */
 #include "bootstrap/pmi.h"
 
 #include <pthread.h>

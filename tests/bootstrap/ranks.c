@@ -1,3 +1,4 @@
+/* Runs a function on several ranks, each a thread. */
 #include "ranks.h"
 
 #include <dirent.h>

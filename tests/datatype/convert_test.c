@@ -1,3 +1,4 @@
+/* Tests of the conversions of small floats, against the reference. */
 #include "datatype/convert.h"
 
 #include <math.h>

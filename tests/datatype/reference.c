@@ -1,3 +1,4 @@
+/* The reference arithmetic: decodes with ldexp, rounds by search. */
 #include "reference.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Tests of the table of types and of which operations go with them. */
 #include "datatype/datatype.h"
 
 #include <limits.h>

@@ -1,3 +1,5 @@
+/* Tests of the executor: every algorithm gives its collective's definition in any order of turns.
+ */
 #include <string.h>
 
 #include "algorithms/algorithms.h"

@@ -1,3 +1,4 @@
+/* Runs one collective on several ranks of one thread in a random order of turns. */
 #include "executor/calls.h"
 
 #include <stdlib.h>

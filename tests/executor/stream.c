@@ -1,3 +1,4 @@
+/* Tests of streams and events. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -36,8 +36,19 @@ for limit in README.md:150 CMakeLists.txt:120; do
     [ "$lines" -le "${limit#*:}" ] || fail "${limit%:*} has $lines lines, more than ${limit#*:}"
 done
 
-for file in "${library[@]}"; do
-    head -c 2 "$file" | grep -q '^/\*' || fail "$file does not open with a comment that says what it does"
+# opens FILE: its first line, or the one after #!, begins a comment that says something.
+opens() {
+    local first second
+    { read -r first && read -r second; } <"$1" || true
+    [[ $first != '#!'* ]] || first=$second
+    case $1 in
+    *.c | *.h | *.inc | *.cpp) [[ $first =~ ^/[*/]\ *[A-Za-z\"] ]] ;;
+    *) [[ $first =~ ^(#|\"\"\")\ *[A-Za-z\"] ]] ;;
+    esac
+}
+mapfile -t scripts < <(sources '*.sh' '*.py' '*.awk' quickstart check run link on ranks 'with-*' 'run-in-*')
+for file in "${code[@]}" "${scripts[@]}"; do
+    opens "$file" || fail "$file does not open with a comment that says what it is"
 done
 
 while read -r file; do fail "$file is the leftover of an editor or a merge"; done \

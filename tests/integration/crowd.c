@@ -1,3 +1,4 @@
+/* Runs a function on many ranks, each a thread of this process. */
 #include "crowd.h"
 
 #include <pthread.h>

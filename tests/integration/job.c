@@ -1,3 +1,5 @@
+/* Jobs of rank processes: starts the ranks, waits until they are ready and until they have ended,
+ * and collects what they print. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* Draws collectives from a seed, runs them and checks every result. */
 #include "random_calls.h"
 
 #include <stdio.h>

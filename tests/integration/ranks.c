@@ -1,3 +1,4 @@
+/* Runs a function on ranks as threads, and as processes. */
 #include "ranks.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* Computes serially what each rank puts in and what must come out. */
 #include "reference.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Random numbers of tests, and their seed: printed, and taken from TUTTI_TEST_SEED. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

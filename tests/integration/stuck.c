@@ -1,3 +1,4 @@
+/* A rank that dies or stops while it reads its input in the middle of a call. */
 #include "stuck.h"
 
 #include <signal.h>

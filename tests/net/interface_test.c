@@ -1,3 +1,4 @@
+/* Tests of which network interfaces are chosen. */
 #include "net/interface.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* Tests of the perf tests' table. */
 #include "common/report.h"
 
 #include <stdlib.h>

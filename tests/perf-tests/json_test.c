@@ -1,3 +1,4 @@
+/* Tests of the perf tests' JSON files. */
 #include "common/json.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Tests of the perf tests' layouts and bandwidth factors. */
 #include "common/perf.h"
 
 #include "shim.h"

@@ -1,3 +1,4 @@
+/* Tests of the perf tests' conversions of small floats. */
 #include "common/number.h"
 
 #include <math.h>

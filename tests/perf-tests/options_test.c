@@ -1,3 +1,4 @@
+/* Tests of the perf tests' command line. */
 #include "common/options.h"
 #include "common/values.h"
 

@@ -1,3 +1,4 @@
+/* Tests of the perf tests' clock and percentiles. */
 #include "common/timing.h"
 
 #include <math.h>

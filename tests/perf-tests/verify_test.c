@@ -1,3 +1,4 @@
+/* Tests of the perf tests' data and of their verification. */
 #include "common/verify.h"
 
 #include <string.h>

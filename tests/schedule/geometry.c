@@ -1,3 +1,4 @@
+/* Tests of how blocks become elements. */
 #include <stdlib.h>
 
 #include "schedule/schedule.h"

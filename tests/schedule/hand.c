@@ -1,3 +1,4 @@
+/* Builds schedules from tables of steps. */
 #include "hand.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Runs schedules on real numbers, one move at a time. */
 #include "interpreter.h"
 
 #include <stdlib.h>

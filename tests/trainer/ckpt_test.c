@@ -1,3 +1,4 @@
+/* Tests of safetensors files and checkpoints, cut and flipped too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Tests of the trainer's options. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Tests of the trainer's random numbers, texts and samples. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Tests of AdamW, the learning rate, clipping and layouts. */
 #include <math.h>
 #include <string.h>
 

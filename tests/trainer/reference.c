@@ -1,3 +1,4 @@
+/* The trainer's mathematics in double. */
 #include "reference.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Tests of the fabric: failures, deaths, segments of several hosts. */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>

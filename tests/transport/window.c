@@ -1,3 +1,4 @@
+/* Tests of windows: allocated, adopted, freed. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

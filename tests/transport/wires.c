@@ -1,3 +1,4 @@
+/* Tests of wires between two ranks of this process: messages, encryption, failures. */
 #include "transport/wired.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Saves, finds and loads the checkpoints of a run. */
 #include "ckpt.h"
 
 #include <dirent.h>

@@ -1,3 +1,5 @@
+/* Reads safetensors files: checks the header before it is believed, and each tensor against its
+ * checksum. */
 #include "safetensors.h"
 
 #include <errno.h>

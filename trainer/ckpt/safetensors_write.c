@@ -1,3 +1,4 @@
+/* Writes safetensors files: to a temporary file, synced, then renamed. */
 #include "safetensors.h"
 
 #include <errno.h>

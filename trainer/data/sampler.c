@@ -1,3 +1,4 @@
+/* Cuts the text into windows, and gives them in an order drawn for each epoch. */
 #include "data.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* Reads the text to train on: one file, or all text files of a folder in the order of their names.
+ */
 #include "data.h"
 
 #include <dirent.h>

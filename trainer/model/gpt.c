@@ -1,3 +1,4 @@
+/* The forward and backward pass of the whole model: embeddings, blocks, norm, head and loss. */
 #include "gpt.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Draws text from the model, one byte after the other. */
 #include "gpt.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* One step of AdamW over a range of parameters, and the sum of squares for the norm. */
 #include "simd.h"
 #include "table.h"
 

@@ -1,3 +1,4 @@
+/* Chooses the build of the operations (plain x86-64, AVX2 or AVX-512) that this processor runs. */
 #include "ops.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Token and position embeddings, forward and backward. */
 #include "simd.h"
 #include "table.h"
 

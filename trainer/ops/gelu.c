@@ -1,3 +1,4 @@
+/* GELU by its tanh approximation, forward and backward. */
 #include "simd.h"
 #include "table.h"
 

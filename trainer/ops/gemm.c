@@ -1,3 +1,4 @@
+/* Matrix products, by oneDNN. */
 #include "ops.h"
 
 #include <dnnl.h>

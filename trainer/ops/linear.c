@@ -1,3 +1,4 @@
+/* A linear layer, forward and backward: products, bias and residual. */
 #include "simd.h"
 #include "table.h"
 

@@ -1,3 +1,4 @@
+/* Cross-entropy of softmax, with its gradient. */
 #include "softmax.h"
 #include "table.h"
 

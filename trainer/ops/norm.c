@@ -1,3 +1,4 @@
+/* Layer norm, forward and backward. */
 #include "simd.h"
 #include "table.h"
 

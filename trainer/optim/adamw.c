@@ -1,3 +1,4 @@
+/* AdamW over all parameters. */
 #include "optim.h"
 
 #include <math.h>

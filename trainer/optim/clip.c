@@ -1,3 +1,4 @@
+/* The norm of all gradients, and the factor that brings it down to the limit. */
 #include "optim.h"
 
 #include <math.h>

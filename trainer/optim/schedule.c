@@ -1,3 +1,4 @@
+/* The learning rate of a step: warmup, then half a cosine. */
 #include "optim.h"
 
 #include <math.h>

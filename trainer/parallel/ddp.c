@@ -1,3 +1,4 @@
+/* Data parallelism: cuts the gradients into buckets and reduces each as soon as it is complete. */
 #include "ddp.h"
 
 #include <stdlib.h>
@@ -5,7 +6,7 @@
 #include "../watch/clock.h"
 
 /* Cuts the registry, last tensor first, into buckets. */
-static void plan(struct tr_ddp *ddp, size_t bucket_bytes)
+static void cut_buckets(struct tr_ddp *ddp, size_t bucket_bytes)
 {
     const struct tr_params *params = ddp->params;
     size_t end = params->total;
@@ -37,7 +38,7 @@ tr_status tr_ddp_init(struct tr_ddp *ddp, const struct tr_mesh *mesh,
     ddp->buckets = calloc((size_t)params->n, sizeof *ddp->buckets);
     ddp->bucket_of = calloc((size_t)params->n, sizeof *ddp->bucket_of);
     if (!ddp->buckets || !ddp->bucket_of) return tr_fail("out of memory for the buckets");
-    plan(ddp, bucket_bytes);
+    cut_buckets(ddp, bucket_bytes);
     TR_TRY(tr_mesh_check(mesh, tuttiStreamCreate(&ddp->stream), "making a stream"));
     for (int b = 0; b < ddp->nbuckets; ++b) {
         TR_TRY(tr_mesh_check(mesh, tuttiEventCreate(&ddp->buckets[b].begin), "making an event"));

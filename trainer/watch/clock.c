@@ -1,3 +1,4 @@
+/* The monotonic clock in seconds. */
 #include "clock.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* The clock of the trainer. */
 #ifndef TR_CLOCK_H
 #define TR_CLOCK_H
 

@@ -1,3 +1,4 @@
+/* Writes the progress of a run: lines for people, and a line of JSON a step. */
 #include "log.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A program of a user, which the test of the installed package builds. */
 #include <stdio.h>
 #include <tutti.h>
 

@@ -1,3 +1,4 @@
+/* Tests of passing descriptors between processes. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Tests of the links of one host. */
 #include <string.h>
 
 #include "shim.h"

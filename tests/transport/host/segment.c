@@ -1,3 +1,4 @@
+/* Tests of the segment: its layout, its size, who may map it. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

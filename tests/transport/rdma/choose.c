@@ -1,3 +1,4 @@
+/* Tests of choosing RDMA ports and pairing them with the peer's. Needs no device. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Tests of RDMA links over ports that go down, lose packets or delay them. Needs devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Tests of RDMA links. Needs devices. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Tests of sending from registered and from callers' memory over RDMA. Needs devices. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

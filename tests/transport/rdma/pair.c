@@ -1,3 +1,4 @@
+/* Joins two ranks of this process by RDMA. */
 #include "transport/rdma/pair.h"
 
 #include <stdio.h>

@@ -78,7 +78,7 @@ static bool lists(const char *list, const char *word)
     return false;
 }
 
-static const char rooms_inside[] = "shm,window,cma"; /* between hosts: tt_transports */
+static const char inside_a_host[] = "shm,window,cma"; /* between hosts: tt_transports */
 
 /* Checks that TUTTI_TRANSPORT names only transports that exist. *inside, *between: whether it names
  * one inside a host, one between hosts. */
@@ -89,12 +89,16 @@ static tt_status check_transports(const char *list, bool *inside, bool *between)
         const size_t length = strcspn(at, ",");
         char word[32];
         snprintf(word, sizeof word, "%.*s", length < 31 ? (int)length : 31, at);
-        const bool is_inside = length && lists(rooms_inside, word);
+        const bool is_inside = length && lists(inside_a_host, word);
         const bool is_between = tt_transport_index(at, length) >= 0;
-        if (!is_inside && !is_between)
+        if (!is_inside && !is_between) {
+            char names[64];
+            tt_transports_print(UINT32_MAX, names, sizeof names);
             return tt_fail(TT_ERR_ARGUMENT,
-                           "TUTTI_TRANSPORT=%s: '%s' is none of shm, window, cma, tcp, rdma", list,
-                           word);
+                           "TUTTI_TRANSPORT=%s: '%s' is none of %s inside a host or %s between "
+                           "hosts",
+                           list, word, inside_a_host, names);
+        }
         *inside |= is_inside;
         *between |= is_between;
     }

@@ -117,6 +117,8 @@ extern const int tt_ntransports;
 int tt_transport_index(const char *name, size_t length);
 /* One bit for each that the list names, separated by commas. */
 uint32_t tt_transports_named(const char *list);
+/* "tcp, rdma": the names of the transports whose bits are set; "none". Writes into text. */
+void tt_transports_print(uint32_t set, char *text, size_t size);
 
 /* ---- Helpers -------------------------------------------------------------------------------- */
 

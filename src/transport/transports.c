@@ -1,4 +1,5 @@
 /* The transports between hosts: a further one is a folder and a line here. */
+#include <stdio.h>
 #include <string.h>
 
 #include "transport/rdma/rdma.h"
@@ -27,4 +28,14 @@ uint32_t tt_transports_named(const char *list)
         if (index >= 0) named |= 1u << index;
     }
     return named;
+}
+
+void tt_transports_print(uint32_t set, char *text, size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "none");
+    for (int i = 0; i < tt_ntransports && used < size; i++)
+        if (set >> i & 1)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     tt_transports[i]->name);
 }

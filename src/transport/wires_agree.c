@@ -31,12 +31,14 @@ static int next_candidate(const struct tt_wire *wire)
 static tt_status fail_without(struct tt_wire *wire)
 {
     const struct tt_wires *wires = wire->wires;
-    char name[128];
+    char name[128], allowed[64], others[64];
     tt_room_name(wires->up, wire->peer, name, sizeof name);
+    tt_transports_print(wires->config.allowed, allowed, sizeof allowed);
+    tt_transports_print(~wires->config.allowed, others, sizeof others);
     return tt_room_fail(wires->up, TT_ERR_ARGUMENT,
-                        "TUTTI_TRANSPORT does not allow tcp, and rank %d and %s cannot use RDMA "
-                        "(TUTTI_LOG=INFO says why)",
-                        wires->up->rank, name);
+                        "TUTTI_TRANSPORT allows only %s between hosts, which rank %d and %s cannot "
+                        "use (TUTTI_LOG=INFO says why): allow %s too",
+                        allowed, wires->up->rank, name, others);
 }
 
 static void send_frame(struct tt_wire *wire, enum tt_control_kind kind, uint32_t number,

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "shim.h"
+#include "transport/room.h"
 #include "tutti.h"
 
 static tuttiResult_t init_two(void)
@@ -131,6 +132,22 @@ TEST(settings, a_device_in_place_of_the_file_is_no_file_that_others_may_write)
     setenv("TUTTI_CONF_FILE", "/dev/null", 1);
     CHECK_EQ(init_two(), tuttiSuccess);
     unsetenv("TUTTI_CONF_FILE");
+    tt_config_reload();
+}
+
+TEST(settings, an_unknown_transport_is_answered_with_all_there_are)
+{
+    setenv("TUTTI_TRANSPORT", "pigeon", 1);
+    CHECK_EQ(init_two(), tuttiInvalidArgument);
+    const char *error = tuttiGetLastError(NULL);
+    CHECK_MESSAGE(strstr(error, "'pigeon' is none of shm,window,cma "), "%s", error);
+    const char *described = tt_config_row(TT_CONFIG_TRANSPORT)->sentence;
+    for (int i = 0; i < tt_ntransports; i++) {
+        const char *name = tt_transports[i]->name;
+        CHECK_MESSAGE(strstr(error, name), "%s is not named: %s", name, error);
+        CHECK_MESSAGE(strstr(described, name), "%s is not described: %s", name, described);
+    }
+    unsetenv("TUTTI_TRANSPORT");
     tt_config_reload();
 }
 

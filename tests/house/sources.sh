@@ -24,6 +24,11 @@ never '\b(strcat|sprintf|vsprintf|gets|alloca) *\(' "unbounded" "${library[@]}"
 never '\b(TODO|FIXME|XXX|HACK)\b' "unfinished" "${all[@]}"
 never '/(home|root|Users)/[A-Za-z]' "the path of somebody's machine" "${all[@]}"
 never "(^|[^A-Za-z0-9_.])$(sed 's/[.[\*^$+?(){|]/\\&/g' <<<"$SOURCE")(/|\"|\$)" "this checkout's path" "${all[@]}"
+# A further transport is a folder and a line in transports.c: the fabric and the communicator take names from that table.
+mapfile -t above < <(printf '%s\n' "${library[@]}" | grep -E '^src/(transport/[a-z_]+|communicator/.*)\.c$')
+rooms=$(sed -n 's,^#include "transport/\([a-z_]*\)/.*,\1,p' src/transport/transports.c | paste -sd'|')
+[ -n "$rooms" ] || fail "src/transport/transports.c includes no transport"
+never "^[^#]*\"[^\"]*\b($rooms|${rooms^^})\b" "names a transport in a text: take it from tt_transports" "${above[@]}"
 
 for file in "${code[@]}"; do
     lines=$(wc -l <"$file")

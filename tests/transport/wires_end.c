@@ -236,7 +236,10 @@ TEST(wires_end, ranks_without_a_common_transport_fail_and_do_not_connect_again)
         for (int r = 0; r < 2; r++) tt_ignore(tt_wires_progress(all.wires[r]));
     for (int r = 0; r < 2; r++) {
         CHECK_EQ(tt_fabric_check(all.ranks.fabrics[r]), TT_ERR_ARGUMENT);
-        CHECK(strstr(tt_last_error(), "TUTTI_TRANSPORT does not allow tcp"));
+        CHECK(strstr(tt_last_error(), "TUTTI_TRANSPORT allows only none"));
+        for (int i = 0; i < tt_ntransports; i++)
+            CHECK_MESSAGE(strstr(tt_last_error(), tt_transports[i]->name), "%s is not named: %s",
+                          tt_transports[i]->name, tt_last_error());
     }
     for (int turn = 0; turn < 100; turn++) {
         const struct tt_wire *wire = wire_between(&all, turn & 1, !(turn & 1));

@@ -7,17 +7,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                            call->stream);
 }
 
-static void fill_block(const struct perf_data *data, int block, size_t first, size_t count,
-                       void *to)
-{
-    perf_fill_input(data, block, first, count, to);
-}
-
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_blocks(data, first, count, want, fill_block);
-}
-
 static const struct perf_collective all_gatherv = {
     .name = "all_gatherv",
     .collective = tuttiCollAllGather,
@@ -26,7 +15,7 @@ static const struct perf_collective all_gatherv = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_gathered,
 };
 
 int main(int argc, char **argv)

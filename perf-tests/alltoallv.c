@@ -7,18 +7,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                           call->type, call->comm, call->stream);
 }
 
-static void fill_block(const struct perf_data *data, int block, size_t first, size_t count,
-                       void *to)
-{
-    size_t begin = perf_block_begin(&data->blocks, block, data->rank);
-    perf_fill_input(data, block, begin + first, count, to);
-}
-
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_blocks(data, first, count, want, fill_block);
-}
-
 static const struct perf_collective alltoallv = {
     .name = "alltoallv",
     .collective = PERF_NO_COLLECTIVE,
@@ -29,7 +17,7 @@ static const struct perf_collective alltoallv = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_exchanged,
 };
 
 int main(int argc, char **argv)

@@ -8,22 +8,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                         call->comm, call->stream);
 }
 
-static void fill_block(const struct perf_data *data, int block, size_t first, size_t count,
-                       void *to)
-{
-    bool sent_from_here = data->in_place && block == data->rank;
-    if (data->rank == data->root || sent_from_here) {
-        perf_fill_input(data, block, first, count, to);
-    } else {
-        perf_fill_untouched(data, count, to);
-    }
-}
-
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_blocks(data, first, count, want, fill_block);
-}
-
 static const struct perf_collective gatherv = {
     .name = "gatherv",
     .collective = tuttiCollGather,
@@ -33,7 +17,7 @@ static const struct perf_collective gatherv = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_gathered_at_root,
 };
 
 int main(int argc, char **argv)

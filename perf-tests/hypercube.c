@@ -111,17 +111,6 @@ static tuttiResult_t launch(const struct perf_call *call)
     return result != tuttiSuccess ? result : tuttiGroupEnd();
 }
 
-static void fill_block(const struct perf_data *data, int block, size_t first, size_t count,
-                       void *to)
-{
-    perf_fill_input(data, block, first, count, to);
-}
-
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_blocks(data, first, count, want, fill_block);
-}
-
 static const struct perf_collective hypercube = {
     .name = "hypercube",
     .collective = PERF_NO_COLLECTIVE,
@@ -130,7 +119,7 @@ static const struct perf_collective hypercube = {
     .factor = perf_factor_one,
     .phases = phases,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_gathered,
 };
 
 int main(int argc, char **argv)

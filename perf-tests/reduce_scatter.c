@@ -7,11 +7,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                               call->stream);
 }
 
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_reduced(data, (size_t)data->rank * data->count + first, count, want);
-}
-
 static const struct perf_collective reduce_scatter = {
     .name = "reduce_scatter",
     .collective = tuttiCollReduceScatter,
@@ -20,7 +15,7 @@ static const struct perf_collective reduce_scatter = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_reduced_block,
 };
 
 int main(int argc, char **argv)

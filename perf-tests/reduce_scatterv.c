@@ -7,11 +7,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                                call->comm, call->stream);
 }
 
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_reduced(data, perf_block_begin(&data->blocks, 0, data->rank) + first, count, want);
-}
-
 static const struct perf_collective reduce_scatterv = {
     .name = "reduce_scatterv",
     .collective = tuttiCollReduceScatter,
@@ -21,7 +16,7 @@ static const struct perf_collective reduce_scatterv = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_reduced_block,
 };
 
 int main(int argc, char **argv)

@@ -8,11 +8,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                         call->stream);
 }
 
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    perf_fill_input(data, data->root, (size_t)data->rank * data->count + first, count, want);
-}
-
 static const struct perf_collective scatter = {
     .name = "scatter",
     .collective = tuttiCollScatter,
@@ -21,7 +16,7 @@ static const struct perf_collective scatter = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_scattered,
 };
 
 int main(int argc, char **argv)

@@ -8,12 +8,6 @@ static tuttiResult_t launch(const struct perf_call *call)
                          call->comm, call->stream);
 }
 
-static void expected(const struct perf_data *data, size_t first, size_t count, void *want)
-{
-    size_t begin = perf_block_begin(&data->blocks, 0, data->rank);
-    perf_fill_input(data, data->root, begin + first, count, want);
-}
-
 static const struct perf_collective scatterv = {
     .name = "scatterv",
     .collective = tuttiCollScatter,
@@ -23,7 +17,7 @@ static const struct perf_collective scatterv = {
     .volume = perf_volume_all,
     .factor = perf_factor_others,
     .launch = launch,
-    .expected = expected,
+    .expected = perf_expect_scattered,
 };
 
 int main(int argc, char **argv)

@@ -65,6 +65,17 @@ typedef void (*perf_block_fill)(const struct perf_data *data, int block, size_t 
 void perf_fill_blocks(const struct perf_data *data, size_t first, size_t count, void *to,
                       perf_block_fill fill);
 
+/* Elements [first, first + count) of what the rank's receive buffer must hold: every rank's block;
+ * the same on root only; the own block of root's data; the own block of the reduction; the own
+ * block of every rank's data. */
+void perf_expect_gathered(const struct perf_data *data, size_t first, size_t count, void *want);
+void perf_expect_gathered_at_root(const struct perf_data *data, size_t first, size_t count,
+                                  void *want);
+void perf_expect_scattered(const struct perf_data *data, size_t first, size_t count, void *want);
+void perf_expect_reduced_block(const struct perf_data *data, size_t first, size_t count,
+                               void *want);
+void perf_expect_exchanged(const struct perf_data *data, size_t first, size_t count, void *want);
+
 /* Elements of `got` that differ from `want` by more than is allowed. */
 int64_t perf_count_wrong(const struct perf_data *data, const void *got, const void *want,
                          size_t count);

@@ -63,7 +63,7 @@ int tt_parse_size(const char *text, int64_t *value)
 
 static int parse_level(const char *text, int64_t *value)
 {
-    static const char *const names[] = {"NONE", "WARN", "INFO", "TRACE"};
+    static const char *const names[] = {"NONE", "WARN", "INFO"};
     for (int i = 0; i < 4; i++)
         if (!strcasecmp(text, names[i])) {
             *value = i;
@@ -131,7 +131,7 @@ static const char *expected(const struct tt_config_row *row)
     } expectations[] = {{'I', "a whole number"},
                         {'B', "1, true, yes, on or 0, false, no, off"},
                         {'A', "auto, 1, true, yes, on or 0, false, no, off"},
-                        {'L', "NONE, WARN, INFO or TRACE"},
+                        {'L', "NONE, WARN or INFO"},
                         {'S', "a size such as 32K, 1M or 4096"}};
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++)
         if (expectations[i].type == row->type[0]) return expectations[i].expected;

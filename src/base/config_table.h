@@ -8,7 +8,7 @@
 #define SECURITY X
 #endif
 /* clang-format off */
-X(LOG,            "TUTTI_LOG",            LEVEL,  "WARN",   "What is logged: NONE, WARN, INFO or TRACE.")
+X(LOG,            "TUTTI_LOG",            LEVEL,  "WARN",   "What is logged: NONE, WARN or INFO.")
 X(LOG_FILE,       "TUTTI_LOG_FILE",       STRING, "",       "Where the log goes instead of stderr; %h is the host, %p the pid.")
 X(TIMEOUT_MS,     "TUTTI_TIMEOUT_MS",     INT,    "600000", "Deadline of every collective and of finalize, in milliseconds; 0 turns it off.")
 X(INIT_TIMEOUT_MS,"TUTTI_INIT_TIMEOUT_MS",INT,    "600000", "Deadline of communicator init, in milliseconds; 0 turns it off.")

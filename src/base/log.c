@@ -59,7 +59,7 @@ enum tt_log_level tt_log_level(void)
 
 void tt_log(enum tt_log_level level, const char *file, int line, const char *format, ...)
 {
-    static const char *const names[] = {"", "WARN", "INFO", "TRACE"};
+    static const char *const names[] = {"", "WARN", "INFO"};
     const int saved_errno = errno;
     const char *base = strrchr(file, '/');
     char text[1536];

@@ -2,7 +2,7 @@
 #ifndef TT_BASE_LOG_H
 #define TT_BASE_LOG_H
 
-enum tt_log_level { TT_LOG_NONE, TT_LOG_WARN, TT_LOG_INFO, TT_LOG_TRACE };
+enum tt_log_level { TT_LOG_NONE, TT_LOG_WARN, TT_LOG_INFO };
 
 /* Writes "host:pid:tid tutti LEVEL text\n" in one write. Thread-safe; keeps errno. */
 void tt_log(enum tt_log_level level, const char *file, int line, const char *format, ...)
@@ -17,7 +17,6 @@ enum tt_log_level tt_log_level(void);
     } while (0)
 #define TT_WARN(...) TT_LOG_AT(TT_LOG_WARN, __VA_ARGS__)
 #define TT_INFO(...) TT_LOG_AT(TT_LOG_INFO, __VA_ARGS__)
-#define TT_TRACE(...) TT_LOG_AT(TT_LOG_TRACE, __VA_ARGS__)
 
 /* Says it once per process and call site. */
 #define TT_LOG_ONCE(level, ...)                                                                    \

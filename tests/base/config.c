@@ -64,7 +64,7 @@ static bool parses(const struct tt_config_row *row)
     if (!strcmp(row->type, "SIZE")) return tt_parse_size(text, &value) == 0;
     if (!strcmp(row->type, "BOOL")) return !strcmp(text, "0") || !strcmp(text, "1");
     if (!strcmp(row->type, "AUTO")) return strstr("auto 0 1", text) != NULL;
-    if (!strcmp(row->type, "LEVEL")) return strstr("NONE WARN INFO TRACE", text) != NULL;
+    if (!strcmp(row->type, "LEVEL")) return strstr("NONE WARN INFO", text) != NULL;
     if (strcmp(row->type, "INT") != 0 || !text[0]) return false;
     (void)strtoll(text, &end, 10);
     return *end == '\0';
@@ -123,7 +123,7 @@ TEST(config, bad_values_are_reported_and_the_default_holds)
         {TT_CONFIG_SLOT_BYTES, "-1", "a size"},
         {TT_CONFIG_SLOT_BYTES, "12Q", "a size"},
         {TT_CONFIG_SLOT_BYTES, "9223372036854775807K", "a size"},
-        {TT_CONFIG_LOG, "LOUD", "NONE, WARN, INFO or TRACE"},
+        {TT_CONFIG_LOG, "LOUD", "NONE, WARN or INFO"},
     };
     char said[1024];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -52,18 +52,14 @@ TEST(log, levels_let_through_what_they_name)
 {
     static const struct {
         const char *settings;
-        int warnings, infos, traces;
-    } levels[] = {{"", 1, 0, 0},
-                  {"TUTTI_LOG=NONE", 0, 0, 0},
-                  {"TUTTI_LOG=WARN", 1, 0, 0},
-                  {"TUTTI_LOG=info", 1, 1, 0},
-                  {"TUTTI_LOG=TRACE", 1, 1, 1}};
+        int warnings, infos;
+    } levels[] = {
+        {"", 1, 0}, {"TUTTI_LOG=NONE", 0, 0}, {"TUTTI_LOG=WARN", 1, 0}, {"TUTTI_LOG=info", 1, 1}};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         char text[4096];
         (void)run_child(levels[i].settings, "", text, sizeof text);
         CHECK_EQ(count(text, "a warning of 42"), levels[i].warnings);
         CHECK_EQ(count(text, "some information"), levels[i].infos);
-        CHECK_EQ(count(text, "a trace"), levels[i].traces);
         CHECK_EQ(count(text, "a failure"), levels[i].warnings);
     }
 }

@@ -21,6 +21,5 @@ int main(int argc, char **argv)
     TT_WARN("a warning of %d", 42);
     errno = 17;
     for (int i = 0; i < 2; i++) TT_INFO_ONCE("some information");
-    TT_TRACE("a trace");
     return tt_fail(TT_ERR_USAGE, "a failure") == TT_ERR_USAGE && errno == 17 ? 0 : 1;
 }

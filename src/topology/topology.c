@@ -1,4 +1,4 @@
-/* Finds the topology of this machine or of an XML file, and the distance between two CPUs. */
+/* Finds the topology of this machine or of an XML file, and puts its CPUs in order. */
 #include "topology/topology.h"
 
 #include <stdio.h>
@@ -102,61 +102,4 @@ tt_status tt_topology_local(const struct tt_topology **topology)
 tt_status tt_topology_xml(const char *xml_path, char **xml)
 {
     return tt_hwloc_xml(xml_path, xml);
-}
-
-enum tt_distance tt_topology_distance(const struct tt_topology *topology, int pu_a, int pu_b)
-{
-    const struct tt_pu *a = &topology->pus[pu_a], *b = &topology->pus[pu_b];
-    if (pu_a == pu_b) return TT_SAME_PU;
-    if (a->core == b->core) return TT_SAME_CORE;
-    if (a->l2 >= 0 && a->l2 == b->l2) return TT_SAME_L2;
-    if (a->l3 >= 0 && a->l3 == b->l3) return TT_SAME_L3;
-    if (a->numa == b->numa) return TT_SAME_NUMA;
-    if (a->package == b->package) return TT_SAME_PACKAGE;
-    return TT_SAME_HOST;
-}
-
-const char *tt_distance_name(enum tt_distance distance)
-{
-    static const char *const names[] = {"same PU",        "same core",    "same L2",  "same L3",
-                                        "same NUMA node", "same package", "same host"};
-    return (size_t)distance < sizeof names / sizeof *names ? names[distance] : "?";
-}
-
-static int ascending(const void *left, const void *right)
-{
-    const int a = *(const int *)left, b = *(const int *)right;
-    return (a > b) - (a < b);
-}
-
-/* How many PUs of its core come before this one. */
-static int thread_of_core(const struct tt_topology *topology, int pu)
-{
-    int first = pu;
-    while (first > 0 && topology->pus[first - 1].core == topology->pus[pu].core) first--;
-    return pu - first;
-}
-
-/* Takes cores' first threads, then second ones, and so on; a layer that is not needed whole is
- * taken at even distances, so that few ranks get caches and memory controllers of their own.
- * The ranks then follow the machine's order, which keeps neighbours close. */
-void tt_topology_place(const struct tt_topology *topology, int nlocal, int *pus_of_rank)
-{
-    const int wanted = nlocal < topology->npus ? nlocal : topology->npus;
-    int taken = 0;
-    for (int thread = 0; taken < wanted; thread++) {
-        int size = 0;
-        for (int pu = 0; pu < topology->npus; pu++) size += thread_of_core(topology, pu) == thread;
-        const int take = wanted - taken < size ? wanted - taken : size;
-        int seen = 0;
-        for (int pu = 0; pu < topology->npus; pu++) {
-            if (thread_of_core(topology, pu) != thread) continue;
-            const int64_t before = (int64_t)seen * take / size,
-                          after = (int64_t)(seen + 1) * take / size;
-            if (after > before) pus_of_rank[taken++] = pu;
-            seen++;
-        }
-    }
-    qsort(pus_of_rank, (size_t)wanted, sizeof *pus_of_rank, ascending);
-    for (int rank = wanted; rank < nlocal; rank++) pus_of_rank[rank] = pus_of_rank[rank % wanted];
 }

@@ -36,24 +36,6 @@ void tt_topology_destroy(struct tt_topology *topology);
  * never freed. Thread-safe. */
 TT_NODISCARD tt_status tt_topology_local(const struct tt_topology **topology);
 
-/* How close two PUs are: what is the smallest thing they share. */
-enum tt_distance {
-    TT_SAME_PU,
-    TT_SAME_CORE,
-    TT_SAME_L2,
-    TT_SAME_L3,
-    TT_SAME_NUMA,
-    TT_SAME_PACKAGE,
-    TT_SAME_HOST
-};
-enum tt_distance tt_topology_distance(const struct tt_topology *topology, int pu_a, int pu_b);
-const char *tt_distance_name(enum tt_distance distance);
-
-/* Which PUs (indices into pus, one per local rank) to bind nlocal ranks to: spread over cores,
- * evenly, neighbours in rank close in the machine; wraps around when there are more ranks than PUs.
- * pus_of_rank[nlocal]. */
-void tt_topology_place(const struct tt_topology *topology, int nlocal, int *pus_of_rank);
-
 /* XML text of this topology (hwloc's format), malloc'ed, freed by the caller with free().
  * TT_ERR_SYSTEM without hwloc. */
 TT_NODISCARD tt_status tt_topology_xml(const char *xml_path, char **xml);

@@ -35,28 +35,35 @@ TEST(topology, hyperthreads_far_apart_in_number_are_neighbours)
     tt_topology_destroy(t);
 }
 
-TEST(topology, distances_name_the_smallest_thing_shared)
+/* Whether two PUs share a core, a cache, a NUMA node, a package: "core,l2,l3,numa,package". */
+static const char *shared_by(const struct tt_topology *t, int pu_a, int pu_b)
+{
+    static char text[64];
+    const struct tt_pu *a = &t->pus[pu_a], *b = &t->pus[pu_b];
+    snprintf(text, sizeof text, "%s%s%s%s%s", a->core == b->core ? "core," : "",
+             a->l2 >= 0 && a->l2 == b->l2 ? "l2," : "", a->l3 >= 0 && a->l3 == b->l3 ? "l3," : "",
+             a->numa == b->numa ? "numa," : "", a->package == b->package ? "package," : "");
+    return text;
+}
+
+TEST(topology, cpus_share_what_the_file_says)
 {
     REQUIRE_HWLOC;
     struct tt_topology *t = load_machine("dual_socket");
     REQUIRE(t);
-    CHECK_EQ(tt_topology_distance(t, 5, 5), TT_SAME_PU);
-    CHECK_EQ(tt_topology_distance(t, 0, 1), TT_SAME_CORE);
-    CHECK_EQ(tt_topology_distance(t, 1, 2), TT_SAME_L3);
-    CHECK_EQ(tt_topology_distance(t, 0, 63), TT_SAME_HOST);
+    CHECK_STR(shared_by(t, 0, 1), "core,l2,l3,numa,package,");
+    CHECK_STR(shared_by(t, 1, 2), "l3,numa,package,");
+    CHECK_STR(shared_by(t, 0, 63), "");
     tt_topology_destroy(t);
 
     t = load_machine("dgx");
     REQUIRE(t);
     CHECK_EQ(t->nnumas, 8);
     CHECK_EQ(t->ncores, 64);
-    CHECK_EQ(tt_topology_distance(t, 0, 1), TT_SAME_L3);
-    CHECK_EQ(tt_topology_distance(t, 0, 4), TT_SAME_NUMA);
-    CHECK_EQ(tt_topology_distance(t, 0, 8), TT_SAME_PACKAGE);
-    CHECK_EQ(tt_topology_distance(t, 0, 32), TT_SAME_HOST);
-    for (int d = TT_SAME_PU; d <= TT_SAME_HOST; d++)
-        CHECK(strcmp(tt_distance_name((enum tt_distance)d), "?") != 0);
-    CHECK_STR(tt_distance_name((enum tt_distance)99), "?");
+    CHECK_STR(shared_by(t, 0, 1), "l3,numa,package,");
+    CHECK_STR(shared_by(t, 0, 4), "numa,package,");
+    CHECK_STR(shared_by(t, 0, 8), "package,");
+    CHECK_STR(shared_by(t, 0, 32), "");
     tt_topology_destroy(t);
 }
 

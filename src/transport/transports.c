@@ -6,7 +6,12 @@
 #include "transport/room.h"
 #include "transport/tcp/tcp.h"
 
-const struct tt_transport *const tt_transports[] = {&tt_tcp_transport, &tt_rdma_transport};
+const struct tt_transport *const tt_transports[] = {
+    &tt_tcp_transport,
+#ifdef TUTTI_HAVE_VERBS
+    &tt_rdma_transport,
+#endif
+};
 const int tt_ntransports = sizeof tt_transports / sizeof *tt_transports;
 _Static_assert(sizeof tt_transports / sizeof *tt_transports <= TT_MAX_TRANSPORTS,
                "a bit and an entry for each");

@@ -7,9 +7,6 @@
 /* All algorithms' functions have the same parameters, and few functions use every one. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-/* An algorithm's functions have one signature for all algorithms, and few use every parameter. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-
 /* Largest k with 2^k <= n, n >= 1. */
 static inline int floor_log2(int n)
 {

@@ -115,27 +115,18 @@ static bool all_came(const struct making *making)
     return true;
 }
 
-/* Whether the new communicators, all together, are on several hosts: the same answer for all
- * participants. */
-static bool several_hosts(const struct making *making)
+/* Whether several hosts have ranks of this rank's new communicator, or, with `any` true, of all new
+ * communicators together; the latter is the same for all participants. */
+static bool several_hosts(const struct making *making, bool any)
 {
+    const int number = any ? making->exchange->nparticipants : making->nranks;
     uint64_t host_id = 0;
-    for (int p = 0; p < making->exchange->nparticipants; p++) {
-        const struct tt_peer_info *info = &making->everyone[p];
-        if (!info->pid) continue; /* no member */
+    for (int i = 0; i < number; i++) {
+        const struct tt_peer_info *info = &making->everyone[any ? i : participant(making, i)];
+        if (!info->pid) continue; /* a participant without a new communicator */
         if (host_id && info->host_id != host_id) return true;
         host_id = info->host_id;
     }
-    return false;
-}
-
-/* Whether this one is. */
-static bool spans_hosts(const struct making *making)
-{
-    for (int r = 1; r < making->nranks; r++)
-        if (making->everyone[participant(making, r)].host_id !=
-            making->everyone[participant(making, 0)].host_id)
-            return true;
     return false;
 }
 
@@ -182,7 +173,7 @@ static tt_status exchange_wires(struct making *making)
     if (!making->everyones_wires)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the addresses of %d ranks",
                        exchange->nparticipants);
-    if (making->member && !making->status && spans_hosts(making))
+    if (making->member && !making->status && several_hosts(making, false))
         making->status = tt_wires_open(&making->wires, &making->links.wires, &mine);
     mine.status = making->status;
     return exchange->allgather(exchange->context, &mine, making->everyones_wires, sizeof mine);
@@ -257,7 +248,7 @@ static tt_status assemble(struct making *making)
     TT_TRY(exchange_peers(making));
     const bool came = all_came(making);
     if (making->comm && came) derive_key(making);
-    if (came && several_hosts(making)) TT_TRY(exchange_wires(making));
+    if (came && several_hosts(making, true)) TT_TRY(exchange_wires(making));
     if (making->member && !making->status && came && all_listen(making))
         making->status = begin(making);
     TT_TRY(agree(making));

@@ -9,11 +9,10 @@
 #include "base/config.h"
 #include "base/thread.h"
 #include "communicator/communicator.h"
+#include "net/handshake.h"
 
 _Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
                "the wire form fits the public id");
-
-enum { MAX_RANKS = 1 << 20 };
 
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id)
 {
@@ -142,8 +141,8 @@ tt_status tt_init_together(const struct tt_pending_init *inits, int ninits)
 static tt_status check_place(const void *comm, int nranks, int rank)
 {
     if (!comm) return tt_fail(TT_ERR_ARGUMENT, "the place for the communicator is NULL");
-    if (nranks < 1 || nranks > MAX_RANKS)
-        return tt_fail(TT_ERR_ARGUMENT, "nranks %d is not in 1..%d", nranks, MAX_RANKS);
+    if (nranks < 1 || nranks > TT_MAX_RANKS)
+        return tt_fail(TT_ERR_ARGUMENT, "nranks %d is not in 1..%d", nranks, TT_MAX_RANKS);
     if (rank < 0 || rank >= nranks)
         return tt_fail(TT_ERR_ARGUMENT, "rank %d is not in 0..%d (nranks %d)", rank, nranks - 1,
                        nranks);
@@ -220,9 +219,9 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
     TT_TRY(check_place(comms, nlocal, 0));
     TT_TRY(tt_comm_config_init(&settings, config, NULL));
     TT_TRY(tt_launcher_detect(&launcher));
-    if (launcher.nranks > MAX_RANKS / nlocal)
+    if (launcher.nranks > TT_MAX_RANKS / nlocal)
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
-                       launcher.nranks, nlocal, MAX_RANKS);
+                       launcher.nranks, nlocal, TT_MAX_RANKS);
     const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
     const bool alone = launcher.nranks == 1 && (!method || !strcmp(method, "env://"));
     if (alone)

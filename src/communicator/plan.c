@@ -3,6 +3,7 @@
 
 #include "algorithms/algorithms.h"
 #include "communicator/communicator.h"
+#include "net/handshake.h"
 #include "program/covered.h"
 #include "program/proof.h"
 
@@ -16,7 +17,6 @@ struct tuttiPlan {
     bool proved;            /* for every count */
 };
 
-enum { MOST_RANKS = 1 << 20 };
 static const uint64_t plan_magic = 0x7475747469706c6eu;
 
 static bool is_collective(tuttiCollective_t collective)
@@ -76,8 +76,8 @@ static tt_status check_shape(const struct tt_algorithm *algorithm, int nranks, i
                              struct tt_shape *shape)
 {
     const bool has_root = tt_collective_has_root(algorithm->collective);
-    if (nranks < 1 || nranks > MOST_RANKS)
-        return tt_fail(TT_ERR_ARGUMENT, "%d ranks; 1 to %d are possible", nranks, MOST_RANKS);
+    if (nranks < 1 || nranks > TT_MAX_RANKS)
+        return tt_fail(TT_ERR_ARGUMENT, "%d ranks; 1 to %d are possible", nranks, TT_MAX_RANKS);
     if (has_root && (root < 0 || root >= nranks))
         return tt_fail(TT_ERR_ARGUMENT, "root %d is not one of %d ranks (0 to %d)", root, nranks,
                        nranks - 1);

@@ -107,28 +107,32 @@ static tt_status check_posts(const struct tt_proof *proof, struct tt_verify_repo
     return TT_OK;
 }
 
-tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
+/* With `count` NULL the blocks have different lengths. */
+static tt_status run(const struct tt_proof *proof, const size_t *count, const size_t *counts,
+                     struct tt_verify_report *report)
 {
     *report = (struct tt_verify_report){.any_count = true};
     TT_TRY(check_programs(proof, report));
-    TT_TRY(tt_verify(&proof->steps, count, report));
+    TT_TRY(count ? tt_verify(&proof->steps, *count, report)
+                 : tt_verify_uneven(&proof->steps, counts, report));
     TT_TRY(check_references(proof, report));
     return check_posts(proof, report);
 }
 
-const struct tt_steps *tt_proof_steps(const struct tt_proof *proof)
+tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)
 {
-    return &proof->steps;
+    return run(proof, &count, NULL, report);
 }
 
 tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts,
                               struct tt_verify_report *report)
 {
-    *report = (struct tt_verify_report){.any_count = true};
-    TT_TRY(check_programs(proof, report));
-    TT_TRY(tt_verify_uneven(&proof->steps, counts, report));
-    TT_TRY(check_references(proof, report));
-    return check_posts(proof, report);
+    return run(proof, NULL, counts, report);
+}
+
+const struct tt_steps *tt_proof_steps(const struct tt_proof *proof)
+{
+    return &proof->steps;
 }
 
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank)

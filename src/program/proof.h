@@ -19,11 +19,11 @@ TT_NODISCARD tt_status tt_proof_create(const struct tt_algorithm *algorithm,
  * made. */
 TT_NODISCARD tt_status tt_proof_run(const struct tt_proof *proof, size_t count,
                                     struct tt_verify_report *report);
-/* The raised steps of all ranks, as they were when the proof last ran. Owned by the proof. */
-const struct tt_steps *tt_proof_steps(const struct tt_proof *proof);
-/* The same for blocks of different lengths: tt_verify_uneven. */
+/* The same for blocks of different lengths, counts as for tt_verify_uneven. */
 TT_NODISCARD tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts,
                                            struct tt_verify_report *report);
+/* The raised steps of all ranks, as they were when the proof last ran. Owned by the proof. */
+const struct tt_steps *tt_proof_steps(const struct tt_proof *proof);
 /* One rank's program, owned by the proof. */
 struct tt_program *tt_proof_program(struct tt_proof *proof, int rank);
 /* NULL is allowed. */

@@ -9,15 +9,15 @@
 #include "base/status.h"
 #include "schedule/schedule.h"
 
-/* The index-th algorithm of a collective, NULL past the end. Those composed of two others, "X/Y",
- * which are for several hosts (tt_refusal), come last. An algorithm is the same pointer whenever it
- * is asked for, by any thread, and lives as long as the process. */
+/* The index-th algorithm of a collective, NULL past the end. The composed ones, "X/Y", which are
+ * for several hosts (tt_refusal), come last. Any thread gets the same pointer at every call; the
+ * algorithm lives as long as the process. */
 const struct tt_algorithm *tt_algorithm_at(enum tt_collective collective, int index);
 /* By name, "ring" or "ring/tree"; NULL when there is none (or no memory to compose it). */
 const struct tt_algorithm *tt_algorithm_find(enum tt_collective collective, const char *name);
-/* By tt_algorithm_id; NULL when there is none. Slow: it looks at all. */
+/* By tt_algorithm_id; NULL when there is none. Slow: compares the ids of all algorithms. */
 const struct tt_algorithm *tt_algorithm_by_id(enum tt_collective collective, uint64_t id);
-/* Comma-separated names, for error messages; of those made of two others an example. */
+/* Writes the comma-separated names for error messages; of composed ones only an example. */
 void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
 
 /* What the choice depends on besides the shape. Plain data. */
@@ -30,17 +30,18 @@ struct tt_setting {
     bool uneven;       /* the call has a count for each rank: only algorithms for that */
 };
 
-/* Predicted microseconds of one call that moves nbytes in all blocks together (the cost model). */
+/* The cost model: predicted microseconds of one call with nbytes in all blocks together; INFINITY
+ * where the algorithm cannot run. */
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes);
 
-/* The cheapest algorithm, whatever the root. Never NULL: every collective has at least one that
- * always works. Slow: it compares all. */
+/* The cheapest algorithm for nbytes; the root has no influence. Never NULL: every collective has an
+ * algorithm that always works. Slow: computes the costs of all algorithms. */
 const struct tt_algorithm *tt_choose(const struct tt_shape *shape, const struct tt_setting *setting,
                                      size_t nbytes);
 
-/* What tt_choose says for every size, as ranges in ascending order; the last one is without end.
- * Plain data. */
+/* The results of tt_choose for all sizes, as ranges in ascending order; the last range has no upper
+ * end. Plain data. */
 enum { TT_MOST_CHOICES = 16 };
 struct tt_choices {
     int number; /* 0: not made yet */

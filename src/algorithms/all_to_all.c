@@ -1,8 +1,8 @@
-/* All-to-all, direct and pairwise: each block goes straight from its sender to its receiver.
+/* All-to-all, direct and pairwise: each rank sends each block to its receiver in one message.
  *
  * Direct sends everything, then receives everything. Pairwise takes turns: in turn i every rank
- * sends to the rank i places ahead and receives from the rank i places behind, so that no rank is
- * ever two ranks' target at once.
+ * sends to the rank i places ahead and receives from the rank i places behind, so no rank receives
+ * from two ranks in one turn.
  *
  *   turn 1: r0 -> r1 -> r2 -> r3 -> r0
  *   turn 2: r0 <-> r2, r1 <-> r3
@@ -36,7 +36,7 @@ static void keep_own(int rank, struct tt_step *step)
     step->dst = tt_range(TT_OUTPUT, rank, 1);
 }
 
-/* Sends, then the own block while messages travel, then receives. */
+/* Sends to all, copies the own block, then receives from all. */
 static void direct_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                         int channel, int index, struct tt_step *step)
 {

@@ -1,10 +1,11 @@
-/* Binomial tree: whoever has the data (or a part of it) passes half of the remaining work on.
+/* Binomial tree: in each round every rank that has the data sends it to one more rank, so the
+ * number of ranks that have it doubles.
  *
- * Ranks are numbered from the root. Number o stands over o + 1, o + 2, o + 4, ... as far as these
- * are smaller than o's lowest bit; o and all below it are the numbers from o on, so that what a
- * rank passes on or collects is one range of blocks, wherever the root is.
+ * Ranks are numbered from the root. The children of number o are o + 1, o + 2, o + 4, ..., with
+ * distances smaller than o's lowest bit. The subtree of o is a range of numbers that begins with o,
+ * so a rank sends or collects one range of blocks, whichever rank is the root.
  *
- *   broadcast, scatter          reduce, gather: the same with all arrows turned
+ *   broadcast, scatter          reduce, gather: the same with all arrows reversed
  *   r0 --+--> r2 ---> r3
  *         \-> r1
  *
@@ -25,7 +26,7 @@
 
 /* A rank's place in the tree. */
 struct place {
-    int size;      /* ranks from this one on that it stands over, with itself */
+    int size;      /* ranks of its subtree, itself included */
     int nchildren; /* the i-th is 2^i ahead */
     int parent;    /* a rank; -1 at the root */
 };
@@ -40,7 +41,7 @@ static struct place place_of(const struct tt_shape *shape, int rank)
                           .parent = number == 0 ? -1 : tt_mod((int64_t)rank - low, n)};
 }
 
-/* Ranks that the i-th child of a place of `size` stands over. */
+/* Ranks in the subtree of the i-th child of a place of `size`. */
 static int child_size(int size, int i)
 {
     return least(1 << i, size - (1 << i));
@@ -53,7 +54,7 @@ static int rooted_nsteps(const struct tt_algorithm *self, const struct tt_shape 
     return nchildren > 0 ? nchildren : 1;
 }
 
-/* The farthest child first: most ranks wait for it. */
+/* Sends to the farthest child first: its subtree is the largest. */
 static void broadcast_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                            int channel, int index, struct tt_step *step)
 {
@@ -74,7 +75,7 @@ static struct tt_span sum_so_far(const struct place *place)
     return span;
 }
 
-/* The nearest child first: it has the least to wait for. */
+/* Receives from the nearest child first: its subtree is the smallest. */
 static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                         int channel, int index, struct tt_step *step)
 {
@@ -99,7 +100,7 @@ static int reduce_nscratch(const struct tt_algorithm *self, const struct tt_shap
     return place.parent >= 0 && place.nchildren > 1 ? 1 : 0;
 }
 
-/* Scatter and gather: leaves and the root need no place between. */
+/* Scatter and gather: leaves and the root need no scratch. */
 static int blocks_nscratch(const struct tt_algorithm *self, const struct tt_shape *shape, int rank)
 {
     const struct place place = place_of(shape, rank);
@@ -113,7 +114,7 @@ static int blocks_nsteps(const struct tt_algorithm *self, const struct tt_shape 
     return 1 + place.nchildren + (blocks_nscratch(self, shape, rank) > 0 ? 1 : 0);
 }
 
-/* The blocks of the i-th child and those below it, where this rank keeps them. */
+/* The blocks of the i-th child's subtree, where this rank keeps them. */
 static struct tt_span child_blocks(const struct tt_shape *shape, int rank,
                                    enum tt_buffer root_keeps, const struct place *place, int i)
 {
@@ -122,7 +123,8 @@ static struct tt_span child_blocks(const struct tt_shape *shape, int rank,
     return circle_at(shape, (int64_t)rank + first, number, first);
 }
 
-/* Takes the blocks of all below, passes them on, farthest child first, keeps its own. */
+/* Receives the blocks of its subtree, sends each child its part, farthest child first, and keeps
+ * its own block. */
 static void scatter_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                          int channel, int index, struct tt_step *step)
 {
@@ -143,7 +145,8 @@ static void scatter_step(const struct tt_algorithm *self, const struct tt_shape 
     }
 }
 
-/* Collects its own and the blocks of all below, nearest child first, and passes them on. */
+/* Collects its own block and those of its subtree, nearest child first, and sends them to the
+ * parent. */
 static void gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                         int channel, int index, struct tt_step *step)
 {

@@ -1,15 +1,16 @@
-/* Bruck: circles instead of partners, so that any number of ranks takes ceil(log2 n) rounds and no
- * block travels twice to the same rank.
+/* Bruck: ranks send round a circle instead of exchanging with partners, so any number of ranks
+ * takes ceil(log2 n) rounds, and no rank receives a block twice.
  *
- * All-gather: a rank with s blocks from its own on gets the next ones from the rank s places ahead,
- * as many as it has or as there are still missing; s is 1, ceil(n/2^(L-1)), ..., ceil(n/2), n.
- * Reduce-scatter is the same backwards, adding. Blocks have names, so nothing is turned at the end.
+ * All-gather: a rank that has s blocks, its own and the following ones, receives the next blocks
+ * from the rank s places ahead: as many as it has, or as are missing. s is 1, ceil(n/2^(L-1)), ...,
+ * ceil(n/2), n. Reduce-scatter runs the same messages backwards and adds. Blocks have global names,
+ * so no final rotation is needed.
  *
  *   all_gather, 4 ranks:  s = 1:  r0 <-[1]- r1     r1 <-[2]- r2     r2 <-[3]- r3     r3 ...
  *                         s = 2:  r0 <-[2,3]- r2   r1 <-[3,0]- r3   r2 <-[0,1]- r0   r3 ...
  *
- * All-to-all: a block that is to go j places ahead goes 2^k places in round k for every bit k that
- * j has. Blocks wait in the slot of their j; each rank has one for each j at any time.
+ * All-to-all: a block for the rank j places ahead is sent 2^k places ahead in round k, for every
+ * bit k of j. It lies in SCRATCH slot j; each rank holds one block for each j at any time.
  *
  *   4 ranks:  [r+j] to slot j;  slots 1, 3 go 1 ahead;  slots 2, 3 go 2 ahead;  slot j is [r-j]
  *
@@ -34,7 +35,8 @@ static int part(int n, int k)
     return (n + (1 << k) - 1) >> k;
 }
 
-/* Reduce-scatter of an odd number: one block is not in the first fold and has to be fetched. */
+/* Reduce-scatter of an odd number of ranks: one block is not part of the first fold, so a step of
+ * its own copies it to SCRATCH. */
 static bool odd_one_out(int n)
 {
     return n % 2 == 1 && n > 1;
@@ -215,7 +217,7 @@ const struct tt_algorithm tt_reduce_scatter_bruck = {
 
 const struct tt_algorithm tt_all_to_all_bruck = {
     .name = "bruck",
-    .summary = "blocks hop by powers of two: log n messages, more bytes",
+    .summary = "blocks move by powers of two: log n messages, more bytes",
     .collective = TT_ALL_TO_ALL,
     .direct_safe = true,
     .nscratch = all_to_all_nscratch,

@@ -1,9 +1,9 @@
-/* Chain: the data passes from rank to rank in a line from the root (reduce: to the root). One
- * message takes n-1 links, but every rank sends only once, so large data, which executors cut into
- * rounds, flows through all links at the same time.
+/* Chain: each rank sends the data to the next rank of a line that begins at the root (reduce: ends
+ * at the root). One message takes n-1 links, but every rank sends only once. Executors cut large
+ * data into rounds, and all links carry rounds at the same time.
  *
  *   broadcast:  r0 --> r1 --> r2 --> r3
- *   reduce:     r0 <-- r1 <-- r2 <-- r3     (each adds its share as the sum passes)
+ *   reduce:     r0 <-- r1 <-- r2 <-- r3     (each adds its share to the sum)
  *
  *               steps   depth   sent   reduced   scratch   message
  *   broadcast   1       n-1     1      0         0         1         (blocks: the whole data)
@@ -73,7 +73,7 @@ static struct tt_formula reduce_formula(const struct tt_algorithm *self,
 
 const struct tt_algorithm tt_broadcast_chain = {
     .name = "chain",
-    .summary = "a line from root: every rank sends once, rounds flow through",
+    .summary = "a line from root: every rank sends once, rounds follow each other",
     .collective = TT_BROADCAST,
     .direct_safe = true,
     .nsteps = one_step,

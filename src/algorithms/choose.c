@@ -6,10 +6,10 @@
 
 #include "algorithms/hierarchy.h"
 
-/* The cost model: what the busiest rank does, from the algorithm's formula. A message that does not
- * fit a slot (or a part that does not fit a meeting) is cut, and the whole schedule run once a
- * round. A rank waits in every round for the dependences that its own steps can hold; the rest of
- * the longest chain (`lag`) is waited for once, while rounds follow each other through it.
+/* The cost model: the time of the busiest rank, from the algorithm's formula. A message that does
+ * not fit a slot (or a part that does not fit a meeting) is cut, and the whole schedule runs once a
+ * round. In every round a rank waits for at most as many dependences as it has steps. The rest of
+ * the longest chain (`lag`) counts once, because the rounds are pipelined.
  *
  *   links      (rounds * min(depth, steps) + lag) * link
  *   meetings    (2 * rounds - 1) * depth * (meeting + nranks * meeting_rank)
@@ -29,13 +29,13 @@
  * With more ranks than cores any other dependence waits for a rank's turn on a core instead:
  * turn_link or turn_meeting, times nranks.
  *
- * Between hosts, for what leaves the busiest of them:
- *             + rounds * (messages between hosts one after another) * (net_link - link)
+ * Between hosts, for the messages that leave the busiest host:
+ *             + rounds * (dependent messages between hosts) * (net_link - link)
  *             + (messages that a rank sends to other hosts) * net_message
  *             + bytes that a rank sends * net_byte, or, where that is more,
  *               bytes that leave the host / speed of the interface
  *
- * An algorithm X/Y costs what its phases cost. */
+ * The cost of an algorithm X/Y is the sum of the costs of its phases. */
 struct cost {
     const char *name;
     double value; /* microseconds, or microseconds a byte */
@@ -60,8 +60,8 @@ enum {
     NCOSTS
 };
 
-/* Measured on two cores of an AVX-512 server in a virtual machine. Those of one host are fitted to
- * perf-tests/choice.sh, so that what they choose is among the fastest. */
+/* Measured on two cores of an AVX-512 server in a virtual machine. The constants of one host are
+ * fitted to perf-tests/choice.sh, so that the chosen algorithm is among the fastest. */
 static const struct cost costs[NCOSTS] = {
     [LINK] = {"link", 0.31, "a message whose answer is waited for; all_reduce and all_gather of 2"},
     [LINK_ONE_WAY] = {"link_one_way", 0.05,
@@ -81,7 +81,7 @@ static const struct cost costs[NCOSTS] = {
     [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
 };
 
-/* Ranks up to which everyone may talk to everyone, and whose steps are counted to choose. */
+/* Most ranks among which all pairs may exchange messages, and whose steps are counted to choose. */
 enum { MOST_PEERS = 64, MOST_COUNTED = 64 };
 /* An algorithm takes the place of one before it in the table, which is simpler, only where its cost
  * is below this part of the other's. */
@@ -89,15 +89,15 @@ static const double CLEARLY = 0.99;
 /* Sizes at which costs are compared: 1 byte, 2, 4, ... */
 enum { NSIZES = 48 };
 
-/* What the formula says of nbytes, and how they are cut. */
+/* The formula applied to nbytes, and the rounds. */
 struct load {
     double steps, depth, actions;
     double message, sent, reduced, result; /* bytes */
     double rounds, block;                  /* block: bytes in the unit of the formula */
 };
 
-/* All ranks must choose alike, so the type is not part of the choice: what fits is worked out for
- * the largest element. */
+/* All ranks must choose alike, so the type has no influence: the rounds are computed for the
+ * largest element. */
 enum { LARGEST_ELEMENT = 8 };
 
 /* Most bytes of a message, where parts of meetings count as messages. */
@@ -121,7 +121,7 @@ static double messages_of(const struct tt_formula *formula)
     return formula->message > 0 ? (double)parts / (double)formula->message : 0;
 }
 
-/* One algorithm that is not made of others, on one group of ranks: what its cost follows from. */
+/* An algorithm that is not composed, on one group of ranks: the input of its cost. */
 struct part {
     const struct tt_algorithm *algorithm;
     struct tt_formula formula;
@@ -135,7 +135,7 @@ struct part {
     struct tt_traffic traffic; /* where between */
 };
 
-/* An algorithm: its parts, one after the other. */
+/* An algorithm as its parts, in the order in which they run. */
 struct model {
     struct part parts[TT_MOST_PHASES];
     int number;
@@ -143,7 +143,7 @@ struct model {
     size_t room;       /* bytes of a message */
 };
 
-/* Rounds in which the executor runs nbytes; 0: not even one element of each block fits. */
+/* Rounds in which the executor runs nbytes; 0: one element of each block does not fit a message. */
 static size_t rounds_of(const struct part *part, double nbytes, size_t room)
 {
     const enum tt_collective collective = part->algorithm->collective;
@@ -181,7 +181,7 @@ static struct load load_of(const struct part *part, double nbytes, size_t most)
     return load;
 }
 
-/* On one host, or where it is not known who is where. */
+/* The cost on one host, or where the placement is not known. */
 static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
 {
     const bool meets = part->algorithm->one_host && part->nranks > 1;
@@ -212,7 +212,7 @@ static double cost_inside(const struct part *part, const struct tt_setting *sett
            (to_root && !meets ? fmax(sent, taken) : sent + taken);
 }
 
-/* What goes between hosts costs more. */
+/* The additional cost of messages between hosts. */
 static double cost_between(const struct part *part, const struct tt_setting *setting,
                            const struct load *load)
 {
@@ -226,7 +226,7 @@ static double cost_between(const struct part *part, const struct tt_setting *set
                               part->at_once * through * wire);
 }
 
-/* Counted where that takes no time; else as if every rank sent to all alike. */
+/* Counted for few ranks; else estimated as if every rank sent equally much to all others. */
 static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
                                     const struct tt_shape *shape)
 {
@@ -260,7 +260,7 @@ static struct part part_of(const struct tt_phase *phase, bool one_host)
     return part;
 }
 
-/* All that does not depend on the size of the data. */
+/* The part of the cost model that does not depend on the size of the data. */
 static struct model model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                              const struct tt_setting *setting)
 {
@@ -308,8 +308,8 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
     return cost_of(&model, setting, nbytes);
 }
 
-/* With many ranks, an algorithm in which a rank talks to all others at once: every link takes
- * memory, so the choice falls on it only where there is nothing else. */
+/* Whether the algorithm makes a rank exchange messages with all of many ranks at once. Every link
+ * takes memory, so such an algorithm is chosen only where there is no other. */
 static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape *shape)
 {
     if (shape->nranks <= MOST_PEERS || algorithm->one_host) return false;
@@ -325,7 +325,7 @@ static bool crowded(const struct tt_algorithm *algorithm, const struct tt_shape 
     return formula.depth <= 2 && messages >= shape->nranks - 1;
 }
 
-/* Whether to look at it at all. With one rank on each host X/Y is Y. */
+/* Whether the algorithm may be chosen. With one rank on each host X/Y equals Y. */
 static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                      const struct tt_setting *setting, bool may_crowd)
 {
@@ -354,8 +354,8 @@ static void look_for_cheaper(const struct tt_shape *shape, const struct tt_setti
     }
 }
 
-/* best[i] = the cheapest algorithm for sizes[i] bytes. The root is left out: ranks whose calls have
- * different roots choose alike, and successive calls too. */
+/* best[i] = the cheapest algorithm for sizes[i] bytes. The root has no influence, so ranks choose
+ * alike even when their calls differ in the root. */
 static void choose_for(const struct tt_shape *given, const struct tt_setting *setting,
                        const size_t *sizes, int nsizes, const struct tt_algorithm **best)
 {

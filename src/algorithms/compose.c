@@ -13,9 +13,10 @@
 enum role { SPLIT, JOIN, UP, DOWN, NROLES };
 enum { NONE = TT_NCOLLECTIVES };
 
-/* What X does inside hosts: for each part, the collective whose algorithm X it is. An X that lacks
- * one of split and join works by leaders only, one that lacks one of up and down on lanes only, and
- * one that lacks both cannot be inside. Whatever works between hosts without meetings can be Y. */
+/* For each part inside hosts: the collective of which the part is the algorithm X. Where no X
+ * exists for split or join, X/Y works by leaders only; where none exists for up or down, on lanes
+ * only; where one of each pair is missing, there is no X/Y. Y can be any algorithm without
+ * meetings. */
 static const int insides[TT_NCOLLECTIVES][NROLES] = {
     [TT_ALL_REDUCE] = {TT_REDUCE_SCATTER, TT_ALL_GATHER, TT_REDUCE, TT_BROADCAST},
     [TT_BROADCAST] = {NONE, NONE, NONE, TT_BROADCAST},
@@ -30,7 +31,7 @@ static const int insides[TT_NCOLLECTIVES][NROLES] = {
 
 enum { MOST_NAME = 63, MOST_LISTED = 256 };
 
-/* One composed algorithm. In the list below until the process ends. */
+/* One composed algorithm. Lives in the list below until the process ends. */
 struct composed {
     struct tt_algorithm algorithm;
     struct tt_parts parts;
@@ -41,7 +42,8 @@ struct composed {
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 /* Guarded by lock; an entry is immutable. */
 static struct composed *composed[TT_NCOLLECTIVES];
-/* All of a collective, once somebody has asked for them by index. Guarded by lock. */
+/* All composed algorithms of a collective, made at the first call of tt_composed_at. Guarded by
+ * lock. */
 static struct listing {
     _Atomic int number; /* 0: nobody has */
     const struct tt_algorithm *at[MOST_LISTED];
@@ -49,7 +51,8 @@ static struct listing {
 
 /* ---- What can be composed ------------------------------------------------------------------- */
 
-/* Two parts that are there together or not at all; false where one is missing. */
+/* Finds two parts that must both exist, where both have a collective; false where one is missing.
+ */
 static bool find_both(const int roles[2], const char *x, const struct tt_algorithm *found[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -75,7 +78,7 @@ static bool find_parts(enum tt_collective collective, const char *x,
                                .up = leaders[0],
                                .down = leaders[1]};
     if ((!on_lanes && !by_leaders) || between->one_host) return false;
-    /* A meeting has one channel, so what follows it has no more. */
+    /* A meeting has one channel, so the phase after it must have one. */
     return !tt_parts_meet(parts) || !between->nchannels;
 }
 
@@ -89,9 +92,9 @@ static bool named_before(enum tt_collective collective, int role, const char *x)
 
 /* ---- Composing ------------------------------------------------------------------------------ */
 
-/* Whether what goes from one phase to the next is sent from OUTPUT and then overwritten there while
- * other hosts may still read it: a meeting writes also what this rank has put in, unlike all
- * others. In SCRATCH nothing is sent by reference. */
+/* Whether a phase sends blocks from OUTPUT that the next phase overwrites while other hosts may
+ * still read them. Only a meeting does: it also writes the blocks that this rank has put in. Blocks
+ * in SCRATCH are never sent by reference. */
 static bool overwrites_sent(enum tt_collective collective, const struct tt_parts *parts)
 {
     const bool meets =
@@ -139,7 +142,7 @@ static bool same_name(const struct composed *made, const char *x, const char *y)
            !strcmp(made->name + length + 1, y);
 }
 
-/* The one there is, or a new one; NULL without memory. */
+/* The algorithm of this name, made now if there is none; NULL without memory. */
 static const struct tt_algorithm *get_locked(const char *x, const struct tt_parts *parts)
 {
     struct composed **list = &composed[parts->between->collective];

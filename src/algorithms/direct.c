@@ -1,4 +1,4 @@
-/* Direct: the root and every other rank talk without anyone between.
+/* Direct: the root exchanges messages with every other rank, without a rank between them.
  *
  *   broadcast, scatter        reduce, gather
  *         /--> r1             r1 --\
@@ -11,8 +11,8 @@
  *   scatter     n       1       n-1    0         0         1          (blocks: one rank's)
  *   gather      n       1       1      0         0         1          (the same)
  *
- * Least latency for few ranks, and for scatter and gather the fewest bytes at any number; the
- * root's link is the limit. The reduction is in rank order, whoever is root. */
+ * Least latency for few ranks, and for scatter and gather the fewest bytes for any number of ranks.
+ * The root's link is the limit. The reduction is in rank order, whichever rank is the root. */
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
@@ -22,7 +22,7 @@ static int one_step(const struct tt_algorithm *self, const struct tt_shape *shap
     return 1;
 }
 
-/* One for each rank at the root (its own block goes last: nobody waits for it). */
+/* At the root one step for each rank; its own block is last, for no other rank waits for it. */
 static int step_each_at_root(const struct tt_algorithm *self, const struct tt_shape *shape,
                              int rank, int channel)
 {
@@ -50,10 +50,7 @@ static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *
         step->send = tt_peer(shape->root);
         return;
     }
-    step->op = TT_FOLD;
-    step->finish = true;
-    step->recv = others_in_order(shape, rank);
-    step->own_at = rank;
+    fold_all(shape, rank, step);
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 
@@ -121,7 +118,7 @@ static struct tt_formula gather_formula(const struct tt_algorithm *self,
 
 const struct tt_algorithm tt_broadcast_direct = {
     .name = "direct",
-    .summary = "root sends to everyone",
+    .summary = "root sends to every rank",
     .collective = TT_BROADCAST,
     .direct_safe = true,
     .nsteps = one_step,
@@ -131,7 +128,7 @@ const struct tt_algorithm tt_broadcast_direct = {
 
 const struct tt_algorithm tt_reduce_direct = {
     .name = "direct",
-    .summary = "everyone sends to root, which folds all in one pass",
+    .summary = "every rank sends to root, which folds all in one pass",
     .collective = TT_REDUCE,
     .direct_safe = true,
     .nsteps = one_step,

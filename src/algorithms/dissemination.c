@@ -1,9 +1,10 @@
-/* Dissemination barrier: in round k every rank tells the rank 2^k places ahead that it, and
- * everyone it has heard of, has come. After L = ceil(log2 n) rounds everyone has heard of everyone;
- * any n will do. Hearing in one round and telling in the next is one step.
+/* Dissemination barrier: in round k every rank sends an empty message to the rank 2^k places ahead,
+ * after it has received that of round k - 1. A message says that its sender, and all ranks whose
+ * messages reached the sender, have entered. After L = ceil(log2 n) rounds every rank knows this of
+ * all ranks, for any n. The receive of one round and the send of the next are one step.
  *
- *   round 0: r0 -> r1, r1 -> r2, r2 -> r3, r3 -> r0     has heard of itself and the one behind
- *   round 1: r0 -> r2, r1 -> r3, r2 -> r0, r3 -> r1     has heard of all four
+ *   round 0: r0 -> r1, r1 -> r2, r2 -> r3, r3 -> r0     a rank knows of itself and the rank behind
+ *   round 1: r0 -> r2, r1 -> r3, r2 -> r0, r3 -> r1     a rank knows of all four
  *
  *             steps   depth   sent   reduced   scratch   message
  *   barrier   L+1     L       0      0         0         0         (n = 1: no steps)

@@ -1,4 +1,4 @@
-/* Small forms that many algorithms share. */
+/* Peers, spans and numbers of steps that many algorithms share. */
 #ifndef TT_ALGORITHMS_FORMS_H
 #define TT_ALGORITHMS_FORMS_H
 
@@ -41,14 +41,14 @@ static inline struct tt_peers everyone(const struct tt_shape *shape)
     return (struct tt_peers){.first = 0, .number = shape->nranks, .stride = 1};
 }
 
-/* All ranks but this one, in rank order: where a rank folds, its own place is `rank`. */
+/* All ranks but this one, in rank order. */
 static inline struct tt_peers others_in_order(const struct tt_shape *shape, int rank)
 {
     return (struct tt_peers){
         .first = 0, .number = shape->nranks - 1, .stride = 1, .has_gap = true, .gap = rank};
 }
 
-/* All ranks but this one, the next one first, so that no rank is everybody's first. */
+/* All ranks but this one, the next rank first, so that ranks do not all send to one rank first. */
 static inline struct tt_peers others(const struct tt_shape *shape, int rank)
 {
     const int n = shape->nranks;
@@ -62,7 +62,7 @@ static inline struct tt_span circle(const struct tt_shape *shape, enum tt_buffer
     return tt_range(buffer, tt_mod(first, shape->nranks), number);
 }
 
-/* The same in SCRATCH, lying in the slots from `slot` on. */
+/* The same in SCRATCH, in the slots from `slot` on. */
 static inline struct tt_span circle_at(const struct tt_shape *shape, int64_t first, int number,
                                        int slot)
 {
@@ -72,8 +72,8 @@ static inline struct tt_span circle_at(const struct tt_shape *shape, int64_t fir
     return span;
 }
 
-/* The only step of a single rank: its input is the result. False, and nothing done, when there are
- * others. */
+/* Fills the only step of a single rank, which copies its input to its output. False, and nothing
+ * filled, when there are several ranks. */
 static inline bool alone(const struct tt_shape *shape, struct tt_step *step)
 {
     if (shape->nranks > 1) return false;
@@ -83,10 +83,21 @@ static inline bool alone(const struct tt_shape *shape, struct tt_step *step)
     return true;
 }
 
+/* Receives from all other ranks and folds with the own data, all in rank order, to the complete
+ * result. */
+static inline void fold_all(const struct tt_shape *shape, int rank, struct tt_step *step)
+{
+    step->op = TT_FOLD;
+    step->finish = true;
+    step->recv = others_in_order(shape, rank);
+    step->own_at = rank;
+}
+
+/* Of the step of alone(). */
 static const struct tt_formula formula_alone = {.steps = 1};
 
-/* A step for each rank, as in one round of a ring or an exchange with everyone; and two such
- * rounds, the second of which begins with the last step of the first. */
+/* Numbers of steps: one for each rank, as once round a ring; and twice that, where the last step of
+ * the first half is the first of the second half. */
 static inline int step_each(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                             int channel)
 {
@@ -99,7 +110,7 @@ static inline int step_each_twice(const struct tt_algorithm *self, const struct 
     return 2 * shape->nranks - 1;
 }
 
-/* One block a rank, for algorithms that cut the data so. */
+/* One block for each rank. */
 static inline int one_block_each(const struct tt_algorithm *self, const struct tt_shape *shape)
 {
     return shape->nranks;

@@ -9,11 +9,11 @@
  *   host b   r2 --[1]--> r3                                    r2 --[0]--> r3
  *            r3 --[0]--> r2                                    r3 --[1]--> r2
  *
- * What leaves a host is what Y sends: with n hosts and Y = ring 2(n-1)/n of the data, shared by its
- * ranks, where a ring of all N ranks sends 2(N-1)/N.
+ * Only Y sends between hosts: with n hosts and Y = ring, the ranks of a host send together 2(n-1)/n
+ * of the data to other hosts, where a ring of all N ranks sends 2(N-1)/N.
  *
- * Lanes need equally many ranks (L) on every host. Otherwise, and for rooted collectives, one rank
- * leads: the first of its host, or the root.
+ * Lanes need equally many ranks (L) on every host. Otherwise, and for rooted collectives, each host
+ * has a leader, which is the root or the first rank of the host, and Y runs among the leaders.
  *
  *                    inside each host       between hosts            inside each host
  *   all_reduce       X reduce_scatter       Y all_reduce, lanes      X all_gather
@@ -26,17 +26,17 @@
  *   scatter                                 Y scatter, leaders       X scatter
  *   barrier          X barrier              Y barrier, leaders       X barrier
  *
- * An all-to-all sends the same bytes over the network in any order, so it is not composed.
+ * An all-to-all is not composed: it sends the same bytes over the network in any order.
  *
  * Blocks. On lanes every block of X is cut into those of Y; the blocks of lane l are the places
  * l*b to (l+1)*b - 1 of the b blocks of Y. With leaders both X and Y cut all of the data, so there
- * are (blocks of X) * (blocks of Y). Each phase starts from the result of the one before; a phase
- * of a single rank is left out. Two channels, so that one is inside hosts while the other is
- * between them; one where X is a meeting.
+ * are (blocks of X) * (blocks of Y). Each phase starts from the result of the phase before; a phase
+ * of a single rank is left out. There are two channels, so that one can run inside hosts while the
+ * other runs between them; there is one where X is a meeting.
  *
  * steps, depth, sent, reduced: at most the sums of the phases', in the same unit; message: the
- * largest of the phases'; scratch: the largest of the phases', plus what goes from one phase to the
- * next where OUTPUT cannot hold it.
+ * largest of the phases'; scratch: the largest of the phases', plus the blocks that one phase
+ * leaves for the next where OUTPUT cannot hold them.
  *
  * Order of folding: that of X inside, then that of Y. */
 #include "algorithms/hierarchy.h"
@@ -50,7 +50,7 @@ struct cut {
     const int32_t *order;
 };
 
-/* One of a rank's phases. */
+/* One phase of a rank. */
 struct phase {
     const struct tt_algorithm *algorithm;
     struct tt_shape shape; /* of the group; root is a place in it */
@@ -67,7 +67,7 @@ struct phases {
     int number;
 };
 
-/* ---- What there is to do, as one rank sees it ----------------------------------------------- */
+/* ---- The phases of one rank ----------------------------------------------------------------- */
 
 static bool on_lanes(const struct tt_parts *parts, const struct tt_shape *shape)
 {
@@ -86,13 +86,13 @@ static int cut_by(const struct tt_algorithm *algorithm, int n)
     return tt_nblocks(algorithm, &shape);
 }
 
-/* Blocks into which what is done inside a host of n ranks cuts the data. */
+/* Blocks into which the algorithms inside a host of n ranks cut the data. */
 static int cut_inside(const struct tt_parts *parts, int n)
 {
     return (parts->up ? cut_by(parts->up, n) : 1) * (parts->down ? cut_by(parts->down, n) : 1);
 }
 
-/* Where one rank stands. */
+/* A rank's host and its place there. */
 struct view {
     const struct tt_parts *parts;
     const struct tt_shape *shape;
@@ -116,7 +116,7 @@ static struct view view_of(const struct tt_parts *parts, const struct tt_shape *
     return view;
 }
 
-/* The place of the data's part that a phase works on, and how its blocks are cut. */
+/* The part of the data on which a phase works, and how its blocks lie in the whole. */
 static struct cut cut_of(const struct view *view, const struct tt_algorithm *algorithm, int n,
                          bool between)
 {
@@ -185,7 +185,7 @@ bool tt_hierarchy_keeps_in_output(enum tt_collective collective)
            (row->output == TT_HOLDS_ALL && !row->output_at_root_only);
 }
 
-/* Slots that hold what goes from one phase to the next. */
+/* Slots for the blocks that one phase leaves for the next. */
 static int nbetween(const struct view *view)
 {
     const struct tt_hosts *hosts = view->shape->hosts;
@@ -282,7 +282,7 @@ void tt_hierarchy_step(const struct tt_algorithm *self, const struct tt_shape *s
     rename_span(phase, &result->local);
     rename_span(phase, &result->dst);
     result->finish = result->finish && phase->between;
-    /* What lies there already need not be copied there. */
+    /* The block lies at its destination already. */
     if (result->kind == TT_STEP_LINK && result->op == TT_COPY && result->send.number > 0 &&
         result->local.number > 0 && same_span(&result->local, &result->dst))
         result->dst.number = 0;
@@ -343,7 +343,7 @@ static void add(struct tt_formula *sum, const struct phase *phase, int channels)
     sum->message = most(sum->message, own.message * scale);
 }
 
-/* Of the leader of the largest host, who has most to do. */
+/* The phases of the leader of the largest host, which has most to do. */
 static struct phases busiest(const struct tt_parts *parts, const struct tt_shape *shape)
 {
     const struct tt_hosts *hosts = shape->hosts;
@@ -381,7 +381,7 @@ int tt_hierarchy_phases(const struct tt_algorithm *algorithm, const struct tt_sh
     return phases.number;
 }
 
-/* ---- Where it can be ------------------------------------------------------------------------ */
+/* ---- On which hosts an algorithm can be ----------------------------------------------------- */
 
 static const char *refuse_uneven(const struct tt_parts *parts, const struct tt_shape *shape)
 {

@@ -4,8 +4,8 @@
 
 #include "schedule/schedule.h"
 
-/* table.c: the index-th of a collective, and the one of that name. NULL past the end, where there
- * is none, and for what is no collective. */
+/* table.c: the index-th algorithm of a collective, and the one of that name. NULL past the end, for
+ * an unknown name, and for a number that is no collective. */
 const struct tt_algorithm *tt_basic_at(int collective, int index);
 const struct tt_algorithm *tt_basic_find(int collective, const char *name);
 

@@ -1,8 +1,8 @@
-/* Meet: the ranks of one host put what they have on the table, and when all have, each takes what
- * it needs.
+/* Meet: the ranks of one host put their parts into shared memory, and each takes its result when
+ * all ranks have put.
  *
  *   r0 \  put        take  / r0     One dependence for any number of ranks, so with more ranks
- *   r1  \_________________/  r1     than cores each rank needs the core only twice.
+ *   r1  \_________________/  r1     than cores each rank is scheduled only twice.
  *   r2  /                 \  r2
  *   r3 /                   \ r3
  *
@@ -132,7 +132,7 @@ const struct tt_algorithm tt_all_reduce_meet_two_shot = {
 
 const struct tt_algorithm tt_broadcast_meet = {
     .name = "meet",
-    .summary = "root puts in, all take",
+    .summary = "root puts its data in, all ranks take it",
     .collective = TT_BROADCAST,
     .one_host = true,
     .direct_safe = true,
@@ -211,7 +211,7 @@ const struct tt_algorithm tt_gather_meet = {
 
 const struct tt_algorithm tt_barrier_meet = {
     .name = "meet",
-    .summary = "all come",
+    .summary = "all ranks enter one meeting",
     .collective = TT_BARRIER,
     .one_host = true,
     .direct_safe = true,

@@ -1,6 +1,6 @@
-/* Naive: everyone sends to rank 0, which folds all in one pass and sends the result to everyone.
- * What one would write first, and the measure for the rest: rank 0 moves and reduces everything
- * while the others wait.
+/* Naive: every rank sends its data to rank 0, which folds all in one pass and sends the result to
+ * every rank. The simplest all-reduce, for comparison: rank 0 moves and reduces all data while the
+ * other ranks wait.
  *
  *   r1 --\                /--> r1
  *   r2 ---+--> r0 (fold) +---> r2

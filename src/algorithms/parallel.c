@@ -1,9 +1,10 @@
-/* Parallel: every rank talks to every other at once, so nothing waits for more than two messages.
+/* Parallel: every rank exchanges messages with every other rank at once, so the longest chain of
+ * dependences has one or two messages.
  *
- * All-reduce "parallel" sends everything to everyone and each folds all of it, in one pass. Its
- * "two_shot" form is a reduce-scatter and an all-gather of the same kind: each rank folds only its
- * own block, and sends that to everyone. Each rank begins with the next one, so that no rank is
- * everybody's first.
+ * In all-reduce "parallel" every rank sends all of its data to every rank, and each rank folds all
+ * data in one pass. "two_shot" is a reduce-scatter and an all-gather of the same kind: each rank
+ * folds only its own block, and sends the result to every rank. Each rank sends to the next rank
+ * first, so the first messages have different targets.
  *
  *   parallel        reduce_scatter                all_gather                two_shot
  *   r0 <--> r1      r0 sends [1] to r1,           r0 sends [0] to           reduce_scatter, and the
@@ -18,7 +19,7 @@
  *   all_gather              n       1       n-1      0         0         1     (1/n of it)
  *   all_reduce (two_shot)   2n-1    2       2(n-1)   n         0         1     (1/n of it)
  *
- * Order of folding: rank order on every rank, so all get the same bits. */
+ * Order of folding: rank order on every rank, so all ranks get the same bits. */
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
@@ -37,10 +38,7 @@ static void all_reduce_step(const struct tt_algorithm *self, const struct tt_sha
         step->send = others(shape, rank);
         return;
     }
-    step->op = TT_FOLD;
-    step->finish = true;
-    step->recv = others_in_order(shape, rank);
-    step->own_at = rank;
+    fold_all(shape, rank, step);
     step->dst = tt_range(TT_OUTPUT, 0, 1);
 }
 
@@ -53,15 +51,12 @@ static void reduce_scatter_step(const struct tt_algorithm *self, const struct tt
         step->local = tt_range(TT_INPUT, step->send.first, 1);
         return;
     }
-    step->op = TT_FOLD;
-    step->finish = true;
-    step->recv = others_in_order(shape, rank);
-    step->own_at = rank;
+    fold_all(shape, rank, step);
     step->local = tt_range(TT_INPUT, rank, 1);
     step->dst = tt_range(TT_OUTPUT, rank, 1);
 }
 
-/* The nearest behind began with this rank, so its block comes first. */
+/* Receives from the nearest rank behind first: that rank sent to this one first. */
 static void all_gather_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                             int channel, int index, struct tt_step *step)
 {
@@ -121,10 +116,10 @@ static struct tt_formula two_shot_formula(const struct tt_algorithm *self,
         .steps = 2 * n - 1, .depth = 2, .sent = 2 * (n - 1), .reduced = n, .message = 1};
 }
 
-/* In place, the fold would change what slower ranks still read: not direct_safe. */
+/* Not direct_safe: in place, the fold overwrites data that slower ranks still read. */
 const struct tt_algorithm tt_all_reduce_parallel = {
     .name = "parallel",
-    .summary = "everyone sends everything to everyone, each folds all in one pass",
+    .summary = "every rank sends all its data to every rank, each folds all in one pass",
     .collective = TT_ALL_REDUCE,
     .nsteps = all_reduce_nsteps,
     .step = all_reduce_step,

@@ -1,7 +1,8 @@
-/* Parameter server: every rank serves one block of the data and works on all of it. Workers push
- * their share of a block to its server; the server adds the pushes one after another, and then
- * answers one worker after another. The baseline that the literature compares with: as many bytes
- * as a ring, but every push is a pass over the server's memory and every answer a step of its own.
+/* Parameter server: every rank is the server of one block and a worker for all others. Workers send
+ * ("push") their share of a block to its server; the server adds the pushes one after another, and
+ * then sends the result to one worker after another. The literature compares with this baseline: as
+ * many bytes as a ring, but every push is a pass over the server's memory and every answer is a
+ * step of its own.
  *
  *   push: r1 --[0]--> r0 (add)        answer: r0 --[0]--> r1
  *         r2 --[0]--> r0 (add)                r0 --[0]--> r2       and so for [1], [2], [3]
@@ -10,7 +11,7 @@
  *                steps    depth   sent     reduced   scratch   message
  *   all_reduce   4(n-1)   2       2(n-1)   2(n-1)    0         1       (blocks: 1/n of the data)
  *
- * Order of folding: the server's own share, then the nearest behind first.
+ * Order of folding: the server's own share, then those of the ranks behind, nearest first.
  *
  * Source: Li et al.: Scaling distributed machine learning with the parameter server, OSDI 2014. */
 #include "algorithms/forms.h"

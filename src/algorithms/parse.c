@@ -1,4 +1,6 @@
-/* Parses the name of an algorithm, also of a composed one (X/Y). */
+/* Parses TUTTI_ALGORITHM: names of algorithms, composed ones (X/Y) too, with or without
+ * collectives.
+ */
 #include "algorithms/algorithms.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* PAT, parallel aggregated trees: every rank's block goes down a binomial tree of its own, all
- * trees at once, and what goes the same way at the same time goes in one message.
+/* PAT, parallel aggregated trees: every rank's block is sent along a binomial tree of its own, all
+ * trees at once, and blocks that a rank sends to the same rank in the same round form one message.
  *
- * Seen from block b, rank b + o passes it on to b + o + d where d is a power of two below the
- * lowest bit of o: far ranks first, so that the long links carry the fewest blocks. Seen from a
- * rank, the message over distance d holds every 2d-th block behind it. Reduce-scatter is the same
- * backwards, adding; all-reduce is the one, then the other, and completes a block in the step that
- * sends it on. Executors cut messages into rounds, which bounds the memory as the paper's
- * aggregation factor does.
+ * In the tree of block b, rank b + o sends the block to b + o + d for each d that is a power of two
+ * below the lowest bit of o: far ranks first, so long distances carry the fewest blocks. A rank's
+ * message over distance d holds its own block and every 2d-th block behind. Reduce-scatter runs the
+ * same messages backwards and adds. All-reduce is a reduce-scatter, then an all-gather; the step
+ * that completes a block also sends it. Executors cut messages into rounds, which bounds the memory
+ * as the paper's aggregation factor does.
  *
  *   all_gather, 4 ranks    d = 2:  r0 -[0]-> r2       r1 -[1]-> r3       r2 -[2]-> r0       r3 ...
  *                          d = 1:  r0 -[0,2]-> r1     r1 -[1,3]-> r2     r2 -[2,0]-> r3     r3 ...
@@ -27,7 +27,8 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-/* Reduce-scatter of an odd number: the farthest block is nobody's child's and has to be fetched. */
+/* Reduce-scatter of an odd number of ranks: no child sends the farthest block, so a step of its own
+ * copies it to SCRATCH. */
 static int odd_one_out(const struct tt_shape *shape)
 {
     return shape->nranks > 1 && shape->nranks % 2 == 1 ? 1 : 0;
@@ -52,8 +53,8 @@ static int all_reduce_nsteps(const struct tt_algorithm *self, const struct tt_sh
     return shape->nranks > 1 ? 2 * half - 1 + odd_one_out(shape) : 1;
 }
 
-/* The blocks that `rank` passes on over `distance`: its own, and every 2 * distance-th behind it,
- * as long as there is a rank so far from that block. */
+/* The blocks that `rank` sends over `distance`: its own and every 2 * distance-th block behind, as
+ * long as the trees of these blocks reach the target. */
 static struct tt_span passed_on(const struct tt_shape *shape, enum tt_buffer buffer, int64_t rank,
                                 int distance)
 {

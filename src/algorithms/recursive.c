@@ -1,12 +1,13 @@
 /* Recursive doubling all-gather and recursive halving reduce-scatter: partners exchange all the
- * blocks of their groups. Bytes as in a ring, a logarithm of messages.
+ * blocks of their groups. As many bytes as a ring, in a logarithmic number of messages.
  *
  *   all_gather   1 apart:  r0 <-[1] [0]-> r1        r2 <-[3] [2]-> r3
  *                2 apart:  r0 <-[2,3] [0,1]-> r2    r1 <-[2,3] [0,1]-> r3
  *   reduce_scatter: the same backwards, adding: first 2 apart half of the blocks, then 1 apart
  *
- * Any n: of the n = p + x ranks (p the largest power of two) rank p + e works through rank e, whose
- * group holds the blocks of both. It gives all it has to e first and gets the rest in the end.
+ * Any n: of the n = p + x ranks (p the largest power of two) rank p + e exchanges with rank e only,
+ * whose group holds the blocks of both. It sends its data to rank e first, and receives from rank e
+ * at the end.
  *
  * With L = log2 p, m = 2 if x > p/2 else 1, and X the sum over d = 1, 2, 4, ..., p/2 of min(x, d):
  *                            steps   depth   sent      reduced      scratch        message
@@ -23,7 +24,7 @@
 #include "algorithms/forms.h"
 #include "algorithms/list.h"
 
-/* n = p + x, and whether this rank has another one to work for. */
+/* n = p + x, and whether there is a rank p + e for this rank e. */
 struct cut {
     int levels, p, x;
     bool twice;
@@ -44,7 +45,7 @@ static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
     return 2 * cut.levels + (cut.twice ? 3 : 0);
 }
 
-/* Ranks below x among the `distance` ranks from `base` on: so many have another one behind them. */
+/* Ranks below x among the `distance` ranks from `base` on: for each there is a rank p + e. */
 static int extras(const struct cut *cut, int base, int distance)
 {
     return cut->x <= base ? 0 : least(cut->x - base, distance);

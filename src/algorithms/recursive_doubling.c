@@ -1,19 +1,19 @@
-/* Recursive doubling: partners 1, 2, 4, ... apart exchange everything they have and fold it, so
- * that after the k-th exchange each rank has the sum of a group of 2^k. Fewest messages one after
- * another of all algorithms without meetings; but each carries everything.
+/* Recursive doubling: partners 1, 2, 4, ... apart exchange their sums and add them, so after the
+ * k-th exchange each rank has the sum of a group of 2^k ranks. No algorithm without meetings has
+ * fewer dependent messages; but each message carries all of the data.
  *
  *   1 apart:  r0 <--> r1     r2 <--> r3          sums of 2
  *   2 apart:  r0 <--> r2     r1 <--> r3          sums of 4
  *
- * Any n: of the n = p + x ranks (p the largest power of two) rank p + e first gives all it has to
- * rank e, and gets the result from it in the end. Folding one exchange and sending in the next is
- * one step.
+ * Any n: of the n = p + x ranks (p the largest power of two) rank p + e first sends its data to
+ * rank e, and receives the result from rank e at the end. The fold of one exchange and the send of
+ * the next are one step.
  *
  * With L = log2 p; where x > 0 the second line adds to the first:
  *                steps   depth   sent   reduced   scratch   message
  *   all_reduce   L+1     L       L      2L        0         1         (blocks: the whole data)
  *   if x > 0     +0      +m      +1     +2
- *   where m = 2 if x > p/2, else 1: then no way from an extra rank to another takes all L rounds
+ *   where m = 2 if x > p/2, else 1: then no chain from one extra rank to another has all L rounds
  *
  * Order of folding: the lower rank's sum first on both partners, so both get the same bits.
  *
@@ -76,7 +76,7 @@ static struct tt_formula formula(const struct tt_algorithm *self, const struct t
     };
 }
 
-/* A sum is folded over while the partner may still read it: not direct_safe. */
+/* Not direct_safe: a sum is overwritten while the partner may still read it. */
 const struct tt_algorithm tt_all_reduce_recursive_doubling = {
     .name = "recursive_doubling",
     .summary = "partners 1, 2, 4, ... apart exchange and fold everything",

@@ -1,6 +1,7 @@
-/* Recursive halving and doubling: partners half the ranks apart exchange half the data and reduce
- * it, then a quarter apart a quarter, and so on until each rank has one complete block; then the
- * same way back, doubling. Bytes as in a ring, but a logarithm of messages.
+/* Recursive halving and doubling: partners that are n/2 ranks apart exchange half of the data and
+ * reduce it, then partners n/4 apart a quarter, and so on until each rank has one complete block.
+ * Then the exchanges run backwards and gather the blocks. As many bytes as a ring, in a logarithmic
+ * number of messages.
  *
  *   halving            r0 <-[2,3] [0,1]-> r2     r1 <-[2,3] [0,1]-> r3     2 apart, half the data
  *                      r0 <-[1]   [0]->   r1     r2 <-[3]   [2]->   r3     1 apart, a quarter
@@ -8,8 +9,8 @@
  *   doubling           r0 <-[0]   [1]->   r1     r2 <-[2]   [3]->   r3
  *                      r0 <-[0,1] [2,3]-> r2     r1 <-[0,1] [2,3]-> r3
  *
- * Any n: of the n = p + x ranks (p the largest power of two) rank p + e first gives all it has to
- * rank e, and gets the result from it in the end.
+ * Any n: of the n = p + x ranks (p the largest power of two) rank p + e first sends its data to
+ * rank e, and receives the result from rank e at the end.
  *
  * With L = log2 p; where x > 0 the second line adds to the first:
  *                steps   depth   sent     reduced   scratch   message
@@ -36,13 +37,13 @@ static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
     return 4 * floor_log2(p) - 1 + (rank < extra ? 2 : 0);
 }
 
-/* The blocks that rank's group of `distance` ranks is left with. */
+/* The blocks that rank's group of `distance` ranks still reduces. */
 static struct tt_span group(enum tt_buffer buffer, int rank, int distance)
 {
     return tt_range(buffer, rank & ~(distance - 1), distance);
 }
 
-/* A rank that a power of two has no place for. */
+/* A step of a rank p + e. */
 static void extra_step(int p, int rank, int index, struct tt_step *step)
 {
     if (index == 0) {
@@ -54,8 +55,8 @@ static void extra_step(int p, int rank, int index, struct tt_step *step)
     }
 }
 
-/* Step 2k sends the partner's half, step 2k + 1 folds the own; the last sends the complete block.
- */
+/* Step 2k sends the partner's half, step 2k + 1 folds the own half; the last one also sends the
+ * complete block. */
 static void halve(int p, int rank, int index, enum tt_buffer source, struct tt_step *step)
 {
     const int distance = p >> (index / 2 + 1), partner = rank ^ distance;
@@ -73,7 +74,7 @@ static void halve(int p, int rank, int index, enum tt_buffer source, struct tt_s
     step->send = tt_peer(partner);
 }
 
-/* Step 2k takes the partner's blocks, step 2k + 1 sends the own, now twice as many. */
+/* Step 2k receives the partner's blocks, step 2k + 1 sends all blocks of the group. */
 static void redouble(int rank, int index, struct tt_step *step)
 {
     const int distance = 1 << ((index + 1) / 2), partner = rank ^ distance;

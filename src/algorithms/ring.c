@@ -1,10 +1,10 @@
-/* Ring: every rank talks only to its two neighbours, and all of them all the time.
+/* Ring: every rank receives from the rank before it and sends to the rank after it, in every step.
  *
- * The data is cut into n blocks, block r belonging to rank r. In the reduce-scatter a partial sum
- * starts at rank b + 1 and walks once round the ring, picking up each rank's share; it is complete
- * when it reaches b. In the all-gather the complete block walks round again. An all-reduce is the
- * one, then the other; its middle step completes a block, keeps it and sends it on at once. Partial
- * sums are never stored: they go from link to link.
+ * The data is cut into n blocks; block r belongs to rank r. In the reduce-scatter the partial sum
+ * of block b starts at rank b + 1 and is sent once round the ring; each rank adds its share, and
+ * the sum is complete at rank b. In the all-gather each complete block is sent once round the ring.
+ * An all-reduce is a reduce-scatter, then an all-gather; its middle step completes a block, stores
+ * it and sends it. Partial sums are not stored: each step sends the sum that it computes.
  *
  *        step 0     step 1     step 2     step 3: complete    all-gather, 3 more steps
  *   r0   [3] -->    [2] -->    [1] -->    [0] --> r1          [3] -->   [2] -->   [1]
@@ -18,7 +18,7 @@
  *   all_reduce       2n-1    2(n-1)   2(n-1)   2(n-1)    0         1
  *   (blocks: 1/n of the data)
  *
- * Order of folding: block b is x[b] + (x[b-1] + (... + (x[b+2] + x[b+1]))), indices round the ring.
+ * Order of folding: block b is x[b] + (x[b-1] + (... + (x[b+2] + x[b+1]))), indices modulo n.
  *
  * Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
  * JPDC 2009. */
@@ -108,7 +108,7 @@ const struct tt_algorithm tt_all_reduce_ring = {
 
 const struct tt_algorithm tt_all_gather_ring = {
     .name = "ring",
-    .summary = "every block walks once round a ring",
+    .summary = "every block is sent once round a ring",
     .collective = TT_ALL_GATHER,
     .direct_safe = true,
     .uneven = true,
@@ -119,7 +119,7 @@ const struct tt_algorithm tt_all_gather_ring = {
 
 const struct tt_algorithm tt_reduce_scatter_ring = {
     .name = "ring",
-    .summary = "every block's sum walks once round a ring to its owner",
+    .summary = "every block's sum is sent once round a ring to its owner",
     .collective = TT_REDUCE_SCATTER,
     .direct_safe = true,
     .uneven = true,

@@ -1,12 +1,12 @@
-/* Broadcast as scatter + all-gather, and reduce as reduce-scatter + gather: the root deals with
- * each rank's block directly, and a ring does the rest, so that no link carries much more than the
- * data once and none is idle.
+/* Broadcast as scatter and all-gather, and reduce as reduce-scatter and gather: the root sends each
+ * rank its block (or receives it), and a ring moves the blocks between the other ranks. Each link
+ * carries about as many bytes as the data has, and all links work at the same time.
  *
- *   broadcast:  r0 sends [1] to r1, [2] to r2, [3] to r3; then a line r0 -> r1 -> r2 -> r3 in which
- *               every rank sends its own block and passes on those from behind, so that
+ *   broadcast:  r0 sends [1] to r1, [2] to r2, [3] to r3; then, along r0 -> r1 -> r2 -> r3, every
+ *               rank sends its own block and each block that it receives:
  *               r1 gets [0] [3] [2] from r0,  r2 gets [1] [0] [3] from r1,  r3 gets [2] [1] [0]
- *   reduce:     every block's sum walks round the ring r0 -> r1 -> r2 -> r3 -> r0 to its owner;
- *               r1, r2, r3 send theirs to r0
+ *   reduce:     every block's sum is sent round the ring r0 -> r1 -> r2 -> r3 -> r0 to its owner;
+ *               r1, r2, r3 send their blocks to r0
  *
  *               steps   depth   sent     reduced   scratch   message
  *   broadcast   2n-1    n-1     2(n-1)   0         0         1         (blocks: 1/n of the data)
@@ -29,7 +29,8 @@ static int nsteps(const struct tt_algorithm *self, const struct tt_shape *shape,
     return rank == shape->root ? 2 * shape->nranks - 1 : shape->nranks;
 }
 
-/* The scatter, then the root's end of the line, then the copy that nobody waits for. */
+/* The scatter, then the root's sends along the line, then the copy of the own data, for which no
+ * other rank waits. */
 static void broadcast_root(const struct tt_shape *shape, int index, struct tt_step *step)
 {
     const int n = shape->nranks, root = shape->root;
@@ -55,7 +56,8 @@ static void broadcast_step(const struct tt_algorithm *self, const struct tt_shap
     }
     step->recv = index == 0 ? tt_peer(shape->root) : ahead(shape, rank, -1);
     step->dst = circle(shape, TT_OUTPUT, (int64_t)rank - index, 1);
-    /* The next rank already has its own block, which would come last; the line ends before root. */
+    /* The next rank has the last block already, its own; the last rank of the line sends nothing.
+     */
     if (index < n - 1 && place_of(shape, rank) < n - 1) step->send = ahead(shape, rank, 1);
 }
 

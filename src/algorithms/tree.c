@@ -1,10 +1,12 @@
-/* Double binary tree: sums flow up a tree to its root and the result flows down. In one tree half
- * of the ranks are leaves, which only send one message and receive one; so there are two trees,
- * each for half of the data (a channel each), and who is a leaf in one is inside the other.
+/* Double binary tree: each rank adds its children's sums to its own and sends the sum to its
+ * parent; the result is sent from the root to the leaves. In one tree half of the ranks are leaves,
+ * which only send one message and receive one. So there are two trees, each for half of the data
+ * (one channel each), and a rank that is a leaf in one tree has children in the other.
  *
- * The tree's order is that of the ranks: rank 0 is root over the highest power of two; a rank
- * stands over the ranks nearest to it that have fewer zeros at their end. The second tree is the
- * first one mirrored when n is even, and turned by one rank when n is odd.
+ * The tree is in rank order. The child of rank 0, the root, is the highest power of two. The
+ * children of any other rank are the nearest ranks below and above it with one trailing zero bit
+ * less. When n is even the second tree is the mirror image of the first; when n is odd it is the
+ * first one shifted by one rank.
  *
  *   channel 0    r0             channel 1    r3
  *                 \                         /
@@ -27,7 +29,7 @@
 
 /* A rank's place in the tree, in the tree's own numbering. */
 struct place {
-    int parent;      /* -1: root */
+    int parent;      /* -1: this is the root */
     int left, right; /* children; 0: none */
 };
 
@@ -45,14 +47,15 @@ static struct place place_of(int n, int i)
     if (low == 1) return place;
     place.left = i - low / 2;
     if (i + 1 < n) {
-        /* The right side may be cut short: its top is the highest rank there of the right kind. */
+        /* The subtree on the right may lack ranks: its top is the highest that there is. */
         const int reach = 1 << floor_log2(n - 1 - i);
         place.right = i + least(low / 2, reach);
     }
     return place;
 }
 
-/* Rank to place number and back: a mirror undoes itself, a turn is undone by the other turn. */
+/* From rank to number in the tree and back: a mirror image is its own inverse, a shift by one rank
+ * is undone by a shift back. */
 static int number_of(const struct tt_shape *shape, int rank, int channel)
 {
     const int n = shape->nranks;

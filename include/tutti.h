@@ -1,17 +1,21 @@
 /* tutti: collective communication on host memory.
  *
- * The calls, their order of arguments and their semantics are NCCL's wherever NCCL has the call,
- * under `tutti` names. What NCCL lacks is marked (tutti).
+ * The calls, their order of arguments and their semantics are NCCL's (2.30.7) wherever NCCL has the
+ * call, under `tutti` names. Calls and values that NCCL lacks are marked (tutti).
  *
- * Words: `rank` 0..nranks-1 is one participant; `count` is in elements of the type, never in bytes;
- * `stream` NULL means "in the calling thread, done when the call returns" (outside a group).
+ * Words: a `rank` 0..nranks-1 is one participant; `count` is in elements of the type, never in
+ * bytes; `nbytes` is in bytes; `stream` NULL means that the call runs in the calling thread and is
+ * complete when it returns (in a group: when tuttiGroupEnd returns).
  *
- * Threads: different communicators may be used by different threads at once. One communicator may
- * be used by one thread at a time. Several ranks in one thread: wrap the calls of all ranks in
- * tuttiGroupStart/End, or give each rank a stream.
+ * Threads: several threads may use different communicators at once. Only one thread at a time may
+ * use a communicator. Where one thread has several ranks, wrap the calls of all ranks in
+ * tuttiGroupStart and tuttiGroupEnd, or give each rank a stream.
  *
- * Errors: every function returns tuttiSuccess or an error; tuttiGetLastError has the whole story:
- * the value, what was expected, and how to mend it. A failed argument check changes nothing. */
+ * Errors: every function returns tuttiSuccess or an error, of which tuttiGetLastError gives the
+ * text: the value, what was expected, and how to mend it. A function whose argument check fails
+ * changes nothing. Below, "InvalidArgument" stands for tuttiInvalidArgument, and so on; any call
+ * may also return InvalidArgument for a pointer that is NULL and must not be, or a handle that is
+ * none. */
 #ifndef TUTTI_H
 #define TUTTI_H
 
@@ -38,13 +42,13 @@ extern "C" {
 
 typedef struct tuttiComm *tuttiComm_t;     /* one rank's end of a communicator */
 typedef struct tuttiStream *tuttiStream_t; /* a FIFO of work served by a worker thread */
-typedef struct tuttiEvent *tuttiEvent_t;   /* a mark in a stream */
-typedef struct tuttiPlan *tuttiPlan_t;     /* an algorithm for a number of ranks, to look at */
+typedef struct tuttiEvent *tuttiEvent_t;   /* a position in a stream, recorded */
+typedef struct tuttiPlan *tuttiPlan_t;     /* a schedule to print, count and verify */
 
 #define TUTTI_UNIQUE_ID_BYTES 128
 typedef struct {
     char internal[TUTTI_UNIQUE_ID_BYTES];
-} tuttiUniqueId; /* secret: whoever has it can join */
+} tuttiUniqueId; /* secret: every process that has it can join */
 
 /* Values 0 to 8 are NCCL's. */
 typedef enum {
@@ -53,7 +57,7 @@ typedef enum {
     tuttiSystemError = 2,     /* the operating system refused something */
     tuttiInternalError = 3,   /* a bug in tutti */
     tuttiInvalidArgument = 4, /* a value that can never be right */
-    tuttiInvalidUsage = 5,    /* right values in the wrong place or order; ranks that disagree */
+    tuttiInvalidUsage = 5,    /* valid values in the wrong place or order; ranks that disagree */
     tuttiRemoteError = 6,     /* another rank died, left or aborted */
     tuttiInProgress = 7,
     tuttiTimeout = 8, /* a deadline passed */
@@ -150,137 +154,144 @@ typedef struct {
 /* The library's version as TUTTI_VERSION_CODE. InvalidArgument when version is NULL. */
 TUTTI_API tuttiResult_t tuttiGetVersion(int *version);
 
-/* The meaning of a result in words. Static storage; never NULL. */
+/* A short text for a result. Static storage; never NULL. */
 TUTTI_API const char *tuttiGetErrorString(tuttiResult_t result);
 
-/* The last error in full: of `comm` when it has failed, else of the calling thread; "" when there
- * was none. `comm` may be NULL. Valid until the next call from this thread. */
+/* The text of the last error: of `comm` when it has failed, else of the calling thread; "" when
+ * there was none. `comm` may be NULL. Valid until this thread's next call. */
 TUTTI_API const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators -------------------------------------------------------------------------- */
 
-/* Makes a unique id and starts listening for the ranks that will present it. Call on one rank,
- * carry the bytes to the others by any means. SystemError when no socket can be had. */
+/* Makes a unique id and listens for the ranks that will join with it. Call it on one rank and give
+ * the bytes to the others by any means. SystemError when no socket can be opened. */
 TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 
-/* Joins `nranks` ranks into a communicator; collective, returns when all have come. Timeout names
- * the ranks that did not. Inside a group the calls of several ranks of one thread run together. */
+/* Joins `nranks` ranks into a communicator. Collective: returns when all ranks have joined; Timeout
+ * names the ranks that did not. Inside a group the calls of several ranks of one thread run
+ * together. InvalidArgument: nranks is not 1 to 1,048,576, or rank not 0 to nranks - 1. */
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
                                           int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
                                                 int rank, const tuttiConfig_t *config);
 
-/* Makes `nranks` communicators, comms[0..nranks-1], all ranks in this process. `devices` may be
- * NULL; its entries are only reported back by tuttiCommDevice. */
+/* Makes a communicator whose ranks are all in this process; comms[nranks] gets their handles.
+ * devices[nranks] may be NULL; only tuttiCommDevice uses it. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
-/* (tutti) Joins using what the launcher left in the environment: variables of tutti-run, torchrun,
- * Slurm, Open MPI, MPICH or Intel MPI (docs/launchers.md). How the ranks meet: "env://" as
- * MASTER_ADDR and MASTER_PORT say or by the launcher's own means, "tcp://host:port" (rank 0 listens
- * there) or "file:///path" (rank 0 writes its unique id there). NULL means TUTTI_INIT_METHOD. With
- * no launcher at all it makes a communicator of one rank. config may be NULL. */
+/* (tutti) Joins as the launcher's environment says: variables of tutti-run, torchrun, Slurm, Open
+ * MPI, MPICH or Intel MPI (docs/launchers.md). `method` says how the ranks find each other:
+ * "env://" through MASTER_ADDR and MASTER_PORT or the launcher's own means, "tcp://host:port" (rank
+ * 0 listens there) or "file:///path" (rank 0 writes its unique id there); NULL: as
+ * TUTTI_INIT_METHOD. Without a launcher the communicator has one rank. config may be NULL.
+ * InvalidArgument names a variable that is missing or wrong. */
 TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t *comm, const char *method,
                                          const tuttiConfig_t *config);
 
-/* (tutti) The same for `nlocal` ranks of this process: WORLD_SIZE processes x nlocal ranks; this
- * process has ranks RANK*nlocal .. RANK*nlocal+nlocal-1 in comms[0..nlocal-1]. */
+/* (tutti) The same for `nlocal` ranks of each process: comms[nlocal] gets the handles of ranks
+ * RANK*nlocal to RANK*nlocal + nlocal-1 of WORLD_SIZE*nlocal. */
 TUTTI_API tuttiResult_t tuttiCommInitEnvMulti(tuttiComm_t *comms, int nlocal, const char *method,
                                               const tuttiConfig_t *config);
 
-/* (tutti) The launcher's rank and world size (processes) and local rank; 0, 1, 0 without one. */
+/* (tutti) The rank, the number of ranks and the rank on this host that the launcher gave this
+ * process; 0, 1 and 0 without a launcher. */
 TUTTI_API tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank);
 
-/* Splits `comm` by color (not inside a group); ranks are ordered by key, then by old rank.
- * Collective over `comm`. Color TUTTI_SPLIT_NOCOLOR yields *newcomm = NULL. config NULL: as the
- * parent's. */
+/* Splits `comm`: the ranks with the same color form a new communicator, ordered by key, then by
+ * their rank in `comm`. Collective over `comm`; not inside a group. Color TUTTI_SPLIT_NOCOLOR gives
+ * *newcomm = NULL. config NULL: the settings of `comm`. InvalidArgument: color is negative
+ * otherwise. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
                                        const tuttiConfig_t *config);
 
-/* Completes everything issued on `comm`; collective. Only destroy may follow. Inside a group
- * (several ranks in one thread) it is issued with the group. */
+/* Completes all calls issued on `comm`. Collective. Only destroy may follow. Inside a group
+ * (several ranks in one thread) it runs with the group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 
-/* Frees `comm`, after completing what was issued. Not collective, not inside a group. NULL is
+/* Completes all calls issued on `comm` and frees it. Not collective; not inside a group. NULL is
  * allowed.
  *
- * A child made by fork may use none of its parent's communicators. Destroy and abort there free
+ * A child made by fork must not use its parent's communicators. Destroy and abort in the child free
  * memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
-/* Fails everything in flight on `comm`, here and on the other ranks, and frees it. May be called
- * from any thread, but not from a function that a stream runs: it waits until the calls in flight
- * have returned and the streams have come to what was issued on `comm`. No other call on `comm` may
- * begin any more. The other ranks get RemoteError that names this rank. */
+/* Fails all calls in flight on `comm`, here and on the other ranks, and frees `comm`. The other
+ * ranks get RemoteError, which names this rank. Any thread may call it, but no function that a
+ * stream runs: it waits until the calls in flight have returned and the streams have reached the
+ * calls issued on `comm`. No other call on `comm` may begin afterwards. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* *result: tuttiSuccess, or the error that `comm` is in. */
+/* *result: tuttiSuccess, or the error with which `comm` has failed. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result);
 
-/* The number of ranks; this rank; the device that this rank was given. InvalidArgument when either
- * pointer is NULL. */
+/* The number of ranks; this rank; this rank's entry of `devices` (tuttiCommInitAll). */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Page-aligned memory that other ranks of this host can address: collectives use it in place,
- * without copies. SystemError when there is none. */
+/* Allocates nbytes of page-aligned memory that other ranks of this host can address: collectives
+ * use it in place, without copies. SystemError when there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
-/* Makes memory of any origin usable in place by the other ranks of this host, like tuttiMemAlloc's:
- * the pages that lie wholly inside it move to shared memory behind the same addresses. Nobody may
- * touch the memory during the call; a fork shares it from then on. Memory that cannot move (stacks,
- * files) is left as it is and works as before. Deregister before freeing it, when no call uses it
- * any more; the communicator's end deregisters what is left. Not collective. */
+/* Makes memory of any origin usable in place by the other ranks of this host, as tuttiMemAlloc's
+ * is: the pages that lie wholly inside it move to shared memory at the same addresses. No thread
+ * may touch the memory during the call. A child made by fork later shares the memory with its
+ * parent. Memory that cannot move (stacks, files) is left as it is and works as before. Deregister
+ * the memory before freeing it, when no call uses it; destroying `comm` deregisters the rest. Not
+ * collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
-/* ---- Streams and events (tutti; CUDA's semantics on the host) ---------------------------------
- */
+/* ---- Streams and events (tutti; CUDA's semantics on the host) ------------------------------- */
 
-/* Makes an idle stream with a worker thread of its own. SystemError when there is no thread to be
- * had. */
-TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
-/* Completes what was issued, then frees. Not from a function that the stream runs. NULL is allowed.
+/* Makes an idle stream with a worker thread of its own. SystemError when no thread can be started.
  */
+TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
+/* Completes all work of the stream, then frees it. Not from a function that the stream runs. NULL
+ * is allowed. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* Waits; returns the first error of what was issued since the last synchronize. Not from a function
- * that the stream runs. */
+/* Waits until the stream is idle. Returns the first error of the work issued since the last
+ * synchronize. Not from a function that the stream runs. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
-/* tuttiSuccess when idle, tuttiInProgress, or the first error. */
+/* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
-/* Runs function(argument) in order with the stream's other work, on its worker thread. */
+/* Runs function(argument) on the stream's worker thread, in order with the stream's other work. */
 TUTTI_API tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *),
                                           void *argument);
 
-/* Makes an event that counts as having happened until it is recorded. It may be destroyed before it
- * has happened; NULL is allowed. */
+/* Makes an event. An event that was never recorded counts as having happened. An event may be
+ * destroyed before it has happened; NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
 TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
-/* Marks the stream's present end, in place of the event's last record; those who wait for that one
- * go on waiting for it. stream NULL: happens at once. */
+/* Records the present end of the stream: the event happens when all work issued so far is complete.
+ * Replaces the event's last record; calls that wait for that one still wait for it. stream NULL:
+ * the event happens at once. */
 TUTTI_API tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
 TUTTI_API tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
-/* Work issued on `stream` later waits for the record that is the event's last now. */
+/* Work that is issued on `stream` later waits for the event's present record. */
 TUTTI_API tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
-/* Milliseconds between two events that have happened. */
+/* Milliseconds between two events; InProgress when one of them has not happened, InvalidUsage when
+ * one was never recorded. */
 TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end);
 
 /* ---- Groups --------------------------------------------------------------------------------- */
 
-/* Calls between start and end are issued together and progress together: point-to-point calls
+/* The calls between start and end are issued together and progress together: point-to-point calls
  * cannot deadlock by their order, and one thread can drive several ranks. Groups nest; the
- * outermost end issues. With NULL streams the end returns when everything is done. */
+ * outermost end issues the calls, and returns their first error. With NULL streams it returns when
+ * all calls are complete. InvalidUsage: end without start. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
-/* A sum in which this rank's input is multiplied by *scalar (of type `type`) first. */
+/* Makes an operation that multiplies this rank's input by *scalar, one element of `type`, and sums.
+ * Calls with it must have this type and communicator. InvalidUsage: `comm` has 256 operations. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar,
                                                   tuttiDataType_t type,
                                                   tuttiScalarResidence_t residence,
@@ -288,25 +299,32 @@ TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, void *scalar
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
-/* All ranks call the same collective with the same count, type, operation and root; a rank that
- * does not gets InvalidUsage with both sides shown. (Ranks that only send, say because each
- * believes itself the root, return first: the difference is found when a rank next takes what one
- * of them sent.) Buffers may be equal only as said under "in
- * place"; any other overlap is InvalidArgument. Buffers need no alignment. A call with count 0
- * moves nothing and its buffers may be NULL; all ranks make it, and it is compared like any other.
- * After a failure keep buffers until every rank of this host has returned: one may be read in
- * place. */
+/* All ranks call the same collective with the same count, type, operation and root; otherwise they
+ * get InvalidUsage, whose text shows both calls. (A rank that only sends, such as a second root,
+ * returns before the difference is found: the next rank that takes one of its messages finds it.)
+ *
+ * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
+ * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make
+ * it, and their calls are compared. After a failure keep buffers until every rank of this host has
+ * returned, because other ranks may read them in place.
+ *
+ * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
+ * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has
+ * died, left or aborted, and Timeout when the deadline (TUTTI_TIMEOUT_MS, timeoutMs) has passed,
+ * which names the missing ranks: after these the communicator has failed on all ranks, and every
+ * later call on it returns the same error. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, on every rank. In place: sendbuff ==
  * recvbuff. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                        tuttiStream_t stream);
-/* The same result on `root` only; recvbuff may be NULL elsewhere. */
+/* The same result on `root` only; recvbuff may be NULL on other ranks. In place on root: equal. */
 TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, tuttiRedOp_t op, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);
-/* recvbuff = root's sendbuff; sendbuff may be NULL elsewhere. In place: equal. */
+/* recvbuff = root's sendbuff (count elements); sendbuff may be NULL on other ranks. In place:
+ * equal. */
 TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count,
                                        tuttiDataType_t type, int root, tuttiComm_t comm,
                                        tuttiStream_t stream);
@@ -315,34 +333,35 @@ TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, siz
 TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                            tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm,
                                            tuttiStream_t stream);
-/* recvbuff = the ranks' sendbuffs (sendcount each) in rank order. In place: sendbuff == recvbuff +
- * rank*sendcount. */
+/* recvbuff[nranks*sendcount] = the ranks' sendbuffs (sendcount elements each) in rank order. In
+ * place: sendbuff == recvbuff + rank*sendcount. */
 TUTTI_API tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                                        tuttiDataType_t type, tuttiComm_t comm,
                                        tuttiStream_t stream);
-/* Block r of sendbuff (count elements) goes to rank r; block s of recvbuff came from rank s.
- * Never in place. */
+/* Block r of sendbuff (count elements each) goes to rank r; block s of recvbuff is the block that
+ * rank s sent here. Never in place. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
-/* root's recvbuff = the ranks' sendbuffs in rank order. In place on root: sendbuff == recvbuff +
- * root*count. */
+/* root's recvbuff[nranks*count] = the ranks' sendbuffs (count elements each) in rank order;
+ * recvbuff may be NULL on other ranks. In place on root: sendbuff == recvbuff + root*count. */
 TUTTI_API tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count,
                                     tuttiDataType_t type, int root, tuttiComm_t comm,
                                     tuttiStream_t stream);
-/* Rank r gets block r of root's sendbuff. In place on root: recvbuff == sendbuff + root*count. */
+/* Rank r gets block r (count elements) of root's sendbuff[nranks*count]; sendbuff may be NULL on
+ * other ranks. In place on root: recvbuff == sendbuff + root*count. */
 TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count,
                                      tuttiDataType_t type, int root, tuttiComm_t comm,
                                      tuttiStream_t stream);
-/* ---- Collectives with a count for each rank (tutti) -------------------------------------------
- */
+
+/* ---- Collectives with a count for each rank (tutti) ----------------------------------------- */
 /* Block r, of counts[r] elements, belongs to rank r; counts may be 0. All ranks pass the same
- * counts [nranks]; ranks whose counts differ get InvalidUsage. displs[r], in elements, is where
- * block r begins in this rank's buffer that holds all blocks; it is this rank's own affair, and
- * looked at only where there is such a buffer. NULL: the blocks are packed in rank order. Blocks
- * that are received must not overlap (InvalidArgument). All arrays are copied before the call
- * returns, also in a group or a stream. What is said of buffers and of counts above holds here too;
- * the buffer that holds all blocks reaches from the first element of any block to the last of any.
- */
+ * counts[nranks]; ranks whose counts differ get InvalidUsage. displs[nranks], in elements, says
+ * where block r begins in this rank's buffer that holds all blocks. Ranks may have different
+ * displs, and a rank without such a buffer ignores it. NULL: the blocks are packed in rank order.
+ * Blocks that are received must not overlap (InvalidArgument). The arrays are copied before the
+ * call returns, also in a group or a stream. Buffers, counts and errors are otherwise as above; the
+ * buffer that holds all blocks extends from the first element of any block to the last element of
+ * any. */
 
 /* Block r of recvbuff = rank r's sendbuff (recvcounts[r] elements), on every rank. In place:
  * sendbuff == recvbuff + where the own block begins. */
@@ -368,62 +387,63 @@ TUTTI_API tuttiResult_t tuttiScatterV(const void *sendbuff, void *recvbuff,
                                       const size_t sendcounts[], const size_t displs[],
                                       tuttiDataType_t type, int root, tuttiComm_t comm,
                                       tuttiStream_t stream);
-/* sendcounts[r] elements, from sdispls[r] on, go to rank r; recvcounts[s] elements, to rdispls[s],
- * come from rank s. Each rank has counts of its own; recvcounts[s] must be what rank s sends here
- * (InvalidUsage). A group of sends and receives: it is ordered with those of tuttiSend. Never in
- * place. */
+/* sendcounts[r] elements of sendbuff, from sdispls[r] on, go to rank r; recvcounts[s] elements from
+ * rank s go to recvbuff from rdispls[s] on. Each rank has counts of its own; recvcounts[s] must be
+ * the number that rank s sends here (InvalidUsage). The call is a group of sends and receives, in
+ * order with those of tuttiSend and tuttiRecv. Never in place. */
 TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                                        const size_t sdispls[], void *recvbuff,
                                        const size_t recvcounts[], const size_t rdispls[],
                                        tuttiDataType_t type, tuttiComm_t comm,
                                        tuttiStream_t stream);
 
-/* ---- Barrier, point to point ------------------------------------------------------------------
- */
+/* ---- Barrier, point to point ---------------------------------------------------------------- */
 
-/* (tutti) Returns (or lets the stream go on) when every rank has called it. */
+/* (tutti) Returns (or lets the stream go on) when every rank has called it. Errors as collectives.
+ */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
-/* Point to point: messages between two ranks arrive in the order sent. The receiver's byte count
- * must be the sender's, also when it is 0. A send may block until the receiver comes; wrap
- * exchanges in a group. Peer may be oneself inside a group. */
+/* Point to point: messages between two ranks arrive in the order sent. Both ranks give the same
+ * number of bytes, also when it is 0 (else InvalidUsage). A send may block until its receive is
+ * called, so wrap exchanges in a group. A rank may send to itself inside a group. Other errors as
+ * collectives. */
 TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type,
                                   int peer, tuttiComm_t comm, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer,
                                   tuttiComm_t comm, tuttiStream_t stream);
 
-/* ---- Algorithms and schedules (tutti) ---------------------------------------------------------
- */
+/* ---- Algorithms and schedules (tutti) ------------------------------------------------------- */
 
-/* Forces `algorithm` (its name, or NULL for the library's choice) for `collective` on `comm` from
- * the next call on; call it alike on every rank. InvalidArgument lists the names there are,
- * InvalidUsage says why an algorithm cannot be on the communicator's hosts. */
+/* Forces `algorithm` (a name; NULL: the library chooses) for `collective` on `comm` from the next
+ * call on; all ranks must force the same. InvalidArgument lists the names that exist; InvalidUsage
+ * says why the algorithm cannot run on the communicator's hosts. */
 TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               const char *algorithm);
-/* The name that `collective` would use for `nbytes` of data. Static storage. */
+/* The name of the algorithm that `collective` would use for `nbytes` of data. Static storage. */
 TUTTI_API tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               size_t nbytes, const char **algorithm);
 
 /* "all_reduce", ...; NULL past the end. */
 TUTTI_API const char *tuttiCollectiveName(tuttiCollective_t collective);
-/* 1 when calls of the collective name a root, 0 when they do not or past the end. */
+/* 1 when calls of the collective have a root, else 0. */
 TUTTI_API int tuttiCollectiveHasRoot(tuttiCollective_t collective);
-/* The index-th algorithm's name, NULL past the end. Those named "X/Y", X inside each host and Y
- * between hosts, come last. */
+/* The index-th algorithm's name; NULL past the end. Composed ones, "X/Y" (X inside each host, Y
+ * between hosts), come last. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
 
-/* 1 when the algorithm exists and can be on these hosts (hostOf as for tuttiPlanCreateOnHosts;
- * NULL: one host), else 0; why not, the error of making its plan says. */
+/* 1 when the algorithm exists and can run on these hosts (hostOf as for tuttiPlanCreateOnHosts;
+ * NULL: one host), else 0; the error of creating its plan says why not. */
 TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
                                  const int *hostOf);
 
-/* An algorithm's schedule for nranks ranks and a root (ignored where there is none). Takes memory
- * that does not grow with nranks. */
+/* Makes a plan: an algorithm's schedule for nranks ranks of one host and a root (ignored where
+ * there is none). Its memory does not grow with nranks. InvalidArgument lists the names that exist.
+ */
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
-/* The same for ranks on several hosts: hostOf[r], any number, is equal for the ranks of a host.
- * Only so can there be a plan of an algorithm "X/Y": X inside each host, Y between hosts.
- * InvalidUsage says why an algorithm cannot be on these hosts. */
+/* The same for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has equal
+ * numbers for the ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts.
+ */
 TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
                                                const char *algorithm, int nranks, int root,
                                                const int *hostOf);
@@ -438,13 +458,12 @@ typedef struct {
     uint64_t planBytes;    /* memory that the plan itself takes in the library */
 } tuttiPlanCost_t;
 
-/* Counted from the steps of every rank (exact = 1) or taken from the algorithm's formulas (exact =
- * 0, any number of ranks at once). */
+/* Computes the cost: counted from the steps of every rank (exact = 1), or from the algorithm's
+ * formulas (exact = 0), which takes the same time for any number of ranks. */
 TUTTI_API tuttiResult_t tuttiPlanCost(tuttiPlan_t plan, size_t count, size_t elementBytes,
                                       int exact, tuttiPlanCost_t *cost);
 
-/* Most bytes that leave any host, counted from the steps of every rank; 0 where there is one host.
- */
+/* The most bytes that leave any host, counted from the steps of every rank; 0 on one host. */
 TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t elementBytes,
                                          uint64_t *bytes);
 
@@ -452,47 +471,49 @@ TUTTI_API tuttiResult_t tuttiPlanOffHost(tuttiPlan_t plan, size_t count, size_t 
  * X/Y, as a letter a rank, equal letters being one host: "abba". NULL past the end. */
 TUTTI_API const char *tuttiPlanPlacement(int index);
 
-/* Proves, up to 64 ranks the lowered programs, above the schedule, for `count` elements: result,
- * single counting, matching, ranges, deadlock, races, in place; where calls with a count for each
- * rank use it, also for any such counts. InvalidUsage, with the first violation as last error, when
- * it is wrong. */
+/* Proves for `count` elements that the result is right, that each contribution counts once, that
+ * sends match receives, that all ranges are valid, and that there is no deadlock and no race, also
+ * in place. Up to 64 ranks the lowered programs are proved, above that the schedule. An algorithm
+ * that calls with a count for each rank use is also proved for all such counts. InvalidUsage when
+ * the proof fails; the last error is the first violation. */
 TUTTI_API tuttiResult_t tuttiPlanVerify(tuttiPlan_t plan, size_t count);
 
-/* Writes rank's steps as text, line by line without newline, through `emit`. */
+/* Calls emit(arg, line) for each step of `rank`; lines have no newline. */
 TUTTI_API tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank,
                                        void (*emit)(void *arg, const char *line), void *arg);
 
-/* ---- What is here (tutti) ---------------------------------------------------------------------
- */
+/* ---- Description and counters (tutti) ------------------------------------------------------- */
 
 typedef enum {
     tuttiDescribeTopology = 0,      /* cores, caches, NUMA nodes */
-    tuttiDescribeConfig = 1,        /* the config table with values and where they came from */
+    tuttiDescribeConfig = 1,        /* the config table with values and their sources */
     tuttiDescribeCpu = 2,           /* CPU features found and in use */
-    tuttiDescribeLinks = 3,         /* links chosen; needs a communicator */
+    tuttiDescribeLinks = 3,         /* the links in use; needs a communicator */
     tuttiDescribeCosts = 4,         /* the cost model's constants and the choices made from it */
     tuttiDescribeTopologyXml = 5,   /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
     tuttiDescribeConfigMarkdown = 6 /* the config table as a Markdown table, for the docs */
 } tuttiDescribe_t;
 
-/* Describes in text, line by line through `emit`; comm may be NULL where it is not needed. */
+/* Calls emit(arg, line) for each line of the text, without newline. comm may be NULL except for
+ * links.
+ */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
 
-/* What this rank of `comm` has done since init. */
+/* Counters of this rank of `comm` since init. */
 typedef struct {
     uint64_t collectives; /* completed */
     uint64_t messages;    /* sent over links */
     uint64_t bytesCopied; /* sent through slots */
-    uint64_t bytesDirect; /* sent without: read by the receiver where they lay, or written by this
-                           * rank to the receiver's buffer */
-    uint64_t memoryBytes; /* held by this rank's end of the communicator (virtual) */
-    /* of init, while the ranks found each other; 0 in communicators made by split */
+    uint64_t bytesDirect; /* sent without slots: the receiver read them in the sender's memory, or
+                           * the sender wrote them to the receiver's buffer */
+    uint64_t memoryBytes; /* virtual memory that this rank holds for the communicator */
+    /* Of init, while the ranks found each other; 0 in communicators made by split. */
     uint64_t initConnections; /* opened and accepted, and closed again */
     uint64_t initMessages;    /* sent and received on them */
-    uint64_t initBytes;
-    uint64_t initJoinNs; /* until all ranks had come and knew their neighbours */
-    uint64_t initNs;     /* the whole of it */
+    uint64_t initBytes;       /* sent and received on them */
+    uint64_t initJoinNs;      /* until all ranks had joined and knew their neighbours */
+    uint64_t initNs;          /* of the whole init */
 } tuttiCounters_t;
 TUTTI_API tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters);
 

@@ -1,6 +1,6 @@
-/* fp16, bf16 and the OCP fp8 formats to fp32 (exact) and back (to nearest, ties to even), in
- * integer arithmetic, so that neither the rounding mode nor flush-to-zero of the caller matters.
- * This is the reference that the vector kernels are compared with.
+/* Converts fp16, bf16 and the OCP fp8 formats to fp32 (exact) and back (to nearest, ties to even),
+ * in integer arithmetic, so the caller's rounding mode and flush-to-zero have no influence. Tests
+ * compare the vector kernels with this reference.
  *
  *              exponent  mantissa  bias  largest  infinity  NaN made  finite overflow gives
  *   fp16          5        10       15    65504     yes      0x7e00   infinity
@@ -8,10 +8,10 @@
  *   fp8 e4m3      4         3        7      448      no       0x7f    +-448
  *   fp8 e5m2      5         2       15    57344     yes       0x7f    +-57344
  *
- * Subnormals are kept in all of them. The fp8 formats saturate as CUDA's conversions do by default,
- * with one difference: an infinity stays one in e5m2, so that a diverged sum is still seen (in
- * e4m3, which has none, it gives +-448). Every NaN becomes the one NaN of the table, sign and
- * payload dropped. */
+ * All formats keep subnormals. The fp8 formats saturate as CUDA's conversions do by default, with
+ * one difference: an infinity stays an infinity in e5m2, so that a diverged sum stays visible (e4m3
+ * has no infinity and gives +-448). Every NaN becomes the NaN of the table, without sign and
+ * payload. */
 #ifndef TT_DATATYPE_CONVERT_H
 #define TT_DATATYPE_CONVERT_H
 
@@ -20,7 +20,7 @@
 
 enum {
     TT_F32_INFINITY = 0x7f800000,
-    TT_F32_NAN = 0x7fc00000 /* what fp32 results that are NaN are made */
+    TT_F32_NAN = 0x7fc00000 /* the NaN of all fp32 results */
 };
 
 static inline uint32_t tt_f32_bits(float value)
@@ -57,7 +57,7 @@ static inline uint32_t tt_widen_finite(uint32_t magnitude, unsigned mantissa_bit
     return ((top + 128 - bias - mantissa_bits) << 23) + ((magnitude << (23 - top)) & 0x7fffff);
 }
 
-/* The rounded magnitude of a finite fp32; may come out as the step past the largest. */
+/* The rounded magnitude of a finite fp32; may be one step above the largest finite one. */
 static inline uint32_t tt_narrow_finite(uint32_t magnitude, unsigned mantissa_bits, unsigned bias)
 {
     const unsigned to_f32 = 23 - mantissa_bits;
@@ -65,7 +65,8 @@ static inline uint32_t tt_narrow_finite(uint32_t magnitude, unsigned mantissa_bi
     const unsigned rebias = 127 - bias;
     if (exponent > rebias) return tt_round_shift(magnitude - (rebias << 23), to_f32);
     const unsigned shift = to_f32 + 1 + rebias - exponent;
-    if (shift > 25) return 0; /* less than half of the smallest; fp32 subnormals are here too */
+    if (shift > 25)
+        return 0; /* less than half of the smallest subnormal; so are all fp32 subnormals */
     return tt_round_shift((magnitude & 0x7fffff) | 0x800000, shift);
 }
 

@@ -46,8 +46,8 @@ size_t tt_type_size(enum tt_type type);
 const char *tt_type_name(enum tt_type type);
 /* "sum", "prod", ...; "?" for no operation. */
 const char *tt_op_name(enum tt_op op);
-/* Whether the pair is defined: bitwise and logical need an integer type. False for unknown values.
- */
+/* Whether the operation is defined for the type: bitwise and logical operations need an integer
+ * type. False for unknown values. */
 bool tt_op_supports(enum tt_op op, enum tt_type type);
 /* Whether TT_FINISH changes the result: averages divide, logical operations give 0 or 1. */
 static inline bool tt_op_finishes(enum tt_op op)
@@ -55,7 +55,7 @@ static inline bool tt_op_finishes(enum tt_op op)
     return op == TT_AVG || op >= TT_LOGICAL_AND;
 }
 
-/* What one call reduces with. Plain data, copied freely. */
+/* The type, operation and parameters of one call's reduction. Plain data. */
 struct tt_reduction {
     enum tt_type type;
     enum tt_op op;
@@ -64,10 +64,12 @@ struct tt_reduction {
 };
 
 enum tt_reduce_flags {
-    TT_SCALE_FIRST =
-        1,         /* src[0] is a rank's own raw input: TT_PREMUL_SUM multiplies it by the scalar */
-    TT_FINISH = 2, /* the result is complete: TT_AVG divides it by nranks */
-    TT_NONTEMPORAL = 4, /* the result will not be read soon: store past the caches */
+    /* src[0] is a rank's own input: TT_PREMUL_SUM multiplies it by the scalar. */
+    TT_SCALE_FIRST = 1,
+    /* The result is complete: TT_AVG divides it by nranks. */
+    TT_FINISH = 2,
+    /* The result will not be read soon: stores go past the caches. */
+    TT_NONTEMPORAL = 4,
 };
 
 /* dst[i] = src[0][i] op src[1][i] op ..., folded left to right, in one pass; nsrc >= 1, dst may be
@@ -77,7 +79,7 @@ enum tt_reduce_flags {
 void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
                size_t count, unsigned flags);
 
-/* One of the places that a result goes to. */
+/* One of the places where a result is stored. */
 struct tt_target {
     void *data;
     bool nontemporal; /* store past the caches, as TT_NONTEMPORAL */
@@ -93,14 +95,13 @@ void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *
 /* Copies src to several targets at once likewise. */
 void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes);
 
-/* memcpy of nbytes that do not overlap; with nontemporal the stores go past the caches and are
- * fenced before the call returns, so that a release store after it publishes them. */
+/* Copies nbytes that do not overlap. With nontemporal the stores go past the caches; a fence before
+ * the return makes a later release store publish them. */
 void tt_copy(void *dst, const void *src, size_t nbytes, bool nontemporal);
 
-/* The ISA in use: "scalar", "avx2", "avx512" plus "+bf16"/"+fp16" where those instructions are
- * used. */
+/* The instruction set in use: "scalar", "avx2" or "avx512". Static storage. */
 const char *tt_isa_in_use(void);
-/* Space-separated features that the CPU has, of those that matter here. Static storage. */
+/* The CPU's features that kernels use or could use, separated by blanks. Static storage. */
 const char *tt_isa_found(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* Template: kernels of the types that are folded in fp32 and rounded once: fp32 itself, fp16, bf16
  * and fp8. Each reduce_<isa>.c includes it once, having defined
- *   vf, LANES                 that many fp32
+ *   vf, LANES                 a vector of LANES fp32
  *   v_splat v_add v_mul v_div
  *   v_max v_min               a NaN in gives NaN out; -0 is less than +0
- *   v_settle                  every NaN to TT_F32_NAN
+ *   v_settle                  replaces every NaN by TT_F32_NAN
  * and for each type: load_<type>(p) and store_<type>(p, v), and for the n < LANES elements at the
  * end load_<type>_part(p, n) and store_<type>_part(p, v, n). */
 #include "datatype/convert.h"
@@ -17,8 +17,8 @@ static inline vf keep(vf v, vf k)
     return v;
 }
 
-/* Which NaN an addition gives depends on the order of its operands, and the compiler chooses that:
- * hence every result is settled. */
+/* Every result is settled: the NaN of an addition depends on the order of its operands, which the
+ * compiler chooses. */
 static inline vf settle(vf v, vf k)
 {
     (void)k;
@@ -30,8 +30,8 @@ static inline vf divide(vf v, vf k)
     return v_settle(v_div(v, k));
 }
 
-/* name(dst, ...) folds with op(acc, next); begin(v, k) is what becomes of the first source's
- * elements and end(v, k) of the result, k = v_splat(factor). */
+/* name(dst, ...) folds with op(acc, next). begin(v, k) is applied to the first source's elements
+ * and end(v, k) to the result, with k = v_splat(factor). */
 #define DEFINE_FLOAT_FOLD(name, type, factor, begin, op, end)                                      \
     static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \

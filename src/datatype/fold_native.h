@@ -9,18 +9,20 @@
 
 #include "datatype/kernels.h"
 
-/* dst is one of the sources or overlaps none, so no iteration reads what another wrote; without
- * being told, the compiler takes a scalar loop where dst is a source. */
+/* dst is one of the sources or overlaps none, so no iteration reads a result of another. Without
+ * this pragma the compiler makes a scalar loop where dst is a source. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of the first cache */
+enum {
+    BLOCK_BYTES = 2048
+}; /* accumulators of folds of many sources; a part of the first-level cache */
 
-/* name(dst, ...) folds with op(a, b); begin(a, k) is what becomes of the first source's elements,
- * k the reduction's scalar. */
+/* name(dst, ...) folds with op(a, b). begin(a, k) is applied to the first source's elements; k is
+ * the reduction's scalar. */
 #define DEFINE_NATIVE_FOLD(name, element, begin, op)                                               \
     static void name##_many(element##_at *d, const void *const *src, int nsrc, size_t first,       \
                             size_t count, element k)                                               \
@@ -64,7 +66,7 @@ enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of
             op(op(op(begin(a[i], k), b[i]), c[i]), e[i]);                                          \
     }
 
-/* The sum block by block, divided while it is in the cache. */
+/* Sums block by block, and divides each block while it is in the cache. */
 #define DEFINE_NATIVE_AVERAGE(name, element, sum, quotient)                                        \
     static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
@@ -78,9 +80,9 @@ enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of
         }                                                                                          \
     }
 
-/* What depends on signedness. `real` holds every value of the type and of the divisor, and its
- * quotient, truncated, is the integer one: a true quotient that falls short of an integer does so
- * by more than real's rounding. */
+/* The kernels that depend on signedness. `real` holds every value of the type and of the divisor.
+ * Its truncated quotient is the integer quotient, because an exact quotient that is no integer
+ * differs from the next integer by more than the rounding of `real`. */
 #define DEFINE_INTEGER(element, real)                                                              \
     typedef element element##_at __attribute__((aligned(1), may_alias));                           \
     static inline element element##_keep(element a, element k)                                     \
@@ -101,7 +103,8 @@ enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of
         return (element)((real)a / (real)n);                                                       \
     }
 
-/* What does not. `wide` is unsigned and no narrower than int, so that wrapping is defined. */
+/* The kernels that do not. `wide` is unsigned and no narrower than int, so that overflow is
+ * defined. */
 #define DEFINE_WIDTH(element, wide)                                                                \
     static inline element element##_add(element a, element b)                                      \
     {                                                                                              \
@@ -150,7 +153,7 @@ enum { BLOCK_BYTES = 2048 }; /* accumulators of folds of many sources: a part of
     DEFINE_NATIVE_FOLD(element##_logical_or, element, element##_truth, element##_truth_or)         \
     DEFINE_NATIVE_FOLD(element##_logical_xor, element, element##_truth, element##_truth_xor)
 
-/* The rest of a type; `sum` is the kernel of its width. */
+/* The kernels of one type; `sum` is the kernel of its width. */
 #define DEFINE_OWN(element, sum)                                                                   \
     DEFINE_NATIVE_FOLD(element##_max, element, element##_keep, element##_greater)                  \
     DEFINE_NATIVE_FOLD(element##_min, element, element##_keep, element##_less)                     \
@@ -203,8 +206,7 @@ static inline f64 f64_from_bits(uint64_t bits)
     return a;
 }
 
-/* Which NaN an addition gives depends on the order of its operands, and the compiler chooses that.
- */
+/* The NaN of an addition depends on the order of its operands, which the compiler chooses. */
 static inline f64 f64_settle(f64 a)
 {
     return a != a ? f64_from_bits(0x7ff8000000000000) : a;
@@ -231,8 +233,8 @@ static inline f64 f64_quotient(f64 a, int n)
     return f64_settle(a / n);
 }
 
-/* Each comparison keeps its last operand where neither is greater: equal numbers, where the bits
- * differ in the sign of zero only, and NaN. */
+/* Each comparison gives its last operand where neither is greater: for equal numbers, whose bits
+ * differ in the sign of zero at most, and for NaN. */
 static inline f64 f64_greater(f64 a, f64 b)
 {
     const uint64_t both = f64_bits(a > b ? a : b) & f64_bits(b > a ? b : a);

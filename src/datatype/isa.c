@@ -1,4 +1,4 @@
-/* Which kernels this CPU runs, and which of them are in use. */
+/* Finds the kernels that this CPU runs, and chooses those in use. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@ enum { NSETS = 3 };
 static const struct tt_kernels *const sets[NSETS] = {&tt_kernels_scalar, &tt_kernels_avx2,
                                                      &tt_kernels_avx512};
 
-/* For what the compiler's own test does not know; the registers' use is covered by AVX's test. */
+/* Tests a CPUID bit that __builtin_cpu_supports does not know. The test for AVX covers whether the
+ * system saves the registers. */
 static bool has_bit(unsigned leaf, unsigned subleaf, int reg, int bit)
 {
     unsigned regs[4] = {0};

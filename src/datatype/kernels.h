@@ -1,5 +1,5 @@
-/* The kernels of one instruction set, and which ones there are. For this folder and its tests;
- * everybody else calls tt_reduce. */
+/* The kernels of one instruction set, and the list of sets. For this folder and its tests; other
+ * code calls tt_reduce. */
 #ifndef TT_DATATYPE_KERNELS_H
 #define TT_DATATYPE_KERNELS_H
 
@@ -8,9 +8,8 @@
 
 #include "datatype/datatype.h"
 
-/* dst[i] = fold over s of src[s][first + i], for i < count; nsrc >= 1. dst is where element `first`
- * goes. The scalar (PREMUL_SUM) and nranks (AVG) are applied always; the caller takes SUM's kernel
- * where they must not be. */
+/* dst[i] = fold over s of src[s][first + i], for i < count; nsrc >= 1. The scalar (PREMUL_SUM) and
+ * nranks (AVG) are always applied; the caller takes the kernel of SUM where they must not be. */
 typedef void tt_fold_fn(void *dst, const void *const *src, int nsrc, size_t first, size_t count,
                         const struct tt_reduction *reduction);
 
@@ -28,14 +27,14 @@ extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 #endif
 
-/* The index-th set this build has, best last, NULL past the end; *runs: whether this CPU has it. */
+/* The index-th set of this build, best last; NULL past the end. *runs: whether this CPU runs it. */
 const struct tt_kernels *tt_kernels_get(int index, bool *runs);
 
-/* The best set this CPU runs that is no better than `mask` ("scalar", "avx2", "avx512"; "" is no
- * mask). Anything else is reported at WARN and ignored. */
+/* The best set that this CPU runs and that is no better than `mask` ("scalar", "avx2", "avx512"; ""
+ * is no mask). An unknown mask is logged at WARN and ignored. */
 const struct tt_kernels *tt_kernels_choose(const char *mask);
 
-/* The set in use: the best this CPU runs, masked down by TUTTI_CPU. Chosen at the first call. */
+/* The set in use: tt_kernels_choose with TUTTI_CPU, at the first call. */
 const struct tt_kernels *tt_kernels_in_use(void);
 
 /* tt_reduce and tt_reduce_to with a given set. */

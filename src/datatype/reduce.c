@@ -1,5 +1,5 @@
-/* tt_reduce and tt_copy over the kernels in use. What a result is when it is NaN, a zero or out of
- * range: convert.h, fold_native.h. A single source with nothing to do to it is copied bit for bit.
+/* tt_reduce and tt_copy over the kernels in use. convert.h and fold_native.h define results that
+ * are NaN, zero or out of range. A single source without scalar or division is copied bit for bit.
  */
 #include <assert.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #include "datatype/kernels.h"
 
 enum {
-    TILE_BYTES = 1024,  /* goes past the caches while still in the first */
-    BLOCK_BYTES = 8192, /* is copied from the first cache */
+    TILE_BYTES = 1024,  /* stored past the caches from the first-level cache */
+    BLOCK_BYTES = 8192, /* copied from the first-level cache */
     LINE = 64
 };
 
-/* The operation whose kernel does what this pass has to do. */
+/* The operation whose kernel this pass needs. */
 static enum tt_op op_of_pass(const struct tt_reduction *reduction, unsigned flags)
 {
     if (reduction->op == TT_AVG && !(flags & TT_FINISH)) return TT_SUM;

@@ -1,11 +1,11 @@
-/* AVX2 and F16C. */
+/* The kernels for AVX2 and F16C. */
 #include <immintrin.h>
 #include <string.h>
 
 #include "datatype/convert.h"
 #include "datatype/kernels.h"
 
-/* Two registers, in whatever order of elements suits the type. */
+/* Two registers; the order of elements depends on the type. */
 typedef struct {
     __m256 a, b;
 } vf;
@@ -28,8 +28,8 @@ static inline vf v_settle(vf v)
     return (vf){settle_ps(v.a), settle_ps(v.b)};
 }
 
-/* MAXPS and MINPS give the second operand where neither is greater: equal numbers, whose bits
- * differ in the sign of zero only, and NaN. All bits set are a NaN. */
+/* MAXPS and MINPS give the second operand where neither is greater: for equal numbers, whose bits
+ * differ in the sign of zero at most, and for NaN. All bits set are a NaN. */
 static inline __m256 max_ps(__m256 a, __m256 b)
 {
     const __m256 both = _mm256_and_ps(_mm256_max_ps(a, b), _mm256_max_ps(b, a));
@@ -54,7 +54,7 @@ DEFINE_PAIRWISE(v_div, _mm256_div_ps)
 DEFINE_PAIRWISE(v_max, max_ps)
 DEFINE_PAIRWISE(v_min, min_ps)
 
-/* Lanes i of `from` up with i < n. */
+/* Lanes i of `from` on with i < n. */
 static inline __m256i first(int from, size_t n)
 {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -88,7 +88,8 @@ static inline void store_f32_part(char *to, vf v, size_t n)
     _mm256_maskstore_ps(floats + 8, first(8, n), v.b);
 }
 
-/* Hidden from Clang, which would move comparisons before the conversion, where there are none. */
+/* Keeps Clang from moving comparisons before the conversion, where there is no instruction for
+ * them. */
 static inline __m256 widen_half(__m128i v)
 {
     __m256 wide = _mm256_cvtph_ps(v);
@@ -113,7 +114,7 @@ static inline vf widen_bf16(__m256i v)
     return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(odd)};
 }
 
-/* The result in the upper halves. */
+/* The result is in the upper halves. */
 static inline __m256i round_bf16(__m256 v)
 {
     const __m256i bits = _mm256_castps_si256(v);
@@ -126,8 +127,8 @@ static inline __m256i narrow_bf16(vf v)
     return _mm256_blend_epi16(_mm256_srli_epi32(round_bf16(v.a), 16), round_bf16(v.b), 0xaa);
 }
 
-/* The bits of an e4m3 read as fp16, which has 8 more in its bias: 2^-8 times the value, subnormals
- * too. */
+/* Reads the bits of an e4m3 as fp16, whose bias is 8 larger: gives 2^-8 times the value, for
+ * subnormals too. */
 static inline vf widen_e4m3(__m256i low)
 {
     const __m256i magnitude = _mm256_set1_epi16(0x3f80);
@@ -205,7 +206,7 @@ static inline __m256i narrow_e5m2(vf v)
     return pack(round_e5m2(v.a), round_e5m2(v.b));
 }
 
-/* Up to 32 bytes, of which only the elements' are read and written. */
+/* Reads and writes up to 32 bytes: only those of the elements. */
 static inline __m256i load_bytes(const char *from, size_t nbytes)
 {
     char padded[VECTOR] = {0};
@@ -273,7 +274,7 @@ static void stream(void *dst, const void *src, size_t nbytes)
     const size_t head = before < nbytes ? before : nbytes;
     if (head != 0) memcpy(to, from, head);
     size_t i = head;
-    /* Without prefetches: the hardware's do as well. */
+    /* The hardware prefetches as well as prefetch instructions would. */
     for (; i + LINE <= nbytes; i += LINE) {
         const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
         const __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(from + i + VECTOR));

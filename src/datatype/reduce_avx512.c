@@ -1,12 +1,13 @@
-/* AVX-512 F, BW, DQ, VL. The bf16 and fp16 extensions are not used: VCVTNEPS2BF16 takes subnormals
- * for zero, and fp16 arithmetic rounds every step where the contract rounds once. */
+/* The kernels for AVX-512 F, BW, DQ, VL. The bf16 and fp16 extensions are not used: VCVTNEPS2BF16
+ * treats subnormals as zero, and fp16 arithmetic rounds every step where the contract rounds once.
+ */
 #include <immintrin.h>
 #include <string.h>
 
 #include "datatype/convert.h"
 #include "datatype/kernels.h"
 
-/* Two registers, in whatever order of elements suits the type. */
+/* Two registers; the order of elements depends on the type. */
 typedef struct {
     __m512 a, b;
 } vf;
@@ -79,7 +80,8 @@ static inline void store_f32_part(char *to, vf v, size_t n)
     _mm512_mask_storeu_ps(to + 64, (__mmask16)(first(n) >> 16), v.b);
 }
 
-/* Hidden from Clang, which would move comparisons before the conversion, where there are none. */
+/* Keeps Clang from moving comparisons before the conversion, where there is no instruction for
+ * them. */
 static inline __m512 widen_half(__m256i v)
 {
     __m512 wide = _mm512_cvtph_ps(v);
@@ -105,7 +107,7 @@ static inline vf widen_bf16(__m512i v)
     return (vf){_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), _mm512_castsi512_ps(odd)};
 }
 
-/* The result in the upper halves. */
+/* The result is in the upper halves. */
 static inline __m512i round_bf16(__m512 v)
 {
     const __m512i bits = _mm512_castps_si512(v);
@@ -119,8 +121,8 @@ static inline __m512i narrow_bf16(vf v)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, even, round_bf16(v.b));
 }
 
-/* The bits of an e4m3 read as fp16, which has 8 more in its bias: 2^-8 times the value, subnormals
- * too. */
+/* Reads the bits of an e4m3 as fp16, whose bias is 8 larger: gives 2^-8 times the value, for
+ * subnormals too. */
 static inline vf widen_e4m3(__m256i v)
 {
     const __m512i magnitude = _mm512_set1_epi16(0x3f80);
@@ -239,7 +241,7 @@ static void stream(void *dst, const void *src, size_t nbytes)
     const size_t head = before < nbytes ? before : nbytes;
     if (head != 0) memcpy(to, from, head);
     size_t i = head;
-    /* Without prefetches: the hardware's do as well. */
+    /* The hardware prefetches as well as prefetch instructions would. */
     for (; i + LINE <= nbytes; i += LINE)
         _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
     if (i < nbytes) memcpy(to + i, from + i, nbytes - i);

@@ -1,4 +1,4 @@
-/* The reference: portable C, always built. */
+/* The kernels in portable C: always built, and the reference for the others. */
 #include <string.h>
 
 #include "datatype/convert.h"
@@ -47,7 +47,7 @@ static inline vf v_min(vf a, vf b)
     return a == b ? tt_f32_from_bits(tt_f32_bits(a) | tt_f32_bits(b)) : a + b;
 }
 
-/* With one lane there never is a part. */
+/* With one lane there is no part of a vector. */
 #define DEFINE_ACCESS(type)                                                                        \
     static inline vf load_##type(const char *from)                                                 \
     {                                                                                              \

@@ -25,7 +25,7 @@ static const bool supported[TT_NTYPES][TT_NOPS] = {
 #undef X
 };
 
-/* The enums' values come from users as ints: both ends are checked, whatever the enum's type is. */
+/* Users pass any int as an enum, so both ends of the range are checked. */
 static bool is_type(enum tt_type type)
 {
     return (int)type >= 0 && (int)type < TT_NTYPES;

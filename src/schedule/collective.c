@@ -1,4 +1,4 @@
-/* The table of collectives, and what follows from a row. */
+/* The table of collectives, and functions that answer from its rows. */
 #include "schedule/collective.h"
 
 static const struct tt_collective_row rows[TT_NCOLLECTIVES] = {

@@ -1,5 +1,5 @@
-/* The collectives, one row each: what the argument checks, verify, the cost model, composed
- * algorithms and the tools ask about a collective is in its row or follows from it. */
+/* The collectives, one row each. The argument checks, verify, the cost model, composed algorithms
+ * and the tools derive from the row what they need to know of a collective. */
 #ifndef TT_SCHEDULE_COLLECTIVE_H
 #define TT_SCHEDULE_COLLECTIVE_H
 
@@ -26,7 +26,7 @@ enum tt_holds {
     TT_HOLDS_ALL,
 };
 
-/* What block b of a rank's OUTPUT is at the end. */
+/* The content of block b of a rank's OUTPUT at the end. */
 enum tt_result_kind {
     TT_RESULT_NONE,       /* there are no blocks; the call ends when all ranks have made it */
     TT_RESULT_REDUCED,    /* block b of all ranks' INPUTs, reduced */
@@ -41,26 +41,28 @@ struct tt_collective_row {
     bool input_at_root_only; /* the other ranks' INPUT holds nothing */
     bool output_at_root_only;
     enum tt_result_kind result;
-    bool splits; /* `count` elements are cut into blocks, as many as the algorithm wants; otherwise
-                  * there are nranks blocks of `count` elements each */
-    bool
-        in_place; /* a block may be in the same memory in INPUT and OUTPUT: equal buffers where both
-                   * hold all; otherwise the own block's buffer lies at its place in the other */
+    /* `count` elements are cut into as many blocks as the algorithm has; otherwise there are nranks
+     * blocks of `count` elements each. */
+    bool splits;
+    /* A block may have the same memory in INPUT and OUTPUT: the buffers are equal where both hold
+     * all blocks; otherwise the buffer of the own block lies at that block's place in the other. */
+    bool in_place;
 };
 
 /* Static storage. */
 const struct tt_collective_row *tt_collective_row(enum tt_collective collective);
 
-/* What follows from a row. */
+/* Derived from a row. */
 const char *tt_collective_name(enum tt_collective collective); /* "all_reduce", ... */
 bool tt_collective_has_root(enum tt_collective collective);
 bool tt_collective_reduces(enum tt_collective collective);
 bool tt_collective_splits(enum tt_collective collective);
 /* False: messages are empty, and a call has neither a count nor a type. */
 bool tt_collective_has_data(enum tt_collective collective);
-/* What INPUT, or with `input` false OUTPUT, of a rank holds. */
+/* Which blocks a rank's INPUT holds, or, with `input` false, its OUTPUT. */
 enum tt_holds tt_collective_holds(enum tt_collective collective, bool input, bool is_root);
-/* The blocks of `count` elements each that a call's whole data has, before an algorithm cuts it. */
+/* How often the whole data of a call has `count` elements: 1 where the count is split, else nranks;
+ * 0 without data. */
 int tt_collective_counts(enum tt_collective collective, int nranks);
 
 #endif

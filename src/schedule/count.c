@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What one rank has done so far, over all channels but for depth. */
+/* The sums of one rank so far: over all channels, but for depth, which is of one channel. */
 struct tally {
     uint64_t sent, reduced;
     uint64_t far, far_messages; /* sent to other hosts */
@@ -15,12 +15,12 @@ struct tally {
 struct counting {
     const struct tt_steps *steps;
     int nblocks, channel;
-    bool far; /* depth counts what goes from host to host */
+    bool far; /* depth counts only messages between hosts */
     struct tally *tallies;
     struct tt_formula *counted;
 };
 
-/* A message is its depth at the sender and its number of blocks, in place of a pointer. */
+/* A message is two numbers in place of a pointer: its depth at the sender, and its blocks. */
 static_assert(sizeof(uintptr_t) >= 8, "two 32-bit numbers travel in a pointer");
 
 static void *pack(uint32_t depth, uint32_t number)
@@ -60,7 +60,7 @@ static bool is_far(const struct counting *counting, int rank, int peer)
     return !hosts || hosts->host_of[rank] != hosts->host_of[peer];
 }
 
-/* The chain of this rank now goes on from the message, if that makes it longer. */
+/* The rank's depth becomes that of the message plus one, where that is more. */
 static void count_received(struct counting *counting, int rank, int peer, const void *message)
 {
     const bool far = is_far(counting, rank, peer);
@@ -148,7 +148,7 @@ static tt_status count_channel(struct counting *counting, int channel)
     return status;
 }
 
-/* Runs all channels; tallies come allocated, and hold the sums. */
+/* Runs all channels and adds to the tallies, which the caller has allocated. */
 static tt_status count_channels(struct counting *counting)
 {
     const struct tt_steps *steps = counting->steps;
@@ -179,7 +179,7 @@ tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted)
     return status;
 }
 
-/* Adds up what the ranks of a host send and receive. */
+/* Adds up the blocks that the ranks of a host send and receive. */
 static void raise_host(struct tt_traffic *traffic, const struct tally *tallies,
                        const int32_t *ranks, int nranks)
 {

@@ -21,8 +21,8 @@ struct tt_cut {
     uint32_t longer, nparts;
 };
 
-/* Cuts `length` elements into nparts >= 1 parts. Bounds are multiples of `align` >= 1; with fewer
- * than one such unit a part, of the largest half, quarter, ... of it that gives every part one. */
+/* Cuts `length` elements into nparts >= 1 parts. Bounds are multiples of `align` >= 1. Where that
+ * leaves a part without a unit, `align` is halved until every part has one. */
 TT_INLINE struct tt_cut tt_cut_make(size_t length, size_t align, uint32_t nparts)
 {
     struct tt_cut cut;
@@ -35,7 +35,7 @@ TT_INLINE struct tt_cut tt_cut_make(size_t length, size_t align, uint32_t nparts
     return cut;
 }
 
-/* Elements of part `index`, and where they begin. */
+/* Returns the number of elements of part `index`; *begin is its first element. */
 TT_INLINE size_t tt_cut_part(const struct tt_cut *cut, uint32_t index, size_t *begin)
 {
     const uint32_t before = index < cut->longer ? index : cut->longer;

@@ -47,7 +47,8 @@ size_t tt_geometry_part(const struct tt_geometry *geometry, int block, int chann
     return part;
 }
 
-/* Parts have at most three lengths: of the first, of the last, and of those before the last. */
+/* The parts of a block have at most three lengths: those of the first, the last, and the one before
+ * the last. */
 static size_t largest_part_of(const struct tt_geometry *geometry, int block)
 {
     const int candidates[] = {0, geometry->nchannels - 2, geometry->nchannels - 1};
@@ -82,8 +83,8 @@ size_t tt_geometry_largest_part(const struct tt_geometry *geometry)
     return largest;
 }
 
-/* A message never holds more elements than this: those of all blocks, where blocks are not all
- * alike. */
+/* An upper bound of the elements of a message, where blocks may differ in length: the elements of
+ * all blocks. */
 static size_t most_at_once(const struct tt_geometry *geometry)
 {
     size_t total = 0;

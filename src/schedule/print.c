@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text that grows; what does not fit is cut off. */
+/* A text that grows up to `size` bytes and is cut off there. */
 struct writer {
     char *text;
     size_t size, used;
@@ -25,7 +25,7 @@ static void put(struct writer *writer, const char *format, ...)
     if (n > 0) writer->used += (size_t)n;
 }
 
-/* A comma, but before the first. */
+/* Puts a comma, except before the first item. */
 static void separate(struct writer *writer, bool *any)
 {
     if (*any) put(writer, ",");
@@ -106,7 +106,7 @@ static void put_sources(struct writer *writer, const struct tt_step *step,
     }
 }
 
-/* sources: the width to which what is before "->" is padded. */
+/* Pads the text before "->" to `width` characters. */
 static void put_step(struct writer *writer, const struct tt_step *step,
                      const struct tt_shape *shape, int nblocks, size_t width)
 {
@@ -142,7 +142,7 @@ static int digits(int number)
     return snprintf(NULL, 0, "%d", number);
 }
 
-/* The widest text of sources, so that the arrows stand in one column. */
+/* The width of the longest text before "->", so that all arrows stand in one column. */
 static size_t sources_width(const struct tt_steps *steps, int rank, int channel, int nsteps,
                             int nblocks)
 {

@@ -1,4 +1,4 @@
-/* Asks an algorithm for its sizes and steps, and builds and checks schedules from them. */
+/* Calls an algorithm's functions for sizes and steps, checks the steps, and builds schedules. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static const char *check_peers(const struct tt_peers *peers, int nranks)
 {
     const int n = peers->group.ranks ? peers->group.number : nranks;
     if (peers->number < 0) return "a negative number of peers";
-    if (n < 1 || n > nranks) return "a group of peers that is none";
+    if (n < 1 || n > nranks) return "a group of peers of no rank, or of more than there are";
     if (peers->number == 0) return NULL;
     if (peers->has_gap && (peers->gap < 0 || peers->gap > peers->number))
         return "a gap beyond the list of peers";
@@ -102,7 +102,7 @@ static const char *check_peers(const struct tt_peers *peers, int nranks)
     if (listed > n) return "more peers than there are ranks";
     if (peers->first < 0 || peers->first >= n) return "the first peer is not a rank";
     if (listed == 1) return NULL;
-    /* Distinct unless the stride comes back to the first too early. */
+    /* Peers repeat after n / gcd(stride, n). */
     const int stride = tt_mod(peers->stride, n);
     int a = n, b = stride;
     while (b != 0) {

@@ -1,8 +1,8 @@
-/* The schedule: what every rank does in a collective, as data.
+/* The schedule: the steps of every rank in a collective, as data.
  *
  * An algorithm is pure functions of (itself, shape, rank, channel, index). A step takes data from
  * peers and/or a local span, copies or reduces it, and puts the result in a local span and/or sends
- * it to peers. Nothing here knows pointers, bytes, processes or sockets.
+ * it to peers. Schedules contain no pointers to data, no bytes, processes or sockets.
  *
  * Blocks. The data of a collective is cut into `nblocks` blocks with global names 0..nblocks-1:
  *   all_reduce, broadcast,   `count` elements are split into nblocks (the algorithm's choice)
@@ -34,30 +34,30 @@
 #include "schedule/collective.h"
 #include "schedule/kinds.h"
 
-/* What a schedule is for. Plain data. */
+/* The input of a schedule besides the algorithm. Plain data. */
 struct tt_shape {
     enum tt_collective collective;
     int nranks;
     int root;                     /* 0 where there is none */
-    const struct tt_hosts *hosts; /* which rank is where, for algorithms that care; NULL: one host.
-                                   * Borrowed: outlives whatever is made from the shape */
+    const struct tt_hosts *hosts; /* the placement of ranks; NULL: one host. Borrowed: outlives all
+                                   * that is made from the shape */
 };
 
 /* Some blocks of one buffer: block i of the span, 0 <= i < number, is named
  *   (first + (i / run) * stride + i % run) mod nblocks
  * (run >= 1; a contiguous range has run = number; every second block has run 1, stride 2; a range
  * that wraps around needs nothing special). number = 0: no span. SCRATCH is `nscratch` slots of the
- * largest block's size; there the name only says how long a block is, and slot_rule where it lies.
- */
+ * largest block's size; there the name gives a block's length only, and slot_rule its slot. */
 struct tt_span {
     enum tt_buffer buffer;
     int32_t first, number, run, stride;
     enum tt_slot_rule slot_rule;
     int32_t slot; /* 0 outside SCRATCH */
-    /* For algorithms made of others: places of a part of the blocks, in an order of its own.
-     *   name = order[base + (first + (i / run) * stride + i % run) mod modulo]
-     * modulo 0: nblocks (and base 0); order NULL: the place is the name. Before base is added it
-     * is the place in the part, which stands for the name in SCRATCH and in meetings. */
+    /* For composed algorithms: a span of a part of the blocks, in an order of its own.
+     *   place = (first + (i / run) * stride + i % run) mod modulo
+     *   name = order[base + place]
+     * modulo 0: nblocks (and base 0); order NULL: the name is base + place. In SCRATCH and in
+     * meetings the place counts instead of the name. */
     int32_t base, modulo;
     const int32_t *order; /* [nblocks], borrowed from the shape's hosts */
 };
@@ -69,7 +69,7 @@ struct tt_peers {
     int32_t first, number, stride;
     bool has_gap;
     int32_t gap;
-    struct tt_group group; /* ranks NULL: everybody */
+    struct tt_group group; /* ranks NULL: all ranks */
 };
 
 struct tt_step {
@@ -83,8 +83,8 @@ struct tt_step {
     struct tt_peers send;
 };
 
-/* Closed forms, compared in tests with what the steps count. "Block" is the size of the largest
- * block. */
+/* Closed forms, which tests compare with the counts of the steps. "Block" is the size of the
+ * largest block. */
 struct tt_formula {
     uint64_t steps;   /* most steps of any rank on any channel */
     uint64_t depth;   /* messages (or meetings) on the longest chain of dependences */
@@ -98,14 +98,15 @@ struct tt_formula {
                        * it); >= 1 if any */
 };
 
-/* What an algorithm "X/Y" is made of: Y between hosts, and X, in one or two of its collectives,
+/* The parts of a composed algorithm "X/Y": Y between hosts, and X, for one or two collectives,
  * among the ranks of each host. */
 struct tt_parts {
     const struct tt_algorithm *between;
-    /* Each rank has a share, and the l-th ranks of all hosts work on the l-th: hosts have equally
-     * many ranks. NULL: not so. */
+    /* On lanes: before and after `between`, which lane l runs on the l-th share of the data. Hosts
+     * must have equally many ranks. NULL: there is no such phase. */
     const struct tt_algorithm *split, *join;
-    /* One rank stands for its host. NULL: not so. */
+    /* By leaders: before and after `between`, which one rank of each host runs. NULL: there is no
+     * such phase. */
     const struct tt_algorithm *up, *down;
 };
 
@@ -117,9 +118,9 @@ struct tt_algorithm {
     bool one_host;    /* uses meetings: only where all ranks share a host */
     bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
                        * also in place; proved by verify, compared with this flag in tests */
-    bool uneven;      /* blocks may have different lengths, so calls with a count for each rank use
-                       * it; proved by tt_verify_uneven. Not where the count is split */
-    const struct tt_parts *parts; /* NULL: not made of others */
+    bool uneven;      /* blocks may have different lengths, so calls with a count for each rank may
+                       * use the algorithm; proved by tt_verify_uneven. Not where the count is split */
+    const struct tt_parts *parts; /* NULL: not composed */
     /* Pure functions of their arguments; self is this algorithm. */
     int (*nchannels)(const struct tt_algorithm *self, const struct tt_shape *shape); /* NULL: 1 */
     /* all_reduce, broadcast, reduce; NULL: 1 there. */
@@ -132,11 +133,12 @@ struct tt_algorithm {
     void (*step)(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
                  int channel, int index, struct tt_step *step);
     struct tt_formula (*formula)(const struct tt_algorithm *self, const struct tt_shape *shape);
-    /* NULL, or why it cannot be on these hosts (static storage). Member NULL: it can be on all. */
+    /* Returns NULL, or why the algorithm cannot run on these hosts (static storage). A NULL member:
+     * the algorithm runs on any hosts. */
     const char *(*refusal)(const struct tt_algorithm *self, const struct tt_shape *shape);
 };
 
-/* An algorithm's functions. */
+/* These call the algorithm's functions. */
 int tt_nsteps(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
               int channel);
 void tt_step(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
@@ -145,19 +147,18 @@ struct tt_formula tt_formula_of(const struct tt_algorithm *algorithm, const stru
 /* Identifies the algorithm of this collective and name, alike in all processes: a 64-bit FNV-1a
  * hash of "collective:name". */
 uint64_t tt_algorithm_id(enum tt_collective collective, const char *name);
-/* NULL where the algorithm can work; else why it cannot on these hosts (static storage). */
+/* NULL where the algorithm can run on the shape's hosts; else why it cannot (static storage). */
 const char *tt_refusal(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
-/* Whether it has meetings, on any rank. */
+/* Whether the algorithm, or a part of it, has meetings on any rank. */
 bool tt_meets(const struct tt_algorithm *algorithm);
 bool tt_parts_meet(const struct tt_parts *parts);
 
-/* The shape's numbers with defaults applied. */
+/* The algorithm's numbers for the shape, with the defaults for NULL members. */
 int tt_nchannels(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
 int tt_nblocks(const struct tt_algorithm *algorithm, const struct tt_shape *shape);
 int tt_nscratch(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank);
 
-/* ---- Small helpers for algorithms and for those who run schedules
- * ------------------------ */
+/* ---- Small helpers for algorithms and executors --------------------------------------------- */
 
 static inline int tt_mod(int64_t value, int modulus)
 {
@@ -184,13 +185,13 @@ static inline int tt_peer_at(const struct tt_peers *peers, int i, int nranks)
                               : tt_mod(place, nranks);
 }
 
-/* Places of the part that a span is about. */
+/* Places of the part of which the span is. */
 static inline int tt_span_places(const struct tt_span *span, int nblocks)
 {
     return span->modulo ? span->modulo : nblocks;
 }
 
-/* The i-th block's place in the part, its name, and, in SCRATCH, its slot. */
+/* The i-th block's place in the part; its name; in SCRATCH, its slot. */
 static inline int tt_span_place(const struct tt_span *span, int i, int nblocks)
 {
     const int64_t place =
@@ -229,16 +230,16 @@ struct tt_geometry {
     const size_t *counts; /* [nblocks], borrowed; NULL: all blocks have `count`. Not with split */
 };
 
-/* Elements [*begin, *begin + result) of the whole data that block `block`, channel `channel` covers
- * (block offset within the global naming: INPUT of an all-gather starts at block r, so subtract
- * that block's begin). */
+/* The elements of a block that a channel works on: returns their number; *begin is the first one's
+ * index in the whole data. (A buffer that holds only the own block begins at that block's begin.)
+ */
 size_t tt_geometry_part(const struct tt_geometry *geometry, int block, int channel, size_t *begin);
-/* First element of a block, and its length over all channels. */
+/* The elements of a block on all channels: returns their number; *begin as above. */
 size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *begin);
 /* Most elements that any block has on any channel. */
 size_t tt_geometry_largest_part(const struct tt_geometry *geometry);
-/* Of a call: block bounds are on cache lines where count allows. nchannels, nblocks: the
- * algorithm's. */
+/* The geometry of a call with elements of `element` bytes: block bounds are on cache lines where
+ * count allows. nchannels and nblocks are the algorithm's. */
 struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, size_t element,
                                   int nblocks, int nchannels);
 
@@ -248,20 +249,19 @@ struct tt_rounds {
     size_t number; /* 0: not even one element of each block of a message fits */
 };
 
-/* Cuts parts so that a message of `message` blocks fits `room` bytes. Who chooses an algorithm and
- * who runs it must agree, so both ask here. */
+/* Cuts parts so that a message of `message` blocks of elements of `element` bytes fits `room`
+ * bytes. The cost model and the binding both call this, and so agree. */
 struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t element,
                                     size_t message, size_t room);
 /* The least room in bytes with which the number of rounds is not 0. */
 size_t tt_geometry_least_room(const struct tt_geometry *geometry, size_t element, size_t message);
 
-/* First block that the buffer of a rank holds, and how many (0: the buffer is not significant
- * there). */
+/* Returns the number of blocks that a rank's buffer holds (0: the buffer is not used); *first is
+ * the first of them. */
 int tt_buffer_blocks(const struct tt_shape *shape, int nblocks, enum tt_buffer buffer, int rank,
                      int *first);
 
-/* ---- Materialised: one rank's steps in an array
- * ------------------------------------------ */
+/* ---- Materialised: one rank's steps in an array --------------------------------------------- */
 
 /* Owned by its creator; freed by tt_schedule_destroy. Immutable after build: may be shared by
  * threads. */
@@ -286,19 +286,18 @@ TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm,
                                           struct tt_schedule **schedule);
 void tt_schedule_destroy(struct tt_schedule *schedule);
 
-/* Whether the step only stores one message in OUTPUT, so that its sender might do that. */
+/* Whether the step only stores one message in OUTPUT, so that its sender might store it there. */
 bool tt_step_may_be_posted(const struct tt_step *step);
 
-/* One step is well-formed: peers and names in range, sources as its kind and op demand. NULL, or
- * what is wrong (static storage). */
+/* Checks that a step is well-formed: peers and names are in range, and sources are as its kind and
+ * op demand. Returns NULL, or the violation (static storage). */
 const char *tt_step_check(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
                           int nscratch, int rank);
 
-/* ---- Verify, count, print
- * ---------------------------------------------------------------- */
+/* ---- Verify, count, print ------------------------------------------------------------------- */
 
-/* A schedule family as verify sees it: an algorithm, possibly with some steps replaced (mutation
- * tests). */
+/* The steps that verify, count and print go through: an algorithm's, or replaced ones (raised
+ * programs, mutation tests). */
 struct tt_steps {
     const struct tt_algorithm *algorithm;
     struct tt_shape shape;
@@ -311,11 +310,11 @@ struct tt_steps {
 struct tt_verify_report {
     char text[512];   /* the first violation: rank, channel, step, what; "" when proved */
     bool direct_safe; /* also holds for links that do not copy at the send, in and out of place */
-    char direct[256]; /* why not; "" when it does */
+    char direct[256]; /* why direct_safe is false; "" when it is true */
     bool post_safe;   /* the targets of all steps that may be posted are free from the beginning of
-                       * the   round, in and out of place */
-    char post[256];   /* which is not; "" when all are */
-    bool any_count;   /* nothing depended on `count`: proved (or refuted) for every count */
+                       * the round, in and out of place */
+    char post[256];   /* why post_safe is false; "" when it is true */
+    bool any_count;   /* the result holds for every count: no check depended on `count` */
     uint64_t nsteps, nmessages;
 };
 
@@ -332,26 +331,28 @@ TT_NODISCARD tt_status tt_verify(const struct tt_steps *steps, size_t count,
 TT_NODISCARD tt_status tt_verify_uneven(const struct tt_steps *steps, const size_t *counts,
                                         struct tt_verify_report *report);
 
-/* Counts by walking every rank's steps (depth by simulating). */
+/* Counts the steps of every rank; the depth by running all ranks symbolically. Errors as tt_verify,
+ * with the violation as this thread's last error. */
 TT_NODISCARD tt_status tt_count(const struct tt_steps *steps, struct tt_formula *counted);
 
-/* What goes from host to host; blocks are in the unit of tt_formula.sent. */
+/* The data between hosts; blocks are in the unit of tt_formula.sent. */
 struct tt_traffic {
-    uint64_t sent, received; /* most that leave any host; that come to any */
-    uint64_t by_rank;        /* most that any rank sends to, or receives from, other hosts */
+    uint64_t sent, received; /* most blocks that leave any host; most that any host receives */
+    uint64_t by_rank;        /* most blocks that any rank sends to, or receives from, other hosts */
     uint64_t messages;       /* most messages that any rank sends to other hosts */
-    uint64_t depth;          /* on the chain of dependences that has most of them */
+    uint64_t depth;          /* most messages between hosts on a chain of dependences */
 };
 
-/* Counted likewise. Without hosts in the shape every rank counts as one. */
+/* Counts the traffic. Without hosts in the shape every rank counts as a host. Errors as tt_count.
+ */
 TT_NODISCARD tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic);
 
-/* One line per step of `rank`, without newline: "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send
- * 1". */
+/* Emits one line per step of `rank`, without newline:
+ * "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send 1". */
 void tt_print(const struct tt_steps *steps, int rank, void (*emit)(void *arg, const char *line),
               void *arg);
 
-/* One step as text. */
+/* Writes one step as text. */
 void tt_step_print(const struct tt_step *step, const struct tt_shape *shape, int nblocks,
                    char *text, size_t size);
 

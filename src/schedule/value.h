@@ -1,4 +1,4 @@
-/* What a block holds, symbolically: whose contributions to which block of the whole data. */
+/* Symbolic values of blocks: a set of ranks whose contributions to a block have been combined. */
 #ifndef TT_SCHEDULE_VALUE_H
 #define TT_SCHEDULE_VALUE_H
 
@@ -8,8 +8,8 @@
 
 /* The set of contributors. For 64 ranks or fewer `set[0]` is its exact mask. For more, `set` is the
  * sum of one random 128-bit number for each contribution: two different collections of
- * contributions agree with a probability of 2^-128, and one counted twice shows at the latest when
- * the value should be complete. number = 0: nothing. */
+ * contributions have equal sums with a probability of 2^-128, and a contribution that is counted
+ * twice is found at the latest when the value should be complete. number = 0: no contribution. */
 struct tt_value {
     uint64_t set[2];
     uint32_t number; /* contributions */
@@ -19,12 +19,12 @@ struct tt_value {
 
 /* One rank's own contribution. */
 struct tt_value tt_value_own(int nranks, int rank, int block);
-/* NULL, or why the two cannot be reduced: a text in `text`. */
+/* Adds the contributions of `other`. Returns NULL, or why the two cannot be reduced: `text`. */
 const char *tt_value_fold(struct tt_value *value, const struct tt_value *other, int nranks,
                           char *text, size_t size);
 /* All ranks' contributions, each once. */
 struct tt_value tt_value_full(int nranks);
-/* NULL when the value is as full as `full`; else what is wrong: a text in `text`. */
+/* Returns NULL when the contributions are those of `full`; else the difference: `text`. */
 const char *tt_value_incomplete(const struct tt_value *value, const struct tt_value *full,
                                 int nranks, char *text, size_t size);
 bool tt_value_equal(const struct tt_value *a, const struct tt_value *b);

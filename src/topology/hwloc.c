@@ -1,4 +1,4 @@
-/* hwloc reads and writes XML files; this machine is read by sysfs.c (there is why). */
+/* Reads and writes XML files through hwloc. sysfs.c reads this machine, and says why. */
 #include "topology/backend.h"
 
 #include <errno.h>
@@ -14,7 +14,8 @@ static const char *name_of(const char *xml_path)
     return xml_path && xml_path[0] ? xml_path : "this machine";
 }
 
-/* This machine is restricted to the CPUs allowed to the process. hwloc_bitmap_free takes NULL. */
+/* Restricts the topology of this machine to the CPUs allowed to the process. hwloc_bitmap_free
+ * takes NULL. */
 static int restrict_to_allowed(hwloc_topology_t hwloc)
 {
     struct tt_cpus allowed;
@@ -30,7 +31,8 @@ static int restrict_to_allowed(hwloc_topology_t hwloc)
 
 static tt_status open_hwloc(const char *xml_path, hwloc_topology_t *result)
 {
-    /* x86 binds this thread to every CPU in turn; the others look for devices nobody asks for. */
+    /* The x86 component binds this thread to every CPU in turn; the others look for devices, which
+     * are not needed. */
     static const char *const unneeded[] = {"x86",  "pci",  "opencl", "gl",
                                            "cuda", "nvml", "rsmi",   "levelzero"};
     const bool is_file = xml_path && xml_path[0];

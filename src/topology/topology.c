@@ -46,8 +46,8 @@ static int *member(struct tt_pu *pu, size_t offset)
     return (int *)(void *)((char *)pu + offset);
 }
 
-/* Identities, of which equal ones need not be adjacent (a NUMA node of two packages), become the
- * order of first appearance. Returns how many there are. */
+/* Replaces identities by indices in the order of first appearance. Equal identities need not be
+ * adjacent (a NUMA node of two packages). Returns the number of different ones. */
 static int renumber(struct tt_topology *topology, size_t offset)
 {
     int next = 0;
@@ -58,7 +58,8 @@ static int renumber(struct tt_topology *topology, size_t offset)
         const int last = next;
         for (int k = i; k < topology->npus; k++) {
             int *other = member(&topology->pus[k], offset);
-            if (*other == old) *other = -2 - last; /* marks what is done; undone below */
+            if (*other == old)
+                *other = -2 - last; /* marks as renumbered; the loop below removes the mark */
         }
         next++;
     }

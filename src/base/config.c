@@ -64,7 +64,7 @@ int tt_parse_size(const char *text, int64_t *value)
 static int parse_level(const char *text, int64_t *value)
 {
     static const char *const names[] = {"NONE", "WARN", "INFO"};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (!strcasecmp(text, names[i])) {
             *value = i;
             return 0;

@@ -104,8 +104,8 @@ size_t tt_engine_bytes(struct tt_engine *engine)
 
 bool tt_engine_idle(const struct tt_engine *engine)
 {
-    /* An operation that ends is counted out before its thread leaves; one that the express path
-     * hands over is counted in before that (R7/A7). */
+    /* An operation that ends is counted out before its thread leaves; one that the express
+     * execution hands over is counted in before that (R7/A7). */
     return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
            !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
            atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;

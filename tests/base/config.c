@@ -105,8 +105,8 @@ TEST(config, the_environment_is_read_and_named_as_the_source)
     CHECK_STR(tt_config_string(TT_CONFIG_SLOT_BYTES), "1M");
     CHECK_STR(tt_config_source(TT_CONFIG_SLOT_BYTES), "environment");
     with("TUTTI_SLOT_BYTES", NULL);
-    with("TUTTI_LOG", "trace");
-    CHECK_EQ(tt_config_int(TT_CONFIG_LOG), 3);
+    with("TUTTI_LOG", "info");
+    CHECK_EQ(tt_config_int(TT_CONFIG_LOG), 2);
     with("TUTTI_LOG", NULL);
 }
 
@@ -116,6 +116,7 @@ TEST(config, bad_values_are_reported_and_the_default_holds)
         enum tt_config_key key;
         const char *value, *expected;
     } bad[] = {
+        {TT_CONFIG_LOG, "trace", "NONE, WARN or INFO"},
         {TT_CONFIG_TIMEOUT_MS, "soon", "a whole number"},
         {TT_CONFIG_TIMEOUT_MS, "10s", "a whole number"},
         {TT_CONFIG_TIMEOUT_MS, "99999999999999999999", "a whole number"},

@@ -51,9 +51,13 @@ struct tt_raised {
     const struct tt_hosts *hosts;     /* of the shape; NULL: one host. Borrowed */
     int32_t *peers;                   /* [nlinks]: of the table of links. Owned */
 };
-/* Freed by tt_raised_fini. TT_ERR_SYSTEM without memory. */
+/* Makes room for the peers. Freed by tt_raised_fini. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_raised_init(struct tt_raised *raised, const struct tt_program *program,
                                       const struct tt_hosts *hosts);
+/* Takes the peers from the program as it is now: before tt_raise, and after the program was
+ * checked.
+ */
+void tt_raised_fill(const struct tt_raised *raised);
 void tt_raised_fini(struct tt_raised *raised);
 void tt_raise(const struct tt_raised *raised, int channel, int index, struct tt_step *step);
 

@@ -73,7 +73,6 @@ static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_r
     const struct tt_steps *steps = &proof->steps;
     for (int rank = 0; rank < steps->shape.nranks; rank++) {
         const struct tt_program *program = proof->programs[rank];
-        const struct tt_raised *raised = &proof->raised[rank];
         TT_TRY(tt_program_check(program, report->text, sizeof report->text));
         if (program->rank != rank || !is_like(program, proof->programs[0]) ||
             program->nscratch != tt_nscratch(steps->algorithm, &steps->shape, rank)) {
@@ -83,8 +82,7 @@ static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_r
                      rank);
             return TT_ERR_USAGE;
         }
-        for (uint32_t i = 0; i < program->nlinks; i++)
-            raised->peers[i] = tt_program_links(program)[i].peer;
+        tt_raised_fill(&proof->raised[rank]);
     }
     return TT_OK;
 }

@@ -11,9 +11,15 @@ tt_status tt_raised_init(struct tt_raised *raised, const struct tt_program *prog
     if (!peers)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for raising a program of %u links",
                        program->nlinks);
-    for (uint32_t i = 0; i < program->nlinks; i++) peers[i] = tt_program_links(program)[i].peer;
     *raised = (struct tt_raised){.program = program, .hosts = hosts, .peers = peers};
     return TT_OK;
+}
+
+void tt_raised_fill(const struct tt_raised *raised)
+{
+    const struct tt_program *program = raised->program;
+    for (uint32_t i = 0; i < program->nlinks; i++)
+        raised->peers[i] = tt_program_links(program)[i].peer;
 }
 
 void tt_raised_fini(struct tt_raised *raised)

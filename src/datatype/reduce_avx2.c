@@ -266,28 +266,15 @@ DEFINE_PART(e5m2, 1)
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"
 
-static void stream(void *dst, const void *src, size_t nbytes)
+static inline void stream_line(char *to, const char *from)
 {
-    char *to = dst;
-    const char *from = src;
-    const size_t before = -(uintptr_t)to % LINE;
-    const size_t head = before < nbytes ? before : nbytes;
-    if (head != 0) memcpy(to, from, head);
-    size_t i = head;
-    /* The hardware prefetches as well as prefetch instructions would. */
-    for (; i + LINE <= nbytes; i += LINE) {
-        const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
-        const __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(from + i + VECTOR));
-        _mm256_stream_si256((__m256i *)(void *)(to + i), low);
-        _mm256_stream_si256((__m256i *)(void *)(to + i + VECTOR), high);
-    }
-    if (i < nbytes) memcpy(to + i, from + i, nbytes - i);
+    const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)from);
+    const __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(from + VECTOR));
+    _mm256_stream_si256((__m256i *)(void *)to, low);
+    _mm256_stream_si256((__m256i *)(void *)(to + VECTOR), high);
 }
 
-static void fence(void)
-{
-    _mm_sfence();
-}
+#include "datatype/stream_x86.h"
 
 const struct tt_kernels tt_kernels_avx2 = {
     .name = "avx2",

@@ -233,24 +233,12 @@ DEFINE_PART(e5m2, 256, 8)
 #include "datatype/fold_float.h"
 #include "datatype/fold_native.h"
 
-static void stream(void *dst, const void *src, size_t nbytes)
+static inline void stream_line(char *to, const char *from)
 {
-    char *to = dst;
-    const char *from = src;
-    const size_t before = -(uintptr_t)to % LINE;
-    const size_t head = before < nbytes ? before : nbytes;
-    if (head != 0) memcpy(to, from, head);
-    size_t i = head;
-    /* The hardware prefetches as well as prefetch instructions would. */
-    for (; i + LINE <= nbytes; i += LINE)
-        _mm512_stream_si512((void *)(to + i), _mm512_loadu_si512(from + i));
-    if (i < nbytes) memcpy(to + i, from + i, nbytes - i);
+    _mm512_stream_si512((void *)to, _mm512_loadu_si512(from));
 }
 
-static void fence(void)
-{
-    _mm_sfence();
-}
+#include "datatype/stream_x86.h"
 
 const struct tt_kernels tt_kernels_avx512 = {
     .name = "avx512",

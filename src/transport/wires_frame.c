@@ -61,9 +61,8 @@ static tt_status take_failure(struct tt_wire *wire, const struct tt_tcp *tcp,
 
 /* ---- Frames --------------------------------------------------------------------------------- */
 
-static tt_status check(void *wire, struct tt_tcp *tcp, const struct tt_frame *frame)
+static tt_status check(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
-    (void)wire;
     bool fits = false;
     switch (frame->kind) {
     case TT_FRAME_READY:

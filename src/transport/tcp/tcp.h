@@ -119,7 +119,7 @@ size_t tt_tcp_unsent(const struct tt_tcp *tcp);
  * that of the end. */
 struct tt_tcp_owner {
     /* Checks a header before anything uses it. */
-    tt_status (*check)(void *owner, struct tt_tcp *tcp, const struct tt_frame *frame);
+    tt_status (*check)(struct tt_tcp *tcp, const struct tt_frame *frame);
     /* Handles a frame whose payload is complete. */
     tt_status (*take)(void *owner, struct tt_tcp *tcp, const struct tt_frame *frame, char *payload);
     /* Writes a frame that goes ahead of the next message, at most TT_AHEAD_BYTES; returns its

@@ -50,8 +50,7 @@ tt_status tt_tcp_check(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     TT_TRY(take_credits(tcp, frame));
     if (frame->kind == TT_FRAME_DATA) return check_message(tcp, frame);
-    if (frame->kind != TT_FRAME_CREDIT)
-        return tcp->end->room->owner->check(tcp->end->owner, tcp, frame);
+    if (frame->kind != TT_FRAME_CREDIT) return tcp->end->room->owner->check(tcp, frame);
     return frame->nbytes ? tt_tcp_refuse(tcp, "length", frame->nbytes) : TT_OK;
 }
 

@@ -75,6 +75,13 @@ static bool get_slots(const struct tt_express_step *express, const struct tt_pro
     return true;
 }
 
+/* The only source of a copy. */
+static const char *source_of(const struct tt_program_step *step, const struct tt_engine *engine,
+                             const char *local)
+{
+    return step->own_at >= 0 ? local : engine->rooms[0].messages[0];
+}
+
 /* The result, made in `target`. */
 static void make(const struct tt_express_step *express, const struct tt_program_step *step,
                  const struct tt_engine *engine, const struct tt_call *call, const char *local,
@@ -82,7 +89,7 @@ static void make(const struct tt_express_step *express, const struct tt_program_
 {
     const struct tt_channel_room *room = &engine->rooms[0];
     if (step->op == TT_COPY) {
-        const char *source = step->own_at >= 0 ? local : room->messages[0];
+        const char *source = source_of(step, engine, local);
         if (source != target) memcpy(target, source, express->nbytes);
         return;
     }
@@ -95,6 +102,7 @@ static void make(const struct tt_express_step *express, const struct tt_program_
               step->finish ? TT_FINISH : 0);
 }
 
+/* Messages leave before the result is stored: the receivers wait for them. */
 static void do_step(const struct tt_express_step *express, const struct tt_program_step *step,
                     struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
 {
@@ -102,16 +110,19 @@ static void do_step(const struct tt_express_step *express, const struct tt_progr
     char *const origin[2] = {(char *)((uintptr_t)call->input - skipped[TT_INPUT]),
                              (char *)((uintptr_t)call->output - skipped[TT_OUTPUT])};
     char **slots = engine->rooms[0].slots;
-    if (express->nbytes) {
-        const char *local = step->own_at >= 0 ? origin[step->local.buffer] + express->local : NULL;
-        char *target = step->dst.number ? origin[step->dst.buffer] + express->dst : slots[0];
-        make(express, step, engine, call, local, target);
-        for (uint32_t i = 0; i < step->nsend; i++)
-            if (slots[i] != target) memcpy(slots[i], target, express->nbytes);
-    }
+    const char *local = step->own_at >= 0 ? origin[step->local.buffer] + express->local : NULL;
+    char *dst = step->dst.number ? origin[step->dst.buffer] + express->dst : NULL;
+    char *target = step->nsend ? slots[0] : dst;
+    if (express->nbytes) make(express, step, engine, call, local, target);
+    for (uint32_t i = 1; i < step->nsend && express->nbytes; i++)
+        memcpy(slots[i], target, express->nbytes);
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = call->loaded->links[step->send + i];
         link->ops->publish(link, express->nbytes, signature);
+    }
+    if (step->nsend && dst && express->nbytes) {
+        const char *result = step->op == TT_COPY ? source_of(step, engine, local) : target;
+        if (result != dst) memcpy(dst, result, express->nbytes);
     }
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_link *link = call->loaded->links[step->recv + i];

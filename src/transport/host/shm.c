@@ -10,7 +10,7 @@
 #include "transport/host/cma.h"
 
 /* Messages of at most so many bytes share slots, and so many at most in one. */
-enum { SHARED_BYTES = 512, MOST_SHARING = 8 };
+enum { SHARED_BYTES = 2048, MOST_SHARING = 8 };
 
 /* The receiver reports messages that lie in their flags, and all but the first in a slot that is
  * shared, in groups of so many, so that `taken` goes to the sender that much less often. Others are

@@ -16,6 +16,7 @@ X(ALGORITHM,      "TUTTI_ALGORITHM",      STRING, "",       "Forces algorithms: 
 X(TRANSPORT,      "TUTTI_TRANSPORT",      STRING, "",       "Allowed transports, comma-separated: shm,window,cma between local ranks, tcp,rdma between hosts; where none is named, all that work.")
 X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot of a link; one piece of a large message.")
 X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64.")
+X(CHANNELS,       "TUTTI_CHANNELS",       INT,    "2",      "Channels of two ranks that collectives may use side by side, 2 to 16; each has links of its own, and point to point has another.")
 X(MEET_BYTES,     "TUTTI_MEET_BYTES",     SIZE,   "32K",    "Bytes one rank can put into a meeting (the small-message step of a whole host).")
 X(WAIT,           "TUTTI_WAIT",           STRING, "auto",   "How a waiting rank waits: auto, spin, yield.")
 X(CPU,            "TUTTI_CPU",            STRING, "",       "Masks CPU features down: scalar, avx2 or avx512; empty means the best there is.")

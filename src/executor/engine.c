@@ -12,15 +12,18 @@ static bool allocate(struct tt_engine *engine, size_t n)
     engine->recvs_done = calloc(n, sizeof *engine->recvs_done);
     bool have =
         engine->sends_issued && engine->recvs_issued && engine->sends_done && engine->recvs_done;
-    for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
+    const int nchannels = tt_fabric_nchannels(engine->fabric);
+    engine->positions = calloc((size_t)nchannels, sizeof *engine->positions);
+    engine->rooms = calloc((size_t)nchannels, sizeof *engine->rooms);
+    have = have && engine->positions && engine->rooms;
+    for (int c = 0; have && c < nchannels; c++) {
         struct tt_channel_room *room = &engine->rooms[c];
         room->messages = calloc(n + 1, sizeof *room->messages);
         room->inputs = calloc(n + 1, sizeof *room->inputs);
         room->slots = calloc(n, sizeof *room->slots);
         room->claimed = calloc(n, sizeof *room->claimed);
         room->targets = calloc(n + 1, sizeof *room->targets);
-        have =
-            have && room->messages && room->inputs && room->slots && room->claimed && room->targets;
+        have = room->messages && room->inputs && room->slots && room->claimed && room->targets;
     }
     return have;
 }
@@ -40,17 +43,19 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
 
 void tt_engine_fini(struct tt_engine *engine)
 {
+    const int nchannels = tt_fabric_nchannels(engine->fabric);
     if (engine->bounce)
-        for (int r = 0; r < engine->fabric->nranks * TT_COLLECTIVE_CHANNELS; r++)
-            free(engine->bounce[r]);
+        for (int r = 0; r < engine->fabric->nranks * nchannels; r++) free(engine->bounce[r]);
     free(engine->bounce);
-    for (int c = 0; c < TT_COLLECTIVE_CHANNELS; c++) {
+    for (int c = 0; engine->rooms && c < nchannels; c++) {
         free(engine->rooms[c].messages);
         free(engine->rooms[c].inputs);
         free(engine->rooms[c].slots);
         free(engine->rooms[c].claimed);
         free(engine->rooms[c].targets);
     }
+    free(engine->rooms);
+    free(engine->positions);
     tt_meeting_fini(&engine->meeting);
     free(engine->scratch);
     free(engine->sends_issued);
@@ -89,14 +94,16 @@ void tt_engine_look(struct tt_engine *engine)
 size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;
+    const size_t nchannels = (size_t)tt_fabric_nchannels(engine->fabric);
+    const size_t a_channel = sizeof *engine->rooms + sizeof *engine->positions;
     tt_engine_enter(engine);
     size_t nbytes = engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
-                    TT_COLLECTIVE_CHANNELS * ((3 * n + 2) * sizeof(void *) + n * sizeof(bool) +
-                                              (n + 1) * sizeof(struct tt_target)) +
+                    nchannels * (a_channel + (3 * n + 2) * sizeof(void *) + n * sizeof(bool) +
+                                 (n + 1) * sizeof(struct tt_target)) +
                     2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *) +
                     tt_fabric_bytes(engine->fabric);
-    if (engine->bounce) nbytes += n * TT_COLLECTIVE_CHANNELS * sizeof *engine->bounce;
-    for (size_t r = 0; engine->bounce && r < n * TT_COLLECTIVE_CHANNELS; r++)
+    if (engine->bounce) nbytes += n * nchannels * sizeof *engine->bounce;
+    for (size_t r = 0; engine->bounce && r < n * nchannels; r++)
         nbytes += engine->bounce[r] ? engine->fabric->segment->header->slot_bytes : 0;
     tt_engine_leave(engine);
     return nbytes;

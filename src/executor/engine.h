@@ -51,7 +51,8 @@ struct tt_engine {
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     char *scratch;
     size_t scratch_bytes;
-    struct tt_channel_room rooms[TT_COLLECTIVE_CHANNELS];
+    struct tt_channel_room *rooms; /* [channels], as below: of tt_fabric_nchannels() */
+    struct tt_position *positions; /* [channels]: of the collective that is running */
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
 };
@@ -116,7 +117,7 @@ struct tt_collective_work {
                         is done */
     bool posts;      /* peers may write messages to the caller's output */
     int64_t mismatch_ns; /* until when a peer of another host may explain itself; 0: no need */
-    struct tt_position channels[TT_COLLECTIVE_CHANNELS];
+    struct tt_position *channels; /* the engine's; NULL: not started */
 };
 
 /* A message between two ranks that is being carried out. */

@@ -138,6 +138,7 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
     struct tt_work work;
     tt_work_begin(&work, engine, call, turn);
     work.state = TT_WORK_RUNNING;
+    work.collective.channels = engine->positions;
     work.collective.channels[0] = at;
     engine->report_ns = 0;
     tt_engine_leave(engine);

@@ -21,7 +21,8 @@ static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char
     const int nranks = engine->fabric->nranks;
     peer += channel * nranks;
     if (!engine->bounce)
-        engine->bounce = calloc((size_t)nranks * TT_COLLECTIVE_CHANNELS, sizeof *engine->bounce);
+        engine->bounce = calloc((size_t)nranks * (size_t)tt_fabric_nchannels(engine->fabric),
+                                sizeof *engine->bounce);
     if (engine->bounce && !engine->bounce[peer])
         engine->bounce[peer] = aligned_alloc(TT_LINE, engine->fabric->segment->header->slot_bytes);
     if (!engine->bounce || !engine->bounce[peer])

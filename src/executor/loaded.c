@@ -7,6 +7,14 @@ tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                            struct tt_loaded **out)
 {
     const uint32_t nlinks = program->nlinks;
+    if (program->nchannels > tt_fabric_nchannels(fabric)) {
+        const int need = program->nchannels;
+        free(program);
+        return tt_fail(TT_ERR_USAGE,
+                       "an algorithm uses %d channels and the communicator has %d: set "
+                       "TUTTI_CHANNELS to at least %d on all ranks, or choose another algorithm",
+                       need, tt_fabric_nchannels(fabric), need);
+    }
     struct tt_loaded *loaded = calloc(1, sizeof *loaded);
     struct tt_link **links = malloc((nlinks ? nlinks : 1) * sizeof(struct tt_link *));
     if (!loaded || !links) {

@@ -113,7 +113,8 @@ tt_status tt_p2p_advance(struct tt_work *work)
 
 static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, int peer)
 {
-    struct tt_link *link = tt_fabric_tx(engine->fabric, peer, TT_P2P_CHANNEL);
+    struct tt_link *link =
+        tt_fabric_tx(engine->fabric, peer, tt_fabric_p2p_channel(engine->fabric));
     void *slot = link->ops->slot(link, nbytes);
     if (!slot) return false;
     if (nbytes) memcpy(slot, data, nbytes);
@@ -125,7 +126,8 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
 
 static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int peer)
 {
-    struct tt_link *link = tt_fabric_rx(engine->fabric, peer, TT_P2P_CHANNEL);
+    struct tt_link *link =
+        tt_fabric_rx(engine->fabric, peer, tt_fabric_p2p_channel(engine->fabric));
     struct tt_message message;
     if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
     if (message.signature != length_signature(nbytes) || message.nbytes != nbytes) return false;

@@ -243,14 +243,17 @@ static tt_status start(struct tt_work *work)
     work->state = TT_WORK_RUNNING;
     work->engine->report_ns = 0;
     if (work->kind != TT_WORK_COLLECTIVE) {
-        work->p2p.link = work->kind == TT_WORK_SEND
-                             ? tt_fabric_tx(fabric, work->p2p.peer, TT_P2P_CHANNEL)
-                             : tt_fabric_rx(fabric, work->p2p.peer, TT_P2P_CHANNEL);
+        const int channel = tt_fabric_p2p_channel(fabric);
+        work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
+                                                    : tt_fabric_rx(fabric, work->p2p.peer, channel);
         tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
         tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
         return TT_OK;
     }
     struct tt_call *call = &work->collective.call;
+    work->collective.channels = work->engine->positions;
+    memset(work->collective.channels, 0,
+           (size_t)tt_work_program(work)->nchannels * sizeof *work->collective.channels);
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     tt_record_entry(work->engine, call, work->turn);
@@ -300,7 +303,7 @@ static void take_back(struct tt_work *work)
     if (work->kind == TT_WORK_RECV && started)
         work->p2p.link->ops->expect(work->p2p.link, NULL, 0, 0);
     if (fabric->wires) tt_wires_give_back(fabric->wires);
-    if (work->kind != TT_WORK_COLLECTIVE) return;
+    if (work->kind != TT_WORK_COLLECTIVE || !work->collective.channels) return;
     const struct tt_program *program = tt_work_program(work);
     for (int channel = 0; channel < program->nchannels; channel++) {
         const struct tt_position *at = &work->collective.channels[channel];

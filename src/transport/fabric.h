@@ -83,6 +83,17 @@ void tt_fabric_find_memory(struct tt_fabric *fabric, const void *data, size_t nb
 /* Shows the buffer's window, if any, to a peer that can map it. */
 void tt_fabric_introduce(struct tt_fabric *fabric, int peer, const struct tt_memory *memory);
 
+/* Collectives use the channels before this one. */
+static inline int tt_fabric_p2p_channel(const struct tt_fabric *fabric)
+{
+    return fabric->context.nchannels - 1;
+}
+/* Number of channels that collectives use. */
+static inline int tt_fabric_nchannels(const struct tt_fabric *fabric)
+{
+    return fabric->context.nchannels - 1;
+}
+
 /* The rank at a place of this host. */
 static inline int tt_fabric_rank_at(const struct tt_fabric *fabric, int local)
 {

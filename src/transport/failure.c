@@ -88,8 +88,8 @@ bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)
 {
     struct tt_message message;
-    struct tt_link *link = sending ? tt_fabric_tx(fabric, peer, TT_P2P_CHANNEL)
-                                   : tt_fabric_rx(fabric, peer, TT_P2P_CHANNEL);
+    struct tt_link *link = sending ? tt_fabric_tx(fabric, peer, tt_fabric_p2p_channel(fabric))
+                                   : tt_fabric_rx(fabric, peer, tt_fabric_p2p_channel(fabric));
     return sending ? link->ops->drained(link) : link->ops->peek(link, &message) != TT_IN_PROGRESS;
 }
 

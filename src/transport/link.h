@@ -25,8 +25,10 @@ enum { TT_LINE = 64 }; /* bytes of a cache line */
  * its flags, fits a page. */
 enum { TT_MIN_SLOTS = 2, TT_MAX_SLOTS = 64, TT_MIN_SLOT_BYTES = 960 };
 
-/* Collectives use channels 0 and 1 of a pair, point to point the last one. */
-enum { TT_COLLECTIVE_CHANNELS = 2, TT_P2P_CHANNEL = 2, TT_NCHANNELS = 3 };
+/* Channels of two ranks, in each direction: those of collectives, whose number is a setting of the
+ * communicator (TUTTI_CHANNELS, 2 to 16), and the last one, of point to point. A tree that is two
+ * trees needs two. */
+enum { TT_MIN_CHANNELS = 2 + 1, TT_MAX_CHANNELS = 16 + 1 };
 
 /* Messages of at most this many bytes travel in the cache line of their flag. */
 enum { TT_INLINE_BYTES = 32 };

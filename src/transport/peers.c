@@ -31,6 +31,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .nslots = (uint32_t)config->nslots,
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
+                                .nchannels = (uint32_t)config->nchannels,
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
@@ -65,6 +66,8 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
             check_setting("TUTTI_SLOT_BYTES", infos, r, infos[r].slot_bytes, infos[0].slot_bytes));
         TT_TRY(
             check_setting("TUTTI_MEET_BYTES", infos, r, infos[r].meet_bytes, infos[0].meet_bytes));
+        TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - 1,
+                             infos[0].nchannels - 1));
     }
     return TT_OK;
 }

@@ -31,6 +31,7 @@ struct tt_room_context {
     const struct tt_room_events *events;
     void *owner; /* passed to the events; the room does not use it */
     int rank, nranks;
+    int nchannels; /* of two ranks, in each direction (link.h) */
     _Atomic uint64_t *nmessages, *nbytes_copied, *nbytes_direct; /* one writer at a time */
 };
 

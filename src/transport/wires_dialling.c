@@ -64,9 +64,9 @@ static void dialling_expect(struct tt_link *link, void *to, size_t nbytes, uint6
         return;
     }
     struct tt_wires *wires = link->end;
-    const int channel = (int)(link - wires->links) % TT_NCHANNELS;
+    const int channel = (int)(link - wires->links) % wires->up->nchannels;
     struct tt_wire *wire = to ? tt_wire_to(wires, link->peer) : wires->table[link->peer];
-    if (wire) tt_tcp_expect(&wire->tcp.links[0][channel], to, nbytes, signature);
+    if (wire) tt_tcp_expect(tt_tcp_link_at(&wire->tcp, false, channel), to, nbytes, signature);
 }
 
 static tt_status dialling_peek(struct tt_link *link, struct tt_message *message)
@@ -105,7 +105,7 @@ static const struct tt_link_ops dialling_ops = {
 
 void tt_wire_handles_init(struct tt_wires *wires, int peer)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++)
+    for (int c = 0; c < wires->up->nchannels; c++)
         *tt_wires_rx(wires, peer, c) = *tt_wires_tx(wires, peer, c) =
             (struct tt_link){.ops = &dialling_ops,
                              .end = wires,
@@ -125,7 +125,7 @@ void tt_wire_handles_settle(struct tt_wire *wire)
     wire->is_settled = true;
     const struct tt_transport *room = wire->is_agreed ? wire->room : &tt_tcp_transport;
     void *end = wire->is_agreed ? wire->end : &wire->tcp;
-    for (int c = 0; c < TT_NCHANNELS; c++) {
+    for (int c = 0; c < wire->wires->up->nchannels; c++) {
         settle(tt_wires_rx(wire->wires, wire->peer, c), room->rx(end, c));
         settle(tt_wires_tx(wire->wires, wire->peer, c), room->tx(end, c));
     }

@@ -123,7 +123,7 @@ struct tt_wires {
     bool has_device; /* a transport that may be used moves data without the kernel */
     int epoll;
     struct tt_wire **table; /* [nranks]; NULL: not in use */
-    struct tt_link *links;  /* [nranks][2][TT_NCHANNELS]: the handles, incoming and outgoing */
+    struct tt_link *links;  /* [nranks][2][nchannels]: the handles, incoming and outgoing */
     struct tt_wire *first;
     int nmade;        /* wires all of whose sockets have been connected */
     int64_t check_ns; /* when to look next for unresponsive peers */

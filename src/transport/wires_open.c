@@ -175,7 +175,7 @@ tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *c
                          const struct tt_wires_info *infos)
 {
     const struct tt_room_context *up = client->context;
-    const size_t n = (size_t)up->nranks;
+    const size_t n = (size_t)up->nranks, nlinks = n * 2 * (size_t)up->nchannels;
     wires->client = client;
     wires->up = up;
     wires->context = *up;
@@ -184,13 +184,12 @@ tt_status tt_wires_start(struct tt_wires *wires, const struct tt_wires_client *c
     wires->tcp.context = &wires->context;
     wires->infos = malloc(n * sizeof *infos);
     wires->table = calloc(n, sizeof *wires->table);
-    wires->links = calloc(n * 2 * TT_NCHANNELS, sizeof *wires->links);
+    wires->links = calloc(nlinks, sizeof *wires->links);
     if (!wires->infos || !wires->table || !wires->links)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the wires to %zu ranks", n);
     memcpy(wires->infos, infos, n * sizeof *infos);
     for (int r = 0; r < up->nranks; r++) tt_wire_handles_init(wires, r);
-    wires->nbytes +=
-        n * (sizeof *infos + sizeof *wires->table + 2 * TT_NCHANNELS * sizeof *wires->links);
+    wires->nbytes += n * (sizeof *infos + sizeof *wires->table) + nlinks * sizeof *wires->links;
     for (int i = 0; i < tt_ntransports; i++)
         if (wires->uses[i].self) wires->uses[i].room->start(wires->uses[i].self, &wires->context);
     for (int r = 0; r < up->nranks; r++) TT_TRY(check_peer(wires, r));

@@ -62,7 +62,8 @@ struct tt_wire *tt_wire_to(struct tt_wires *wires, int peer)
 
 static struct tt_link *handle(const struct tt_wires *wires, int peer, bool outgoing, int channel)
 {
-    return &wires->links[((size_t)peer * 2 + outgoing) * TT_NCHANNELS + (size_t)channel];
+    const size_t row = (size_t)peer * 2 + outgoing;
+    return &wires->links[row * (size_t)wires->up->nchannels + (size_t)channel];
 }
 
 struct tt_link *tt_wires_tx(const struct tt_wires *wires, int peer, int channel)

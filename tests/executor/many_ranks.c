@@ -24,8 +24,11 @@ static void all_reduce(struct ranks *ranks, const char *name, size_t count)
 static void pass_on(int nranks, size_t slot_bytes)
 {
     static struct ranks ranks;
-    const struct tt_fabric_config config = {
-        .nslots = 6, .slot_bytes = slot_bytes, .meet_bytes = 32 << 10, .allow_window = true};
+    const struct tt_fabric_config config = {.nslots = 6,
+                                            .slot_bytes = slot_bytes,
+                                            .meet_bytes = 32 << 10,
+                                            .nchannels = TOGETHER_CHANNELS,
+                                            .allow_window = true};
     REQUIRE(ranks_open(&ranks, nranks, &config));
     const struct tt_segment *segment = ranks.all.fabrics[0]->segment;
     CHECK_MESSAGE(segment->nbytes < (size_t)65 << 30, "%zu bytes of addresses", segment->nbytes);
@@ -78,7 +81,8 @@ TEST(many_ranks, get_the_collectives_definition_or_an_error_from_small_slots_and
 {
     static struct ranks ranks;
     const int nranks = 130;
-    const struct tt_fabric_config config = {.nslots = 2, .slot_bytes = 256, .meet_bytes = 256};
+    const struct tt_fabric_config config = {
+        .nslots = 2, .slot_bytes = 256, .meet_bytes = 256, .nchannels = TOGETHER_CHANNELS};
     int nrefused = 0;
     REQUIRE(ranks_open(&ranks, nranks, &config));
     const struct tt_algorithm *algorithm;

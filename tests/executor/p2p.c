@@ -99,12 +99,14 @@ TEST(p2p, nothing_is_delivered_after_a_failed_receive)
     CHECK_EQ(tt_fabric_fail(ranks.all.fabrics[1], TT_ERR_REMOTE, "enough"), TT_ERR_REMOTE);
     tt_work_examine(&recv);
     CHECK(tt_work_is_done(&recv));
-    struct tt_link *tx = tt_fabric_tx(ranks.all.fabrics[0], 1, TT_P2P_CHANNEL);
+    struct tt_link *tx =
+        tt_fabric_tx(ranks.all.fabrics[0], 1, tt_fabric_p2p_channel(ranks.all.fabrics[0]));
     void *slot = tx->ops->slot(tx, sizeof from);
     REQUIRE(slot);
     memcpy(slot, from, sizeof from);
     tx->ops->publish(tx, sizeof from, recv.p2p.nbytes | 1ull << 63);
-    struct tt_link *rx = tt_fabric_rx(ranks.all.fabrics[1], 0, TT_P2P_CHANNEL);
+    struct tt_link *rx =
+        tt_fabric_rx(ranks.all.fabrics[1], 0, tt_fabric_p2p_channel(ranks.all.fabrics[0]));
     struct tt_message message;
     const int64_t deadline = tt_deadline_ns(20000);
     tt_status status;

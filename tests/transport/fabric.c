@@ -101,7 +101,7 @@ TEST(fabric, passes_its_segment_to_more_ranks_than_fit_at_once)
 {
     static struct crowd crowd;
     const struct tt_fabric_config config = {
-        .nslots = TT_MIN_SLOTS, .slot_bytes = 64, .meet_bytes = 64};
+        .nslots = TT_MIN_SLOTS, .slot_bytes = 64, .meet_bytes = 64, .nchannels = TOGETHER_CHANNELS};
     for (int taken = 0; taken < 2; taken++) {
         struct tt_fabric *fabric = NULL;
         pthread_t taker;
@@ -153,6 +153,27 @@ TEST(fabric, has_a_segment_for_each_host)
     REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
     CHECK_EQ(*(const char *)message.data, 'x');
     together_close(&all);
+}
+
+TEST(fabric, refuses_ranks_with_different_numbers_of_channels)
+{
+    struct tt_peer_info infos[3];
+    int sockets[3];
+    struct tt_fabric_config config = together_config();
+    for (int r = 0; r < 3; r++) {
+        config.nchannels = r == 2 ? 1 + 5 : 1 + 2;
+        REQUIRE(tt_peer_info_init(&infos[r], &config, &sockets[r]) == TT_OK);
+    }
+    for (int r = 0; r < 3; r++) {
+        struct tt_fabric *fabric = NULL;
+        config.nchannels = r == 2 ? 1 + 5 : 1 + 2;
+        CHECK_EQ(tt_fabric_begin(&fabric, infos, r, 3, sockets[r], &config), TT_ERR_USAGE);
+        CHECK(fabric == NULL);
+        CHECK_MESSAGE(strstr(tt_last_error(), "rank 0") &&
+                          strstr(tt_last_error(), "TUTTI_CHANNELS=2, rank 2") &&
+                          strstr(tt_last_error(), "has 5"),
+                      "the error names not the ranks and values: %s", tt_last_error());
+    }
 }
 
 TEST(fabric, refuses_ranks_with_different_settings)

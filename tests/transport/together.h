@@ -5,6 +5,9 @@
 #include "transport/fabric.h"
 #include "transport/wires.h"
 
+/* Channels of two ranks in tests that ask for no others: two of collectives, and point to point's.
+ */
+enum { TOGETHER_CHANNELS = 3 };
 /* Most ranks of a usual test, and of any. */
 enum { TOGETHER_MAX = 8, TOGETHER_ROOM = 256 };
 struct together {
@@ -17,8 +20,11 @@ static const struct tt_memory no_memory = {.window = TT_NO_WINDOW};
 
 static inline struct tt_fabric_config together_config(void)
 {
-    return (struct tt_fabric_config){
-        .nslots = 4, .slot_bytes = 4096, .meet_bytes = 1024, .allow_window = true};
+    return (struct tt_fabric_config){.nslots = 4,
+                                     .slot_bytes = 4096,
+                                     .meet_bytes = 1024,
+                                     .nchannels = TOGETHER_CHANNELS,
+                                     .allow_window = true};
 }
 
 /* host_of[r] names rank r's host; NULL: all are on this one. */

@@ -21,11 +21,15 @@ static inline struct tt_wires_config wired_config(void)
         .key = {1, 2, 3}, .nslots = 4, .slot_bytes = 65536, .allowed = tt_transports_named("tcp")};
 }
 
-static inline bool wired_open(struct wired *all, int nranks, const struct tt_wires_config *config)
+/* nchannels: of two ranks, that of point to point too. */
+static inline bool wired_open_with(struct wired *all, int nranks,
+                                   const struct tt_wires_config *config, int nchannels)
 {
     static const uint64_t hosts[TOGETHER_MAX] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const struct tt_fabric_config fabric = {
-        .nslots = config->nslots, .slot_bytes = config->slot_bytes, .meet_bytes = 1024};
+    const struct tt_fabric_config fabric = {.nslots = config->nslots,
+                                            .slot_bytes = config->slot_bytes,
+                                            .meet_bytes = 1024,
+                                            .nchannels = nchannels};
     *all = (struct wired){0};
     if (!together_open_on(&all->ranks, nranks, hosts, &fabric)) return false;
     for (int r = 0; r < nranks; r++)
@@ -33,6 +37,11 @@ static inline bool wired_open(struct wired *all, int nranks, const struct tt_wir
     for (int r = 0; r < nranks; r++)
         if (tt_fabric_start_wires(all->ranks.fabrics[r], all->wires[r], all->infos)) return false;
     return true;
+}
+
+static inline bool wired_open(struct wired *all, int nranks, const struct tt_wires_config *config)
+{
+    return wired_open_with(all, nranks, config, TOGETHER_CHANNELS);
 }
 
 static inline void wired_close(struct wired *all)

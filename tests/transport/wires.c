@@ -10,13 +10,14 @@
 /* Each message is checked where it arrives; sizes around what is read ahead and the slot. */
 static void exchange_all_sizes(struct wired *all)
 {
+    const int nchannels = all->ranks.fabrics[0]->context.nchannels;
     static const size_t sizes[] = {0, 1, 8, 32, 33, 4071, 4072, 4073, 5000, 65535, 65536};
     const int nsizes = sizeof sizes / sizeof *sizes;
     for (int turn = 0; turn < 3 * nsizes; turn++)
         for (int from = 0; from < 2; from++)
-            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+            for (int channel = 0; channel < nchannels; channel++) {
                 const size_t nbytes = sizes[turn % nsizes];
-                const unsigned seed = (unsigned)(turn * 10 + from * 3 + channel);
+                const unsigned seed = (unsigned)(turn * 100 + from * 30 + channel);
                 struct tt_link *tx = tt_wires_tx(all->wires[from], !from, channel);
                 struct tt_link *rx = tt_wires_rx(all->wires[!from], from, channel);
                 void *slot = wired_slot(all, from, !from, channel, nbytes);
@@ -50,6 +51,44 @@ static void exchange_with(const char *name, const char *value)
 TEST(wires, carry_messages_of_all_sizes_both_ways_on_all_channels)
 {
     exchange_with(NULL, NULL);
+}
+
+/* Sends as many messages on every channel as there is credit for at all times: of one slot the
+ * receiver may keep back the credit. */
+static void fill_slots(struct wired *all, int nchannels, size_t nslots, unsigned turn)
+{
+    for (int channel = 0; channel < nchannels; channel++)
+        for (size_t i = 0; i < nslots - 1; i++) {
+            struct tt_link *tx = tt_wires_tx(all->wires[0], 1, channel);
+            void *slot = wired_slot(all, 0, 1, channel, sizeof turn);
+            REQUIRE(slot);
+            memcpy(slot, &turn, sizeof turn);
+            tx->ops->publish(tx, sizeof turn, (uint64_t)channel * nslots + i);
+        }
+}
+
+/* Rank 1 sends nothing, so only frames for credits take them back, and a frame has room for the
+ * credits of fewer channels than there are. */
+TEST(wires, with_the_most_channels_return_the_credits_of_all)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open_with(&all, 2, &config, TT_MAX_CHANNELS));
+    exchange_all_sizes(&all);
+    for (unsigned turn = 0; turn < 10; turn++) {
+        fill_slots(&all, TT_MAX_CHANNELS, config.nslots, turn);
+        for (int i = 0; i < TT_MAX_CHANNELS * ((int)config.nslots - 1); i++) {
+            const int channel = i % TT_MAX_CHANNELS;
+            struct tt_link *rx = tt_wires_rx(all.wires[1], 0, channel);
+            struct tt_message message;
+            REQUIRE(wired_peek(&all, 0, 1, channel, &message));
+            CHECK_EQ(message.signature,
+                     (uint64_t)channel * config.nslots + (uint64_t)(i / TT_MAX_CHANNELS));
+            CHECK(!memcmp(message.data, &turn, sizeof turn));
+            rx->ops->release(rx);
+        }
+    }
+    wired_close(&all);
 }
 
 /* What the proofs and the executor assume of every link (TT_MIN_SLOTS). */
@@ -87,11 +126,11 @@ TEST(wires, carry_the_same_without_the_kernels_copy)
 TEST(wires, getting_a_link_connects_nothing_and_its_pointer_never_changes)
 {
     struct wired all;
-    struct tt_link *tx[2][TT_NCHANNELS], *rx[2][TT_NCHANNELS];
+    struct tt_link *tx[2][TOGETHER_CHANNELS], *rx[2][TOGETHER_CHANNELS];
     const struct tt_wires_config config = wired_config();
     REQUIRE(wired_open(&all, 2, &config));
     for (int r = 0; r < 2; r++)
-        for (int c = 0; c < TT_NCHANNELS; c++) {
+        for (int c = 0; c < TOGETHER_CHANNELS; c++) {
             tx[r][c] = tt_wires_tx(all.wires[r], !r, c);
             rx[r][c] = tt_wires_rx(all.wires[r], !r, c);
             CHECK_EQ(tx[r][c]->peer, !r);
@@ -104,7 +143,7 @@ TEST(wires, getting_a_link_connects_nothing_and_its_pointer_never_changes)
     exchange_all_sizes(&all);
     CHECK(tx[0][0]->ops != before); /* of the sockets, for good */
     for (int r = 0; r < 2; r++)
-        for (int c = 0; c < TT_NCHANNELS; c++) {
+        for (int c = 0; c < TOGETHER_CHANNELS; c++) {
             CHECK(tx[r][c] == tt_wires_tx(all.wires[r], !r, c));
             CHECK(rx[r][c] == tt_wires_rx(all.wires[r], !r, c));
             CHECK(tx[r][c]->ops == tx[0][0]->ops && rx[r][c]->ops == tx[0][0]->ops);

@@ -107,7 +107,7 @@ TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_tim
     tt_config_reload();
     REQUIRE(open_narrow(&all));
     wired_fill(data, sizeof data, 3);
-    for (int channel = 0; channel < TT_NCHANNELS; channel++)
+    for (int channel = 0; channel < TOGETHER_CHANNELS; channel++)
         for (int i = 0; i < 3; i++) {
             struct tt_link *tx = tt_wires_tx(all.wires[0], 1, channel);
             REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));

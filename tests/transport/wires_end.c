@@ -338,12 +338,15 @@ TEST(wires_end, frames_that_no_rank_sends_are_refused_by_name)
     expect_refusal(&(struct tt_frame){.kind = 0}, "frame 0");
     expect_refusal(&(struct tt_frame){.kind = 99}, "frame 99");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .channel = 3}, "channel 3");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {{0, 0}, {3, 1}}},
+                   "credits of channel 3");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 1, .nbytes = 65537},
                    "length 65537");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 5}, "message number 5");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_DATA, .number = 0}, "message number 0");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .nbytes = 1}, "length 1");
-    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {200}}, "credits 200");
+    expect_refusal(&(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {{1, 200}}},
+                   "credits 200");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_RECORD, .nbytes = 4}, "length 4");
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .nbytes = 1u << 31},
                    "length 2147483648");

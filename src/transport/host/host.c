@@ -16,11 +16,12 @@ tt_status tt_host_init(struct tt_host_room *room, const struct tt_room_context *
                        const struct tt_host_config *config, int fd_socket)
 {
     const size_t n = (size_t)config->nlocal;
+    const size_t nlinks = 2 * n * (size_t)context->nchannels;
     struct tt_host_member *members = malloc(n * sizeof *members);
     *room = (struct tt_host_room){.context = context,
                                   .config = *config,
                                   .fd_socket = fd_socket,
-                                  .links = calloc(2 * n * TT_NCHANNELS, sizeof *room->links)};
+                                  .links = calloc(nlinks, sizeof *room->links)};
     room->config.members = members;
     if (!members || !room->links)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the links of %zu ranks", n);
@@ -40,7 +41,8 @@ void tt_host_fini(struct tt_host_room *room)
 size_t tt_host_bytes(const struct tt_host_room *room)
 {
     const size_t n = (size_t)room->config.nlocal;
-    return n * sizeof *room->config.members + 2 * n * TT_NCHANNELS * sizeof *room->links +
+    return n * sizeof *room->config.members +
+           2 * n * (size_t)room->context->nchannels * sizeof *room->links +
            (sizeof *room->segment + room->segment->nbytes) / n + tt_host_windows_bytes(room);
 }
 
@@ -118,9 +120,11 @@ static tt_status receive_segment(struct tt_host_room *room, int64_t deadline_ns)
 tt_status tt_host_attach(struct tt_host_room *room, int64_t deadline_ns)
 {
     TT_TRY(room->segment ? pass_segment(room, deadline_ns) : receive_segment(room, deadline_ns));
-    if (room->segment->header->nlocal != room->config.nlocal)
-        return tt_fail(TT_ERR_INTERNAL, "the segment is for %d ranks, expected %d",
-                       room->segment->header->nlocal, room->config.nlocal);
+    const struct tt_segment_header *header = room->segment->header;
+    if (header->nlocal != room->config.nlocal || header->nchannels != room->context->nchannels)
+        return tt_fail(
+            TT_ERR_INTERNAL, "the segment is for %d ranks and %d channels, expected %d and %d",
+            header->nlocal, header->nchannels, room->config.nlocal, room->context->nchannels);
     return TT_OK;
 }
 
@@ -149,7 +153,8 @@ void tt_host_finish(struct tt_host_room *room)
 static struct tt_link *end_of(struct tt_host_room *room, bool outgoing, int peer, int channel)
 {
     const int place = room->config.place_of[peer];
-    const int index = ((outgoing ? 0 : room->config.nlocal) + place) * TT_NCHANNELS + channel;
+    const int row = (outgoing ? 0 : room->config.nlocal) + place;
+    const int index = row * room->context->nchannels + channel;
     struct tt_shm_link *shm = &room->links[index];
     if (!shm->area) tt_shm_open(shm, room, place, channel, outgoing);
     return &shm->link;

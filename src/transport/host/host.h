@@ -41,7 +41,7 @@ struct tt_host_room {
     int fd_socket; /* descriptors come here */
 
     /* owner: the thread that runs this rank's work */
-    struct tt_shm_link *links;     /* [2][nlocal][TT_NCHANNELS]: outgoing, incoming; opened at first
+    struct tt_shm_link *links;     /* [2][nlocal][nchannels]: outgoing, incoming; opened at first
                                     * use */
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */

@@ -11,7 +11,7 @@
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 
-enum { PAGE = 4096, SEGMENT_VERSION = 4 };
+enum { PAGE = 4096, SEGMENT_VERSION = 5 };
 static const uint64_t segment_magic = 0x7475747469736567u;
 
 /* The segments mapped by this process. A child made by fork may put those that it has inherited. */
@@ -45,12 +45,13 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
                                      2 * (nlocal + 1) * segment->meet_stride,
                                  PAGE);
     segment->link_stride = link_stride(layout);
-    segment->nbytes = segment->links_at + nlocal * nlocal * TT_NCHANNELS * segment->link_stride;
+    segment->nbytes =
+        segment->links_at + nlocal * nlocal * (size_t)layout->nchannels * segment->link_stride;
 }
 
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
 {
-    const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * TT_NCHANNELS);
+    const size_t a_link = budget / ((size_t)nlocal * (size_t)nlocal * (size_t)layout->nchannels);
     while (link_stride(layout) > a_link && layout->slot_bytes > TT_MIN_SLOT_BYTES) {
         const size_t half = layout->slot_bytes / 2 / TT_LINE * TT_LINE;
         layout->slot_bytes = half > TT_MIN_SLOT_BYTES ? half : TT_MIN_SLOT_BYTES;
@@ -58,8 +59,14 @@ void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget)
     while (link_stride(layout) > a_link && layout->nslots > TT_MIN_SLOTS) layout->nslots--;
 }
 
-static tt_status check_slots(const struct tt_segment_layout *layout)
+static tt_status check_layout(const struct tt_segment_layout *layout)
 {
+    if (layout->nchannels < TT_MIN_CHANNELS || layout->nchannels > TT_MAX_CHANNELS)
+        return tt_fail(TT_ERR_USAGE,
+                       "the host segment (%d ranks) has links for %d channels of collectives, "
+                       "expected %d to %d: set TUTTI_CHANNELS",
+                       layout->nlocal, layout->nchannels - 1, TT_MIN_CHANNELS - 1,
+                       TT_MAX_CHANNELS - 1);
     if (layout->nslots >= TT_MIN_SLOTS) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "a link of the host segment (%d ranks) has %zu slots of %zu bytes, expected at "
@@ -97,7 +104,7 @@ static struct tt_segment *find_locked(uint64_t id)
 tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                             struct tt_segment **out)
 {
-    TT_TRY(check_slots(layout));
+    TT_TRY(check_layout(layout));
     struct tt_segment *segment = calloc(1, sizeof *segment);
     if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
@@ -119,6 +126,7 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
     header->magic = segment_magic;
     header->version = SEGMENT_VERSION;
     header->nlocal = layout->nlocal;
+    header->nchannels = layout->nchannels;
     header->nslots = (uint32_t)layout->nslots;
     header->slot_bytes = (uint32_t)layout->slot_bytes;
     header->meet_bytes = (uint32_t)layout->meet_bytes;
@@ -153,10 +161,11 @@ static tt_status attach_locked(uint64_t id, int fd, struct tt_segment **out)
         return tt_fail(TT_ERR_USAGE,
                        "the host segment is of another version of tutti; use one version in a job");
     const struct tt_segment_layout layout = {.nlocal = peek.nlocal,
+                                             .nchannels = peek.nchannels,
                                              .nslots = peek.nslots,
                                              .slot_bytes = peek.slot_bytes,
                                              .meet_bytes = peek.meet_bytes};
-    TT_TRY(check_slots(&layout));
+    TT_TRY(check_layout(&layout));
     struct tt_segment *segment = calloc(1, sizeof *segment);
     if (!segment) return tt_fail(TT_ERR_SYSTEM, "out of memory for a segment");
     *segment = (struct tt_segment){.id = id, .users = 1, .fd = -1};
@@ -218,7 +227,8 @@ struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from,
                                      int channel)
 {
     const size_t nlocal = (size_t)segment->header->nlocal;
-    const size_t index = ((size_t)from * nlocal + (size_t)to) * TT_NCHANNELS + (size_t)channel;
+    const size_t nchannels = (size_t)segment->header->nchannels;
+    const size_t index = ((size_t)from * nlocal + (size_t)to) * nchannels + (size_t)channel;
     return (struct tt_link_area *)((char *)segment->header + segment->links_at +
                                    index * segment->link_stride);
 }

@@ -124,7 +124,7 @@ struct tt_meeting_area {
 struct tt_segment_header {
     uint64_t magic;
     uint32_t version;
-    int32_t nlocal;
+    int32_t nlocal, nchannels;
     uint32_t nslots, slot_bytes, meet_bytes;
     struct tt_failure failure;
     struct tt_rank_record records[]; /* [nlocal] */
@@ -143,23 +143,25 @@ struct tt_segment {
 };
 
 struct tt_segment_layout {
-    int nlocal;
+    int nlocal, nchannels; /* nchannels: of two ranks (link.h) */
     size_t nslots, slot_bytes, meet_bytes;
 };
 
 /* Makes the links of a host of nlocal ranks (which may be more than the layout's) fit into
  * `budget` bytes of address space: halves slot_bytes down to TT_MIN_SLOT_BYTES, then takes slots
- * away down to TT_MIN_SLOTS. More ranks than that allows (2,364 in 64 GiB) exceed the budget. */
+ * away down to TT_MIN_SLOTS. More ranks than that allows (2,364 with three channels in 64 GiB)
+ * exceed the budget. */
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget);
 
 /* Creates and maps a segment; id is unique among the segments of this host that this process may
- * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots. */
+ * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots, or with no such number of
+ * channels. */
 TT_NODISCARD tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                                          struct tt_segment **segment);
 /* The mapping of this process, with one more user; NULL when it has none. */
 struct tt_segment *tt_segment_find(uint64_t id);
 /* The mapping of this process, or, when it has none, a new one of fd (which stays the caller's).
- * Checks magic, version, slots and size. */
+ * Checks magic, version, slots, channels and size. */
 TT_NODISCARD tt_status tt_segment_attach(uint64_t id, int fd, struct tt_segment **segment);
 /* Drops the creator's descriptor: nobody else will come. */
 void tt_segment_seal(struct tt_segment *segment);

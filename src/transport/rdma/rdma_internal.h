@@ -127,7 +127,8 @@ struct tt_rdma_wire {
     size_t nbytes, stride;                     /* stride: of slots */
     struct ibv_mr *regions[TT_RDMA_MAX_PORTS]; /* [devices] */
     uint64_t their_memory;
-    struct tt_rdma_link tx[TT_NCHANNELS], rx[TT_NCHANNELS];
+    int nchannels;
+    struct tt_rdma_link *tx, *rx; /* [nchannels] each, one block of memory that begins at tx */
     bool quiet;
     bool lost; /* the peer is gone */
     tt_status failed;
@@ -145,17 +146,17 @@ static inline size_t tt_rdma_credit_at(int channel)
     return (size_t)channel * TT_LINE;
 }
 /* Of the count of this rank's rx, from where it is written to the peer. */
-static inline size_t tt_rdma_told_at(int channel)
+static inline size_t tt_rdma_told_at(const struct tt_rdma_wire *wire, int channel)
 {
-    return (size_t)(TT_NCHANNELS + channel) * TT_LINE;
+    return (size_t)(wire->nchannels + channel) * TT_LINE;
 }
 /* Begin of a slot's payload, which is aligned to a line; the header is right before it. */
 static inline size_t tt_rdma_slot_at(const struct tt_rdma_wire *wire, bool outgoing, int channel,
                                      uint64_t slot)
 {
-    const size_t n = wire->rdma->nslots;
-    const size_t index = ((outgoing ? TT_NCHANNELS : 0) + (size_t)channel) * n + slot;
-    return (size_t)(2 * TT_NCHANNELS + 1) * TT_LINE + index * wire->stride;
+    const size_t n = wire->rdma->nslots, nchannels = (size_t)wire->nchannels;
+    const size_t index = ((outgoing ? nchannels : 0) + (size_t)channel) * n + slot;
+    return (2 * nchannels + 1) * TT_LINE + index * wire->stride;
 }
 
 /* ---- Links (rdma_link.c) -------------------------------------------------------------------- */

@@ -99,7 +99,7 @@ static void tell(struct tt_rdma_link *rx)
 {
     struct tt_rdma_wire *wire = rx->wire;
     struct tt_rdma_route *route = route_of(wire, (uint64_t)rx->channel);
-    char *told = wire->memory + tt_rdma_told_at(rx->channel);
+    char *told = wire->memory + tt_rdma_told_at(wire, rx->channel);
     memcpy(told, &rx->next, sizeof rx->next);
     struct ibv_sge piece = {
         .addr = (uintptr_t)told, .length = sizeof rx->next, .lkey = key_of(route, wire->regions)};
@@ -152,7 +152,7 @@ static tt_status on_received(struct tt_rdma_route *route, uint32_t immediate)
     struct tt_rdma_wire *wire = route->wire;
     const uint32_t channel = immediate >> 8, slot = immediate & 255;
     struct tt_rdma_header header;
-    if (channel >= TT_NCHANNELS || slot >= wire->rdma->nslots ||
+    if (channel >= (uint32_t)wire->nchannels || slot >= wire->rdma->nslots ||
         wire->rx[channel].slots >> slot & 1)
         return tt_rdma_fail_route(route, "a message came where none was expected");
     wire->rx[channel].slots |= (uint64_t)1 << slot;

@@ -17,13 +17,13 @@
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
-enum { OFFER_VERSION = 1, INLINE_BYTES = 256, RARELY = 256 };
+enum { OFFER_VERSION = 2, INLINE_BYTES = 256, RARELY = 256 };
 #define GIVE_BACK_NS INT64_C(20000000)
 
 /* The offer as it travels. */
 struct offer {
     uint32_t version, nends;
-    uint64_t nslots, slot_bytes;
+    uint64_t nslots, slot_bytes, nchannels;
     uint64_t memory; /* address */
     struct tt_rdma_end ends[TT_RDMA_MAX_PORTS];
 };
@@ -71,7 +71,7 @@ static tt_status make_memory(struct tt_rdma_wire *wire)
 {
     const struct tt_rdma *rdma = wire->rdma;
     wire->stride = TT_LINE + (rdma->slot_bytes + TT_LINE - 1) / TT_LINE * TT_LINE;
-    wire->nbytes = tt_rdma_slot_at(wire, true, TT_NCHANNELS, 0);
+    wire->nbytes = tt_rdma_slot_at(wire, true, wire->nchannels, 0);
     void *memory =
         mmap(NULL, wire->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -86,7 +86,7 @@ static tt_status make_memory(struct tt_rdma_wire *wire)
 static struct ibv_qp *create_qp(const struct tt_rdma_route *route, uint32_t *inline_bytes)
 {
     const struct tt_rdma *rdma = route->wire->rdma;
-    const uint32_t nmessages = (uint32_t)rdma->nslots * TT_NCHANNELS;
+    const uint32_t nmessages = (uint32_t)rdma->nslots * (uint32_t)route->wire->nchannels;
     for (uint32_t asked = INLINE_BYTES;; asked /= 2) {
         struct ibv_qp_init_attr attributes = {
             .qp_context = (void *)(uintptr_t)route,
@@ -122,7 +122,7 @@ static tt_status make_route(struct tt_rdma_route *route)
 {
     struct tt_rdma *rdma = route->wire->rdma;
     const struct tt_rdma_port *port = route->port;
-    const int nmessages = (int)rdma->nslots * TT_NCHANNELS;
+    const int nmessages = (int)rdma->nslots * route->wire->nchannels;
     route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
                                        port->device->channel, 0);
     if (route->cq) route->qp = create_qp(route, &route->inline_bytes);
@@ -157,6 +157,7 @@ static void fill_offer(const struct tt_rdma_wire *wire, struct offer *offer)
                             .nends = (uint32_t)wire->nends,
                             .nslots = wire->rdma->nslots,
                             .slot_bytes = wire->rdma->slot_bytes,
+                            .nchannels = (uint64_t)wire->nchannels,
                             .memory = (uintptr_t)wire->memory};
     for (int i = 0; i < wire->nends; i++) fill_end(&offer->ends[i], &wire->ends[i]);
 }
@@ -169,7 +170,10 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
     if (!wire) return refuse(rdma, "out of memory");
     wire->rdma = rdma;
     wire->peer = peer;
-    tt_status status = make_memory(wire);
+    wire->nchannels = rdma->context->nchannels;
+    wire->tx = calloc(2 * (size_t)wire->nchannels, sizeof *wire->tx);
+    wire->rx = wire->tx + wire->nchannels;
+    tt_status status = wire->tx ? make_memory(wire) : refuse(rdma, "out of memory");
     for (int i = 0; i < rdma->nports && !status; i++) {
         wire->ends[i] = (struct tt_rdma_route){.wire = wire, .port = &rdma->ports[i]};
         wire->nends++;
@@ -179,7 +183,7 @@ tt_status tt_rdma_wire_create(struct tt_rdma_wire **out, struct tt_rdma *rdma, i
         tt_rdma_wire_destroy(wire);
         return status;
     }
-    for (int c = 0; c < TT_NCHANNELS; c++) {
+    for (int c = 0; c < wire->nchannels; c++) {
         tt_rdma_link_init(&wire->tx[c], wire, c, true);
         tt_rdma_link_init(&wire->rx[c], wire, c, false);
     }
@@ -271,13 +275,15 @@ static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_ro
     if (offer->version != OFFER_VERSION || offer->nends > TT_RDMA_MAX_PORTS)
         return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer is of another version of tutti",
                        peer);
-    if (offer->nslots != wire->rdma->nslots || offer->slot_bytes != wire->rdma->slot_bytes)
+    if (offer->nslots != wire->rdma->nslots || offer->slot_bytes != wire->rdma->slot_bytes ||
+        offer->nchannels != (uint64_t)wire->nchannels)
         return tt_fail(TT_ERR_REMOTE,
-                       "no RDMA with %s: it has %llu slots of %llu bytes, this rank %zu of %zu; "
-                       "TUTTI_SLOTS and TUTTI_SLOT_BYTES must be the same everywhere",
+                       "no RDMA with %s: it has %llu slots of %llu bytes on %llu channels, this "
+                       "rank %zu of %zu on %d; TUTTI_SLOTS, TUTTI_SLOT_BYTES and TUTTI_CHANNELS "
+                       "must be the same everywhere",
                        peer, (unsigned long long)offer->nslots,
-                       (unsigned long long)offer->slot_bytes, wire->rdma->nslots,
-                       wire->rdma->slot_bytes);
+                       (unsigned long long)offer->slot_bytes, (unsigned long long)offer->nchannels,
+                       wire->rdma->nslots, wire->rdma->slot_bytes, wire->nchannels);
     for (uint32_t i = 0; i < offer->nends; i++)
         if (offer->ends[i].ngids > TT_RDMA_MAX_GIDS || offer->ends[i].mtu < IBV_MTU_256 ||
             offer->ends[i].mtu > IBV_MTU_4096)
@@ -335,14 +341,15 @@ bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
 
 static bool reads_memory(const struct tt_rdma_wire *wire)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++)
+    for (int c = 0; c < wire->nchannels; c++)
         if (wire->tx[c].ndirect) return true;
     return false;
 }
 
 static void forget_sends(struct tt_rdma_wire *wire)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++) {
+    if (!wire->tx) return;
+    for (int c = 0; c < wire->nchannels; c++) {
         struct tt_rdma_link *tx = &wire->tx[c];
         tx->ndirect = 0;
         for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++) {
@@ -387,6 +394,7 @@ void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
         tt_window_unpin(wire->memory, wire->nbytes);
         munmap(wire->memory, wire->nbytes);
     }
+    free(wire->tx);
     free(wire);
 }
 
@@ -433,7 +441,7 @@ tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire)
 
 bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++) {
+    for (int c = 0; c < wire->nchannels; c++) {
         struct tt_link *rx = &wire->rx[c].link;
         if (!rx->ops->flushed(rx)) return false;
     }
@@ -460,5 +468,5 @@ void tt_rdma_wire_describe(const struct tt_rdma_wire *wire, char *text, size_t s
 
 size_t tt_rdma_wire_bytes(const struct tt_rdma_wire *wire)
 {
-    return sizeof *wire + wire->nbytes;
+    return sizeof *wire + 2 * (size_t)wire->nchannels * sizeof *wire->tx + wire->nbytes;
 }

@@ -58,7 +58,7 @@ tt_status tt_tcp_open(struct tt_tcp *tcp, struct tt_tcp_end *end, int fd,
                       const struct tt_tcp_route *route)
 {
     struct tt_tcp_room *of = end->room;
-    const uint32_t room = (uint32_t)of->nslots * TT_NCHANNELS + SPARE_FRAMES;
+    const uint32_t room = (uint32_t)of->nslots * (uint32_t)end->nchannels + SPARE_FRAMES;
     struct tt_tls *tls = NULL;
     if (of->key)
         TT_TRY(tt_tls_open(&tls, fd, of->key, of->context->rank < end->peer, of->records_a_key));
@@ -101,13 +101,21 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp)
     return item;
 }
 
-/* Moves all credits that are due into the frame's header. */
+/* Moves credits that are due into the frame's header: of the channels after the one whose credits
+ * went last, so that each channel has its turn. */
 static void stamp(struct tt_outgoing *item, struct tt_tcp_end *end)
 {
     if (item->stamped) return;
+    struct tt_credits credits[TT_FRAME_CREDITS] = {{0}};
+    for (int i = 0, n = 0; i < end->nchannels && n < TT_FRAME_CREDITS; i++) {
+        end->stamped = end->stamped + 1 < end->nchannels ? end->stamped + 1 : 0;
+        struct tt_tcp_link *link = tt_tcp_link_at(end, false, end->stamped);
+        if (!link->credits_due) continue;
+        credits[n++] = (struct tt_credits){(uint8_t)end->stamped, link->credits_due};
+        link->credits_due = 0;
+    }
     uint8_t *frame = item->head + item->head_nbytes - sizeof(struct tt_frame);
-    memcpy(frame + offsetof(struct tt_frame, credits), end->credits_due, sizeof end->credits_due);
-    memset(end->credits_due, 0, sizeof end->credits_due);
+    memcpy(frame + offsetof(struct tt_frame, credits), credits, sizeof credits);
     item->stamped = true;
 }
 
@@ -256,7 +264,8 @@ static bool put_credits(struct tt_tcp *tcp)
     const struct tt_tcp_end *end = tcp->end;
     const struct tt_frame frame = {.kind = TT_FRAME_CREDIT};
     bool due = false;
-    for (int c = 0; c < TT_NCHANNELS; c++) due |= end->credits_due[c] >= end->room->credits_due_max;
+    for (int c = 0; c < end->nchannels; c++)
+        due |= tt_tcp_link_at(end, false, c)->credits_due >= end->room->credits_due_max;
     if (!due) return false;
     struct tt_outgoing *item = tt_tcp_push(tcp);
     memcpy(item->head, &frame, sizeof frame);

@@ -26,10 +26,17 @@ enum tt_frame_kind {
     TT_FRAME_CONTROL,  /* this kind and all above are the owner's */
 };
 
+/* Messages of a channel that were released since the last frame with credits of this channel; 0:
+ * none. */
+struct tt_credits {
+    uint8_t channel, number;
+};
+
+enum { TT_FRAME_CREDITS = 3 }; /* channels whose credits a frame has room for */
+
 struct tt_frame {
     uint8_t kind, channel;
-    uint8_t credits[TT_NCHANNELS]; /* messages released since the last frame, by channel */
-    uint8_t reserved[3];
+    struct tt_credits credits[TT_FRAME_CREDITS];
     uint32_t nbytes; /* of payload */
     uint32_t number; /* of the message in its link */
     uint64_t signature;
@@ -162,6 +169,7 @@ struct tt_tcp_link {
     uint64_t allowed;    /* messages that the receiver has had room for, since the first */
     uint64_t references; /* messages whose body is still the caller's memory */
     /* incoming */
+    uint8_t credits_due;                      /* messages released, not yet told to the sender */
     struct tt_arrival arrivals[TT_MAX_SLOTS]; /* of message n: n modulo nslots */
     void *expected;                           /* NULL: nothing */
     size_t expected_nbytes;
@@ -180,11 +188,18 @@ struct tt_tcp_end {
     void *owner; /* for room->owner */
     int peer;
     enum tt_tcp_state state;
-    int nroutes, nsockets, nopen;              /* socket i goes over route i modulo nroutes */
-    struct tt_tcp *sockets;                    /* [nsockets] */
-    struct tt_tcp_link links[2][TT_NCHANNELS]; /* incoming, outgoing */
-    uint8_t credits_due[TT_NCHANNELS];         /* credits not yet returned to the peer */
+    int nroutes, nsockets, nopen; /* socket i goes over route i modulo nroutes */
+    struct tt_tcp *sockets;       /* [nsockets] */
+    int nchannels;
+    struct tt_tcp_link *links; /* [2][nchannels]: incoming, outgoing */
+    int stamped;               /* the channel whose credits were put into a frame last */
 };
+
+static inline struct tt_tcp_link *tt_tcp_link_at(const struct tt_tcp_end *end, bool outgoing,
+                                                 int channel)
+{
+    return &end->links[(outgoing ? end->nchannels : 0) + channel];
+}
 
 extern const struct tt_transport tt_tcp_transport;
 

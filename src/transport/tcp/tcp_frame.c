@@ -15,11 +15,15 @@ tt_status tt_tcp_refuse(const struct tt_tcp *tcp, const char *what, uint64_t val
 static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     const uint64_t nslots = tcp->end->room->nslots;
-    for (int c = 0; c < TT_NCHANNELS; c++) {
-        struct tt_tcp_link *link = &tcp->end->links[1][c];
-        link->allowed += frame->credits[c];
+    for (int i = 0; i < TT_FRAME_CREDITS; i++) {
+        const struct tt_credits credits = frame->credits[i];
+        if (!credits.number) continue;
+        if (credits.channel >= tcp->end->nchannels)
+            return tt_tcp_refuse(tcp, "credits of channel", credits.channel);
+        struct tt_tcp_link *link = tt_tcp_link_at(tcp->end, true, credits.channel);
+        link->allowed += credits.number;
         if (link->allowed - link->next > nslots)
-            return tt_tcp_refuse(tcp, "credits", frame->credits[c]);
+            return tt_tcp_refuse(tcp, "credits", credits.number);
     }
     return TT_OK;
 }
@@ -27,7 +31,7 @@ static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)
 static struct tt_arrival *arrival_of(const struct tt_tcp *tcp, const struct tt_frame *frame,
                                      uint64_t *number)
 {
-    struct tt_tcp_link *link = &tcp->end->links[0][frame->channel];
+    struct tt_tcp_link *link = tt_tcp_link_at(tcp->end, false, frame->channel);
     *number = link->next + (frame->number - (uint32_t)link->next);
     return &link->arrivals[*number % tcp->end->room->nslots];
 }
@@ -35,8 +39,8 @@ static struct tt_arrival *arrival_of(const struct tt_tcp *tcp, const struct tt_f
 static tt_status check_message(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     const struct tt_tcp_end *end = tcp->end;
-    if (frame->channel >= TT_NCHANNELS) return tt_tcp_refuse(tcp, "channel", frame->channel);
-    const struct tt_tcp_link *link = &end->links[0][frame->channel];
+    if (frame->channel >= end->nchannels) return tt_tcp_refuse(tcp, "channel", frame->channel);
+    const struct tt_tcp_link *link = tt_tcp_link_at(end, false, frame->channel);
     uint64_t number;
     const struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
     if (frame->nbytes > end->room->slot_bytes) return tt_tcp_refuse(tcp, "length", frame->nbytes);
@@ -60,7 +64,7 @@ tt_status tt_tcp_place(struct tt_tcp *tcp, const struct tt_frame *frame, char **
     if (frame->kind != TT_FRAME_DATA) return TT_OK;
     uint64_t number;
     struct tt_arrival *arrival = arrival_of(tcp, frame, &number);
-    struct tt_tcp_link *link = &tcp->end->links[0][frame->channel];
+    struct tt_tcp_link *link = tt_tcp_link_at(tcp->end, false, frame->channel);
     const bool expected = number == link->next && link->expected &&
                           link->expected_nbytes == frame->nbytes &&
                           link->expected_signature == frame->signature;

@@ -239,7 +239,7 @@ static void tcp_release(struct tt_link *base)
     *first_arrival(link) = (struct tt_arrival){0};
     link->expected = NULL;
     link->next++;
-    if (++end->credits_due[link->channel] >= end->room->credits_due_max && end->state == TT_TCP_UP)
+    if (++link->credits_due >= end->room->credits_due_max && end->state == TT_TCP_UP)
         tt_ignore(tt_tcp_flush(&end->sockets[0]));
 }
 
@@ -263,7 +263,7 @@ static const struct tt_link_ops tcp_link_ops = {
 
 static void init_link(struct tt_tcp_end *end, int channel, bool outgoing)
 {
-    struct tt_tcp_link *link = &end->links[outgoing][channel];
+    struct tt_tcp_link *link = tt_tcp_link_at(end, outgoing, channel);
     *link = (struct tt_tcp_link){.link = {.ops = &tcp_link_ops,
                                           .end = link,
                                           .peer = end->peer,
@@ -276,31 +276,36 @@ static void init_link(struct tt_tcp_end *end, int channel, bool outgoing)
 tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_room *room, void *owner, int peer,
                           int nroutes, int nsockets)
 {
+    const int nchannels = room->context->nchannels;
     *end = (struct tt_tcp_end){.room = room,
                                .owner = owner,
                                .peer = peer,
                                .nroutes = nroutes,
                                .nsockets = nsockets,
-                               .sockets = calloc((size_t)nsockets, sizeof *end->sockets)};
-    if (!end->sockets)
+                               .sockets = calloc((size_t)nsockets, sizeof *end->sockets),
+                               .nchannels = nchannels,
+                               .links = malloc(2 * (size_t)nchannels * sizeof *end->links)};
+    if (!end->sockets || !end->links) {
+        free(end->sockets);
+        free(end->links);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for %d connections to rank %d", nsockets,
                        peer);
+    }
     for (int i = 0; i < nsockets; i++) end->sockets[i].fd = -1;
-    for (int c = 0; c < TT_NCHANNELS; c++) {
+    for (int c = 0; c < nchannels; c++) {
         init_link(end, c, false);
         init_link(end, c, true);
     }
-    room->nbytes += (size_t)nsockets * sizeof *end->sockets;
+    room->nbytes +=
+        (size_t)nsockets * sizeof *end->sockets + 2 * (size_t)nchannels * sizeof *end->links;
     return TT_OK;
 }
 
 void tt_tcp_end_fini(struct tt_tcp_end *end)
 {
     for (int i = 0; i < end->nsockets; i++) tt_tcp_close(&end->sockets[i]);
-    for (int c = 0; c < TT_NCHANNELS; c++) {
-        free(end->links[0][c].slots);
-        free(end->links[1][c].slots);
-    }
+    for (int i = 0; i < 2 * end->nchannels; i++) free(end->links[i].slots);
+    free(end->links);
     free(end->sockets);
 }
 

@@ -44,12 +44,12 @@ static tt_status tcp_connect(void *end, const struct tt_room_offer *theirs)
 
 static struct tt_link *tcp_tx(void *end, int channel)
 {
-    return &((struct tt_tcp_end *)end)->links[1][channel].link;
+    return &tt_tcp_link_at(end, true, channel)->link;
 }
 
 static struct tt_link *tcp_rx(void *end, int channel)
 {
-    return &((struct tt_tcp_end *)end)->links[0][channel].link;
+    return &tt_tcp_link_at(end, false, channel)->link;
 }
 
 static tt_status tcp_progress(void *end)

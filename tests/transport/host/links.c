@@ -147,30 +147,38 @@ TEST(links, refer_to_memory_of_the_same_process_in_place)
     together_close(&all);
 }
 
-TEST(links, of_different_channels_and_directions_do_not_mix)
+static void send_on_all_channels(int nchannels)
 {
     struct together all;
-    const struct tt_fabric_config config = together_config();
+    struct tt_fabric_config config = together_config();
+    config.nchannels = nchannels;
     REQUIRE(together_open(&all, 3, &config));
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
-            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+            for (int channel = 0; channel < nchannels; channel++) {
                 struct tt_link *tx = tt_fabric_tx(all.fabrics[from], to, channel);
                 int *slot = tx->ops->slot(tx, sizeof *slot);
                 REQUIRE(slot);
-                *slot = from * 100 + to * 10 + channel;
+                *slot = from * 1000 + to * 100 + channel;
                 tx->ops->publish(tx, sizeof *slot, 1);
             }
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
-            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+            for (int channel = 0; channel < nchannels; channel++) {
                 struct tt_link *rx = tt_fabric_rx(all.fabrics[to], from, channel);
                 struct tt_message message;
                 REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
                 int value;
                 memcpy(&value, message.data, sizeof value);
-                CHECK_EQ(value, from * 100 + to * 10 + channel);
+                CHECK_EQ(value, from * 1000 + to * 100 + channel);
                 rx->ops->release(rx);
             }
     together_close(&all);
+}
+
+TEST(links, of_different_channels_and_directions_do_not_mix)
+{
+    send_on_all_channels(TT_MIN_CHANNELS);
+    send_on_all_channels(7);
+    send_on_all_channels(TT_MAX_CHANNELS);
 }

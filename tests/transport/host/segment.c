@@ -11,7 +11,7 @@
 #include "transport/window.h"
 
 static const struct tt_segment_layout layout = {
-    .nlocal = 3, .nslots = 4, .slot_bytes = 1024, .meet_bytes = 512};
+    .nlocal = 3, .nchannels = 4, .nslots = 4, .slot_bytes = 1024, .meet_bytes = 512};
 
 TEST(segment, areas_do_not_overlap_and_stay_inside)
 {
@@ -37,7 +37,7 @@ TEST(segment, areas_do_not_overlap_and_stay_inside)
         }
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
-            for (int channel = 0; channel < TT_NCHANNELS; channel++) {
+            for (int channel = 0; channel < layout.nchannels; channel++) {
                 struct tt_link_area *area = tt_segment_link(segment, from, to, channel);
                 CHECK((const char *)area >= last);
                 const uint32_t nflags = tt_link_flags(4);
@@ -86,7 +86,7 @@ TEST(segment, refuses_another_version_or_length)
 TEST(segment, needs_two_slots_in_a_link)
 {
     const struct tt_segment_layout one = {
-        .nlocal = 3, .nslots = 1, .slot_bytes = 1024, .meet_bytes = 512};
+        .nlocal = 3, .nchannels = 4, .nslots = 1, .slot_bytes = 1024, .meet_bytes = 512};
     struct tt_segment *segment = NULL, *other = NULL;
     CHECK_EQ(tt_segment_create(16, &one, &segment), TT_ERR_USAGE);
     CHECK(segment == NULL);
@@ -100,6 +100,27 @@ TEST(segment, needs_two_slots_in_a_link)
     CHECK_MESSAGE(strstr(tt_last_error(), "1 slot") && strstr(tt_last_error(), "at least 2"),
                   "the error names not the values: %s", tt_last_error());
     tt_segment_put(segment);
+}
+
+TEST(segment, needs_as_many_channels_as_a_setting_allows)
+{
+    static const int wrong[] = {-1, 0, TT_MIN_CHANNELS - 1, TT_MAX_CHANNELS + 1};
+    struct tt_segment *segment = NULL, *other = NULL;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct tt_segment_layout bad = layout;
+        bad.nchannels = wrong[i];
+        CHECK_EQ(tt_segment_create(16, &bad, &segment), TT_ERR_USAGE);
+        CHECK(segment == NULL);
+        CHECK_MESSAGE(strstr(tt_last_error(), "expected 2 to 16") &&
+                          strstr(tt_last_error(), "TUTTI_CHANNELS"),
+                      "the error names not the setting: %s", tt_last_error());
+        REQUIRE(tt_segment_create(17, &layout, &segment) == TT_OK);
+        segment->header->nchannels = wrong[i];
+        CHECK_EQ(tt_segment_attach(18, segment->fd, &other), TT_ERR_USAGE);
+        CHECK(other == NULL);
+        tt_segment_put(segment);
+        segment = NULL;
+    }
 }
 
 TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
@@ -120,6 +141,7 @@ TEST(segment, is_fitted_into_a_budget_by_smaller_slots_and_never_fewer_than_two)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tt_segment_layout fitted = {.nlocal = 1,
+                                           .nchannels = 3,
                                            .nslots = cases[i].nslots,
                                            .slot_bytes = cases[i].slot_bytes,
                                            .meet_bytes = 512};

@@ -216,11 +216,12 @@ TEST(rdma_failures, offers_that_do_not_fit_are_refused)
     if (pair_unable()) SKIP(pair_unable());
     struct pair pair;
     REQUIRE(pair_open(&pair, NULL, NULL));
-    const size_t first_end = 32;
+    const size_t first_end = 40;
     check_refused(&pair, 0, 77, "another version");
     check_refused(&pair, 4, 200, "another version");
     check_refused(&pair, 8, 33, "TUTTI_SLOTS");
     check_refused(&pair, 16, 33, "TUTTI_SLOT_BYTES");
+    check_refused(&pair, 24, 33, "TUTTI_CHANNELS");
     check_refused(&pair, first_end + offsetof(struct tt_rdma_end, mtu), 6, "damaged");
     check_refused(&pair, first_end + offsetof(struct tt_rdma_end, ngids), 4, "damaged");
     struct tt_room_offer empty = {0};

@@ -22,7 +22,7 @@ TEST(rdma_links, carry_messages_of_every_size_on_every_channel_both_ways)
     REQUIRE(pair_open(&pair, NULL, NULL));
     REQUIRE(pair_connect(&pair));
     for (unsigned i = 0; i < 4 * NSIZES && !tt_test_failed(); i++)
-        for (int c = 0; c < TT_NCHANNELS; c++)
+        for (int c = 0; c < TOGETHER_CHANNELS; c++)
             CHECK_EQ(pair_exchange(&pair, (int)(i & 1), c, sizes[i % NSIZES], 100 * i + 1), TT_OK);
     pair_close(&pair);
 }
@@ -132,7 +132,7 @@ struct flood {
     int rank;
     unsigned count, seed;
     int64_t deadline_ns;
-    unsigned sent[TT_NCHANNELS], got[TT_NCHANNELS], wrong;
+    unsigned sent[TOGETHER_CHANNELS], got[TOGETHER_CHANNELS], wrong;
 };
 
 static size_t flood_bytes(const struct flood *flood, int from, int channel, unsigned number)
@@ -144,7 +144,7 @@ static size_t flood_bytes(const struct flood *flood, int from, int channel, unsi
 
 static bool flood_done(const struct flood *flood)
 {
-    for (int c = 0; c < TT_NCHANNELS; c++)
+    for (int c = 0; c < TOGETHER_CHANNELS; c++)
         if (flood->sent[c] < flood->count || flood->got[c] < flood->count) return false;
     return true;
 }
@@ -173,7 +173,7 @@ static void *run_flood(void *argument)
 {
     struct flood *flood = argument;
     while (!flood_done(flood) && !tt_expired(flood->deadline_ns)) {
-        for (int c = 0; c < TT_NCHANNELS; c++) flood_channel(flood, c);
+        for (int c = 0; c < TOGETHER_CHANNELS; c++) flood_channel(flood, c);
         if (tt_rdma_wire_progress(flood->pair->wires[flood->rank])) break;
         sched_yield();
     }
@@ -201,7 +201,7 @@ static void flood_over(const char *low, const char *high, int nroutes)
     for (int r = 0; r < 2; r++) pthread_join(threads[r], NULL);
     for (int r = 0; r < 2; r++) {
         CHECK_EQ(floods[r].wrong, 0);
-        for (int c = 0; c < TT_NCHANNELS; c++) CHECK_EQ(floods[r].got[c], 300);
+        for (int c = 0; c < TOGETHER_CHANNELS; c++) CHECK_EQ(floods[r].got[c], 300);
         CHECK_STR(tt_fabric_failure_text(pair.all.fabrics[r]), "");
     }
     pair_close(&pair);

@@ -122,6 +122,8 @@ static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
     fresh.call.loaded = fresh.cached->loaded;
     fresh.call.signature =
         tt_call_signature(fresh.call.loaded->program, request->count, &fresh.call.reduction);
+    fresh.call.entry =
+        tt_call_entry_make(fresh.call.loaded->program, request->count, &fresh.call.reduction);
     *memo = fresh;
     memo->call.binding = &memo->binding;
     return TT_OK;

@@ -171,6 +171,8 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     pending.call.signature =
         tt_call_signature(pending.call.loaded->program, tt_counts_signature(uneven.counts, nranks),
                           &pending.call.reduction);
+    pending.call.entry =
+        tt_call_entry_make(pending.call.loaded->program, total, &pending.call.reduction);
     return tt_issue(&pending);
 }
 

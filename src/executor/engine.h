@@ -74,6 +74,14 @@ size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued operations are done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
+/* What a rank says of a call in its record, but for the turn (struct tt_entry). Plain data, made
+ * once for all calls that are alike. */
+struct tt_call_entry {
+    uint64_t count, algorithm;
+    uint32_t collective, type, op; /* of their enums */
+    int32_t root;
+};
+
 /* What a collective call asks for. Plain data but for the caller's pointers. */
 struct tt_call {
     const struct tt_loaded *loaded; /* borrowed until the operation is done */
@@ -85,11 +93,16 @@ struct tt_call {
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     const void *scalar; /* read into the reduction when the call starts; NULL: it is there */
     uint64_t signature; /* tt_call_signature, without the turn */
+    struct tt_call_entry entry;
 };
 
 /* What every rank that makes this call has the same. */
 uint64_t tt_call_signature(const struct tt_program *program, size_t count,
                            const struct tt_reduction *reduction);
+
+/* The entry of calls of `count` elements, with a count for each rank of all of them together. */
+struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
+                                        const struct tt_reduction *reduction);
 
 /* For a count for each rank, in place of the count. */
 uint64_t tt_counts_signature(const size_t *counts, int nranks);

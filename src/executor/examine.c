@@ -13,27 +13,34 @@ enum {
 
 /* A call as its rank entered it. */
 struct entered {
-    uint64_t seq, count;
-    enum tt_collective collective;
-    enum tt_type type;
-    enum tt_op op;
-    int root;
-    uint64_t algorithm;
+    uint64_t seq;
+    struct tt_call_entry call;
 };
+
+struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
+                                        const struct tt_reduction *reduction)
+{
+    return (struct tt_call_entry){.count = count,
+                                  .algorithm = program->algorithm,
+                                  .collective = program->collective,
+                                  .type = reduction->type,
+                                  .op = reduction->op,
+                                  .root = program->root};
+}
 
 void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call, uint64_t turn)
 {
-    const struct tt_program *program = call->loaded->program;
+    const struct tt_call_entry *from = &call->entry;
     const struct tt_fabric *fabric = engine->fabric;
     struct tt_entry *entry = tt_segment_entry(fabric->segment, fabric->local, turn);
     atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
     /* Whoever sees a new field sees that the entry is invalid (R9). */
-    atomic_store_explicit(&entry->collective, program->collective, memory_order_release);
-    atomic_store_explicit(&entry->type, call->reduction.type, memory_order_release);
-    atomic_store_explicit(&entry->op, call->reduction.op, memory_order_release);
-    atomic_store_explicit(&entry->root, program->root, memory_order_release);
-    atomic_store_explicit(&entry->count, call->binding->count, memory_order_release);
-    atomic_store_explicit(&entry->algorithm, program->algorithm, memory_order_release);
+    atomic_store_explicit(&entry->collective, from->collective, memory_order_release);
+    atomic_store_explicit(&entry->type, from->type, memory_order_release);
+    atomic_store_explicit(&entry->op, from->op, memory_order_release);
+    atomic_store_explicit(&entry->root, from->root, memory_order_release);
+    atomic_store_explicit(&entry->count, from->count, memory_order_release);
+    atomic_store_explicit(&entry->algorithm, from->algorithm, memory_order_release);
     atomic_store_explicit(&entry->seq, turn, memory_order_release);              /* R1 */
     atomic_store_explicit(&fabric->record->entered, turn, memory_order_release); /* R10 */
 }
@@ -42,19 +49,18 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
 static struct entered read_entry(const struct tt_entry *entry)
 {
     const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
-    const struct entered call = {
+    const struct tt_call_entry call = {
         /* A9 */
-        .seq = seq,
         .count = atomic_load_explicit(&entry->count, memory_order_acquire),
-        .collective =
-            (enum tt_collective)atomic_load_explicit(&entry->collective, memory_order_acquire),
-        .type = (enum tt_type)atomic_load_explicit(&entry->type, memory_order_acquire),
-        .op = (enum tt_op)atomic_load_explicit(&entry->op, memory_order_acquire),
-        .root = atomic_load_explicit(&entry->root, memory_order_acquire),
         .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_acquire),
+        .collective = atomic_load_explicit(&entry->collective, memory_order_acquire),
+        .type = atomic_load_explicit(&entry->type, memory_order_acquire),
+        .op = atomic_load_explicit(&entry->op, memory_order_acquire),
+        .root = atomic_load_explicit(&entry->root, memory_order_acquire),
     };
     const bool whole = atomic_load_explicit(&entry->seq, memory_order_relaxed) == seq;
-    return whole && (unsigned)call.collective < TT_NCOLLECTIVES ? call : (struct entered){0};
+    return whole && call.collective < TT_NCOLLECTIVES ? (struct entered){seq, call}
+                                                      : (struct entered){0};
 }
 
 /* The rank's call with this number; seq 0: not entered yet, or too long ago. */
@@ -74,33 +80,28 @@ static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 
 static struct entered entered_of(const struct tt_work *work)
 {
-    const struct tt_program *program = tt_work_program(work);
-    const struct tt_reduction *reduction = &work->collective.call.reduction;
-    return (struct entered){.seq = work->turn,
-                            .count = work->collective.binding.count,
-                            .collective = (enum tt_collective)program->collective,
-                            .type = reduction->type,
-                            .op = reduction->op,
-                            .root = program->root,
-                            .algorithm = program->algorithm};
+    return (struct entered){work->turn, work->collective.call.entry};
 }
 
-static bool agree(const struct entered *a, const struct entered *b)
+static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
 {
     return a->collective == b->collective && a->type == b->type && a->op == b->op &&
            a->root == b->root && a->count == b->count && a->algorithm == b->algorithm;
 }
 
-static void describe(const struct entered *call, char *text, size_t size)
+static void describe(const struct entered *entered, char *text, size_t size)
 {
-    int used = snprintf(text, size, "%s number %llu", tt_collective_name(call->collective),
-                        (unsigned long long)call->seq);
-    if (!tt_collective_has_data(call->collective)) return;
+    const struct tt_call_entry *call = &entered->call;
+    const enum tt_collective collective = (enum tt_collective)call->collective;
+    int used = snprintf(text, size, "%s number %llu", tt_collective_name(collective),
+                        (unsigned long long)entered->seq);
+    if (!tt_collective_has_data(collective)) return;
     used += snprintf(text + used, size - (size_t)used, " (count %llu, %s",
-                     (unsigned long long)call->count, tt_type_name(call->type));
-    if (tt_collective_reduces(call->collective))
-        used += snprintf(text + used, size - (size_t)used, ", %s", tt_op_name(call->op));
-    if (tt_collective_has_root(call->collective))
+                     (unsigned long long)call->count, tt_type_name((enum tt_type)call->type));
+    if (tt_collective_reduces(collective))
+        used +=
+            snprintf(text + used, size - (size_t)used, ", %s", tt_op_name((enum tt_op)call->op));
+    if (tt_collective_has_root(collective))
         used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
     snprintf(text + used, size - (size_t)used, ")");
 }
@@ -117,11 +118,12 @@ void tt_work_describe(const struct tt_work *work, char *text, size_t size)
              (unsigned long long)work->turn, work->p2p.nbytes);
 }
 
-static void append_algorithm(const struct tt_engine *engine, const struct entered *call, char *text,
-                             size_t size)
+static void append_algorithm(const struct tt_engine *engine, const struct tt_call_entry *call,
+                             char *text, size_t size)
 {
+    const enum tt_collective collective = (enum tt_collective)call->collective;
     const char *name =
-        engine->algorithm_name ? engine->algorithm_name(call->collective, call->algorithm) : NULL;
+        engine->algorithm_name ? engine->algorithm_name(collective, call->algorithm) : NULL;
     const size_t used = strlen(text);
     if (name)
         snprintf(text + used, size - used, " with algorithm %s", name);
@@ -158,12 +160,12 @@ tt_status tt_work_mismatch(struct tt_work *work, int peer)
         snprintf(theirs, sizeof theirs, "something else (it has not said what)");
     describe(&own, mine, sizeof mine);
     const char *hint = "";
-    if (other.seq && own.collective == other.collective && own.count == other.count &&
-        own.algorithm != other.algorithm) {
-        append_algorithm(work->engine, &own, mine, sizeof mine);
-        append_algorithm(work->engine, &other, theirs, sizeof theirs);
+    if (other.seq && own.call.collective == other.call.collective &&
+        own.call.count == other.call.count && own.call.algorithm != other.call.algorithm) {
+        append_algorithm(work->engine, &own.call, mine, sizeof mine);
+        append_algorithm(work->engine, &other.call, theirs, sizeof theirs);
         hint = "; the ranks chose different algorithms: force the same one on all";
-    } else if (other.seq && agree(&own, &other) && work->collective.binding.table_at) {
+    } else if (other.seq && agree(&own.call, &other.call) && work->collective.binding.table_at) {
         hint = "; the counts that they pass for each rank differ";
     }
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
@@ -272,7 +274,8 @@ tt_status tt_work_check(struct tt_work *work)
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {
             const struct entered other = numbered(fabric, r, own.seq);
-            if (other.seq == own.seq && !agree(&own, &other)) return tt_work_mismatch(work, r);
+            if (other.seq == own.seq && !agree(&own.call, &other.call))
+                return tt_work_mismatch(work, r);
         }
     }
     return started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;

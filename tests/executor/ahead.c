@@ -36,8 +36,8 @@ static void begin(struct tt_work *work, struct ranks *ranks, int rank,
                                  .input = data,
                                  .output = data,
                                  .reduction = reduction,
-                                 .signature =
-                                     tt_call_signature(loaded->program, count, &reduction)};
+                                 .signature = tt_call_signature(loaded->program, count, &reduction),
+                                 .entry = tt_call_entry_make(loaded->program, count, &reduction)};
     tt_work_collective(work, &ranks->engines[rank], &call);
 }
 

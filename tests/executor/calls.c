@@ -162,7 +162,8 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
         .input = mine->input,
         .output = mine->output,
         .reduction = trial->reduction,
-        .signature = tt_call_signature(mine->loaded->program, trial->count, &trial->reduction)};
+        .signature = tt_call_signature(mine->loaded->program, trial->count, &trial->reduction),
+        .entry = tt_call_entry_make(mine->loaded->program, trial->count, &trial->reduction)};
     tt_work_collective(&mine->work, &ranks->engines[r], &call);
 }
 
@@ -183,6 +184,22 @@ static void check(const struct trial *trial, int r, const struct rank_memory *mi
                       expected(trial, r, i));
         return;
     }
+}
+
+/* What the rank's record says that the call was. */
+static void check_record(const struct ranks *ranks, const struct trial *trial, int r,
+                         const struct rank_memory *mine)
+{
+    const struct tt_fabric *fabric = ranks->all.fabrics[r];
+    const struct tt_entry *entry = tt_fabric_entry(fabric, r, mine->work.turn);
+    CHECK_EQ(fabric->record->entered, mine->work.turn);
+    CHECK_EQ(entry->seq, mine->work.turn);
+    CHECK_EQ(entry->collective, trial->algorithm->collective);
+    CHECK_EQ(entry->type, trial->reduction.type);
+    CHECK_EQ(entry->op, trial->reduction.op);
+    CHECK_EQ(entry->root, trial->root);
+    CHECK_EQ(entry->count, trial->count);
+    CHECK_EQ(entry->algorithm, mine->loaded->program->algorithm);
 }
 
 static void play(struct rank_memory *mine, int nranks, unsigned seed)
@@ -208,6 +225,8 @@ void run_trial(struct ranks *ranks, const struct trial *trial)
     for (int r = 0; r < trial->nranks; r++) prepare(ranks, trial, r, &mine[r]);
     if (!tt_test_failed()) play(mine, trial->nranks, trial->seed);
     for (int r = 0; r < trial->nranks && !tt_test_failed(); r++) check(trial, r, &mine[r]);
+    for (int r = 0; r < trial->nranks && !tt_test_failed(); r++)
+        check_record(ranks, trial, r, &mine[r]);
     for (int r = 0; r < trial->nranks; r++) {
         tt_loaded_destroy(mine[r].loaded);
         free(mine[r].moved);

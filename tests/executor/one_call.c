@@ -42,6 +42,7 @@ static bool begin(struct ranks *ranks, int rank, const char *algorithm, size_t l
                            .output = data,
                            .reduction = {.type = TT_INT32, .op = TT_SUM, .nranks = NRANKS}};
     call.signature = tt_call_signature(program, COUNT, &call.reduction);
+    call.entry = tt_call_entry_make(program, COUNT, &call.reduction);
     tt_work_collective(&part->work, &ranks->engines[rank], &call);
     return true;
 }

@@ -17,6 +17,7 @@ X(TRANSPORT,      "TUTTI_TRANSPORT",      STRING, "",       "Allowed transports,
 X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot of a link; one piece of a large message.")
 X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64.")
 X(CHANNELS,       "TUTTI_CHANNELS",       INT,    "2",      "Channels of two ranks that collectives may use side by side, 2 to 16; each has links of its own, and point to point has another.")
+X(COPIES,         "TUTTI_COPIES",         INT,    "1",      "Copies of a collective's algorithm that run side by side, each on its part of the data and on channels of its own; 1 to 16, as far as TUTTI_CHANNELS suffices.")
 X(MEET_BYTES,     "TUTTI_MEET_BYTES",     SIZE,   "32K",    "Bytes one rank can put into a meeting (the small-message step of a whole host).")
 X(WAIT,           "TUTTI_WAIT",           STRING, "auto",   "How a waiting rank waits: auto, spin, yield.")
 X(CPU,            "TUTTI_CPU",            STRING, "",       "Masks CPU features down: scalar, avx2 or avx512; empty means the best there is.")

@@ -116,11 +116,13 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
     return tt_prove_first_use(cached->algorithm, &shape, count, &any_count);
 }
 
-static struct tt_room room_of(const struct tuttiComm *comm)
+/* A program that was proved for single counts only is not run on parts of other lengths. */
+static struct tt_room room_of(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
     return (struct tt_room){.slot_bytes = header->slot_bytes,
                             .meet_bytes = header->meet_bytes,
+                            .copies = cached->any_count ? cached->loaded->copies : 1,
                             .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
 }
 
@@ -128,14 +130,14 @@ tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
                               const struct tt_counts *counts, size_t element,
                               struct tt_binding **out)
 {
-    const struct tt_room room = room_of(comm);
+    const struct tt_room room = room_of(comm, cached);
     return tt_program_bind_counts(cached->loaded->program, counts, element, &room, out);
 }
 
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out)
 {
-    const struct tt_room room = room_of(comm);
+    const struct tt_room room = room_of(comm, cached);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))

@@ -128,6 +128,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .meet_bytes = bounded(TT_CONFIG_MEET_BYTES, 1024, 1 << 20, TT_LINE),
                    .nchannels = 1 + (int)bounded(TT_CONFIG_CHANNELS, TT_MIN_CHANNELS - 1,
                                                  TT_MAX_CHANNELS - 1, 1),
+                   .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
                    .oversubscribed = config->oversubscribed,
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = !inside || lists(list, "cma"),

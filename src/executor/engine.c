@@ -15,7 +15,8 @@ static bool allocate(struct tt_engine *engine, size_t n)
     const int nchannels = tt_fabric_nchannels(engine->fabric);
     engine->positions = calloc((size_t)nchannels, sizeof *engine->positions);
     engine->rooms = calloc((size_t)nchannels, sizeof *engine->rooms);
-    have = have && engine->positions && engine->rooms;
+    engine->meetings = calloc((size_t)nchannels, sizeof *engine->meetings);
+    have = have && engine->positions && engine->rooms && engine->meetings;
     for (int c = 0; have && c < nchannels; c++) {
         struct tt_channel_room *room = &engine->rooms[c];
         room->messages = calloc(n + 1, sizeof *room->messages);
@@ -36,7 +37,8 @@ tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric, int
     tt_status status = allocate(engine, n)
                            ? TT_OK
                            : tt_fail(TT_ERR_SYSTEM, "out of memory for an engine of %zu ranks", n);
-    if (!status) status = tt_meeting_init(&engine->meeting, fabric->segment, fabric->local);
+    for (int c = 0; c < tt_fabric_nchannels(fabric) && !status; c++)
+        status = tt_meeting_init(&engine->meetings[c], fabric->segment, c, fabric->local);
     if (status) tt_engine_fini(engine);
     return status;
 }
@@ -56,7 +58,8 @@ void tt_engine_fini(struct tt_engine *engine)
     }
     free(engine->rooms);
     free(engine->positions);
-    tt_meeting_fini(&engine->meeting);
+    for (int c = 0; engine->meetings && c < nchannels; c++) tt_meeting_fini(&engine->meetings[c]);
+    free(engine->meetings);
     free(engine->scratch);
     free(engine->sends_issued);
     free(engine->recvs_issued);
@@ -95,12 +98,12 @@ size_t tt_engine_bytes(struct tt_engine *engine)
 {
     const size_t n = (size_t)engine->fabric->nranks;
     const size_t nchannels = (size_t)tt_fabric_nchannels(engine->fabric);
-    const size_t a_channel = sizeof *engine->rooms + sizeof *engine->positions;
+    const size_t nplaces = 2 * ((size_t)engine->fabric->nlocal + 1);
+    const size_t a_channel = sizeof *engine->rooms + sizeof *engine->positions +
+                             sizeof *engine->meetings + (3 * n + 2 + nplaces) * sizeof(void *) +
+                             n * sizeof(bool) + (n + 1) * sizeof(struct tt_target);
     tt_engine_enter(engine);
-    size_t nbytes = engine->scratch_bytes + 4 * n * sizeof(uint64_t) +
-                    nchannels * (a_channel + (3 * n + 2) * sizeof(void *) + n * sizeof(bool) +
-                                 (n + 1) * sizeof(struct tt_target)) +
-                    2 * ((size_t)engine->meeting.nmembers + 1) * sizeof(void *) +
+    size_t nbytes = engine->scratch_bytes + 4 * n * sizeof(uint64_t) + nchannels * a_channel +
                     tt_fabric_bytes(engine->fabric);
     if (engine->bounce) nbytes += n * nchannels * sizeof *engine->bounce;
     for (size_t r = 0; engine->bounce && r < n * nchannels; r++)

@@ -45,13 +45,13 @@ struct tt_engine {
     _Atomic int outstanding;                   /* calls issued and not done */
     _Atomic bool busy; /* a thread advances an operation of this communicator (R7/A7) */
 
-    /* owner: the thread that holds busy */
-    struct tt_meeting meeting; /* of the ranks of this host */
-    unsigned still;            /* turns in which nothing moved */
+    /* owner: the thread that holds busy. Channels: those of collectives */
+    struct tt_meeting *meetings; /* [channels]: of the ranks of this host */
+    unsigned still;              /* turns in which nothing moved */
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     char *scratch;
     size_t scratch_bytes;
-    struct tt_channel_room *rooms; /* [channels], as below: of tt_fabric_nchannels() */
+    struct tt_channel_room *rooms; /* [channels] */
     struct tt_position *positions; /* [channels]: of the collective that is running */
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
@@ -124,8 +124,9 @@ struct tt_collective_work {
     uint64_t signature;        /* with the turn */
     uintptr_t
         origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
-    struct tt_memory memory[3]; /* these buffers, as links address them */
-    bool direct[3];             /* may be sent by reference */
+    struct tt_memory memory[3];   /* these buffers, as links address them */
+    bool direct[3];               /* may be sent by reference */
+    struct tt_link *const *links; /* of the copy that is being advanced, by the program's table */
     bool references; /* a message was sent by reference: its receivers must take it before the call
                         is done */
     bool posts;      /* peers may write messages to the caller's output */

@@ -18,7 +18,7 @@ static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_
     if (program->nsteps != 1 || step->kind != TT_STEP_MEET || !one_size || !one_round) return false;
     if (engine->fabric->oversubscribed) return false;
     const size_t block = binding->count * binding->element;
-    if ((size_t)step->local.number * block > engine->meeting.capacity)
+    if ((size_t)step->local.number * block > engine->meetings[0].capacity)
         return false; /* tt_step_meet says so */
     *express = (struct tt_express_meeting){
         .op = (enum tt_step_op)step->op,
@@ -36,8 +36,8 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
                         const struct tt_call *call)
 {
     *express = (struct tt_express){.kind = TT_EXPRESS_NOT};
-    if (call->binding->table_at || call->loaded->program->nchannels != 1 ||
-        engine->fabric->hosts->nhosts > 1)
+    if (call->binding->table_at || call->binding->copies != 1 ||
+        call->loaded->program->nchannels != 1 || engine->fabric->hosts->nhosts > 1)
         return;
     if (call->reduction.op == TT_PREMUL_SUM) return;
     if (prepare_meeting(&express->meeting, engine, call))
@@ -49,7 +49,7 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
 static void put_in(const struct tt_express_meeting *express, struct tt_engine *engine,
                    const void *input, uint64_t signature)
 {
-    struct tt_meeting *meeting = &engine->meeting;
+    struct tt_meeting *meeting = &engine->meetings[0];
     const struct tt_part part = {.signature = signature,
                                  .nbytes = express->part,
                                  .first = express->first,
@@ -89,7 +89,7 @@ static const char *block_of(const struct tt_express_meeting *express,
 static void fold(const struct tt_express_meeting *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
-    const struct tt_meeting *meeting = &engine->meeting;
+    const struct tt_meeting *meeting = &engine->meetings[0];
     const void **inputs = engine->rooms[0].messages;
     for (int m = 0; m < meeting->nmembers; m++)
         inputs[m] = block_of(express, meeting, m, express->take_first);
@@ -114,7 +114,7 @@ static void copy_blocks(const struct tt_express_meeting *express, const struct t
 static void take(const struct tt_express_meeting *express, struct tt_engine *engine,
                  const struct tt_call *call)
 {
-    const struct tt_meeting *meeting = &engine->meeting;
+    const struct tt_meeting *meeting = &engine->meetings[0];
     char *output = call->output;
     if (!express->take_number) return;
     if (express->op == TT_FOLD) {
@@ -149,9 +149,9 @@ static bool run_meeting(const struct tt_express_meeting *express, struct tt_engi
                         const struct tt_call *call, uint64_t signature)
 {
     put_in(express, engine, call->input, signature);
-    if (await_parts(&engine->meeting, signature) < engine->meeting.nmembers) return false;
+    if (await_parts(&engine->meetings[0], signature) < engine->meetings[0].nmembers) return false;
     take(express, engine, call);
-    tt_meeting_finish(&engine->meeting);
+    tt_meeting_finish(&engine->meetings[0]);
     return true;
 }
 

@@ -32,6 +32,9 @@ static inline const struct tt_program *tt_work_program(const struct tt_work *wor
     return work->collective.call.loaded->program;
 }
 
+/* In the executor `channel` is the communicator's: that of channel c of copy k of a program is
+ * k * nchannels + c, which is also the number of its part of every block (program.h). */
+
 /* A walk through a span of the work's program; whole: see tt_walk_begin. */
 static inline struct tt_walk tt_work_walk(const struct tt_work *work, int channel,
                                           const struct tt_program_span *span, bool whole)
@@ -73,8 +76,9 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
 /* Marks the work as done and gives the turn to the next. */
 void tt_work_complete(struct tt_work *work, tt_status status);
 
-/* Posts the round's messages that peers may write to the caller's output. */
-void tt_post_round(struct tt_work *work, int channel);
+/* Posts the messages of a channel's round that peers may write to the caller's output. row: of the
+ * copy's program. */
+void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel);
 /* After a failure, again and again: ends all posts of the collective. TT_IN_PROGRESS: a peer still
  * writes to the caller's output. TT_OK also when that peer has died, or when the deadline has
  * passed; then the last error also says which peer may still write. */

@@ -7,13 +7,13 @@
 static struct tt_link *recv_link(const struct tt_work *work, const struct tt_program_step *step,
                                  uint32_t i)
 {
-    return work->collective.call.loaded->links[step->recv + i];
+    return work->collective.links[step->recv + i];
 }
 
 static struct tt_link *send_link(const struct tt_work *work, const struct tt_program_step *step,
                                  uint32_t i)
 {
-    return work->collective.call.loaded->links[step->send + i];
+    return work->collective.links[step->send + i];
 }
 
 static tt_status bounce_of(struct tt_engine *engine, int peer, int channel, char **bounce)

@@ -1,7 +1,26 @@
-/* Looks up the links of a program once, when the program is loaded. */
+/* Looks up the links of a program and its copies once, when the program is loaded. */
 #include "executor/loaded.h"
 
 #include <stdlib.h>
+
+static int count_copies(const struct tt_program *program, const struct tt_fabric *fabric)
+{
+    const int most = tt_fabric_nchannels(fabric) / program->nchannels;
+    const int wanted = (int)fabric->peers[fabric->rank].copies;
+    return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+/* The links of one copy. */
+static void resolve(const struct tt_program *program, struct tt_fabric *fabric, int copy,
+                    struct tt_link **links)
+{
+    for (uint32_t i = 0; i < program->nlinks; i++) {
+        const struct tt_program_link *link = &tt_program_links(program)[i];
+        const int channel = copy * program->nchannels + link->channel;
+        links[i] = link->outgoing ? tt_fabric_tx(fabric, link->peer, channel)
+                                  : tt_fabric_rx(fabric, link->peer, channel);
+    }
+}
 
 tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                            struct tt_loaded **out)
@@ -15,23 +34,22 @@ tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                        "TUTTI_CHANNELS to at least %d on all ranks, or choose another algorithm",
                        need, tt_fabric_nchannels(fabric), need);
     }
+    const int copies = count_copies(program, fabric);
+    const size_t links_bytes = (size_t)copies * nlinks * sizeof(struct tt_link *);
     struct tt_loaded *loaded = calloc(1, sizeof *loaded);
-    struct tt_link **links = malloc((nlinks ? nlinks : 1) * sizeof(struct tt_link *));
+    struct tt_link **links = malloc(links_bytes ? links_bytes : 1);
     if (!loaded || !links) {
         free(loaded);
         free(links);
         free(program);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the %u links of a program", nlinks);
     }
-    for (uint32_t i = 0; i < nlinks; i++) {
-        const struct tt_program_link *link = &tt_program_links(program)[i];
-        links[i] = link->outgoing ? tt_fabric_tx(fabric, link->peer, link->channel)
-                                  : tt_fabric_rx(fabric, link->peer, link->channel);
-    }
+    for (int copy = 0; copy < copies; copy++)
+        resolve(program, fabric, copy, links + (size_t)copy * nlinks);
     *loaded = (struct tt_loaded){.program = program,
+                                 .copies = copies,
                                  .links = links,
-                                 .nbytes = sizeof *loaded + nlinks * sizeof(struct tt_link *) +
-                                           program->nbytes};
+                                 .nbytes = sizeof *loaded + links_bytes + program->nbytes};
     *out = loaded;
     return TT_OK;
 }

@@ -1,4 +1,4 @@
-/* A program and the links that it uses. */
+/* A program and the links that it uses, or that copies of it use. */
 #ifndef TT_EXECUTOR_LOADED_H
 #define TT_EXECUTOR_LOADED_H
 
@@ -8,11 +8,15 @@
 /* Owned by its creator; freed by tt_loaded_destroy, when nothing that runs it is outstanding. */
 struct tt_loaded {
     struct tt_program *program;
-    struct tt_link **links; /* [program->nlinks]: the fabric's, by the program's table of links */
+    int copies;             /* of the program that may run side by side */
+    struct tt_link **links; /* [copies][program->nlinks]: the fabric's, by the program's table of
+                             * links; those of copy k are k * nchannels channels further on */
     size_t nbytes;          /* of the above */
 };
 
-/* Takes the program over, also when it fails. Resolves its links, which opens none of them.
+/* Takes the program over, also when it fails. Resolves its links, which opens none of them: for as
+ * many copies as the ranks have agreed on (TUTTI_COPIES), and as there are channels for.
+ * TT_ERR_USAGE when the program needs more channels than the communicator has.
  * TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                                         struct tt_loaded **loaded);

@@ -8,6 +8,11 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
+static struct tt_meeting *meeting_of(const struct tt_work *work, int channel)
+{
+    return &work->engine->meetings[channel];
+}
+
 /* Elements of `number` blocks from place `first` on in this round: all spans of a meeting name
  * places of the same part. */
 static size_t blocks_count(const struct tt_work *work, int channel,
@@ -25,7 +30,7 @@ static size_t blocks_count(const struct tt_work *work, int channel,
 static const char *block_in_part(const struct tt_work *work, int channel,
                                  const struct tt_program_step *step, int member, int block)
 {
-    const struct tt_meeting *meeting = &work->engine->meeting;
+    const struct tt_meeting *meeting = meeting_of(work, channel);
     const struct tt_flag *part = tt_meeting_place(meeting, member);
     const int first = (int)part->first, number = (int)part->number;
     if (block < first || block >= first + number) return NULL;
@@ -36,7 +41,7 @@ static const char *block_in_part(const struct tt_work *work, int channel,
 
 static tt_status put_in(struct tt_work *work, int channel, const struct tt_program_step *step)
 {
-    struct tt_meeting *meeting = &work->engine->meeting;
+    struct tt_meeting *meeting = meeting_of(work, channel);
     const struct tt_binding *binding = &work->collective.binding;
     const struct tt_part part = {.signature = work->collective.signature,
                                  .nbytes =
@@ -65,23 +70,24 @@ static tt_status put_in(struct tt_work *work, int channel, const struct tt_progr
     return TT_OK;
 }
 
-static bool is_in(const struct tt_work *work, int member)
+static bool is_in(const struct tt_work *work, int channel, int member)
 {
     const int looks = work->engine->fabric->oversubscribed ? 1 : TT_BRIEF_LOOKS;
     for (int i = 0; i < looks; i++) {
-        if (tt_meeting_is_in(&work->engine->meeting, member)) return true;
+        if (tt_meeting_is_in(meeting_of(work, channel), member)) return true;
         tt_cpu_relax();
     }
     return false;
 }
 
 /* Waits until every member's part is in; checks that each is a part of this call. */
-static tt_status await_parts(struct tt_work *work, struct tt_position *at)
+static tt_status await_parts(struct tt_work *work, int channel)
 {
-    const struct tt_meeting *meeting = &work->engine->meeting;
+    struct tt_position *at = &work->collective.channels[channel];
+    const struct tt_meeting *meeting = meeting_of(work, channel);
     for (; at->ready < (uint32_t)meeting->nmembers; at->ready++) {
         const int member = (int)at->ready;
-        if (!is_in(work, member)) return TT_IN_PROGRESS;
+        if (!is_in(work, channel, member)) return TT_IN_PROGRESS;
         if (tt_meeting_place(meeting, member)->signature != work->collective.signature)
             return tt_work_mismatch(work, tt_fabric_rank_at(work->engine->fabric, member));
         work->progress++;
@@ -95,7 +101,7 @@ static void fold_blocks(const struct tt_work *work, int channel, const struct tt
                         char *target, int first, int number, bool finish)
 {
     const void **inputs = work->engine->rooms[channel].messages;
-    const int nmembers = work->engine->meeting.nmembers;
+    const int nmembers = meeting_of(work, channel)->nmembers;
     for (int i = 0; i < nmembers; i++) inputs[i] = block_in_part(work, channel, step, i, first);
     tt_reduce(&work->collective.call.reduction, target, inputs, nmembers,
               blocks_count(work, channel, step, first, number), finish ? TT_FINISH : 0);
@@ -114,7 +120,7 @@ static bool is_complete(const struct tt_meeting *meeting)
 static void fold_for_all(const struct tt_work *work, int channel,
                          const struct tt_program_step *step)
 {
-    const struct tt_meeting *meeting = &work->engine->meeting;
+    const struct tt_meeting *meeting = meeting_of(work, channel);
     const struct tt_flag *own = tt_meeting_place(meeting, meeting->own);
     struct tt_flag *result = tt_meeting_place(meeting, meeting->nmembers);
     result->nbytes_kind = own->nbytes_kind;
@@ -128,7 +134,7 @@ static void fold_for_all(const struct tt_work *work, int channel,
 static const char *block_source(const struct tt_work *work, int channel,
                                 const struct tt_program_step *step, int block, bool folded)
 {
-    const int nmembers = work->engine->meeting.nmembers;
+    const int nmembers = meeting_of(work, channel)->nmembers;
     if (folded) return block_in_part(work, channel, step, nmembers, block);
     if (step->op == TT_TRANSPOSE)
         return block_in_part(work, channel, step, block, tt_work_program(work)->rank);
@@ -168,13 +174,13 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_program
 static tt_status arrive(struct tt_work *work, int channel, const struct tt_program_step *step)
 {
     struct tt_position *at = &work->collective.channels[channel];
-    struct tt_meeting *meeting = &work->engine->meeting;
+    struct tt_meeting *meeting = meeting_of(work, channel);
     if (!at->entered) {
         TT_TRY(put_in(work, channel, step));
         at->entered = true;
         work->progress++;
         if (tt_meeting_arrive(meeting)) {
-            TT_AWAIT(await_parts(work, at));
+            TT_AWAIT(await_parts(work, channel));
             if (step->op == TT_FOLD) fold_for_all(work, channel, step);
             tt_meeting_publish(meeting);
         }
@@ -185,8 +191,6 @@ static tt_status arrive(struct tt_work *work, int channel, const struct tt_progr
 tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_program_step *step)
 {
     struct tt_position *at = &work->collective.channels[channel];
-    if (channel != 0)
-        return tt_fail(TT_ERR_INTERNAL, "a meeting on channel %d, expected channel 0", channel);
     const bool last_does_the_work = work->engine->fabric->oversubscribed;
     if (last_does_the_work) {
         TT_AWAIT(arrive(work, channel, step));
@@ -196,9 +200,9 @@ tt_status tt_step_meet(struct tt_work *work, int channel, const struct tt_progra
             work->progress++;
         }
         at->entered = true;
-        TT_AWAIT(await_parts(work, at));
+        TT_AWAIT(await_parts(work, channel));
     }
     TT_TRY(take(work, channel, step, last_does_the_work && step->op == TT_FOLD));
-    tt_meeting_finish(&work->engine->meeting);
+    tt_meeting_finish(meeting_of(work, channel));
     return TT_OK;
 }

@@ -19,15 +19,14 @@ static char *target_of(const struct tt_work *work, int channel, const struct tt_
     return tt_piece_data(work, &step->dst, &piece);
 }
 
-void tt_post_round(struct tt_work *work, int channel)
+void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
-    const struct tt_loaded *loaded = work->collective.call.loaded;
-    const struct tt_program *program = loaded->program;
-    const struct tt_program_channel *row = tt_program_channel(program, channel);
+    const struct tt_program *program = tt_work_program(work);
+    const struct tt_program_step *steps = tt_program_steps(program) + row->first;
     const struct tt_program_post *posts = tt_program_posts(program) + row->first_post;
     for (uint32_t k = 0; k < row->nposts; k++) {
-        const struct tt_program_step *step = tt_program_step(program, channel, posts[k].step);
-        struct tt_link *link = loaded->links[step->recv];
+        const struct tt_program_step *step = &steps[posts[k].step];
+        struct tt_link *link = work->collective.links[step->recv];
         size_t nbytes = 0;
         char *target = target_of(work, channel, step, &nbytes);
         if (nbytes < TT_DIRECT_MIN_BYTES) continue;
@@ -42,12 +41,14 @@ static int writer_of(const struct tt_work *work)
 {
     const struct tt_loaded *loaded = work->collective.call.loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
-    for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
-        struct tt_link *link = loaded->links[i];
-        if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS &&
-            !tt_fabric_is_dead(work->engine->fabric, link->peer))
-            return link->peer;
-    }
+    const uint32_t nlinks = loaded->program->nlinks;
+    for (int copy = 0; copy < work->collective.binding.copies; copy++)
+        for (uint32_t i = 0; i < nlinks; i++) {
+            struct tt_link *link = loaded->links[(uint32_t)copy * nlinks + i];
+            if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS &&
+                !tt_fabric_is_dead(work->engine->fabric, link->peer))
+                return link->peer;
+        }
     return -1;
 }
 

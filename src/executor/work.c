@@ -51,6 +51,7 @@ void tt_work_begin(struct tt_work *work, struct tt_engine *engine, const struct 
     own->signature = tt_turn_signature(call->signature, turn);
     own->origin[TT_INPUT] = (uintptr_t)call->input - own->binding.skipped[TT_INPUT];
     own->origin[TT_OUTPUT] = (uintptr_t)call->output - own->binding.skipped[TT_OUTPUT];
+    own->links = call->loaded->links;
     own->direct[TT_INPUT] = program->direct_safe && call->reduction.op != TT_PREMUL_SUM;
     own->direct[TT_OUTPUT] = program->direct_safe;
 }
@@ -133,7 +134,7 @@ static tt_status ensure_scratch(struct tt_work *work)
     const struct tt_binding *binding = &work->collective.binding;
     struct tt_engine *engine = work->engine;
     const size_t need =
-        (size_t)program->nscratch * (size_t)program->nchannels * binding->piece * binding->element;
+        (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
     if (need > engine->scratch_bytes) {
         free(engine->scratch);
         engine->scratch_bytes = 0;
@@ -158,16 +159,15 @@ static void next_step(struct tt_work *work, int channel, uint32_t nsteps)
     at->done = ++at->round >= work->collective.binding.nrounds;
 }
 
-static tt_status advance_channel(struct tt_work *work, int channel)
+static tt_status advance_channel(struct tt_work *work, const struct tt_program_channel *row,
+                                 int channel)
 {
-    const struct tt_program *program = tt_work_program(work);
-    const struct tt_program_channel *row = tt_program_channel(program, channel);
-    const struct tt_program_step *steps = tt_program_steps(program) + row->first;
+    const struct tt_program_step *steps = tt_program_steps(tt_work_program(work)) + row->first;
     struct tt_position *at = &work->collective.channels[channel];
     if (row->nsteps == 0) at->done = true;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
-        if (!at->step && !at->posted) tt_post_round(work, channel);
+        if (!at->step && !at->posted) tt_post_round(work, row, channel);
         at->posted = true;
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
@@ -181,18 +181,35 @@ static bool references_taken(const struct tt_collective_work *own)
 {
     const struct tt_loaded *loaded = own->call.loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
-    for (uint32_t i = 0; own->references && i < loaded->program->nlinks; i++)
-        if (links[i].outgoing && !loaded->links[i]->ops->drained(loaded->links[i])) return false;
+    const uint32_t nlinks = loaded->program->nlinks;
+    for (int copy = 0; own->references && copy < own->binding.copies; copy++)
+        for (uint32_t i = 0; i < nlinks; i++) {
+            struct tt_link *link = loaded->links[(uint32_t)copy * nlinks + i];
+            if (links[i].outgoing && !link->ops->drained(link)) return false;
+        }
     return true;
+}
+
+/* From here on steps use the links of this copy. */
+static void use_copy(struct tt_collective_work *own, int copy)
+{
+    const struct tt_loaded *loaded = own->call.loaded;
+    own->links = loaded->links + (size_t)copy * loaded->program->nlinks;
 }
 
 static tt_status advance_collective(struct tt_work *work)
 {
+    const struct tt_program *program = tt_work_program(work);
+    const int ncopies = work->collective.binding.copies, nchannels = program->nchannels;
     bool waiting = false;
-    for (int channel = 0; channel < tt_work_program(work)->nchannels; channel++) {
-        const tt_status status = advance_channel(work, channel);
-        if (status < 0) return status;
-        waiting |= status == TT_IN_PROGRESS;
+    for (int copy = 0; copy < ncopies; copy++) {
+        use_copy(&work->collective, copy);
+        for (int c = 0; c < nchannels; c++) {
+            const tt_status status =
+                advance_channel(work, tt_program_channel(program, c), copy * nchannels + c);
+            if (status < 0) return status;
+            waiting |= status == TT_IN_PROGRESS;
+        }
     }
     return waiting || !references_taken(&work->collective) ? TT_IN_PROGRESS : TT_OK;
 }
@@ -236,29 +253,38 @@ static void find_memory(struct tt_work *work)
     }
 }
 
-static tt_status start(struct tt_work *work)
+static tt_status start_collective(struct tt_work *work)
 {
-    struct tt_fabric *fabric = work->engine->fabric;
-    TT_TRY(tt_fabric_check(fabric)); /* issued before the failure */
+    struct tt_call *call = &work->collective.call;
+    const int ncopies = work->collective.binding.copies;
+    if (ncopies < 1 || ncopies > call->loaded->copies)
+        return tt_fail(TT_ERR_INTERNAL, "a call runs %d copies, its program is loaded for 1 to %d",
+                       ncopies, call->loaded->copies);
     work->state = TT_WORK_RUNNING;
     work->engine->report_ns = 0;
-    if (work->kind != TT_WORK_COLLECTIVE) {
-        const int channel = tt_fabric_p2p_channel(fabric);
-        work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
-                                                    : tt_fabric_rx(fabric, work->p2p.peer, channel);
-        tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
-        tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
-        return TT_OK;
-    }
-    struct tt_call *call = &work->collective.call;
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
-           (size_t)tt_work_program(work)->nchannels * sizeof *work->collective.channels);
+           (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     tt_record_entry(work->engine, call, work->turn);
     find_memory(work);
     return ensure_scratch(work);
+}
+
+static tt_status start(struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    TT_TRY(tt_fabric_check(fabric)); /* issued before the failure */
+    if (work->kind == TT_WORK_COLLECTIVE) return start_collective(work);
+    const int channel = tt_fabric_p2p_channel(fabric);
+    work->state = TT_WORK_RUNNING;
+    work->engine->report_ns = 0;
+    work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
+                                                : tt_fabric_rx(fabric, work->p2p.peer, channel);
+    tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
+    tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
+    return TT_OK;
 }
 
 /* Whether all that was published or released will arrive, even if this rank never calls again. */
@@ -305,9 +331,13 @@ static void take_back(struct tt_work *work)
     if (fabric->wires) tt_wires_give_back(fabric->wires);
     if (work->kind != TT_WORK_COLLECTIVE || !work->collective.channels) return;
     const struct tt_program *program = tt_work_program(work);
-    for (int channel = 0; channel < program->nchannels; channel++) {
-        const struct tt_position *at = &work->collective.channels[channel];
-        if (at->asked) tt_step_expect(work, tt_program_step(program, channel, at->step), NULL, 0);
+    for (int copy = 0; copy < work->collective.binding.copies; copy++) {
+        use_copy(&work->collective, copy);
+        for (int c = 0; c < program->nchannels; c++) {
+            const struct tt_position *at =
+                &work->collective.channels[copy * program->nchannels + c];
+            if (at->asked) tt_step_expect(work, tt_program_step(program, c, at->step), NULL, 0);
+        }
     }
 }
 

@@ -7,6 +7,22 @@
 
 enum { LINE_BYTES = 64 };
 
+/* As many copies as there is room for, but no more than the longest block has lines for the
+ * channels of each. */
+static int32_t choose_copies(const struct tt_program *program, const struct tt_room *room,
+                             size_t longest, size_t element)
+{
+    const size_t useful = longest * element / LINE_BYTES / (size_t)program->nchannels;
+    const size_t most = room->copies > 1 ? (size_t)room->copies : 1;
+    return useful < 1 ? 1 : (int32_t)(useful < most ? useful : most);
+}
+
+/* Parts of a block. */
+static uint32_t count_parts(const struct tt_binding *binding, const struct tt_program *program)
+{
+    return (uint32_t)(binding->copies * program->nchannels);
+}
+
 static void cut_blocks(struct tt_binding *binding, const struct tt_program *program, size_t align)
 {
     const uint32_t nblocks = (uint32_t)program->nblocks;
@@ -22,7 +38,7 @@ static void cut_blocks(struct tt_binding *binding, const struct tt_program *prog
     const size_t lengths[3] = {blocks->unit * (blocks->least + 1), blocks->unit * blocks->least,
                                tt_cut_part(blocks, nblocks - 1, &begin)};
     for (int i = 0; i < 3; i++)
-        binding->parts[i] = tt_cut_make(lengths[i], align, (uint32_t)program->nchannels);
+        binding->parts[i] = tt_cut_make(lengths[i], align, count_parts(binding, program));
 }
 
 static tt_status too_small(const struct tt_program *program, const struct tt_room *room,
@@ -54,7 +70,7 @@ static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program 
     const size_t element = binding->element, message = (size_t)program->message;
     struct tt_geometry geometry =
         tt_geometry_of((enum tt_collective)program->collective, binding->count, element,
-                       program->nblocks, program->nchannels);
+                       program->nblocks, (int)count_parts(binding, program));
     geometry.counts = counts;
     const bool meets = program->meets && room->meet_bytes < room->slot_bytes;
     const struct tt_rounds rounds = tt_geometry_rounds(&geometry, element, message,
@@ -65,7 +81,7 @@ static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program 
     }
     binding->piece = rounds.piece;
     binding->nrounds = rounds.number;
-    binding->merged = binding->nrounds == 1 && program->nchannels == 1;
+    binding->merged = binding->nrounds == 1 && binding->copies * program->nchannels == 1;
     return TT_OK;
 }
 
@@ -73,8 +89,10 @@ tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t
                           const struct tt_room *room, struct tt_binding *out)
 {
     struct tt_binding binding = {
-        .nbytes = sizeof binding, .count = count, .element = element, .nrounds = 1};
+        .nbytes = sizeof binding, .copies = 1, .count = count, .element = element, .nrounds = 1};
     if (program->nblocks) {
+        const size_t block = program->splits ? count / (size_t)program->nblocks : count;
+        binding.copies = choose_copies(program, room, block, element);
         cut_blocks(&binding, program, LINE_BYTES / element);
         binding.nontemporal = binding.total * element >= TT_NONTEMPORAL_MIN_BYTES;
         TT_TRY(cut_rounds(&binding, program, NULL, room));
@@ -102,10 +120,18 @@ static bool fill_table(struct tt_binding *binding, const struct tt_program *prog
         packed = packed && begin == binding->total;
         table[b] = (struct tt_own_block){
             .begin = begin,
-            .parts = tt_cut_make(counts->counts[b], align, (uint32_t)program->nchannels)};
+            .parts = tt_cut_make(counts->counts[b], align, binding->parts[0].nparts)};
         binding->total += counts->counts[b];
     }
     return packed;
+}
+
+static size_t longest_of(const struct tt_program *program, const struct tt_counts *counts)
+{
+    size_t longest = 0;
+    for (int b = 0; b < program->nblocks; b++)
+        if (counts->counts[b] > longest) longest = counts->counts[b];
+    return longest;
 }
 
 /* Bytes before the first block of a buffer: only where that is the own one. */
@@ -129,10 +155,12 @@ tt_status tt_program_bind_counts(const struct tt_program *program, const struct 
     struct tt_binding *binding = malloc(nbytes);
     if (!binding)
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the counts of %d ranks", program->nranks);
-    *binding = (struct tt_binding){.table_at = sizeof *binding,
-                                   .nbytes = (uint32_t)nbytes,
-                                   .element = element,
-                                   .parts[0] = {.nparts = (uint32_t)program->nchannels}};
+    *binding = (struct tt_binding){
+        .table_at = sizeof *binding,
+        .nbytes = (uint32_t)nbytes,
+        .copies = choose_copies(program, room, longest_of(program, counts), element),
+        .element = element};
+    binding->parts[0].nparts = count_parts(binding, program);
     const bool packed = fill_table(binding, program, counts);
     binding->count = binding->total;
     binding->nontemporal = binding->total * element >= TT_NONTEMPORAL_MIN_BYTES;

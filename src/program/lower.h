@@ -17,16 +17,18 @@ TT_NODISCARD tt_status tt_program_create(const struct tt_algorithm *algorithm,
                                          const struct tt_shape *shape, int rank,
                                          struct tt_program **program);
 
-/* The room that links and meetings give, in bytes. */
+/* The room that links and meetings give. */
 struct tt_room {
     size_t slot_bytes, meet_bytes;
+    int copies; /* most copies of the program that there are channels for; 0: as 1 */
     size_t
         slot_setting; /* TUTTI_SLOT_BYTES, of which a host with many ranks has less; 0: the same */
 };
 
 /* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a
  * block of a message does not fit a slot, or a place of a meeting: names the setting, its value and
- * the least that works. The same on every rank. */
+ * the least that works. The same on every rank, copies too: they
+ * follow from the room, the program's channels and the count alone. */
 TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t count,
                                        size_t element, const struct tt_room *room,
                                        struct tt_binding *binding);

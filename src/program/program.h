@@ -131,24 +131,32 @@ enum { TT_NONTEMPORAL_MIN_BYTES = 1 << 20 };
 /* One block of a call in which every block has a count of its own. */
 struct tt_own_block {
     size_t begin;        /* elements from the first block's beginning, where a buffer holds all */
-    struct tt_cut parts; /* the block into channels; its length is the block's */
+    struct tt_cut parts; /* the block into parts; its length is the block's */
 };
 
 /* How a program's blocks become elements for one count and element size, or, with a table of
  * blocks, for a count for each block. The table lies behind the binding: who copies the one copies
- * both. */
+ * both.
+ *
+ * The program runs `copies` times side by side. Each block is cut into copies * nchannels parts,
+ * and channel c of copy k works on part k * nchannels + c, on the communicator's channel of the
+ * same number: its links, its meeting, its scratch memory are no other part's. So every copy is the
+ * same program, proved for blocks of any length, on elements that no other copy touches; the parts
+ * of all copies are the whole block. */
 struct tt_binding {
     uint32_t table_at, nbytes; /* bytes from the binding to its table of blocks, [nblocks], 0: none;
                                 * bytes of both */
+    int32_t copies;            /* >= 1; the same on every rank */
     size_t count, element;     /* the call's count, with a table of all blocks together; bytes of an
                                 * element, 0: nothing is bound */
     struct tt_cut blocks;      /* all elements into blocks */
-    struct tt_cut parts[3]; /* a block into channels: a longer block, a shorter one, the last one */
+    struct tt_cut parts[3]; /* a block into parts: a longer block, a shorter one, the last one; with
+                             * a table only nparts of [0] holds */
     size_t total;           /* elements of all blocks */
-    size_t piece;           /* most elements that a round takes of a channel's part of a block */
+    size_t piece;           /* most elements that a round takes of a part of a block */
     size_t nrounds;
     size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
-    bool merged;       /* one channel, one round, no gaps: contiguous names are contiguous memory */
+    bool merged;       /* one part, one round, no gaps: contiguous names are contiguous memory */
     bool nontemporal;  /* results are stored past the caches */
 };
 
@@ -158,7 +166,7 @@ TT_INLINE const struct tt_own_block *tt_binding_own_block(const struct tt_bindin
     return (const struct tt_own_block *)((const char *)binding + binding->table_at) + block;
 }
 
-/* Elements of a block over all channels, and where they begin. */
+/* Elements of a block over all parts, and where they begin. */
 TT_INLINE size_t tt_binding_block(const struct tt_binding *binding, int32_t block, size_t *begin)
 {
     if (binding->table_at) {
@@ -169,8 +177,8 @@ TT_INLINE size_t tt_binding_block(const struct tt_binding *binding, int32_t bloc
     return tt_cut_part(&binding->blocks, (uint32_t)block, begin);
 }
 
-/* Elements of a channel's part of a block, and where they begin. */
-TT_INLINE size_t tt_binding_part(const struct tt_binding *binding, int32_t block, int channel,
+/* Elements of a part of a block, 0 <= part < copies * nchannels, and where they begin. */
+TT_INLINE size_t tt_binding_part(const struct tt_binding *binding, int32_t block, int part,
                                  size_t *begin)
 {
     const uint32_t index = (uint32_t)block;
@@ -182,14 +190,14 @@ TT_INLINE size_t tt_binding_part(const struct tt_binding *binding, int32_t block
     const struct tt_cut *parts =
         binding->table_at ? &tt_binding_own_block(binding, block)->parts : &binding->parts[kind];
     size_t offset;
-    const size_t part = tt_cut_part(parts, (uint32_t)channel, &offset);
+    const size_t count = tt_cut_part(parts, (uint32_t)part, &offset);
     *begin += offset;
-    return part;
+    return count;
 }
 
 /* ---- Walking a span ------------------------------------------------------------------------- */
 
-/* Where a channel of a call stands. Zeroed at the beginning. */
+/* Where one channel of one copy stands in a call. Zeroed at the beginning. */
 struct tt_position {
     uint64_t round;
     uint32_t step;
@@ -206,7 +214,7 @@ struct tt_walk {
     const struct tt_program *program;
     const struct tt_binding *binding;
     const struct tt_program_span *span;
-    int channel;
+    int part; /* of every block */
     size_t round;
     bool whole; /* one piece: the binding is merged and the span contiguous */
     int32_t index, within, place;
@@ -227,14 +235,14 @@ TT_INLINE bool tt_span_is_whole(const struct tt_binding *binding,
 /* whole: the caller found that all spans it walks together may be walked as one piece. */
 TT_INLINE struct tt_walk tt_walk_begin(const struct tt_program *program,
                                        const struct tt_binding *binding,
-                                       const struct tt_program_span *span, int channel,
-                                       size_t round, bool whole)
+                                       const struct tt_program_span *span, int part, size_t round,
+                                       bool whole)
 {
     struct tt_walk walk;
     walk.program = program;
     walk.binding = binding;
     walk.span = span;
-    walk.channel = channel;
+    walk.part = part;
     walk.round = round;
     walk.whole = whole;
     walk.index = walk.within = 0;
@@ -294,14 +302,14 @@ TT_INLINE bool tt_walk_next(struct tt_walk *walk, struct tt_piece *piece)
     }
     size_t begin;
     const int32_t name = tt_span_name_at(walk->program, span, walk->place);
-    const size_t length = tt_binding_part(binding, name, walk->channel, &begin);
+    const size_t length = tt_binding_part(binding, name, walk->part, &begin);
     const size_t skip = walk->round * binding->piece;
     const size_t left = skip < length ? length - skip : 0;
     piece->count = left < binding->piece ? left : binding->piece;
     if (span->buffer == TT_SCRATCH) {
         const int32_t slot =
             span->slot + (span->slot_rule == TT_SLOT_IN_ORDER ? walk->index : walk->place);
-        const size_t at = (size_t)slot * (size_t)walk->program->nchannels + (size_t)walk->channel;
+        const size_t at = (size_t)slot * binding->parts[0].nparts + (size_t)walk->part;
         piece->offset = at * binding->piece * binding->element;
     } else {
         piece->offset = (begin + (left ? skip : 0)) * binding->element;
@@ -312,12 +320,12 @@ TT_INLINE bool tt_walk_next(struct tt_walk *walk, struct tt_piece *piece)
 
 /* Elements of a span in a round. */
 TT_INLINE size_t tt_span_count(const struct tt_program *program, const struct tt_binding *binding,
-                               const struct tt_program_span *span, int channel, size_t round)
+                               const struct tt_program_span *span, int part, size_t round)
 {
     if (!span->number) return 0;
     if (binding->merged && span->all) return binding->total;
     struct tt_walk walk =
-        tt_walk_begin(program, binding, span, channel, round, tt_span_is_whole(binding, span));
+        tt_walk_begin(program, binding, span, part, round, tt_span_is_whole(binding, span));
     struct tt_piece piece;
     size_t total = 0;
     while (tt_walk_next(&walk, &piece)) total += piece.count;

@@ -32,6 +32,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .slot_bytes = (uint32_t)config->slot_bytes,
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
+                                .copies = (uint32_t)config->copies,
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
@@ -68,6 +69,7 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
             check_setting("TUTTI_MEET_BYTES", infos, r, infos[r].meet_bytes, infos[0].meet_bytes));
         TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - 1,
                              infos[0].nchannels - 1));
+        TT_TRY(check_setting("TUTTI_COPIES", infos, r, infos[r].copies, infos[0].copies));
     }
     return TT_OK;
 }

@@ -14,6 +14,7 @@
 struct tt_fabric_config {
     size_t nslots, slot_bytes, meet_bytes; /* the same on all ranks, as is nchannels */
     int nchannels;       /* of two ranks: TUTTI_CHANNELS and the one of point to point */
+    int copies;          /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed; /* known from a parent communicator */
     bool allow_window, allow_cma, force_cma;
     bool always_spin; /* whatever the number of cores */
@@ -27,7 +28,7 @@ struct tt_peer_info {
     struct tt_fd_address fd_address;
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
-    uint32_t nslots, slot_bytes, meet_bytes, nchannels;
+    uint32_t nslots, slot_bytes, meet_bytes, nchannels, copies;
     uint8_t oversubscribed, always_spin; /* as in its config */
     uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */
     char host[64];

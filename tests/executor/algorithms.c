@@ -161,3 +161,76 @@ TEST(algorithms, run_from_copies_of_programs_and_bindings_on_two_hosts)
         ranks_close(&ranks);
     }
 }
+
+/* Every algorithm on one host, with data for all copies and for fewer. */
+static void run_copies(const struct tt_fabric_config *config, int nranks, int copies)
+{
+    const size_t n = (size_t)nranks, counts[] = {0, 1, 16 * n + 1, 3003, 16 * n * 16 + 7};
+    const struct tt_reduction reduction = sum_of(TT_INT32, nranks);
+    struct ranks ranks;
+    REQUIRE(ranks_open(&ranks, nranks, config));
+    ranks.from_copies = copies % 2;
+    try_every(&ranks, counts, 5, &reduction);
+    CHECK_EQ(ranks.most_copies, copies);
+    ranks_close(&ranks);
+}
+
+TEST(algorithms, run_as_several_copies_on_channels_of_their_own)
+{
+    static const int sizes[] = {2, 3, 5, 8};
+    struct tt_fabric_config config = together_config();
+    config.nchannels = 1 + 8;
+    for (config.copies = 1; config.copies <= 8; config.copies++) {
+        config.nslots = config.copies % 2 ? 2 : 4;
+        config.oversubscribed = config.copies % 3 == 0;
+        run_copies(&config, sizes[config.copies % 4], config.copies);
+    }
+    config.nchannels = TT_MAX_CHANNELS;
+    config.copies = 100;
+    config.oversubscribed = false;
+    run_copies(&config, 3, TT_MAX_CHANNELS - 1);
+}
+
+TEST(algorithms, of_pre_multiplied_sums_run_as_several_copies)
+{
+    struct tt_fabric_config config = together_config();
+    config.copies = 2;
+    const size_t counts[] = {2049};
+    const float scalar = 0.5f;
+    struct tt_reduction reduction = {.type = TT_FLOAT32, .op = TT_PREMUL_SUM, .nranks = 4};
+    memcpy(reduction.scalar, &scalar, sizeof scalar);
+    try_all(&config, 4, counts, 1, &reduction);
+}
+
+TEST(algorithms, run_as_several_copies_between_hosts)
+{
+    static const uint64_t layouts[][5] = {{1, 2}, {1, 1, 2, 2}, {1, 2, 1, 2}, {1, 1, 2, 1, 2}};
+    static const int sizes[] = {2, 4, 4, 5};
+    for (int i = 0; i < 4; i++) {
+        struct tt_fabric_config config = together_config();
+        struct ranks ranks;
+        const int n = sizes[i];
+        const size_t counts[] = {(size_t)n + 1, 4003};
+        const struct tt_reduction reduction = sum_of(TT_INT32, n);
+        config.nchannels = 1 + 5;
+        config.copies = i + 2;
+        config.oversubscribed = i == 2;
+        REQUIRE(ranks_open_on(&ranks, n, layouts[i], &config));
+        try_every(&ranks, counts, 2, &reduction);
+        CHECK_EQ(ranks.most_copies, i + 2);
+        ranks_close(&ranks);
+    }
+}
+
+TEST(algorithms, send_by_reference_and_post_as_several_copies)
+{
+    struct tt_fabric_config config = together_config();
+    config.slot_bytes = 16384;
+    config.nchannels = 1 + 6;
+    config.copies = 3;
+    for (int n = 2; n <= 5; n++) {
+        const size_t counts[] = {(size_t)n * 4096, 40011};
+        const struct tt_reduction reduction = sum_of(TT_INT32, n);
+        try_all(&config, n, counts, 2, &reduction);
+    }
+}

@@ -16,6 +16,7 @@ bool ranks_open_on(struct ranks *ranks, int nranks, const uint64_t *host_of,
                    const struct tt_fabric_config *config)
 {
     ranks->from_copies = false;
+    ranks->most_copies = 0;
     if (!together_open_on(&ranks->all, nranks, host_of, config)) return false;
     if (host_of && !together_join(&ranks->all, config)) return false;
     for (int r = 0; r < nranks; r++)
@@ -85,11 +86,12 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
                       const struct tt_shape *shape, int r, struct rank_memory *mine)
 {
     const struct tt_segment_header *header = fabric->segment->header;
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes};
     struct tt_program *program;
     TT_TRY(tt_program_create(trial->algorithm, shape, r, &program));
     TT_TRY(tt_loaded_create(program, fabric, &mine->loaded));
+    const struct tt_room room = {.slot_bytes = header->slot_bytes,
+                                 .meet_bytes = header->meet_bytes,
+                                 .copies = mine->loaded->copies};
     return tt_program_bind(mine->loaded->program, trial->count, tt_type_size(trial->reduction.type),
                            &room, &mine->binding);
 }
@@ -135,6 +137,7 @@ static void prepare(struct ranks *ranks, const struct trial *trial, int r, struc
         CHECK_MESSAGE(false, "no program: %s", tt_last_error());
         return;
     }
+    if (mine->binding.copies > ranks->most_copies) ranks->most_copies = mine->binding.copies;
     if (ranks->from_copies && !move_elsewhere(mine)) {
         CHECK_MESSAGE(false, "no memory for copies");
         return;

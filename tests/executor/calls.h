@@ -20,6 +20,7 @@ struct ranks {
     struct tt_engine engines[TOGETHER_ROOM];
     bool from_copies; /* programs and bindings are copied, and the originals overwritten, before
                        * they run */
+    int most_copies;  /* of the programs that have run */
 };
 
 bool ranks_open(struct ranks *ranks, int nranks, const struct tt_fabric_config *config);

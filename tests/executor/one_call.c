@@ -107,3 +107,22 @@ TEST(one_call, a_part_larger_than_its_place_in_a_meeting_is_an_error_and_is_not_
 {
     check_too_large("meet", "8192 bytes does not fit a place of 4096 bytes");
 }
+
+TEST(one_call, of_more_copies_than_its_program_is_loaded_for_is_an_error)
+{
+    struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct part part;
+    static int32_t data[COUNT];
+    config.nchannels = TT_MAX_CHANNELS;
+    config.copies = 3;
+    REQUIRE(ranks_open(&ranks, NRANKS, &config));
+    REQUIRE(begin(&ranks, 0, "direct", 1, data, &part));
+    CHECK_EQ(part.loaded->copies, 3);
+    part.work.collective.binding.copies = 4;
+    CHECK_EQ(tt_work_advance(&part.work), TT_ERR_INTERNAL);
+    CHECK_MESSAGE(strstr(tt_last_error(), "runs 4 copies") && strstr(tt_last_error(), "1 to 3"),
+                  "%s", tt_last_error());
+    tt_loaded_destroy(part.loaded);
+    ranks_close(&ranks);
+}

@@ -15,8 +15,8 @@ enum { NLAYOUTS = sizeof layouts / sizeof *layouts };
 TEST(hosts, random_collectives_splits_and_streams_match_the_reference)
 {
     static const char *const ways[] = {
-        "TUTTI_ENCRYPT=0", "TUTTI_ENCRYPT=1",   "TUTTI_SOCKETS=3",      "TUTTI_SLOT_BYTES=1K",
-        "TUTTI_SLOTS=2",   "TUTTI_CHANNELS=11", "TUTTI_SOCKET_FAMILY=6"};
+        "TUTTI_ENCRYPT=0", "TUTTI_ENCRYPT=1",   "TUTTI_SOCKETS=3",       "TUTTI_SLOT_BYTES=1K",
+        "TUTTI_SLOTS=2",   "TUTTI_CHANNELS=11", "TUTTI_SOCKET_FAMILY=6", "TUTTI_COPIES=2"};
     uint64_t state = test_seed();
     for (int i = 0; i < NLAYOUTS && !tt_test_failed(); i++) {
         static struct job job;

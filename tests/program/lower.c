@@ -14,9 +14,9 @@ struct pair {
     struct tt_schedule *schedule;
     struct tt_program *program;
     struct tt_binding binding;
-    struct tt_binding *uneven; /* in place of the binding: with a table of blocks */
-    struct tt_geometry geometry;
-    const size_t *begins; /* of the blocks; NULL: packed */
+    struct tt_binding *uneven;   /* in place of the binding: with a table of blocks */
+    struct tt_geometry geometry; /* nchannels: of all copies */
+    const size_t *begins;        /* of the blocks; NULL: packed */
 };
 
 static const struct tt_binding *binding_of(const struct pair *pair)
@@ -25,9 +25,9 @@ static const struct tt_binding *binding_of(const struct pair *pair)
 }
 
 static bool pair_init(struct pair *pair, const struct tt_algorithm *algorithm,
-                      const struct tt_shape *shape, int rank, size_t count)
+                      const struct tt_shape *shape, int rank, size_t count, int copies)
 {
-    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256};
+    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256, .copies = copies};
     *pair = (struct pair){.schedule = NULL};
     if (tt_schedule_create(algorithm, shape, rank, &pair->schedule) ||
         tt_program_lower(pair->schedule, &pair->program) ||
@@ -36,11 +36,12 @@ static bool pair_init(struct pair *pair, const struct tt_algorithm *algorithm,
                       tt_last_error());
         return false;
     }
-    pair->geometry = (struct tt_geometry){.count = count,
-                                          .nblocks = pair->schedule->nblocks,
-                                          .nchannels = pair->schedule->nchannels,
-                                          .align = 16,
-                                          .split = tt_collective_splits(shape->collective)};
+    pair->geometry =
+        (struct tt_geometry){.count = count,
+                             .nblocks = pair->schedule->nblocks,
+                             .nchannels = pair->schedule->nchannels * pair->binding.copies,
+                             .align = 16,
+                             .split = tt_collective_splits(shape->collective)};
     return true;
 }
 
@@ -60,12 +61,12 @@ static size_t block_begin(const struct pair *pair, const struct tt_span *span, i
 
 /* Where the schedule and the geometry say that the i-th piece of a round lies. */
 static struct tt_piece expected_piece(const struct pair *pair, const struct tt_span *span, int i,
-                                      int channel, size_t round)
+                                      int part, size_t round)
 {
     const int nblocks = pair->geometry.nblocks;
     size_t begin;
     const size_t length =
-        tt_geometry_part(&pair->geometry, tt_span_name(span, i, nblocks), channel, &begin);
+        tt_geometry_part(&pair->geometry, tt_span_name(span, i, nblocks), part, &begin);
     if (pair->begins)
         begin += pair->begins[tt_span_name(span, i, nblocks)] - block_begin(pair, span, i);
     const size_t piece = binding_of(pair)->piece, skip = round * piece;
@@ -75,40 +76,39 @@ static struct tt_piece expected_piece(const struct pair *pair, const struct tt_s
     if (span->buffer == TT_SCRATCH)
         expected.offset =
             ((size_t)tt_span_slot(span, i, nblocks) * (size_t)pair->geometry.nchannels +
-             (size_t)channel) *
+             (size_t)part) *
             piece * 4;
     return expected;
 }
 
 static void check_span(const struct pair *pair, const struct tt_span *span,
-                       const struct tt_program_span *lowered, int channel, size_t round)
+                       const struct tt_program_span *lowered, int part, size_t round)
 {
     const char *name = pair->schedule->algorithm->name;
     struct tt_walk walk =
-        tt_walk_begin(pair->program, binding_of(pair), lowered, channel, round, false);
+        tt_walk_begin(pair->program, binding_of(pair), lowered, part, round, false);
     struct tt_piece piece;
     size_t total = 0;
     for (int i = 0; i < span->number; i++) {
-        const struct tt_piece expected = expected_piece(pair, span, i, channel, round);
+        const struct tt_piece expected = expected_piece(pair, span, i, part, round);
         const bool more = tt_walk_next(&walk, &piece);
         CHECK_MESSAGE(more && piece.count == expected.count &&
                           (!piece.count || piece.offset == expected.offset),
-                      "%s:%s, %d ranks, rank %d, count %zu, channel %d, round %zu, piece %d: at "
+                      "%s:%s, %d ranks, rank %d, count %zu, part %d, round %zu, piece %d: at "
                       "%zu, %zu elements; expected at %zu, %zu",
                       tt_collective_name(pair->schedule->shape.collective), name,
                       pair->schedule->shape.nranks, pair->schedule->rank, pair->geometry.count,
-                      channel, round, i, piece.offset, piece.count, expected.offset,
-                      expected.count);
+                      part, round, i, piece.offset, piece.count, expected.offset, expected.count);
         total += expected.count;
     }
     CHECK(!tt_walk_next(&walk, &piece));
-    CHECK_EQ(tt_span_count(pair->program, binding_of(pair), lowered, channel, round), total);
+    CHECK_EQ(tt_span_count(pair->program, binding_of(pair), lowered, part, round), total);
     if (!tt_span_is_whole(binding_of(pair), lowered) || !span->number) return;
     /* As one piece it begins where the first one does. */
-    walk = tt_walk_begin(pair->program, binding_of(pair), lowered, channel, round, true);
+    walk = tt_walk_begin(pair->program, binding_of(pair), lowered, part, round, true);
     CHECK(tt_walk_next(&walk, &piece));
     CHECK_EQ(piece.count, total);
-    CHECK_EQ(piece.offset, expected_piece(pair, span, 0, channel, round).offset);
+    CHECK_EQ(piece.offset, expected_piece(pair, span, 0, part, round).offset);
 }
 
 static void check_peers(const struct pair *pair, const struct tt_peers *peers, uint32_t first,
@@ -125,8 +125,28 @@ static void check_peers(const struct pair *pair, const struct tt_peers *peers, u
     CHECK_EQ(seen, number);
 }
 
+/* The parts of all copies and channels are each block, without gap or overlap. */
+static void check_parts(const struct pair *pair)
+{
+    const struct tt_binding *binding = binding_of(pair);
+    const int nparts = binding->copies * pair->program->nchannels;
+    for (int b = 0; b < pair->program->nblocks; b++) {
+        size_t at, begin;
+        const size_t length = tt_binding_block(binding, b, &at), end = at + length;
+        for (int part = 0; part < nparts; part++) {
+            const size_t count = tt_binding_part(binding, b, part, &begin);
+            CHECK_EQ(begin, at);
+            CHECK(count <= binding->piece * binding->nrounds);
+            at += count;
+        }
+        CHECK_EQ(at, end);
+    }
+}
+
 static void check_steps(const struct pair *pair)
 {
+    check_parts(pair);
+    const int ncopies = binding_of(pair)->copies;
     const struct tt_program *program = pair->program;
     CHECK_EQ(program->nchannels, pair->schedule->nchannels);
     for (int c = 0; c < program->nchannels; c++) {
@@ -134,9 +154,10 @@ static void check_steps(const struct pair *pair)
         for (int s = 0; s < pair->schedule->nsteps[c] && !tt_test_failed(); s++) {
             const struct tt_step *step = &pair->schedule->steps[c][s];
             const struct tt_program_step *lowered = tt_program_step(program, c, (uint32_t)s);
-            for (size_t round = 0; round < binding_of(pair)->nrounds; round++) {
-                check_span(pair, &step->local, &lowered->local, c, round);
-                check_span(pair, &step->dst, &lowered->dst, c, round);
+            for (size_t i = 0; i < binding_of(pair)->nrounds * (size_t)ncopies; i++) {
+                const int part = (int)(i % (size_t)ncopies) * program->nchannels + c;
+                check_span(pair, &step->local, &lowered->local, part, i / (size_t)ncopies);
+                check_span(pair, &step->dst, &lowered->dst, part, i / (size_t)ncopies);
             }
             if (step->kind == TT_STEP_MEET) continue;
             check_peers(pair, &step->recv, lowered->recv, lowered->nrecv, c, false);
@@ -146,10 +167,10 @@ static void check_steps(const struct pair *pair)
 }
 
 static void check_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape, int rank,
-                       size_t count)
+                       size_t count, int copies)
 {
     struct pair pair;
-    if (pair_init(&pair, algorithm, shape, rank, count)) check_steps(&pair);
+    if (pair_init(&pair, algorithm, shape, rank, count, copies)) check_steps(&pair);
     pair_fini(&pair);
 }
 
@@ -158,7 +179,8 @@ static void check_shape(const struct tt_algorithm *algorithm, const struct tt_sh
     static const size_t counts[] = {0, 1, 63, 1000, 12345};
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
         for (int rank = 0; rank < shape->nranks && !tt_test_failed(); rank++)
-            check_rank(algorithm, shape, rank, counts[k]);
+            for (int copies = 1; copies <= 7; copies += 3)
+                check_rank(algorithm, shape, rank, counts[k], copies);
 }
 
 TEST(program, walks_through_the_pieces_that_the_schedule_and_the_geometry_say)
@@ -183,7 +205,7 @@ TEST(program, walks_through_the_pieces_on_several_hosts_too)
             struct placed placed;
             if (!place(&placed, algorithm, each_placement(p))) continue;
             for (int rank = 0; rank < placed.steps.shape.nranks; rank += 2)
-                check_rank(algorithm, &placed.steps.shape, rank, 1000);
+                check_rank(algorithm, &placed.steps.shape, rank, 1000, 1 + rank);
             tt_hosts_destroy(placed.hosts);
         }
 }
@@ -192,7 +214,7 @@ TEST(program, a_ring_has_two_links_a_channel_however_many_ranks)
 {
     const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 500};
     struct pair pair;
-    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, 3, 100000));
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, 3, 100000, 1));
     CHECK_EQ(pair.program->nlinks, 2u * (unsigned)pair.program->nchannels);
     pair_fini(&pair);
 }
@@ -202,7 +224,7 @@ TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
     const struct tt_shape shape = {.collective = TT_ALL_TO_ALL, .nranks = 7};
     struct pair pair;
     CHECK(sizeof(struct tt_program_step) <= 128 && sizeof(struct tt_program_step) % 16 == 0);
-    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "bruck"), &shape, 3, 100));
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "bruck"), &shape, 3, 100, 1));
     CHECK_EQ(pair.program->steps_at % 16, 0u);
     CHECK_EQ((uintptr_t)pair.program % 16, 0u);
     pair_fini(&pair);
@@ -213,11 +235,11 @@ TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
 static void check_uneven_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                               int rank, const size_t *counts, const size_t *begins)
 {
-    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256};
+    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256, .copies = 1 + rank};
     const struct tt_counts own = {.counts = counts, .begins = begins};
     struct pair pair;
     struct tt_binding *original;
-    if (!pair_init(&pair, algorithm, shape, rank, 0) ||
+    if (!pair_init(&pair, algorithm, shape, rank, 0, 1) ||
         tt_program_bind_counts(pair.program, &own, 4, &room, &original)) {
         CHECK_MESSAGE(false, "%s: %s", algorithm->name, tt_last_error());
         pair_fini(&pair);
@@ -229,6 +251,7 @@ static void check_uneven_rank(const struct tt_algorithm *algorithm, const struct
     memset(original, 0xa5, original->nbytes);
     free(original);
     pair.geometry.counts = counts;
+    pair.geometry.nchannels = pair.program->nchannels * pair.uneven->copies;
     pair.begins = begins;
     check_steps(&pair);
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
@@ -273,12 +296,36 @@ TEST(program, walks_through_blocks_of_different_lengths_from_a_copied_table)
     CHECK(nwalked > 0);
 }
 
+TEST(program, a_binding_has_the_copies_that_there_is_room_and_data_for)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_GATHER, .nranks = 3};
+    const struct tt_room room = {.slot_bytes = 4096, .meet_bytes = 4096, .copies = 6};
+    /* Elements of 4 bytes; a block is not split further than into lines of 64 bytes. */
+    static const struct {
+        size_t count;
+        int copies;
+    } cases[] = {{0, 1}, {1, 1}, {31, 1}, {32, 2}, {79, 4}, {96, 6}, {100000, 6}};
+    struct pair pair;
+    struct tt_binding binding, *uneven;
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_GATHER, "ring"), &shape, 1, 100, 1));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const size_t counts[] = {0, cases[i].count, 0};
+        REQUIRE(tt_program_bind(pair.program, cases[i].count, 4, &room, &binding) == TT_OK);
+        CHECK_EQ(binding.copies, cases[i].copies);
+        const struct tt_counts own = {.counts = counts};
+        REQUIRE(tt_program_bind_counts(pair.program, &own, 4, &room, &uneven) == TT_OK);
+        CHECK_EQ(uneven->copies, cases[i].copies);
+        free(uneven);
+    }
+    pair_fini(&pair);
+}
+
 TEST(program, a_binding_says_what_is_too_small_by_its_setting)
 {
     const struct tt_shape shape = {.collective = TT_ALL_TO_ALL, .nranks = 9};
     struct pair pair;
     struct tt_binding binding;
-    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "meet"), &shape, 0, 1));
+    REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "meet"), &shape, 0, 1, 1));
     const struct tt_room room = {.slot_bytes = ROOMY, .meet_bytes = 64};
     CHECK_EQ(tt_program_bind(pair.program, 1, 8, &room, &binding), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_MEET_BYTES=64") &&

@@ -6,20 +6,21 @@
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 100, 1000, 1023, 4097, 1000003};
 static const int numbers[] = {1, 2, 3, 5, 8, 33};
+static const int channels[] = {1, 2, 3, 8, 32}; /* times copies of the schedule */
 static const size_t aligns[] = {1, 2, 12, 16, 64};
-enum { NCOUNTS = sizeof counts / sizeof *counts, NNUMBERS = 6, NALIGNS = 5 };
+enum { NCOUNTS = sizeof counts / sizeof *counts, NNUMBERS = 6, NALIGNS = 5, NPARTS = 5 };
 
 /* Calls `check` with every combination. */
 static void every_geometry(void (*check)(const struct tt_geometry *))
 {
-    for (int i = 0; i < NCOUNTS * NNUMBERS * 3 * NALIGNS * 2; i++) {
+    for (int i = 0; i < NCOUNTS * NNUMBERS * NPARTS * NALIGNS * 2; i++) {
         int rest = i;
         struct tt_geometry geometry = {.split = rest % 2};
         rest /= 2;
         geometry.align = aligns[rest % NALIGNS];
         rest /= NALIGNS;
-        geometry.nchannels = rest % 3 + 1;
-        rest /= 3;
+        geometry.nchannels = channels[rest % NPARTS];
+        rest /= NPARTS;
         geometry.nblocks = numbers[rest % NNUMBERS];
         geometry.count = counts[rest / NNUMBERS];
         check(&geometry);

@@ -176,6 +176,23 @@ TEST(fabric, refuses_ranks_with_different_numbers_of_channels)
     }
 }
 
+TEST(fabric, refuses_ranks_that_want_different_numbers_of_copies)
+{
+    struct tt_peer_info infos[2];
+    int sockets[2];
+    struct tt_fabric_config config = together_config();
+    for (int r = 0; r < 2; r++) {
+        config.copies = 1 + 3 * r;
+        REQUIRE(tt_peer_info_init(&infos[r], &config, &sockets[r]) == TT_OK);
+    }
+    struct tt_fabric *fabric = NULL;
+    CHECK_EQ(tt_fabric_begin(&fabric, infos, 1, 2, sockets[1], &config), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_COPIES=1, rank 1") &&
+                      strstr(tt_last_error(), "has 4"),
+                  "the error names not the ranks and values: %s", tt_last_error());
+    close(sockets[0]);
+}
+
 TEST(fabric, refuses_ranks_with_different_settings)
 {
     struct tt_peer_info infos[2];

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment, int own)
+tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment, int channel,
+                          int own)
 {
     const int nmembers = segment->header->nlocal;
     const size_t row = (size_t)nmembers + 1;
@@ -12,12 +13,12 @@ tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *s
     for (int parity = 0; parity < 2; parity++)
         for (int member = 0; member <= nmembers; member++)
             places[(size_t)parity * row + (size_t)member] =
-                tt_segment_meet_flag(segment, member, parity);
+                tt_segment_meet_flag(segment, channel, member, parity);
     *meeting = (struct tt_meeting){.nmembers = nmembers,
                                    .own = own,
                                    .capacity = segment->header->meet_bytes,
                                    .places = places,
-                                   .area = tt_segment_meeting(segment)};
+                                   .area = tt_segment_meeting(segment, channel)};
     return TT_OK;
 }
 

@@ -37,9 +37,9 @@ struct tt_part {
     bool complete;          /* what is folded from the parts is what the collective asks for */
 };
 
-/* The meeting of all ranks of a segment. TT_ERR_SYSTEM without memory. */
+/* The meeting of all ranks of a segment on one channel. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_meeting_init(struct tt_meeting *meeting, const struct tt_segment *segment,
-                                       int own);
+                                       int channel, int own);
 /* A zeroed meeting is allowed. */
 void tt_meeting_fini(struct tt_meeting *meeting);
 

@@ -41,9 +41,10 @@ static void lay_out(struct tt_segment *segment, const struct tt_segment_layout *
     segment->meeting_at =
         round_up(segment->entries_at + nlocal * segment->nentries * sizeof(struct tt_entry), PAGE);
     segment->meet_stride = sizeof(struct tt_flag) + round_up(layout->meet_bytes, TT_LINE);
-    segment->links_at = round_up(segment->meeting_at + sizeof(struct tt_meeting_area) +
-                                     2 * (nlocal + 1) * segment->meet_stride,
-                                 PAGE);
+    segment->meeting_stride =
+        sizeof(struct tt_meeting_area) + 2 * (nlocal + 1) * segment->meet_stride;
+    const size_t nmeetings = (size_t)layout->nchannels - 1; /* point to point has none */
+    segment->links_at = round_up(segment->meeting_at + nmeetings * segment->meeting_stride, PAGE);
     segment->link_stride = link_stride(layout);
     segment->nbytes =
         segment->links_at + nlocal * nlocal * (size_t)layout->nchannels * segment->link_stride;
@@ -233,13 +234,15 @@ struct tt_link_area *tt_segment_link(const struct tt_segment *segment, int from,
                                    index * segment->link_stride);
 }
 
-struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment)
+struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment, int channel)
 {
-    return (struct tt_meeting_area *)((char *)segment->header + segment->meeting_at);
+    return (struct tt_meeting_area *)((char *)segment->header + segment->meeting_at +
+                                      (size_t)channel * segment->meeting_stride);
 }
 
-struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int local, int parity)
+struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int channel, int local,
+                                     int parity)
 {
-    char *first = (char *)(tt_segment_meeting(segment) + 1);
+    char *first = (char *)(tt_segment_meeting(segment, channel) + 1);
     return (struct tt_flag *)(first + ((size_t)local * 2 + (size_t)parity) * segment->meet_stride);
 }

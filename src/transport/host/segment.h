@@ -113,7 +113,7 @@ struct tt_link_area {
 };
 _Static_assert(sizeof(struct tt_link_area) == TT_LINE, "a link's head is a cache line");
 
-/* Head of the meeting place. */
+/* Head of a meeting place. */
 struct tt_meeting_area {
     _Alignas(TT_LINE) _Atomic uint64_t
         arrived; /* arrivals so far; every rank adds 1 a meeting (R5/A5) */
@@ -138,8 +138,9 @@ struct tt_segment {
     int users; /* guarded by the registry's lock */
     int fd;    /* the creator's, until everyone has it; else -1 */
     struct tt_segment *next;
-    size_t nentries;                                                   /* that each rank keeps */
-    size_t entries_at, meeting_at, meet_stride, links_at, link_stride; /* layout */
+    size_t nentries; /* that each rank keeps */
+    /* layout; meeting_stride: of a channel's meeting place, meet_stride: of a part in it */
+    size_t entries_at, meeting_at, meeting_stride, meet_stride, links_at, link_stride;
 };
 
 struct tt_segment_layout {
@@ -190,8 +191,10 @@ static inline char *tt_link_area_slots(struct tt_link_area *area, uint32_t nflag
     return (char *)(tt_link_area_flags(area) + nflags);
 }
 
-struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment);
+/* Each channel of collectives has a meeting place. */
+struct tt_meeting_area *tt_segment_meeting(const struct tt_segment *segment, int channel);
 /* A local rank's flag and payload for meetings of one parity; local = nlocal: the result's. */
-struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int local, int parity);
+struct tt_flag *tt_segment_meet_flag(const struct tt_segment *segment, int channel, int local,
+                                     int parity);
 
 #endif

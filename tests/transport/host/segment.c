@@ -27,14 +27,17 @@ TEST(segment, areas_do_not_overlap_and_stay_inside)
                   (const char *)tt_segment_entry(segment, local, seq + tt_entries_kept(4)));
             last = entry + sizeof(struct tt_entry) - 1;
         }
-    CHECK((const char *)tt_segment_meeting(segment) >= last);
-    last = (const char *)(tt_segment_meeting(segment) + 1);
-    for (int local = 0; local <= 3; local++)
-        for (int parity = 0; parity < 2; parity++) {
-            const char *flag = (const char *)tt_segment_meet_flag(segment, local, parity);
-            CHECK(flag >= last);
-            last = flag + sizeof(struct tt_flag) + 512;
-        }
+    for (int channel = 0; channel < layout.nchannels - 1; channel++) {
+        CHECK((const char *)tt_segment_meeting(segment, channel) >= last);
+        last = (const char *)(tt_segment_meeting(segment, channel) + 1);
+        for (int local = 0; local <= 3; local++)
+            for (int parity = 0; parity < 2; parity++) {
+                const char *flag =
+                    (const char *)tt_segment_meet_flag(segment, channel, local, parity);
+                CHECK(flag >= last);
+                last = flag + sizeof(struct tt_flag) + 512;
+            }
+    }
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
             for (int channel = 0; channel < layout.nchannels; channel++) {

@@ -80,6 +80,18 @@ TEST(algorithms, work_with_two_slots_and_the_last_arriver_doing_the_work)
     }
 }
 
+/* Short messages may share a slot that is given back late: two others must be left. */
+TEST(algorithms, work_with_two_slots_when_long_messages_follow_short_ones)
+{
+    struct tt_fabric_config config = together_config();
+    config.nslots = 2;
+    for (int n = 2; n <= 5; n++) {
+        const size_t counts[] = {1, 49, 3003, 49, 775, 3003};
+        const struct tt_reduction reduction = sum_of(TT_INT32, n);
+        try_all(&config, n, counts, 6, &reduction);
+    }
+}
+
 TEST(algorithms, send_by_reference_without_losing_anything)
 {
     struct tt_fabric_config config = together_config();

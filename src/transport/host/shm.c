@@ -62,7 +62,8 @@ static bool has_slot(struct tt_shm_link *shm)
     return shm->slots_used < shm->nslots;
 }
 
-/* Short messages share a slot, so that a sender can be as many of them ahead as there are flags. */
+/* Short messages share a slot, so that a sender can be as many of them ahead as there are flags. A
+ * shared slot may wait for a report, so there are at least two others (link.h, TT_MIN_SLOTS). */
 static bool shares_slot(const struct tt_shm_link *shm, size_t nbytes)
 {
     return nbytes <= SHARED_BYTES && shm->nsharing > 0 && shm->nsharing < MOST_SHARING &&
@@ -121,7 +122,7 @@ static void begin_slot(struct tt_shm_link *shm, size_t nbytes)
 {
     shm->last_slot = shm->slot;
     shm->shared_end = slot_offset(shm, shm->slot);
-    shm->nsharing = nbytes <= SHARED_BYTES ? 1 : MOST_SHARING;
+    shm->nsharing = nbytes <= SHARED_BYTES && shm->nslots > TT_MIN_SLOTS ? 1 : MOST_SHARING;
     shm->slots_used++;
     shm->slot = shm->slot + 1 == shm->nslots ? 0 : shm->slot + 1;
 }

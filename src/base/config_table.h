@@ -15,7 +15,7 @@ X(INIT_TIMEOUT_MS,"TUTTI_INIT_TIMEOUT_MS",INT,    "600000", "Deadline of communi
 X(ALGORITHM,      "TUTTI_ALGORITHM",      STRING, "",       "Forces algorithms: collective:name;... or one name for all, e.g. all_reduce:ring;broadcast:binomial.")
 X(TRANSPORT,      "TUTTI_TRANSPORT",      STRING, "",       "Allowed transports, comma-separated: shm,window,cma between local ranks, tcp,rdma between hosts; where none is named, all that work.")
 X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot of a link; one piece of a large message.")
-X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64.")
+X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64; over TCP and RDMA a channel carries at most slots x slot bytes in a round trip, so long round trips need more.")
 X(CHANNELS,       "TUTTI_CHANNELS",       INT,    "2",      "Channels of two ranks that collectives may use side by side, 2 to 16; each has links of its own, and point to point has another.")
 X(COPIES,         "TUTTI_COPIES",         INT,    "1",      "Copies of a collective's algorithm that run side by side, each on its part of the data and on channels of its own; 1 to 16, as far as TUTTI_CHANNELS suffices.")
 X(MEET_BYTES,     "TUTTI_MEET_BYTES",     SIZE,   "32K",    "Bytes one rank can put into a meeting (the small-message step of a whole host).")

@@ -9,6 +9,13 @@ bin=${1:?usage: choice.sh BUILD_FOLDER [REPETITIONS [MAX_BYTES [OPERATION ...]]]
 repetitions=${2:-5} most=${3:-512K}
 shift $(($# < 3 ? $# : 3))
 [ $# -gt 0 ] || set -- all_reduce broadcast reduce all_gather reduce_scatter alltoall scatter gather barrier
+refuse() { echo "choice.sh: $1" >&2 && exit 2; }
+[ -x "$bin/tutti-run" ] || refuse "no tutti in '${bin%/bin}'; build it, or give another folder"
+[[ $repetitions =~ ^[1-9][0-9]*$ ]] || refuse "REPETITIONS is '$repetitions': it must be a whole number from 1 up"
+[[ $most =~ ^[1-9][0-9]*[KMG]?$ ]] || refuse "MAX_BYTES is '$most': it must be bytes, or with K, M or G"
+for operation in "$@"; do
+    [ -x "$bin/${operation}_perf" ] || refuse "there is no operation '$operation', for '$bin' has no ${operation}_perf"
+done
 
 # Lines "operation bytes algorithm microseconds"; the algorithm of the cost model is "-NAME".
 run() {

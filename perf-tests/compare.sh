@@ -51,6 +51,10 @@ done
 
 [[ $fail_on =~ ^(mean|point)$ ]] || { echo "compare.sh: --fail-on $fail_on: it must be mean or point" >&2 && exit 2; }
 [[ $fail_below =~ ^([0-9]+(\.[0-9]+)?)?$ ]] || { echo "compare.sh: --fail-below $fail_below: it must be a number" >&2 && exit 2; }
+for option in ranks turns; do
+    [[ ${!option} =~ ^[1-9][0-9]*$ ]] ||
+        { echo "compare.sh: --$option ${!option}: it must be a whole number from 1 up" >&2 && exit 2; }
+done
 sizes=$(numfmt --from=iec ${sizes//,/ } | paste -sd,) || { echo "compare.sh: --sizes: bytes, or with K or M, comma-separated" >&2 && exit 2; }
 
 packages_of() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# compare.sh: its ratios, JSON and verdicts from times that are given, and a short run of the script itself.
+# compare.sh: its ratios, JSON and verdicts from times that are given, and a short run of the script itself. What it and
+# choice.sh refuse.
 set -uo pipefail
 build=$1 failed=0
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -49,6 +50,15 @@ if command -v python3 >/dev/null; then
     expect json 0 "all_reduce 8 tutti 1.0 4.0" python3 -c 'import json, sys
 for time in json.load(open(sys.argv[1]))["times"]: print(*[time[key] for key in ("op", "bytes", "library", "best", "median")])' "$folder/json"
 else echo "skipped: no python3 to read the JSON with"; fi
+
+choice=$root/perf-tests/choice.sh
+expect choice_without_tutti 2 "no tutti in '$folder'" "$choice" "$folder"
+expect choice_repetitions 2 "REPETITIONS is '0'" "$choice" "$build" 0
+expect choice_bytes 2 "MAX_BYTES is 'some'" "$choice" "$build" 1 some
+expect choice_operation 2 "there is no operation 'nix'" "$choice" "$build" 1 8 barrier nix
+expect choice 0 "^barrier +0 " "$choice" "$build" 1 8 barrier
+expect bad_ranks 2 "--ranks 0: it must be" "$root/perf-tests/compare.sh" --ranks 0
+expect bad_turns 2 "--turns x: it must be" "$root/perf-tests/compare.sh" --turns x
 
 if grep -E 'lib(a|t|ub)san' <<<"$(ldd "$build/lib/libtutti.so")" >/dev/null; then
     echo "skipped: the script itself, which cannot link against a library with sanitizers"

@@ -9,7 +9,7 @@
 #define COUNT 200
 #define MAX_RANKS 300
 
-static const int rank_counts[] = {1, 2, 3, 5, 8, 33, MAX_RANKS};
+static const int rank_counts[] = {1, 2, 3, 5, 8, 9, 16, 33, 64, MAX_RANKS};
 #define NRANK_COUNTS (sizeof(rank_counts) / sizeof(rank_counts[0]))
 
 static unsigned char inputs[MAX_RANKS][COUNT * 8];
@@ -45,32 +45,48 @@ static void shuffle(int *order, int n, uint64_t *state)
     }
 }
 
-/* The fold in the given order, rounded to the type after every step. */
-static uint64_t fold_float(const struct perf_data *data, const int *order, size_t index)
+static double combine_floats(enum perf_op_kind kind, double a, double b)
+{
+    switch (kind) {
+    case PERF_PROD:
+        return a * b;
+    case PERF_MAX:
+        return b > a ? b : a;
+    case PERF_MIN:
+        return b < a ? b : a;
+    default:
+        return a + b;
+    }
+}
+
+/* A rank's element as it enters the fold. */
+static double float_term_of(const struct perf_data *data, int rank, size_t index)
 {
     const struct perf_type *type = data->type;
-    double result = 0;
-    for (int i = 0; i < data->nranks; i++) {
-        double value = perf_number_decode(type, element(data, inputs[order[i]], index));
-        if (data->op->kind == PERF_MULSUM) {
-            unsigned char scalar[8];
-            perf_mulsum_scalar(type, order[i], scalar);
-            value *= perf_number_decode(type, element(data, scalar, 0));
-        }
-        if (i == 0) {
-            result = value;
-        } else if (data->op->kind == PERF_PROD) {
-            result *= value;
-        } else if (data->op->kind == PERF_MAX) {
-            result = value > result ? value : result;
-        } else if (data->op->kind == PERF_MIN) {
-            result = value < result ? value : result;
-        } else {
-            result += value;
-        }
-        result = perf_number_decode(type, perf_number_encode(type, result));
+    double value = perf_number_decode(type, element(data, inputs[rank], index));
+    if (data->op->kind == PERF_MULSUM) {
+        unsigned char scalar[8];
+        perf_mulsum_scalar(type, rank, scalar);
+        value *= perf_number_decode(type, element(data, scalar, 0));
     }
-    if (data->op->kind == PERF_AVG) result /= data->nranks;
+    return perf_number_decode(type, perf_number_encode(type, value));
+}
+
+/* The fold of the ranks in the given order, rounded to the type after every step: one rank after
+ * the other, or as a tree, in which partial results at random places are combined. */
+static uint64_t fold_float(const struct perf_data *data, const int *order, bool as_tree,
+                           uint64_t *state, size_t index)
+{
+    const struct perf_type *type = data->type;
+    double parts[MAX_RANKS];
+    for (int i = 0; i < data->nranks; i++) parts[i] = float_term_of(data, order[i], index);
+    for (int n = data->nranks; n > 1; n--) {
+        int at = as_tree ? (int)(next_random(state) % (uint64_t)(n - 1)) : 0;
+        int from = as_tree ? n - 1 : data->nranks - n + 1;
+        double result = combine_floats(data->op->kind, parts[at], parts[from]);
+        parts[at] = perf_number_decode(type, perf_number_encode(type, result));
+    }
+    double result = data->op->kind == PERF_AVG ? parts[0] / data->nranks : parts[0];
     return perf_number_encode(type, result);
 }
 
@@ -84,7 +100,7 @@ static void check_float(const struct perf_data *data)
     for (int trial = 0; trial < 4; trial++) {
         shuffle(order, data->nranks, &state);
         for (size_t i = 0; i < COUNT; i++) {
-            uint64_t folded = fold_float(data, order, i);
+            uint64_t folded = fold_float(data, order, trial % 2 == 1, &state, i);
             bool same = folded == element(data, reduced, i);
             CHECK_MESSAGE(same, "%s %s of %d ranks, element %zu: folded %llx, expected %llx",
                           data->type->name, data->op->name, data->nranks, i,

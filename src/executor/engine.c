@@ -15,8 +15,10 @@ static bool allocate(struct tt_engine *engine, size_t n)
     const int nchannels = tt_fabric_nchannels(engine->fabric);
     engine->positions = calloc((size_t)nchannels, sizeof *engine->positions);
     engine->rooms = calloc((size_t)nchannels, sizeof *engine->rooms);
-    engine->meetings = calloc((size_t)nchannels, sizeof *engine->meetings);
+    engine->meetings = aligned_alloc(TT_LINE, (size_t)nchannels * sizeof *engine->meetings);
     have = have && engine->positions && engine->rooms && engine->meetings;
+    for (int c = 0; engine->meetings && c < nchannels; c++)
+        engine->meetings[c] = (struct tt_meeting){.number = 0};
     for (int c = 0; have && c < nchannels; c++) {
         struct tt_channel_room *room = &engine->rooms[c];
         room->messages = calloc(n + 1, sizeof *room->messages);

@@ -198,7 +198,7 @@ static tt_status issue_few(const struct tt_pending_call *calls, int ncalls, bool
         tt_engine_leave(engine);
     } else {
         enter_calls(calls, ncalls);
-        while (nworks < ncalls) begin(&works[nworks], &calls[nworks]), nworks++;
+        for (; nworks < ncalls; nworks++) begin(&works[nworks], &calls[nworks]);
         leave_calls(calls, ncalls);
     }
     return nworks ? tt_run(works, nworks, false) : TT_OK;

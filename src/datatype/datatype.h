@@ -86,7 +86,7 @@ struct tt_target {
 };
 
 /* The same to several targets at once, through the first-level cache: the sources are read once, a
- * block of at most TT_BLOCK_BYTES of all of them before that block of any target is written. So a
+ * block of at most 8 KiB of all of them before that block of any target is written. So a
  * target may be the same memory as a source, at the same address or mapped twice. ntargets >= 1;
  * flags without TT_NONTEMPORAL. */
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,

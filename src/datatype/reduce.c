@@ -98,18 +98,26 @@ static char *find_cached(const struct tt_target *targets, int ntargets)
     return NULL;
 }
 
+/* Long copies that stay in the caches are quickest whole; the others go block by block. */
 static void copy_to(const struct tt_kernels *kernels, const struct tt_target *targets, int ntargets,
                     const void *src, size_t nbytes)
 {
-    size_t n = TILE_BYTES - (uintptr_t)targets->data % LINE;
-    if (ntargets == 1) {
-        copy(kernels, targets->data, src, nbytes, targets->nontemporal);
-        return;
+    int nstreams = 0, last = 0;
+    for (int i = 0; i < ntargets; i++) {
+        nstreams += targets[i].nontemporal;
+        if (targets[i].nontemporal)
+            last = i;
+        else
+            copy(kernels, targets[i].data, src, nbytes, false);
     }
-    for (size_t done = 0; done < nbytes; done += n, n = TILE_BYTES) {
+    if (nstreams == 1) copy(kernels, targets[last].data, src, nbytes, true);
+    if (nstreams < 2) return;
+    size_t n = BLOCK_BYTES - (uintptr_t)targets[last].data % LINE;
+    for (size_t done = 0; done < nbytes; done += n, n = BLOCK_BYTES) {
         if (n > nbytes - done) n = nbytes - done;
         for (int i = 0; i < ntargets; i++)
-            put_block(kernels, &targets[i], done, (const char *)src + done, n);
+            if (targets[i].nontemporal)
+                put_block(kernels, &targets[i], done, (const char *)src + done, n);
     }
     kernels->fence();
 }

@@ -113,7 +113,7 @@ enum tt_work_state {
     TT_WORK_ISSUED, /* waits for its turn */
     TT_WORK_RUNNING,
     TT_WORK_LEAVING,     /* done, but what it published or released has not all left this rank */
-    TT_WORK_WITHDRAWING, /* failed (status), but a peer still writes to the caller's memory */
+    TT_WORK_WITHDRAWING, /* failed (status), but a peer still uses the caller's memory */
     TT_WORK_DONE,        /* `status` is the result */
 };
 

@@ -76,6 +76,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
             message.data = bounce;
         }
         work->engine->rooms[channel].messages[at->ready] = message.data;
+        at->borrows |= message.is_borrowed;
         work->progress++;
     }
     return TT_OK;
@@ -320,7 +321,10 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     TT_AWAIT(get_slots(work, channel, step, nbytes));
     const char *reference = step->nsend ? sendable(work, channel, step, nbytes) : NULL;
     choose_targets(work, channel, step, reference, nbytes);
-    const tt_status status = do_step(work, channel, step, nbytes);
+    const bool borrows = work->collective.channels[channel].borrows;
+    tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
+    if (!status) status = do_step(work, channel, step, nbytes);
+    if (borrows) tt_fabric_give_back(work->engine->fabric);
     if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, nbytes);
     for (uint32_t i = 0; i < step->nrecv; i++) {

@@ -68,15 +68,19 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
 }
 
 /* A bounded part of the first message; released when all of it has been copied. */
-static tt_status copy_some(struct tt_p2p_work *own, const struct tt_message *message)
+static tt_status copy_some(struct tt_work *work, const struct tt_message *message)
 {
+    struct tt_p2p_work *own = &work->p2p;
+    struct tt_fabric *fabric = work->engine->fabric;
     const size_t left = message->nbytes - own->taken;
     const size_t nbytes = left < COPY_BYTES ? left : COPY_BYTES;
     char *to = own->data + own->offset;
+    if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric));
     if (!message->data)
         TT_TRY(own->link->ops->fetch(own->link, to, own->taken, nbytes));
     else if (nbytes && (const char *)message->data + own->taken != to) /* not delivered in place */
         tt_copy(to, (const char *)message->data + own->taken, nbytes, own->nontemporal);
+    if (message->is_borrowed) tt_fabric_give_back(fabric);
     own->taken += nbytes;
     own->offset += nbytes;
     return TT_OK;
@@ -95,7 +99,7 @@ static tt_status advance_recv(struct tt_work *work)
                         left < own->link->slot_bytes ? left : own->link->slot_bytes, signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
-        TT_TRY(copy_some(own, &message));
+        TT_TRY(copy_some(work, &message));
         work->progress++;
         if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */
         ops->release(own->link);

@@ -151,7 +151,7 @@ static void next_step(struct tt_work *work, int channel, uint32_t nsteps)
 {
     struct tt_position *at = &work->collective.channels[channel];
     at->ready = at->nslots = 0;
-    at->entered = at->asked = false;
+    at->entered = at->asked = at->borrows = false;
     work->progress++;
     if (++at->step < nsteps) return;
     at->step = 0;
@@ -364,13 +364,14 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }
 
-/* Completes the work; TT_IN_PROGRESS: later, when no peer writes to the caller's memory. */
+/* Completes the work; TT_IN_PROGRESS: later, when no peer reads or writes the caller's memory. */
 static tt_status end(struct tt_work *work, tt_status status)
 {
-    if (status && work->kind == TT_WORK_COLLECTIVE) {
+    if (status) {
         work->state = TT_WORK_WITHDRAWING;
         work->status = status;
-        TT_AWAIT(tt_withdraw_posts(work));
+        if (tt_fabric_reader(work->engine->fabric) >= 0) return TT_IN_PROGRESS;
+        if (work->kind == TT_WORK_COLLECTIVE) TT_AWAIT(tt_withdraw_posts(work));
     }
     tt_work_complete(work, status);
     return status;

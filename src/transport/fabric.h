@@ -137,6 +137,14 @@ void tt_fabric_watch(struct tt_fabric *fabric);
 TT_NODISCARD tt_status tt_fabric_check_peers(struct tt_fabric *fabric, uint64_t seq, int peer,
                                              bool sending);
 
+/* Memory of other ranks of this process is read between borrow and give_back only: after a failure
+ * these ranks may free it. borrow returns the failure, if there is one; then nothing may be read.
+ */
+TT_NODISCARD tt_status tt_fabric_borrow(struct tt_fabric *fabric);
+void tt_fabric_give_back(struct tt_fabric *fabric);
+/* After the failure: a rank of this process that may be reading memory of this one; -1: none. */
+int tt_fabric_reader(const struct tt_fabric *fabric);
+
 /* Whether the process of a rank of this host has died; system calls. */
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank);
 

@@ -49,6 +49,36 @@ void tt_fabric_pass_on(struct tt_fabric *fabric)
     tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
 
+/* A reader first says that it reads, then looks for a failure; who has seen the failure then looks
+ * for readers: the fences order these, so one of the two sees the other. */
+tt_status tt_fabric_borrow(struct tt_fabric *fabric)
+{
+    atomic_exchange_explicit(&fabric->record->reading, 1, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst);
+    const tt_status status = tt_fabric_check(fabric);
+    if (status) tt_fabric_give_back(fabric);
+    return status;
+}
+
+void tt_fabric_give_back(struct tt_fabric *fabric)
+{
+    atomic_store_explicit(&fabric->record->reading, 0, memory_order_release); /* R13 */
+}
+
+int tt_fabric_reader(const struct tt_fabric *fabric)
+{
+    const uint64_t process_id = fabric->peers[fabric->rank].process_id;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int place = 0; place < fabric->nlocal; place++) {
+        const int rank = tt_fabric_rank_at(fabric, place);
+        const struct tt_rank_record *record = &fabric->segment->header->records[place];
+        if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
+            atomic_load_explicit(&record->reading, memory_order_acquire)) /* A13 */
+            return rank;
+    }
+    return -1;
+}
+
 void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text)
 {
     if (atomic_load_explicit(&fabric->has_own_failure, memory_order_relaxed)) return;

@@ -49,6 +49,8 @@ struct tt_message {
     const void *data; /* where it lies; NULL: only fetch can get it */
     size_t nbytes;
     uint64_t signature; /* of the call it belongs to */
+    bool is_borrowed;   /* data is memory of a rank of this process, which may free it after a
+                         * failure (tt_fabric_borrow) */
 };
 
 struct tt_link_ops {

@@ -209,3 +209,22 @@ TEST(fabric, refuses_ranks_with_different_settings)
     CHECK(strstr(tt_last_error(), "2048"));
     close(sockets[0]);
 }
+
+TEST(fabric, nobody_begins_to_read_memory_of_others_after_a_failure)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    REQUIRE(together_open(&all, 3, &config));
+    struct tt_fabric **f = all.fabrics;
+    CHECK_EQ(tt_fabric_borrow(f[1]), TT_OK);
+    CHECK_EQ(tt_fabric_reader(f[0]), 1);
+    CHECK_EQ(tt_fabric_reader(f[1]), -1);
+    CHECK_EQ(tt_fabric_fail(f[2], TT_ERR_REMOTE, "somebody left"), TT_ERR_REMOTE);
+    CHECK_EQ(tt_fabric_reader(f[0]), 1); /* it has begun before */
+    tt_fabric_give_back(f[1]);
+    CHECK_EQ(tt_fabric_reader(f[0]), -1);
+    CHECK_EQ(tt_fabric_borrow(f[1]), TT_ERR_REMOTE);
+    CHECK_STR(tt_last_error(), "somebody left");
+    CHECK_EQ(tt_fabric_reader(f[0]), -1);
+    together_close(&all);
+}

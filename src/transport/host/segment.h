@@ -34,6 +34,7 @@ struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
+    _Atomic uint32_t reading; /* 1: it reads memory of ranks of its process (R13/A13) */
     _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
     _Atomic uint64_t entered; /* of the last one entered; its entry is written before (R10/A10) */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:

@@ -239,6 +239,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         return TT_IN_PROGRESS; /* A3 */
     message->signature = flag->signature;
     message->nbytes = (size_t)(flag->nbytes_kind >> 8);
+    message->is_borrowed = false;
     switch ((enum tt_message_kind)(flag->nbytes_kind & 255)) {
     case TT_MESSAGE_INLINE:
         message->data = flag->data.bytes;
@@ -248,6 +249,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
         return resolve_slot(shm, flag, message);
     case TT_MESSAGE_POINTER:
         message->data = (const void *)(uintptr_t)flag->data.at.offset;
+        message->is_borrowed = true;
         break;
     case TT_MESSAGE_WINDOW:
         return tt_shm_find_in_window(shm, flag->data.at.window, flag->data.at.offset,

@@ -325,8 +325,7 @@ static tt_status drive_wires(struct tt_work *work, uint64_t progress)
 static void take_back(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    const bool started = work->state != TT_WORK_ISSUED;
-    if (work->kind == TT_WORK_RECV && started)
+    if (work->kind == TT_WORK_RECV && work->p2p.link) /* it was started */
         work->p2p.link->ops->expect(work->p2p.link, NULL, 0, 0);
     if (fabric->wires) tt_wires_give_back(fabric->wires);
     if (work->kind != TT_WORK_COLLECTIVE || !work->collective.channels) return;

@@ -232,7 +232,8 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* Allocates nbytes of page-aligned memory that other ranks of this host can address: collectives
- * use it in place, without copies. SystemError when there is no memory. */
+ * use it in place, without copies. 2 MiB and more are taken from the system at once, in huge pages
+ * where it has them. SystemError when there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 

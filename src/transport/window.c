@@ -32,8 +32,37 @@ struct tt_mapped_window {
     uint64_t name;
     char *base; /* NULL: none has this index */
     size_t nbytes;
+    bool whole; /* all of its pages are there: they may be mapped before they are used */
     bool writable;
 };
+
+enum { HUGE_PAGE = 2 << 20 };
+
+/* Linux 6.1 and 5.14; older headers lack them, older kernels refuse them. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Maps a window's memory; a long one where the kernel can use huge pages. MAP_FAILED: errno says
+ * why. */
+static char *map_window(int fd, size_t nbytes, int protection)
+{
+    if (nbytes < HUGE_PAGE) return mmap(NULL, nbytes, protection, MAP_SHARED, fd, 0);
+    char *room = mmap(NULL, nbytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return room;
+    const size_t before = -(uintptr_t)room % HUGE_PAGE;
+    char *base = mmap(room + before, nbytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+    const int error = errno;
+    if (before) munmap(room, before);
+    const size_t end = base == MAP_FAILED ? before : before + nbytes;
+    munmap(room + end, nbytes + HUGE_PAGE - end);
+    errno = error;
+    return base;
+}
 
 static size_t page_round(size_t nbytes)
 {
@@ -88,13 +117,17 @@ tt_status tt_window_create(void **memory, size_t nbytes)
         return tt_fail(TT_ERR_ARGUMENT, "%zu bytes of memory are more than can be had", nbytes);
     struct tt_window *window;
     TT_TRY(make_window(page_round(nbytes ? nbytes : 1), &window));
-    window->base = mmap(NULL, window->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
+    window->base = map_window(window->fd, window->nbytes, PROT_READ | PROT_WRITE);
     if (window->base == MAP_FAILED) {
         const int error = errno;
+        window->base = NULL;
         drop_window(window);
         return tt_fail_errno(error, "cannot map a window of %zu bytes", nbytes);
     }
-    madvise(window->base, window->nbytes, MADV_HUGEPAGE); /* advice only */
+    /* Other ranks read and write the window through mappings of their own: with small pages each of
+     * them faults on each page, and both miss in the TLB. Where this fails, pages are small. */
+    if (window->nbytes >= HUGE_PAGE)
+        madvise(window->base, window->nbytes / HUGE_PAGE * HUGE_PAGE, MADV_COLLAPSE);
     enrol(window);
     *memory = window->base;
     return TT_OK;
@@ -311,9 +344,10 @@ char *tt_window_map_find(const struct tt_window_map *map, uint64_t name, size_t 
 bool tt_window_map_writable(struct tt_window_map *map, uint64_t name)
 {
     struct tt_mapped_window *window = &map->windows[(uint32_t)name];
-    if (!window->writable)
-        window->writable = !mprotect(window->base, window->nbytes, PROT_READ | PROT_WRITE);
-    return window->writable;
+    if (window->writable) return true;
+    if (mprotect(window->base, window->nbytes, PROT_READ | PROT_WRITE)) return false;
+    if (window->whole) madvise(window->base, window->nbytes, MADV_POPULATE_WRITE);
+    return window->writable = true;
 }
 
 static tt_status make_room(struct tt_window_map *map, uint32_t index)
@@ -342,11 +376,14 @@ tt_status tt_window_map_add(struct tt_window_map *map, uint64_t name, int fd, si
             (long long)info.st_size, nbytes);
     TT_TRY(make_room(map, index));
     tt_window_map_drop(map, index);
-    char *base = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+    char *base = map_window(fd, nbytes, PROT_READ);
     if (base == MAP_FAILED)
         return tt_fail_errno(errno, "cannot map a peer's window of %zu bytes", nbytes);
     madvise(base, nbytes, MADV_DONTDUMP); /* it is in the peer's core */
-    map->windows[index] = (struct tt_mapped_window){.name = name, .base = base, .nbytes = nbytes};
+    const bool whole = (uint64_t)info.st_blocks * 512 >= nbytes;
+    if (whole) madvise(base, nbytes, MADV_POPULATE_READ);
+    map->windows[index] =
+        (struct tt_mapped_window){.name = name, .base = base, .nbytes = nbytes, .whole = whole};
     return TT_OK;
 }
 

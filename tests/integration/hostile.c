@@ -61,12 +61,13 @@ static void call_differently(int rank, tuttiComm_t comm, void *arg)
     for (int again = 0; result == tuttiSuccess && again < 3; again++)
         result = tuttiBarrier(comm, NULL);
     const char *text = tuttiGetLastError(comm);
-    CHECK_MESSAGE(result == tuttiInvalidUsage && strstr(text, forced->first) &&
-                      strstr(text, forced->others),
+    /* Rank 0 may have done its part, and then it disagrees by its next call. */
+    const bool both = strstr(text, forced->first) && strstr(text, forced->others);
+    CHECK_MESSAGE(result == tuttiInvalidUsage && (both || strstr(text, "called barrier number 2")),
                   "%s of %zu: rank 0 by %s, others by %s: rank %d got %s: %s",
                   tuttiCollectiveName(forced->collective), forced->count, forced->first,
                   forced->others, rank, tuttiGetErrorString(result), text);
-    free(in);
+    free(in); /* no rank reads them any more */
     free(out);
 }
 

@@ -231,9 +231,9 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Allocates nbytes of page-aligned memory that other ranks of this host can address: collectives
- * use it in place, without copies. 2 MiB and more are taken from the system at once, in huge pages
- * where it has them. SystemError when there is no memory. */
+/* Allocates nbytes of page-aligned memory that other ranks of this host can address: long
+ * messages are read and written there in place, without copies. 2 MiB and more are taken from the
+ * system at once, in huge pages where it has them. SystemError when there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
@@ -307,7 +307,8 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make
  * it, and their calls are compared. After a failure keep buffers until every rank of this host has
- * returned, because other ranks may read them in place.
+ * returned, because other ranks may read them in place. Where the error says that a rank may still
+ * write to the receive buffer, keep that buffer until the process of that rank has ended.
  *
  * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
  * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has
@@ -504,10 +505,10 @@ TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
 /* Counters of this rank of `comm` since init. */
 typedef struct {
     uint64_t collectives; /* completed */
-    uint64_t messages;    /* sent over links */
-    uint64_t bytesCopied; /* sent through slots */
-    uint64_t bytesDirect; /* sent without slots: the receiver read them in the sender's memory, or
-                           * the sender wrote them to the receiver's buffer */
+    uint64_t messages;    /* sent over links, or put into meetings */
+    uint64_t bytesCopied; /* sent through slots, flags or meetings: the sender copied them there */
+    uint64_t bytesDirect; /* sent without that copy: the receiver or the network read them in the
+                           * sender's memory, or the sender wrote them to the receiver's buffer */
     uint64_t memoryBytes; /* virtual memory that this rank holds for the communicator */
     /* Of init, while the ranks found each other; 0 in communicators made by split. */
     uint64_t initConnections; /* opened and accepted, and closed again */

@@ -131,7 +131,7 @@ struct part {
     bool composed;             /* with other parts, which wait for this one */
     double share;              /* of the call's data */
     int at_once;               /* ranks of a host that do this on different shares */
-    int copies;                /* of its channels in the whole algorithm */
+    int copies;                /* how often the whole algorithm runs it, on channels of their own */
     struct tt_traffic traffic; /* where between */
 };
 

@@ -92,7 +92,8 @@ struct tt_target {
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
                   int ntargets, const void *const *src, int nsrc, size_t count, unsigned flags);
 
-/* Copies src to several targets at once likewise. */
+/* Copies src to several targets, of which one may be src itself. Reads src once for each target
+ * that stays in the caches, and once for all others. */
 void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes);
 
 /* Copies nbytes that do not overlap. With nontemporal the stores go past the caches; a fence before

@@ -100,7 +100,8 @@ struct tt_call {
 uint64_t tt_call_signature(const struct tt_program *program, size_t count,
                            const struct tt_reduction *reduction);
 
-/* The entry of calls of `count` elements, with a count for each rank of all of them together. */
+/* The entry of calls of `count` elements. Where each rank has a count of its own, `count` is the
+ * sum of all of them. */
 struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
                                         const struct tt_reduction *reduction);
 

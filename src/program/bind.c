@@ -7,8 +7,8 @@
 
 enum { LINE_BYTES = 64 };
 
-/* As many copies as there is room for, but no more than the longest block has lines for the
- * channels of each. */
+/* As many copies as there are channels for; but of a block of `longest` elements each channel of
+ * each copy must get at least one cache line. */
 static int32_t choose_copies(const struct tt_program *program, const struct tt_room *room,
                              size_t longest, size_t element)
 {

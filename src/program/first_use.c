@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/process_lock.h"
 #include "program/covered.h"
 #include "program/proof.h"
-#include "base/process_lock.h"
 
 enum { MOST_KEPT = 128 };
 

@@ -27,8 +27,9 @@ struct tt_room {
 
 /* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a
  * block of a message does not fit a slot, or a place of a meeting: names the setting, its value and
- * the least that works. The same on every rank, copies too: they
- * follow from the room, the program's channels and the count alone. */
+ * the least that works. The binding is the same on every rank, and so is its number of copies: both
+ * follow from the room, the count, the element and what the programs of all ranks have in common.
+ */
 TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t count,
                                        size_t element, const struct tt_room *room,
                                        struct tt_binding *binding);

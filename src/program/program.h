@@ -6,8 +6,8 @@
  * elements for one call: it too is plain data. Both compile as C17, C++17 and CUDA; finding the
  * next piece of a span takes no division.
  *
- * Peers are ranges of the program's table of links. Who runs a program keeps, beside it, one
- * handle for each entry of that table. */
+ * Peers are ranges of the program's table of links. An executor keeps, beside the program, one
+ * handle for each entry of that table and each copy of the program (struct tt_binding). */
 #ifndef TT_PROGRAM_PROGRAM_H
 #define TT_PROGRAM_PROGRAM_H
 
@@ -135,8 +135,7 @@ struct tt_own_block {
 };
 
 /* How a program's blocks become elements for one count and element size, or, with a table of
- * blocks, for a count for each block. The table lies behind the binding: who copies the one copies
- * both.
+ * blocks, for a count for each block. The table lies behind the binding: copy both together.
  *
  * The program runs `copies` times side by side. Each block is cut into copies * nchannels parts,
  * and channel c of copy k works on part k * nchannels + c, on the communicator's channel of the

@@ -239,7 +239,8 @@ size_t tt_geometry_block(const struct tt_geometry *geometry, int block, size_t *
 /* Most elements that any block has on any channel. */
 size_t tt_geometry_largest_part(const struct tt_geometry *geometry);
 /* The geometry of a call with elements of `element` bytes: block bounds are on cache lines where
- * count allows. nchannels and nblocks are the algorithm's. */
+ * count allows. nblocks is the algorithm's; nchannels too, times the copies that run side by side.
+ */
 struct tt_geometry tt_geometry_of(enum tt_collective collective, size_t count, size_t element,
                                   int nblocks, int nchannels);
 
@@ -250,7 +251,8 @@ struct tt_rounds {
 };
 
 /* Cuts parts so that a message of `message` blocks of elements of `element` bytes fits `room`
- * bytes. The cost model and the binding both call this, and so agree. */
+ * bytes. The cost model and the binding both call this, and so agree for one copy of the algorithm.
+ */
 struct tt_rounds tt_geometry_rounds(const struct tt_geometry *geometry, size_t element,
                                     size_t message, size_t room);
 /* The least room in bytes with which the number of rounds is not 0. */
@@ -286,7 +288,8 @@ TT_NODISCARD tt_status tt_schedule_create(const struct tt_algorithm *algorithm,
                                           struct tt_schedule **schedule);
 void tt_schedule_destroy(struct tt_schedule *schedule);
 
-/* Whether the step only stores one message in OUTPUT, so that its sender might store it there. */
+/* Whether the step does nothing but store one message in OUTPUT. Then the sender may write the
+ * message there, where tt_verify_report.post_safe holds. */
 bool tt_step_may_be_posted(const struct tt_step *step);
 
 /* Checks that a step is well-formed: peers and names are in range, and sources are as its kind and

@@ -26,8 +26,8 @@ enum { TT_LINE = 64 }; /* bytes of a cache line */
 enum { TT_MIN_SLOTS = 2, TT_MAX_SLOTS = 64, TT_MIN_SLOT_BYTES = 960 };
 
 /* Channels of two ranks, in each direction: those of collectives, whose number is a setting of the
- * communicator (TUTTI_CHANNELS, 2 to 16), and the last one, of point to point. A tree that is two
- * trees needs two. */
+ * communicator (TUTTI_CHANNELS, 2 to 16), and the last one, for point to point. At least two are
+ * for collectives, because some algorithms have two. */
 enum { TT_MIN_CHANNELS = 2 + 1, TT_MAX_CHANNELS = 16 + 1 };
 
 /* Messages of at most this many bytes travel in the cache line of their flag. */
@@ -57,7 +57,7 @@ struct tt_link_ops {
     /* Sender: memory for a message of nbytes (<= the link's slot_bytes), NULL while the link is
      * full. */
     void *(*slot)(struct tt_link *link, size_t nbytes);
-    /* Publishes what slot() gave. */
+    /* Publishes the memory that slot(), or after it claim(), gave. */
     void (*publish)(struct tt_link *link, size_t nbytes, uint64_t signature);
     /* Publishes a reference to [data, data + nbytes) of a buffer, which stays unchanged until
      * drained() is true again. False: the receiver cannot address it, or the link is full: use a
@@ -67,8 +67,8 @@ struct tt_link_ops {
     /* Whether the receiver could address [data, data + nbytes) of a buffer. */
     bool (*reaches)(struct tt_link *link, const struct tt_memory *memory, const void *data,
                     size_t nbytes);
-    /* Whether the memory of every reference published so far is the sender's own again. A message
-     * that was copied into a slot may count too where the receiver looks at the slot itself. */
+    /* Whether the memory of every reference published so far is the sender's own again. Some links
+     * also wait until messages in slots are released and there is room for one more message. */
     bool (*drained)(struct tt_link *link);
     /* Whether everything published will arrive, and everything released will be known to the
      * sender, without this rank calling anything any more. */
@@ -87,7 +87,7 @@ struct tt_link_ops {
      * and published at once. NULL: nowhere that can be written from here. */
     void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
     /* Ends this end's post or claim, if any, before its message is published. TT_IN_PROGRESS: the
-     * sender writes to the posted memory just now, or has died there. */
+     * sender is writing to the posted memory, or died while it was writing. */
     tt_status (*withdraw)(struct tt_link *link);
     /* Receiver: TT_OK and the first message, TT_IN_PROGRESS when there is none, or an error. */
     tt_status (*peek)(struct tt_link *link, struct tt_message *message);

@@ -1,5 +1,5 @@
-/* Windows: memory from tuttiMemAlloc, a memfd that the other ranks of the host can map and read in
- * place. */
+/* Windows: memory from tuttiMemAlloc and registered buffers. A window is a memfd that the other
+ * ranks of the host can map, to read and write it in place. */
 #ifndef TT_TRANSPORT_WINDOW_H
 #define TT_TRANSPORT_WINDOW_H
 
@@ -49,8 +49,8 @@ bool tt_window_is_own(const struct tt_window *window);
 /* Whether this process still has window `id`. Any thread. */
 bool tt_window_exists(uint64_t id);
 
-/* The windows of one other process that are mapped here. The low half of a window's name is its
- * index. Owned by a room. */
+/* The windows of one other rank that are mapped here. A window's name (windows.c) is another number
+ * than its id; the low half of the name is the index in that rank's list. Owned by a room. */
 struct tt_window_map {
     struct tt_mapped_window *windows; /* [number] */
     size_t number;

@@ -50,7 +50,7 @@ struct tt_host_room {
 };
 
 /* One end of a link: slots in the segment, and references to memory that the receiver can address.
- * Which half is used depends on the end. */
+ * The outgoing end uses the members under `sender`, the incoming end those under `receiver`. */
 struct tt_shm_link {
     struct tt_link link;
     struct tt_host_room *room;
@@ -62,15 +62,15 @@ struct tt_shm_link {
     uint64_t next; /* number of the message to publish, or to look at; from 1 */
     /* sender */
     uint64_t taken;        /* the receiver's counter when last read */
-    uint64_t in_slots;     /* bit n mod 64: message n lies, or lay, in a slot */
+    uint64_t in_slots;     /* bit n mod 64: message n is the last one put into its slot */
     uint32_t slot;         /* the next one to fill */
     uint32_t slots_used;   /* by messages that are not known to be released */
     uint32_t last_slot;    /* the one filled last, */
     uint32_t nsharing;     /* how many messages were put into it, */
     uint64_t shared_end;   /* where the next one would lie among the slots, */
     uint64_t last_in_slot; /* and the number of its last message */
-    uint64_t released;     /* the room's nreleased when this rank sent last */
-    uint64_t reported;     /* number of the last message that the receiver reports at once */
+    uint64_t released;     /* the room's nreleased when this rank last sent over this link */
+    uint64_t reported;     /* last message that the receiver reports at once (shm_release) */
     bool claimed;          /* the next message goes to the receiver's post */
     bool same_process;
     /* receiver */

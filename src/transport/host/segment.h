@@ -1,10 +1,11 @@
 /* The host segment: one memfd that all ranks of a communicator on one host map.
  *
  * It holds what each rank says about itself, the first failure of the communicator, the meeting
- * places and the links of every pair. Pages cost nothing until they are touched. Offsets, never
- * pointers, are stored in it. Every word has one writer, except `failure.state`, the state of a
- * post and the meeting's `arrived` (atomic read-modify-write), and `published` with the result
- * beside it, which the last to arrive writes.
+ * places and the links of every pair. Pages cost nothing until they are touched. Positions in the
+ * segment are stored as offsets. An address in it (of a probe, of a reference, of a post) is used
+ * by its own process only, or by process_vm_readv. Every word has one writer, except
+ * `failure.state`, the state of a post and the meeting's `arrived` (atomic read-modify-write), and
+ * `published` with the result beside it, which the last to arrive writes.
  */
 #ifndef TT_TRANSPORT_SEGMENT_H
 #define TT_TRANSPORT_SEGMENT_H
@@ -34,7 +35,8 @@ struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
-    _Atomic uint32_t reading; /* 1: it reads memory of ranks of its process (R13/A13) */
+    _Atomic uint32_t reading; /* 1: this rank reads memory of another rank of its process
+                               * (R13/A13) */
     _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
     _Atomic uint64_t entered; /* of the last one entered; its entry is written before (R10/A10) */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
@@ -49,9 +51,9 @@ static inline uint32_t tt_link_flags(size_t nslots)
     return nslots <= 32 ? 32 : TT_MAX_SLOTS;
 }
 
-/* How many entries a rank keeps, a power of two. Who only sends to a rank may have entered one
- * collective more than their link has flags since the one that is being compared; twice the flags
- * leave room for collectives in which it sends nothing to that rank. */
+/* How many entries a rank keeps, a power of two. A rank that only sends may have entered one more
+ * collective than its link has flags since the collective that the receiver compares. Twice the
+ * number of flags leaves room for collectives in which the rank sends nothing to that receiver. */
 static inline size_t tt_entries_kept(size_t nslots)
 {
     return 2 * (size_t)tt_link_flags(nslots);
@@ -73,15 +75,17 @@ struct tt_flag {
     union {
         uint8_t bytes[32];
         struct {
-            uint64_t window, offset; /* or window 0 and an address */
+            /* SLOT, SHARED: the offset among the slots. WINDOW: the window's name and an offset.
+             * POINTER, REMOTE: an address as the offset. */
+            uint64_t window, offset;
         } at;
     } data;
     uint32_t first, number; /* meetings: places of the blocks put in */
 };
 enum tt_message_kind {
     TT_MESSAGE_INLINE,
-    TT_MESSAGE_SLOT,   /* the first, or only, one in its slot */
-    TT_MESSAGE_SHARED, /* in a slot after others */
+    TT_MESSAGE_SLOT,   /* the first, or only, message in its slot */
+    TT_MESSAGE_SHARED, /* a later message of a slot that several share */
     TT_MESSAGE_POINTER,
     TT_MESSAGE_WINDOW,
     TT_MESSAGE_REMOTE,
@@ -156,8 +160,8 @@ struct tt_segment_layout {
 void tt_segment_fit(struct tt_segment_layout *layout, int nlocal, size_t budget);
 
 /* Creates and maps a segment; id is unique among the segments of this host that this process may
- * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots, or with no such number of
- * channels. */
+ * see. TT_ERR_USAGE with fewer than TT_MIN_SLOTS slots, or when the number of channels is not
+ * TT_MIN_CHANNELS to TT_MAX_CHANNELS. */
 TT_NODISCARD tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
                                          struct tt_segment **segment);
 /* The mapping of this process, with one more user; NULL when it has none. */

@@ -194,8 +194,9 @@ static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *mem
     return true;
 }
 
-/* A link without a flag for one more message is not drained: what a sender waits for when the
- * receiver has left is then known to be missing. */
+/* When the receiver has left, tt_fabric_check_peers asks whether the link is drained: then the
+ * sender can go on. A sender that has no flag for one more message cannot, so its link is not
+ * drained. */
 static bool shm_drained(struct tt_link *link)
 {
     struct tt_shm_link *shm = tt_shm_of(link);

@@ -259,11 +259,12 @@ static tt_status prove(tuttiPlan_t plan, size_t count, struct tt_verify_report *
     const bool lowered = steps->shape.nranks <= TT_PROOF_MOST_RANKS;
     if (lowered && !plan->proof)
         TT_TRY(tt_proof_create(steps->algorithm, &steps->shape, &plan->proof));
-    TT_TRY(lowered ? tt_proof_run(plan->proof, count, report) : tt_verify(steps, count, report));
+    TT_TRY(lowered ? tt_proof_run(plan->proof, count, report)
+                   : tt_proof_of_steps(steps, &count, report));
     if (!steps->algorithm->uneven) return TT_OK;
     struct tt_verify_report uneven;
     const tt_status status = lowered ? tt_proof_run_uneven(plan->proof, NULL, &uneven)
-                                     : tt_verify_uneven(steps, NULL, &uneven);
+                                     : tt_proof_of_steps(steps, NULL, &uneven);
     if (status) *report = uneven;
     return status;
 }

@@ -79,10 +79,11 @@ void tt_work_complete(struct tt_work *work, tt_status status);
 /* Posts the messages of a channel's round that peers may write to the caller's output. row: of the
  * copy's program. */
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel);
-/* After a failure, again and again: ends all posts of the collective. TT_IN_PROGRESS: a peer still
- * writes to the caller's output. TT_OK also when that peer has died, or when the deadline has
- * passed; then the last error also says which peer may still write. */
-TT_NODISCARD tt_status tt_withdraw_posts(struct tt_work *work);
+/* After a failure; to be called until it returns TT_OK. Ends all posts of the call. TT_IN_PROGRESS:
+ * a peer still writes to the caller's output, or a rank of this process reads the caller's buffers.
+ * TT_OK also when that peer has died, or when the deadline has passed; then the failure's text also
+ * says which rank may still use them (one of them, if there are several). */
+TT_NODISCARD tt_status tt_work_regain_buffers(struct tt_work *work);
 
 /* Point to point. */
 TT_NODISCARD tt_status tt_p2p_advance(struct tt_work *work);

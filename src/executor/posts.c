@@ -36,35 +36,44 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
     }
 }
 
-/* A rank that still writes; -1: none. */
-static int writer_of(const struct tt_work *work)
+/* Withdraws all posts. Returns a rank that still writes; -1: none does. */
+static int withdraw_posts(struct tt_work *work)
 {
     const struct tt_loaded *loaded = work->collective.call.loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
     const uint32_t nlinks = loaded->program->nlinks;
+    int writer = -1;
     for (int copy = 0; copy < work->collective.binding.copies; copy++)
         for (uint32_t i = 0; i < nlinks; i++) {
             struct tt_link *link = loaded->links[(uint32_t)copy * nlinks + i];
-            if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS &&
+            if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS && writer < 0 &&
                 !tt_fabric_is_dead(work->engine->fabric, link->peer))
-                return link->peer;
+                writer = link->peer;
         }
-    return -1;
+    return writer;
 }
 
-tt_status tt_withdraw_posts(struct tt_work *work)
+tt_status tt_work_regain_buffers(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    const int writer = work->collective.posts ? writer_of(work) : -1;
-    if (writer < 0) return TT_OK;
+    const bool posts = work->kind == TT_WORK_COLLECTIVE && work->collective.posts;
+    const int writer = posts ? withdraw_posts(work) : -1;
+    const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;
+    if (user < 0) return TT_OK;
     if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
     char name[128], text[320];
-    tt_fabric_name_rank(fabric, writer, name, sizeof name);
-    snprintf(text, sizeof text,
-             "; %s was writing to this rank's receive buffer and may still do so: end that process "
-             "before the buffer's memory is used again",
-             name);
+    tt_fabric_name_rank(fabric, user, name, sizeof name);
+    if (writer < 0)
+        snprintf(text, sizeof text,
+                 "; %s was reading this rank's buffers and may still do so: keep them until that "
+                 "rank has returned",
+                 name);
+    else
+        snprintf(text, sizeof text,
+                 "; %s was writing to this rank's receive buffer and may still do so: end that "
+                 "process before the buffer's memory is used again",
+                 name);
     tt_fabric_add_to_failure(fabric, text);
     return TT_OK;
 }

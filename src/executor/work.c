@@ -369,8 +369,7 @@ static tt_status end(struct tt_work *work, tt_status status)
     if (status) {
         work->state = TT_WORK_WITHDRAWING;
         work->status = status;
-        if (tt_fabric_reader(work->engine->fabric) >= 0) return TT_IN_PROGRESS;
-        if (work->kind == TT_WORK_COLLECTIVE) TT_AWAIT(tt_withdraw_posts(work));
+        TT_AWAIT(tt_work_regain_buffers(work));
     }
     tt_work_complete(work, status);
     return status;

@@ -91,8 +91,9 @@ tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t
     struct tt_binding binding = {
         .nbytes = sizeof binding, .copies = 1, .count = count, .element = element, .nrounds = 1};
     if (program->nblocks) {
-        const size_t block = program->splits ? count / (size_t)program->nblocks : count;
-        binding.copies = choose_copies(program, room, block, element);
+        const size_t nblocks = (size_t)program->nblocks;
+        const size_t longest = program->splits ? count / nblocks + (count % nblocks > 0) : count;
+        binding.copies = choose_copies(program, room, longest, element);
         cut_blocks(&binding, program, LINE_BYTES / element);
         binding.nontemporal = binding.total * element >= TT_NONTEMPORAL_MIN_BYTES;
         TT_TRY(cut_rounds(&binding, program, NULL, room));

@@ -87,22 +87,23 @@ static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_r
     return TT_OK;
 }
 
-static tt_status check_references(const struct tt_proof *proof, struct tt_verify_report *report)
+/* Whether what is sent by reference, or posted, may be. */
+static tt_status check_in_place(bool refers, bool posts, struct tt_verify_report *report)
 {
-    if (report->direct_safe || !proof->programs[0]->direct_safe) return TT_OK;
-    snprintf(report->text, sizeof report->text, "messages may be sent by reference, but %s",
-             report->direct);
+    const char *what = refers && !report->direct_safe ? "sent by reference"
+                       : posts && !report->post_safe  ? "posted"
+                                                      : NULL;
+    if (!what) return TT_OK;
+    snprintf(report->text, sizeof report->text, "messages may be %s, but %s", what,
+             refers && !report->direct_safe ? report->direct : report->post);
     return TT_ERR_USAGE;
 }
 
-static tt_status check_posts(const struct tt_proof *proof, struct tt_verify_report *report)
+static bool any_posts(const struct tt_proof *proof)
 {
-    for (int rank = 0; !report->post_safe && rank < proof->steps.shape.nranks; rank++) {
-        if (!proof->programs[rank]->nposts) continue;
-        snprintf(report->text, sizeof report->text, "messages may be posted, but %s", report->post);
-        return TT_ERR_USAGE;
-    }
-    return TT_OK;
+    int rank = 0;
+    while (rank < proof->steps.shape.nranks && !proof->programs[rank]->nposts) rank++;
+    return rank < proof->steps.shape.nranks;
 }
 
 /* With `count` NULL the blocks have different lengths. */
@@ -113,8 +114,14 @@ static tt_status run(const struct tt_proof *proof, const size_t *count, const si
     TT_TRY(check_programs(proof, report));
     TT_TRY(count ? tt_verify(&proof->steps, *count, report)
                  : tt_verify_uneven(&proof->steps, counts, report));
-    TT_TRY(check_references(proof, report));
-    return check_posts(proof, report);
+    return check_in_place(proof->programs[0]->direct_safe, any_posts(proof), report);
+}
+
+tt_status tt_proof_of_steps(const struct tt_steps *steps, const size_t *count,
+                            struct tt_verify_report *report)
+{
+    TT_TRY(count ? tt_verify(steps, *count, report) : tt_verify_uneven(steps, NULL, report));
+    return check_in_place(steps->algorithm->direct_safe, true, report);
 }
 
 tt_status tt_proof_run(const struct tt_proof *proof, size_t count, struct tt_verify_report *report)

@@ -22,6 +22,10 @@ TT_NODISCARD tt_status tt_proof_run(const struct tt_proof *proof, size_t count,
 /* The same for blocks of different lengths, counts as for tt_verify_uneven. */
 TT_NODISCARD tt_status tt_proof_run_uneven(const struct tt_proof *proof, const size_t *counts,
                                            struct tt_verify_report *report);
+/* Proves an algorithm's steps as they will be run: also that what is sent by reference, or posted,
+ * may be. With `count` NULL no two blocks have the same length. For any number of ranks. */
+TT_NODISCARD tt_status tt_proof_of_steps(const struct tt_steps *steps, const size_t *count,
+                                         struct tt_verify_report *report);
 /* The raised steps of all ranks, as they were when the proof last ran. Owned by the proof. */
 const struct tt_steps *tt_proof_steps(const struct tt_proof *proof);
 /* One rank's program, owned by the proof. */

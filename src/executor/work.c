@@ -283,7 +283,7 @@ static tt_status start(struct tt_work *work)
     work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
                                                 : tt_fabric_rx(fabric, work->p2p.peer, channel);
     tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
-    tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
+    if (work->kind == TT_WORK_SEND) tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
     return TT_OK;
 }
 

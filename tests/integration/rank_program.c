@@ -1,7 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
  * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
- * stuck HOW | uncopied; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right;
- * 3: a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong results. */
+ * stuck HOW | uncopied | unread HOW; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0:
+ * all was right; 3: a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong
+ * results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdbool.h>
@@ -233,6 +234,43 @@ static int uncopied(tuttiComm_t comm)
     return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
 }
 
+/* Rank 0 uses a window that it has not used before, and that its peer never looks into. */
+static tuttiResult_t use_unread(tuttiComm_t comm, const char *how, int rank, char *common,
+                                char *fresh)
+{
+    enum { NBYTES = 65536 };
+    if (!strcmp(how, "reduce"))
+        return tuttiReduce(common, fresh, NBYTES, tuttiUint8, tuttiMax, 0, comm, NULL);
+    if (rank) return tuttiSend(common, NBYTES, tuttiUint8, 0, comm, NULL);
+    return tuttiRecv(fresh, NBYTES, tuttiUint8, 1, comm, NULL);
+}
+
+/* After many windows that rank 1 has not looked into it still reads one in place. */
+static int unread(tuttiComm_t comm, const char *how)
+{
+    enum { TIMES = 300, NBYTES = 131072 };
+    int rank;
+    char *common = calloc(1, NBYTES), *window;
+    tuttiCounters_t before, after;
+    if (!common || tuttiCommUserRank(comm, &rank)) return WRONG;
+    for (int i = 0; i < TIMES; i++) {
+        if (tuttiMemAlloc((void **)&window, NBYTES)) return failed(comm, tuttiSystemError);
+        const tuttiResult_t result = use_unread(comm, how, rank, common, rank ? common : window);
+        if (result != tuttiSuccess) return failed(comm, result);
+        if (tuttiMemFree(window)) return WRONG;
+    }
+    if (tuttiMemAlloc((void **)&window, NBYTES)) return failed(comm, tuttiSystemError);
+    if (tuttiCommCounters(comm, &before)) return WRONG;
+    const tuttiResult_t result = rank ? tuttiRecv(common, NBYTES, tuttiUint8, 0, comm, NULL)
+                                      : tuttiSend(window, NBYTES, tuttiUint8, 1, comm, NULL);
+    if (result != tuttiSuccess) return failed(comm, result);
+    if (tuttiCommCounters(comm, &after) || tuttiMemFree(window)) return WRONG;
+    free(common);
+    const unsigned long long copied = after.bytesCopied - before.bytesCopied;
+    if (copied) fprintf(stderr, "WRONG rank %d copied %llu bytes of a window\n", rank, copied);
+    return tuttiCommDestroy(comm) == tuttiSuccess && !copied ? RIGHT : WRONG;
+}
+
 static bool is_last(tuttiComm_t comm)
 {
     int nranks = 0, rank = 0;
@@ -324,6 +362,7 @@ int main(int argc, char **argv)
         return loop_with_child(comm, atoi(argv[2]));
     if (argc == 3 && !strcmp(argv[1], "stuck")) return stuck_rank(comm, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "uncopied")) return uncopied(comm);
+    if (argc == 3 && !strcmp(argv[1], "unread")) return unread(comm, argv[2]);
     if (argc == 2 && !strcmp(argv[1], "many_communicators")) return many_communicators(comm);
     if (argc == 2 && !strcmp(argv[1], "held")) return held(comm);
     if (argc == 4 && !strcmp(argv[1], "random")) {
@@ -334,6 +373,6 @@ int main(int argc, char **argv)
         stderr,
         "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
         "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
-        "| crowd NRANKS COLLECTIVE\n");
+        "| unread HOW | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

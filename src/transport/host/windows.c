@@ -9,6 +9,9 @@
 #include "base/private_fd.h"
 #include "transport/host/host.h"
 
+/* Waiting descriptors are taken whenever so many buffers have been looked up, at most so many. */
+enum { TAKEN_EVERY = 16, MOST_TAKEN = 128 };
+
 /* A window that others may have been shown. */
 struct tt_shown_window {
     uint64_t id; /* 0: freed since */
@@ -34,6 +37,42 @@ size_t tt_host_windows_bytes(const struct tt_host_room *room)
     for (size_t place = 0; room->windows && place < n; place++)
         nbytes += tt_window_map_bytes(&room->windows[place]);
     return nbytes;
+}
+
+/* ---- Descriptors that come ------------------------------------------------------------------ */
+
+/* Maps a window that was passed, and unmaps those that are gone. */
+static tt_status take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
+{
+    tt_status status = TT_OK;
+    if (note->kind == TT_FD_WINDOW && note->place < (uint64_t)room->config.nlocal) {
+        struct tt_window_map *map = &room->windows[note->place];
+        for (int i = 0; i < TT_FD_GONE_MAX; i++)
+            if (note->gone[i]) tt_window_map_drop(map, (uint32_t)(note->gone[i] - 1));
+        status = tt_window_map_add(map, note->id, fd, note->nbytes);
+    }
+    tt_private_fd_close(fd);
+    return status;
+}
+
+static bool make_maps(struct tt_host_room *room)
+{
+    if (!room->windows) room->windows = calloc((size_t)room->config.nlocal, sizeof *room->windows);
+    return room->windows != NULL;
+}
+
+/* Takes the descriptors that wait at this rank's socket. Peers also show it windows that it never
+ * looks into, and few descriptors can wait: when they are not taken, no peer can show it another
+ * window. */
+static void take_notes(struct tt_host_room *room)
+{
+    struct tt_fd_note note;
+    int fd;
+    if (room->fd_socket < 0 || !make_maps(room)) return;
+    for (int i = 0; i < MOST_TAKEN; i++) {
+        if (tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd)) return;
+        tt_ignore(take_note(room, &note, fd)); /* the message that needs it will say so */
+    }
 }
 
 /* ---- This rank's ---------------------------------------------------------------------------- */
@@ -65,6 +104,7 @@ void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nby
 {
     struct tt_window window;
     *memory = (struct tt_memory){.window = TT_NO_WINDOW};
+    if (++room->nfound % TAKEN_EVERY == 0) take_notes(room);
     if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
     /* Of a registered buffer the first and the last page may lie outside. */
     if (!tt_window_find((const char *)data + nbytes / 2, 1, &window)) return;
@@ -102,6 +142,7 @@ static void list_freed(struct tt_host_room *room, int place, struct tt_fd_note *
 
 static void introduce(struct tt_host_room *room, int place, uint64_t name)
 {
+    take_notes(room); /* the others may show as many */
     const struct tt_shown_window *shown = shown_as(room, name);
     struct tt_fd_note note = {.secret = room->config.secret,
                               .id = name,
@@ -130,25 +171,10 @@ bool tt_host_is_known(const struct tt_host_room *room, int place, const struct t
 
 /* ---- Those of the others -------------------------------------------------------------------- */
 
-/* Maps a window that was passed, and unmaps those that are gone. */
-static tt_status take_note(struct tt_host_room *room, const struct tt_fd_note *note, int fd)
-{
-    tt_status status = TT_OK;
-    if (note->kind == TT_FD_WINDOW && note->place < (uint64_t)room->config.nlocal) {
-        struct tt_window_map *map = &room->windows[note->place];
-        for (int i = 0; i < TT_FD_GONE_MAX; i++)
-            if (note->gone[i]) tt_window_map_drop(map, (uint32_t)(note->gone[i] - 1));
-        status = tt_window_map_add(map, note->id, fd, note->nbytes);
-    }
-    tt_private_fd_close(fd);
-    return status;
-}
-
 tt_status tt_host_find_window(struct tt_host_room *room, int place, uint64_t name, char **base,
                               size_t *nbytes)
 {
-    if (!room->windows) room->windows = calloc((size_t)room->config.nlocal, sizeof *room->windows);
-    if (!room->windows) return tt_fail(TT_ERR_SYSTEM, "out of memory for the windows of peers");
+    if (!make_maps(room)) return tt_fail(TT_ERR_SYSTEM, "out of memory for the windows of peers");
     /* A sender passes the descriptor before the message. */
     while (!(*base = tt_window_map_find(&room->windows[place], name, nbytes))) {
         struct tt_fd_note note;

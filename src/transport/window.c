@@ -335,8 +335,9 @@ bool tt_window_exists(uint64_t id)
 
 char *tt_window_map_find(const struct tt_window_map *map, uint64_t name, size_t *nbytes)
 {
+    if ((uint32_t)name >= map->number) return NULL;
     const struct tt_mapped_window *window = &map->windows[(uint32_t)name];
-    if ((uint32_t)name >= map->number || window->name != name) return NULL;
+    if (window->name != name) return NULL;
     *nbytes = window->nbytes;
     return window->base;
 }

@@ -34,6 +34,7 @@ TEST(window, maps_elsewhere_and_gives_its_memory_back_when_freed)
     size_t nbytes = 0;
     REQUIRE(tt_window_create(&memory, 4096) == TT_OK);
     REQUIRE(tt_window_find(memory, 4096, &window));
+    CHECK(tt_window_map_find(&map, 20, &nbytes) == NULL); /* without undefined behaviour */
     REQUIRE(tt_window_map_add(&map, 20, window.fd, window.nbytes) == TT_OK);
     strcpy(memory, "seen");
     CHECK_STR(tt_window_map_find(&map, 20, &nbytes), "seen");

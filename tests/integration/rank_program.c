@@ -151,12 +151,16 @@ static tuttiResult_t use(tuttiComm_t comm, char *data, size_t nbytes)
 }
 
 /* Whether the communicator says how much it has taken: from malloc() and its share of the segment.
- * The tolerance is what malloc() itself adds to each piece. */
+ * The tolerance is what malloc() itself adds to each piece: more with the thread sanitizer's. */
 static bool says(tuttiComm_t comm, const char *when, size_t heap, size_t share)
 {
     tuttiCounters_t counters;
     if (tuttiCommCounters(comm, &counters)) return false;
+#ifdef __SANITIZE_THREAD__
+    const size_t tolerance = heap / 6 + 4096;
+#else
     const size_t tolerance = heap / 100 + 1024;
+#endif
     const uint64_t said = counters.memoryBytes, taken = heap + share;
     fprintf(stderr, "%s: %llu bytes said, %llu taken (%zu from malloc)\n", when,
             (unsigned long long)said, (unsigned long long)taken, heap);

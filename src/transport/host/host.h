@@ -46,7 +46,7 @@ struct tt_host_room {
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
     uint32_t nshown;
-    uint32_t nfound;               /* buffers of this rank that were looked up */
+    uint32_t ntaken;               /* the record's nshown when their descriptors were taken */
     struct tt_window_map *windows; /* [nlocal], made at first use: those of the other ranks */
 };
 

@@ -30,11 +30,12 @@ struct tt_entry {
     _Atomic uint64_t algorithm; /* its id, alike on all ranks */
 };
 
-/* What a rank says about itself. Writer: that rank. */
+/* What a rank says about itself. Writer: that rank, but for nshown. */
 struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
+    _Atomic uint32_t nshown;  /* windows that others have passed to it (R14/A14) */
     _Atomic uint32_t reading; /* 1: this rank reads memory of another rank of its process
                                * (R13/A13) */
     _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */

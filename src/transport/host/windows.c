@@ -9,8 +9,8 @@
 #include "base/private_fd.h"
 #include "transport/host/host.h"
 
-/* Waiting descriptors are taken whenever so many buffers have been looked up, at most so many. */
-enum { TAKEN_EVERY = 16, MOST_TAKEN = 128 };
+/* Descriptors that are taken at once. */
+enum { MOST_TAKEN = 128 };
 
 /* A window that others may have been shown. */
 struct tt_shown_window {
@@ -68,7 +68,10 @@ static void take_notes(struct tt_host_room *room)
 {
     struct tt_fd_note note;
     int fd;
-    if (room->fd_socket < 0 || !make_maps(room)) return;
+    const struct tt_rank_record *record = &room->segment->header->records[room->config.local];
+    const uint32_t nshown = atomic_load_explicit(&record->nshown, memory_order_acquire); /* A14 */
+    if (nshown == room->ntaken || !make_maps(room)) return;
+    room->ntaken = nshown;
     for (int i = 0; i < MOST_TAKEN; i++) {
         if (tt_fdpass_receive(room->fd_socket, room->config.secret, &note, &fd)) return;
         tt_ignore(take_note(room, &note, fd)); /* the message that needs it will say so */
@@ -104,7 +107,7 @@ void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nby
 {
     struct tt_window window;
     *memory = (struct tt_memory){.window = TT_NO_WINDOW};
-    if (++room->nfound % TAKEN_EVERY == 0) take_notes(room);
+    take_notes(room);
     if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
     /* Of a registered buffer the first and the last page may lie outside. */
     if (!tt_window_find((const char *)data + nbytes / 2, 1, &window)) return;
@@ -142,7 +145,6 @@ static void list_freed(struct tt_host_room *room, int place, struct tt_fd_note *
 
 static void introduce(struct tt_host_room *room, int place, uint64_t name)
 {
-    take_notes(room); /* the others may show as many */
     const struct tt_shown_window *shown = shown_as(room, name);
     struct tt_fd_note note = {.secret = room->config.secret,
                               .id = name,
@@ -150,8 +152,10 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
                               .nbytes = shown->nbytes,
                               .kind = TT_FD_WINDOW};
     list_freed(room, place, &note);
-    shown->known[place] =
-        tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd) == TT_OK;
+    if (tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd)) return;
+    shown->known[place] = true;
+    atomic_fetch_add_explicit(&room->segment->header->records[place].nshown, 1,
+                              memory_order_release); /* R14 */
 }
 
 void tt_host_introduce(struct tt_host_room *room, int place, const struct tt_memory *memory)

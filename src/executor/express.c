@@ -7,6 +7,9 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
+/* Nothing is sent by reference or posted here, and windows are not looked up. */
+_Static_assert((int)TT_EXPRESS_BYTES <= (int)TT_DIRECT_MIN_BYTES, "no message is long");
+
 static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_engine *engine,
                             const struct tt_call *call)
 {

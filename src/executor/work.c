@@ -8,6 +8,9 @@
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
 
+/* How long a call waits, at its deadline, for peers that use its buffers. */
+enum { GRACE_MS = 50 };
+
 static uint64_t mix(uint64_t value)
 {
     value ^= value >> 33;
@@ -367,6 +370,10 @@ void tt_work_complete(struct tt_work *work, tt_status status)
 static tt_status end(struct tt_work *work, tt_status status)
 {
     if (status) {
+        /* Also where the deadline is what failed, a peer that copies just now may end that. */
+        if (work->state != TT_WORK_WITHDRAWING && work->deadline_ns &&
+            tt_expired(work->deadline_ns))
+            work->deadline_ns = tt_deadline_ns(GRACE_MS);
         work->state = TT_WORK_WITHDRAWING;
         work->status = status;
         TT_AWAIT(tt_work_regain_buffers(work));

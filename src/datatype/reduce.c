@@ -39,45 +39,6 @@ static void copy(const struct tt_kernels *kernels, void *dst, const void *src, s
     kernels->fence();
 }
 
-static void reduce_past_caches(const struct tt_kernels *kernels, tt_fold_fn *fold,
-                               const struct tt_reduction *reduction, void *dst,
-                               const void *const *src, int nsrc, size_t count)
-{
-    _Alignas(LINE) char tile[TILE_BYTES];
-    const size_t size = tt_type_size(reduction->type);
-    const size_t full = TILE_BYTES / size;
-    /* The first tile ends on a line, so that the others are whole lines. */
-    size_t n = (full * size - (uintptr_t)dst % LINE) / size;
-    for (size_t done = 0; done < count; done += n, n = full) {
-        if (n > count - done) n = count - done;
-        fold(tile, src, nsrc, done, n, reduction);
-        kernels->stream((char *)dst + done * size, tile, n * size);
-    }
-    kernels->fence();
-}
-
-void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
-                    void *dst, const void *const *src, int nsrc, size_t count, unsigned flags)
-{
-    const bool nontemporal = flags & TT_NONTEMPORAL;
-    const enum tt_op op = op_of_pass(reduction, flags);
-    assert(nsrc >= 1 && tt_op_supports(reduction->op, reduction->type));
-    assert(op != TT_AVG || reduction->nranks >= 1);
-    tt_fold_fn *fold = kernels->fold[reduction->type][op];
-    if (nsrc == 1 && !changes_single(op))
-        copy(kernels, dst, src[0], count * tt_type_size(reduction->type), nontemporal);
-    else if (nontemporal)
-        reduce_past_caches(kernels, fold, reduction, dst, src, nsrc, count);
-    else
-        fold(dst, src, nsrc, 0, count, reduction);
-}
-
-void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
-               size_t count, unsigned flags)
-{
-    tt_reduce_with(tt_kernels_in_use(), reduction, dst, src, nsrc, count, flags);
-}
-
 /* Writes one block to a target, or, where nothing is to be done, nothing. */
 static void put_block(const struct tt_kernels *kernels, const struct tt_target *target, size_t at,
                       const char *block, size_t nbytes)
@@ -96,6 +57,28 @@ static char *find_cached(const struct tt_target *targets, int ntargets)
     for (int i = 0; i < ntargets; i++)
         if (!targets[i].nontemporal) return targets[i].data;
     return NULL;
+}
+
+/* Makes the result block by block, each in a place that stays in the first cache, and copies it to
+ * the other targets from there. */
+static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
+                          const struct tt_reduction *reduction, const struct tt_target *targets,
+                          int ntargets, const void *const *src, int nsrc, size_t count)
+{
+    _Alignas(LINE) char tile[TILE_BYTES];
+    const size_t size = tt_type_size(reduction->type);
+    char *cached = find_cached(targets, ntargets);
+    const size_t full = (cached ? BLOCK_BYTES : TILE_BYTES) / size;
+    /* The first block ends on a line of the first target, so that the others are whole lines. */
+    size_t n = (full * size - (uintptr_t)targets->data % LINE) / size;
+    for (size_t done = 0; done < count; done += n, n = full) {
+        if (n > count - done) n = count - done;
+        char *block = cached ? cached + done * size : tile;
+        fold(block, src, nsrc, done, n, reduction);
+        for (int i = 0; i < ntargets; i++)
+            put_block(kernels, &targets[i], done * size, block, n * size);
+    }
+    kernels->fence();
 }
 
 /* Long copies that stay in the caches are quickest whole; the others go block by block. */
@@ -126,31 +109,29 @@ void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reducti
                        const struct tt_target *targets, int ntargets, const void *const *src,
                        int nsrc, size_t count, unsigned flags)
 {
-    _Alignas(LINE) char tile[TILE_BYTES];
     const enum tt_op op = op_of_pass(reduction, flags);
-    const size_t size = tt_type_size(reduction->type);
+    assert(nsrc >= 1 && tt_op_supports(reduction->op, reduction->type));
+    assert(op != TT_AVG || reduction->nranks >= 1);
     tt_fold_fn *fold = kernels->fold[reduction->type][op];
-    char *cached = find_cached(targets, ntargets);
-    const size_t full = (cached ? BLOCK_BYTES : TILE_BYTES) / size;
-    /* The first block ends on a line of the first target, so that the others are whole lines. */
-    size_t n = (full * size - (uintptr_t)targets->data % LINE) / size;
-    if (nsrc == 1 && !changes_single(op)) {
-        copy_to(kernels, targets, ntargets, src[0], count * size);
-        return;
-    }
-    if (ntargets == 1) {
-        tt_reduce_with(kernels, reduction, targets->data, src, nsrc, count,
-                       flags | (targets->nontemporal ? TT_NONTEMPORAL : 0));
-        return;
-    }
-    for (size_t done = 0; done < count; done += n, n = full) {
-        if (n > count - done) n = count - done;
-        char *block = cached ? cached + done * size : tile;
-        fold(block, src, nsrc, done, n, reduction);
-        for (int i = 0; i < ntargets; i++)
-            put_block(kernels, &targets[i], done * size, block, n * size);
-    }
-    kernels->fence();
+    if (nsrc == 1 && !changes_single(op))
+        copy_to(kernels, targets, ntargets, src[0], count * tt_type_size(reduction->type));
+    else if (ntargets == 1 && !targets->nontemporal)
+        fold(targets->data, src, nsrc, 0, count, reduction);
+    else
+        reduce_blocks(kernels, fold, reduction, targets, ntargets, src, nsrc, count);
+}
+
+void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
+                    void *dst, const void *const *src, int nsrc, size_t count, unsigned flags)
+{
+    const struct tt_target target = {.data = dst, .nontemporal = flags & TT_NONTEMPORAL};
+    tt_reduce_to_with(kernels, reduction, &target, 1, src, nsrc, count, flags);
+}
+
+void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
+               size_t count, unsigned flags)
+{
+    tt_reduce_with(tt_kernels_in_use(), reduction, dst, src, nsrc, count, flags);
 }
 
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,

@@ -57,6 +57,19 @@ static inline char *tt_piece_data(const struct tt_work *work, const struct tt_pr
     return (char *)(work->collective.origin[span->buffer] + piece->offset);
 }
 
+/* Where a span lies in the channel's round, and its bytes, when it is one piece of memory; else
+ * NULL. */
+static inline char *tt_work_one_piece(const struct tt_work *work, int channel,
+                                      const struct tt_program_span *span, size_t *nbytes)
+{
+    const struct tt_binding *binding = &work->collective.binding;
+    struct tt_piece piece, more;
+    struct tt_walk walk = tt_work_walk(work, channel, span, tt_span_is_whole(binding, span));
+    if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
+    *nbytes = piece.count * binding->element;
+    return tt_piece_data(work, span, &piece);
+}
+
 /* One step of one channel: TT_OK when complete. */
 TT_NODISCARD tt_status tt_step_link(struct tt_work *work, int channel,
                                     const struct tt_program_step *step);

@@ -107,14 +107,11 @@ static const char *sendable(const struct tt_work *work, int channel,
                             const struct tt_program_step *step, size_t nbytes)
 {
     const struct tt_program_span *span = sent_span(step);
-    struct tt_piece piece, more;
     if (nbytes < TT_DIRECT_MIN_BYTES || !span->number || !work->collective.direct[span->buffer])
         return NULL;
     if (span == &step->local && (step->nrecv || step->finish)) return NULL;
-    struct tt_walk walk =
-        tt_work_walk(work, channel, span, tt_span_is_whole(&work->collective.binding, span));
-    if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
-    const char *first = tt_piece_data(work, span, &piece);
+    const char *first = tt_work_one_piece(work, channel, span, &nbytes);
+    if (!first) return NULL;
     const struct tt_memory *memory = &work->collective.memory[span->buffer];
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
@@ -124,8 +121,8 @@ static const char *sendable(const struct tt_work *work, int channel,
 }
 
 /* Decides for each send link where its message is made: in memory that the receiver has posted, in
- * the slot, or, with a reference, nowhere (NULL). Returns how many are made. A step that computes
- * prefers posts: its result is in the cache. */
+ * the slot, or, with a reference, nowhere (NULL). A step that computes prefers posts: its result is
+ * in the cache. */
 static void choose_targets(struct tt_work *work, int channel, const struct tt_program_step *step,
                            const char *reference, size_t nbytes)
 {
@@ -256,7 +253,7 @@ static tt_status do_step(const struct tt_work *work, int channel,
 static tt_status message_bytes(struct tt_work *work, int channel,
                                const struct tt_program_step *step, size_t *nbytes)
 {
-    const struct tt_program_span *span = step->dst.number ? &step->dst : &step->local;
+    const struct tt_program_span *span = sent_span(step);
     struct tt_message message;
     *nbytes = 0;
     if (span->number) {

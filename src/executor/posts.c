@@ -6,19 +6,6 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
-/* The step's target, when it is one piece of memory. */
-static char *target_of(const struct tt_work *work, int channel, const struct tt_program_step *step,
-                       size_t *nbytes)
-{
-    const struct tt_binding *binding = &work->collective.binding;
-    struct tt_piece piece, more;
-    struct tt_walk walk =
-        tt_work_walk(work, channel, &step->dst, tt_span_is_whole(binding, &step->dst));
-    if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
-    *nbytes = piece.count * binding->element;
-    return tt_piece_data(work, &step->dst, &piece);
-}
-
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
     const struct tt_program *program = tt_work_program(work);
@@ -28,7 +15,7 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
         const struct tt_program_step *step = &steps[posts[k].step];
         struct tt_link *link = work->collective.links[step->recv];
         size_t nbytes = 0;
-        char *target = target_of(work, channel, step, &nbytes);
+        char *target = tt_work_one_piece(work, channel, &step->dst, &nbytes);
         if (nbytes < TT_DIRECT_MIN_BYTES) continue;
         link->ops->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], target, nbytes,
                         work->collective.signature);

@@ -244,10 +244,13 @@ static void find_memory(struct tt_work *work)
     struct tt_collective_work *own = &work->collective;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_loaded *loaded = own->call.loaded;
+    const size_t longest = /* message, in bytes */
+        own->binding.piece * (size_t)loaded->program->message * own->binding.element;
     own->memory[TT_SCRATCH].window = TT_NO_WINDOW;
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
         size_t begin, end;
         find_extent(work, b, &begin, &end);
+        if (longest < TT_DIRECT_MIN_BYTES) end = begin; /* nothing is sent in place */
         tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin), end - begin,
                               &own->memory[b]);
         if (own->memory[b].window == TT_NO_WINDOW) continue;

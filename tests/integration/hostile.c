@@ -1,6 +1,7 @@
-/* A clumsy or hostile user of what is checked least by others: algorithms that differ between
- * ranks, counts whose sums overflow, blocks and displacements that make no sense. Each call gets an
- * error that names it, nothing hangs, and where only arguments were wrong the communicator goes on.
+/* Calls that a clumsy or hostile user makes and that the other tests do not: algorithms that differ
+ * between ranks, counts whose sums overflow, blocks and displacements that make no sense. Each call
+ * gets an error that names it, nothing hangs, and where only arguments were wrong the communicator
+ * goes on.
  */
 #include <stdint.h>
 #include <stdio.h>

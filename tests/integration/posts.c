@@ -11,7 +11,8 @@ static void check_uncopied(const char *hosts, const char *algorithm)
     job_check_exit(&job, 0);
 }
 
-/* Between more ranks rings and the like pass partial sums on, which lie in no buffer. */
+/* With more than two ranks the ring and recursive halving send partial sums, which lie in no buffer
+ * of the caller: these ranks copy them to slots. */
 TEST(posts, no_byte_of_a_long_all_reduce_of_window_memory_is_copied_to_a_slot)
 {
     static const char *const any[] = {"TUTTI_ALGORITHM=", "TUTTI_ALGORITHM=all_reduce:two_shot"};

@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "algorithms/algorithms.h"
+#include "algorithms/each.h"
 #include "interpreter.h"
-#include "placed.h"
 #include "shim.h"
 
 enum mutation {
@@ -399,23 +398,13 @@ TEST(mutants, every_wrong_one_is_refused)
 static const char *const placements[] = {"aabb", "abba", "aab", "abcabc", "aaabbcbb", "abab"};
 enum { NPLACEMENTS = sizeof placements / sizeof *placements };
 
-/* Every algorithm X/Y of every collective, one after another. */
-static const struct tt_algorithm *pair_at(int index)
-{
-    const struct tt_algorithm *algorithm;
-    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++)
-        for (int i = 0; (algorithm = tt_algorithm_at((enum tt_collective)collective, i)); i++)
-            if (algorithm->parts && index-- == 0) return algorithm;
-    return NULL;
-}
-
 TEST(mutants, every_wrong_one_between_hosts_is_refused)
 {
     const uint64_t seed = 20251121;
     const struct tt_algorithm *algorithm;
     printf("seed %llu\n", (unsigned long long)seed);
     memset(tally, 0, sizeof tally);
-    for (int i = 0; (algorithm = pair_at(i)); i++)
+    for (int i = 0; (algorithm = each_pair(i)); i++)
         for (int p = 0; p < NPLACEMENTS; p++) {
             struct placed placed;
             if (!place(&placed, algorithm, placements[p])) continue;
@@ -429,7 +418,7 @@ TEST(mutants, every_wrong_one_between_hosts_is_refused)
 TEST(mutants, the_originals_between_hosts_are_right_by_the_interpreter_too)
 {
     const struct tt_algorithm *algorithm;
-    for (int i = 0; (algorithm = pair_at(i)); i++)
+    for (int i = 0; (algorithm = each_pair(i)); i++)
         for (int p = 0; p < NPLACEMENTS; p++) {
             struct placed placed;
             if (!place(&placed, algorithm, placements[p])) continue;
@@ -442,27 +431,31 @@ TEST(mutants, the_originals_between_hosts_are_right_by_the_interpreter_too)
         }
 }
 
+/* Runs every algorithm of one host. in_place: its messages are references where they may be, and
+ * posted. */
+static void run_originals(const int *sizes, size_t nsizes, bool in_place, int nruns)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = each(i)); i++)
+        for (size_t k = 0; k < nsizes; k++) {
+            const int nranks = sizes[k], root = in_place ? nranks - 1 : nranks / 2;
+            const bool has_root = tt_collective_has_root(algorithm->collective);
+            const struct tt_steps steps = {.algorithm = algorithm,
+                                           .shape = {.collective = algorithm->collective,
+                                                     .nranks = nranks,
+                                                     .root = has_root ? root : 0}};
+            const char *wrong =
+                find_wrong(&steps, in_place && algorithm->direct_safe, in_place, nruns, 1 + k);
+            CHECK_MESSAGE(!wrong, "%s:%s over %d ranks: %s",
+                          tt_collective_name(algorithm->collective), algorithm->name, nranks,
+                          wrong);
+        }
+}
+
 TEST(mutants, the_originals_are_right_by_the_interpreter_too)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
-    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
-        const struct tt_algorithm *algorithm;
-        for (int i = 0;
-             (algorithm = tt_algorithm_at((enum tt_collective)collective, i)) && !algorithm->parts;
-             i++)
-            for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-                const bool has_root = tt_collective_has_root((enum tt_collective)collective);
-                const struct tt_steps steps = {
-                    .algorithm = algorithm,
-                    .shape = {.collective = (enum tt_collective)collective,
-                              .nranks = sizes[k],
-                              .root = has_root ? sizes[k] / 2 : 0}};
-                const char *wrong = find_wrong(&steps, false, false, 8, 1 + k);
-                CHECK_MESSAGE(!wrong, "%s:%s over %d ranks: %s",
-                              tt_collective_name(steps.shape.collective), algorithm->name, sizes[k],
-                              wrong);
-            }
-    }
+    run_originals(sizes, sizeof sizes / sizeof *sizes, false, 8);
 }
 
 /* Verify's verdict on links that do not copy at the send, against executions with such links. */
@@ -486,24 +479,7 @@ static void check_direct(const struct tt_algorithm *algorithm, int nranks, int *
 TEST(direct_links, every_schedule_is_right_when_senders_write_what_is_only_stored)
 {
     static const int sizes[] = {2, 3, 4, 5, 8};
-    for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {
-        const struct tt_algorithm *algorithm;
-        for (int i = 0;
-             (algorithm = tt_algorithm_at((enum tt_collective)collective, i)) && !algorithm->parts;
-             i++)
-            for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-                const bool has_root = tt_collective_has_root((enum tt_collective)collective);
-                const struct tt_steps steps = {
-                    .algorithm = algorithm,
-                    .shape = {.collective = (enum tt_collective)collective,
-                              .nranks = sizes[k],
-                              .root = has_root ? sizes[k] - 1 : 0}};
-                const char *wrong = find_wrong(&steps, algorithm->direct_safe, true, 40, 1 + k);
-                CHECK_MESSAGE(!wrong, "%s:%s over %d ranks: %s",
-                              tt_collective_name(steps.shape.collective), algorithm->name, sizes[k],
-                              wrong);
-            }
-    }
+    run_originals(sizes, sizeof sizes / sizeof *sizes, true, 40);
 }
 
 TEST(direct_links, what_verify_calls_safe_is_right_and_what_it_calls_unsafe_goes_wrong)

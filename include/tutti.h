@@ -141,13 +141,24 @@ typedef struct {
     int initTimeoutMs;     /* deadline of init; 0: none */
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
+    int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
-            TUTTI_CONFIG_UNDEF_INT, NULL, NULL                                                     \
+            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT                             \
     }
+
+/* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
+ * of a reduction from the ranks' values in rank order, from left to right: ((x0 op x1) op x2) op
+ * ..., whatever the count, the placement of ranks and of buffers, and the way the data travel. So
+ * all-reduce, reduce and reduce-scatter of the same values give the same bits as one another and as
+ * a loop over the ranks. Of 16- and 8-bit floats x0 op x1 op ... is computed in fp32 and rounded
+ * once, to nearest even, at the end (averages after the division); the products of a pre-multiplied
+ * sum are rounded to the type before they are added. The mode allows only algorithms that fold so,
+ * which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and their
+ * cost at INFO. Splits inherit the mode unless their config says otherwise. */
 
 /* ---- Version and errors --------------------------------------------------------------------- */
 
@@ -432,6 +443,10 @@ TUTTI_API int tuttiCollectiveHasRoot(tuttiCollective_t collective);
 /* The index-th algorithm's name; NULL past the end. Composed ones, "X/Y" (X inside each host, Y
  * between hosts), come last. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
+
+/* 1 when a deterministic communicator may use the algorithm: it folds in rank order, or its
+ * collective reduces nothing. Else 0, also for a name that does not exist. */
+TUTTI_API int tuttiAlgorithmIsDeterministic(tuttiCollective_t collective, const char *algorithm);
 
 /* 1 when the algorithm exists and can run on these hosts (hostOf as for tuttiPlanCreateOnHosts;
  * NULL: one host), else 0; the error of creating its plan says why not. */

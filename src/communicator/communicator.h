@@ -92,6 +92,7 @@ struct tt_comm_config {
     char name[TT_COMM_NAME];
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
+    bool deterministic;
     int device;
 };
 
@@ -130,6 +131,12 @@ TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 TT_NODISCARD tt_status tt_comm_config_init(struct tt_comm_config *settings,
                                            const tuttiConfig_t *config,
                                            const struct tuttiComm *parent);
+/* TT_ERR_USAGE where a deterministic communicator may not use the algorithm (NULL: none): names it
+ * and those that may be used. */
+TT_NODISCARD tt_status tt_comm_check_order(const struct tt_algorithm *algorithm,
+                                           bool deterministic);
+/* Logs at INFO what is left to choose from and what that costs, if comm is deterministic. */
+void tt_comm_log_order(const struct tuttiComm *comm);
 /* From the config table and the settings. */
 TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
                                           const struct tt_comm_config *config);

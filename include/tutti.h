@@ -534,6 +534,48 @@ typedef struct {
 } tuttiCounters_t;
 TUTTI_API tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters);
 
+typedef struct {
+    uint64_t calls;
+    uint64_t bytes; /* payload, see below */
+} tuttiCallCount_t;
+
+#define TUTTI_CALL_COUNTERS_MAGIC 0x7475747469000002ull
+#define TUTTI_CALL_COUNTERS_COLLECTIVES 16
+
+/* The calls that this rank has made on a communicator since init; start from
+ * TUTTI_CALL_COUNTERS_INITIALIZER. A call counts once its arguments have been accepted, also in an
+ * open group or a stream, and also if it fails later. What the library itself calls (in split and
+ * finalize) does not count. The payload of a call is the data of its larger buffer, the same on all
+ * ranks (nccl-tests' "size"), with `element` bytes an element:
+ *   all-reduce, reduce, broadcast               count * element
+ *   all-gather, reduce-scatter, all-to-all,     nranks * count * element; for scatter and gather
+ *   scatter, gather                             root's buffer, on every rank
+ *   all-gather-v, reduce-scatter-v, scatter-v,  the sum of all ranks' counts * element; counted
+ *   gather-v                                    with the collective that has one count
+ *   all-to-all-v                                the larger of what this rank sends and receives,
+ *                                               counted with all-to-all and not as sends
+ *   barrier                                     0
+ *   send, receive                               count * element
+ * Grows only at its end, as tuttiConfig_t does. */
+typedef struct {
+    size_t size;
+    uint64_t magic;
+    uint32_t version;
+    tuttiCallCount_t collectives[TUTTI_CALL_COUNTERS_COLLECTIVES]; /* by tuttiCollective_t */
+    tuttiCallCount_t send, recv;
+    uint64_t groups; /* outermost groups that have issued calls on the communicator */
+} tuttiCallCounters_t;
+
+#define TUTTI_CALL_COUNTERS_INITIALIZER                                                            \
+    {                                                                                              \
+        sizeof(tuttiCallCounters_t), TUTTI_CALL_COUNTERS_MAGIC, TUTTI_VERSION_CODE, {{0, 0}},      \
+            {0, 0}, {0, 0}, 0                                                                      \
+    }
+
+/* Fills *counters behind `version`, as far as its size goes. As for every function, no other thread
+ * may use `comm` at the same time. */
+TUTTI_API tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters);
+
 #ifdef __cplusplus
 }
 #endif

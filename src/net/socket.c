@@ -177,7 +177,7 @@ static tt_status fail_listen(int error, const struct tt_address *address)
         return tt_fail_errno(
             error,
             "cannot listen at %s: port %d is taken; choose another (MASTER_PORT, "
-            "tcp://host:port, tutti-run --master-port) or end its holder (ss -ltnp)",
+            "tcp://host:port, tutti-run --master-port) or end its holder (ss -tanp)",
             text, tt_address_port(address));
     if (error == EADDRNOTAVAIL)
         return tt_fail_errno(
@@ -192,8 +192,8 @@ static tt_status fail_listen(int error, const struct tt_address *address)
     return tt_socket_fail(error, what);
 }
 
-/* Listens there; 0 or an errno value. */
-static int listen_at(int *fd, struct tt_address *at)
+/* Binds there, and listens if `listens`; 0 or an errno value. */
+static int bind_at(int *fd, struct tt_address *at, bool listens)
 {
     tt_private_fd_begin();
     const int s = tt_private_fd_end(
@@ -205,7 +205,8 @@ static int listen_at(int *fd, struct tt_address *at)
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     int error = 0;
     socklen_t nbytes = sizeof at->bytes;
-    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 || listen(s, BACKLOG) != 0 ||
+    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 ||
+        (listens && listen(s, BACKLOG) != 0) ||
         getsockname(s, (struct sockaddr *)at->bytes, &nbytes) != 0)
         error = errno;
     if (error)
@@ -216,25 +217,36 @@ static int listen_at(int *fd, struct tt_address *at)
 }
 
 /* All interfaces: of both families, where there are both. */
-static int listen_everywhere(int *fd, struct tt_address *at)
+static int bind_everywhere(int *fd, struct tt_address *at, bool listens)
 {
     const int port = tt_address_port(at);
     const bool v4 = tt_address_family(at) == AF_INET;
     tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in6){.sin6_family = AF_INET6});
     tt_address_set_port(at, port);
-    const int error = listen_at(fd, at);
+    const int error = bind_at(fd, at, listens);
     if (!v4 || (error != EAFNOSUPPORT && error != EADDRNOTAVAIL)) return error;
     tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in){.sin_family = AF_INET});
     tt_address_set_port(at, port);
-    return listen_at(fd, at);
+    return bind_at(fd, at, listens);
 }
 
 tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
 {
     struct tt_address at = *address;
     const bool narrowed = !tt_address_port(&at) && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
-    const int error = everywhere && !narrowed ? listen_everywhere(fd, &at) : listen_at(fd, &at);
+    const int error =
+        everywhere && !narrowed ? bind_everywhere(fd, &at, true) : bind_at(fd, &at, true);
     if (error) return fail_listen(error, &at);
+    tt_address_set_port(address, tt_address_port(&at));
+    return TT_OK;
+}
+
+tt_status tt_socket_reserve(int *fd, struct tt_address *address)
+{
+    struct tt_address at = *address;
+    tt_address_set_port(&at, 0);
+    const int error = bind_everywhere(fd, &at, false);
+    if (error) return tt_socket_fail(error, "bootstrap: cannot reserve a port");
     tt_address_set_port(address, tt_address_port(&at));
     return TT_OK;
 }

@@ -53,6 +53,7 @@ static tt_status read_place(struct tt_place *place, char *text)
     if (right) {
         strcpy(found.host, host);
         found.port = atoi(port);
+        found.nports = 1;
         memcpy(place, &found, sizeof *place);
     }
     sodium_memzero(&found, sizeof found);

@@ -169,16 +169,19 @@ tt_status tt_socket_fail(int error, const char *what)
                          (unsigned long long)limit.rlim_max);
 }
 
-static tt_status fail_listen(int error, const struct tt_address *address)
+/* `address` has the last of nports ports. */
+static tt_status fail_listen(int error, const struct tt_address *address, int nports)
 {
-    char text[TT_ADDRESS_TEXT];
+    char text[TT_ADDRESS_TEXT], first[24] = "port ", *be = nports > 1 ? "are" : "is";
+    if (nports > 1)
+        snprintf(first, sizeof first, "ports %d to ", tt_address_port(address) - nports + 1);
     tt_address_format(address, text);
     if (error == EADDRINUSE)
         return tt_fail_errno(
             error,
-            "cannot listen at %s: port %d is taken; choose another (MASTER_PORT, "
+            "cannot listen at %s: %s%d %s taken; choose another (MASTER_PORT, "
             "tcp://host:port, tutti-run --master-port) or end its holder (ss -tanp)",
-            text, tt_address_port(address));
+            text, first, tt_address_port(address), be);
     if (error == EADDRNOTAVAIL)
         return tt_fail_errno(
             error,
@@ -230,15 +233,25 @@ static int bind_everywhere(int *fd, struct tt_address *at, bool listens)
     return bind_at(fd, at, listens);
 }
 
-tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
+tt_status tt_socket_listen_first(int *fd, struct tt_address *address, int nports, bool everywhere)
 {
     struct tt_address at = *address;
-    const bool narrowed = !tt_address_port(&at) && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
-    const int error =
-        everywhere && !narrowed ? bind_everywhere(fd, &at, true) : bind_at(fd, &at, true);
-    if (error) return fail_listen(error, &at);
+    const int port = tt_address_port(&at);
+    const bool narrowed = !port && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
+    int error = EADDRINUSE;
+    for (int i = 0; i < nports && error == EADDRINUSE; i++) {
+        at = *address;
+        tt_address_set_port(&at, port + i);
+        error = everywhere && !narrowed ? bind_everywhere(fd, &at, true) : bind_at(fd, &at, true);
+    }
+    if (error) return fail_listen(error, &at, nports);
     tt_address_set_port(address, tt_address_port(&at));
     return TT_OK;
+}
+
+tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
+{
+    return tt_socket_listen_first(fd, address, 1, everywhere);
 }
 
 tt_status tt_socket_reserve(int *fd, struct tt_address *address)

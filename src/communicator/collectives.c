@@ -237,12 +237,12 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
                                      comm, stream});
 }
 
-static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
-                           tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
+static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
+                                     tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                     tuttiStream_t stream)
 {
     const char *function = kind == TT_WORK_SEND ? "tuttiSend" : "tuttiRecv";
     size_t element;
-    TT_TRY(tt_comm_check(comm));
     TT_TRY(tt_request_type(function, type, &element));
     if (peer < 0 || peer >= comm->nranks)
         return tt_fail(TT_ERR_ARGUMENT, "%s: peer %d is not in 0..%d", function, peer,
@@ -266,6 +266,16 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
     pending.nbytes = count * element;
     pending.peer = peer;
     return tt_issue(&pending);
+}
+
+static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
+                           tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
+{
+    TT_TRY(tt_comm_check(comm));
+    tt_comm_enter_call(comm);
+    const tt_status status = check_and_issue_p2p(kind, data, count, type, peer, comm, stream);
+    tt_comm_leave_call(comm);
+    return status;
 }
 
 tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,

@@ -289,6 +289,21 @@ static tt_status issue_exchange(const struct tt_request *request, const struct u
     return TT_OK;
 }
 
+static tuttiResult_t exchange(const struct tt_request *request, const struct uneven *sent,
+                              const struct uneven *received)
+{
+    size_t element, total;
+    const tt_status status = check_exchange(request, sent, received, &element, &total);
+    if (status) return tt_group_result(request->function, status);
+    tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL], total * element);
+    const tuttiResult_t start = tuttiGroupStart();
+    if (start != tuttiSuccess) return start;
+    const tuttiResult_t issued =
+        tt_group_result(request->function, issue_exchange(request, sent, received, element));
+    const tuttiResult_t end = tt_group_end(false);
+    return issued != tuttiSuccess ? issued : end;
+}
+
 tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                              const size_t sdispls[], void *recvbuff, const size_t recvcounts[],
                              const size_t rdispls[], tuttiDataType_t type, tuttiComm_t comm,
@@ -298,15 +313,10 @@ tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                                        type,     tuttiSum,      0,        comm,     stream};
     const struct uneven sent = {"sendcounts", "sdispls", sendcounts, sdispls},
                         received = {"recvcounts", "rdispls", recvcounts, rdispls};
-    size_t element, total;
-    tt_status status = tt_comm_check(comm);
-    if (!status) status = check_exchange(&request, &sent, &received, &element, &total);
+    const tt_status status = tt_comm_check(comm);
     if (status) return tt_group_result(__func__, status);
-    tt_count_call(&comm->counts.collectives[TT_ALL_TO_ALL], total * element);
-    const tuttiResult_t start = tuttiGroupStart();
-    if (start != tuttiSuccess) return start;
-    const tuttiResult_t issued =
-        tt_group_result(__func__, issue_exchange(&request, &sent, &received, element));
-    const tuttiResult_t end = tt_group_end(false);
-    return issued != tuttiSuccess ? issued : end;
+    tt_comm_enter_call(comm);
+    const tuttiResult_t result = exchange(&request, &sent, &received);
+    tt_comm_leave_call(comm);
+    return result;
 }

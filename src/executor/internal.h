@@ -92,6 +92,10 @@ void tt_work_complete(struct tt_work *work, tt_status status);
 /* Posts the messages of a channel's round that peers may write to the caller's output. row: of the
  * copy's program. */
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel);
+/* How long a call without a deadline (TUTTI_TIMEOUT_MS=0) that has failed waits for peers that use
+ * its buffers: far longer than a copy takes. */
+enum { TT_WITHDRAWAL_S = 10 };
+
 /* After a failure; to be called until it returns TT_OK. Ends all posts of the call. TT_IN_PROGRESS:
  * a peer still writes to the caller's output, or a rank of this process reads the caller's buffers.
  * TT_OK also when that peer has died, or when the deadline has passed; then the failure's text also

@@ -47,20 +47,21 @@ tt_status tt_work_regain_buffers(struct tt_work *work)
     const int writer = posts ? withdraw_posts(work) : -1;
     const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;
     if (user < 0) return TT_OK;
-    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
-    char name[128], text[320];
+    char name[128], still[64] = "", text[384];
     tt_fabric_name_rank(fabric, user, name, sizeof name);
+    if (work->engine->timeout_ms <= 0)
+        snprintf(still, sizeof still, ", still %d s after the failure,", TT_WITHDRAWAL_S);
     if (writer < 0)
         snprintf(text, sizeof text,
-                 "; %s was reading this rank's buffers and may still do so: keep them until that "
+                 "; %s was reading this rank's buffers%s and may still do so: keep them until that "
                  "rank has returned",
-                 name);
+                 name, still);
     else
         snprintf(text, sizeof text,
-                 "; %s was writing to this rank's receive buffer and may still do so: end that "
+                 "; %s was writing to this rank's receive buffer%s and may still do so: end that "
                  "process before the buffer's memory is used again",
-                 name);
+                 name, still);
     tt_fabric_add_to_failure(fabric, text);
     return TT_OK;
 }

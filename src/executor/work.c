@@ -369,14 +369,22 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }
 
+/* Until when a call that has failed waits for peers that use its buffers. Also where the deadline
+ * is what failed, a peer that copies just now may end that. */
+static void set_withdrawal_deadline(struct tt_work *work)
+{
+    if (!work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
+    if (work->deadline_ns == INT64_MAX)
+        work->deadline_ns = tt_deadline_ns(TT_WITHDRAWAL_S * 1000);
+    else if (tt_expired(work->deadline_ns))
+        work->deadline_ns = tt_deadline_ns(GRACE_MS);
+}
+
 /* Completes the work; TT_IN_PROGRESS: later, when no peer reads or writes the caller's memory. */
 static tt_status end(struct tt_work *work, tt_status status)
 {
     if (status) {
-        /* Also where the deadline is what failed, a peer that copies just now may end that. */
-        if (work->state != TT_WORK_WITHDRAWING && work->deadline_ns &&
-            tt_expired(work->deadline_ns))
-            work->deadline_ns = tt_deadline_ns(GRACE_MS);
+        if (work->state != TT_WORK_WITHDRAWING) set_withdrawal_deadline(work);
         work->state = TT_WORK_WITHDRAWING;
         work->status = status;
         TT_AWAIT(tt_work_regain_buffers(work));

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,6 +165,20 @@ TEST(fault, a_rank_stopped_while_it_writes_to_others_is_named_as_one_that_may_st
     CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
     check_says(&job, 0, "rank 1 ", true);
     check_says(&job, 2, "rank 1 ", true);
+}
+
+TEST(fault, a_call_without_a_deadline_that_fails_does_not_wait_for_ever_for_a_rank_that_writes)
+{
+    static struct job job;
+    REQUIRE(start_stuck(&job, "stop", "TUTTI_TIMEOUT_MS=0"));
+    const int64_t deadline = now_ms() + 30000;
+    while (!has_stopped(job.ranks[WRITER].pid) && now_ms() < deadline) sched_yield();
+    REQUIRE(kill(job.ranks[2].pid, SIGKILL) == 0);
+    CHECK(ends_within(&job, 0, 60000));
+    REQUIRE(kill(job.ranks[WRITER].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+    check_says(&job, 0, "rank 1 ", true);
+    check_says(&job, 0, "10 s after the failure", true);
 }
 
 TEST(fault, a_call_that_fails_waits_for_a_rank_that_writes_to_its_buffer)

@@ -272,6 +272,8 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
                            tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
 {
     TT_TRY(tt_comm_check(comm));
+    /* A group enters its calls when it ends. */
+    if (tt_in_group()) return check_and_issue_p2p(kind, data, count, type, peer, comm, stream);
     tt_comm_enter_call(comm);
     const tt_status status = check_and_issue_p2p(kind, data, count, type, peer, comm, stream);
     tt_comm_leave_call(comm);

@@ -317,10 +317,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make
- * it, and their calls are compared. A call that fails returns when no other rank reads or writes its
- * buffers any more, or at its deadline (10 s after the failure where there is no deadline): then the
- * error says which rank may still use them; keep the buffers until that rank has returned or its
- * process has ended.
+ * it, and their calls are compared. A call that fails returns when no other rank reads or writes
+ * its buffers any more, or at its deadline (10 s after the failure where there is no deadline):
+ * then the error says which rank may still use them; keep the buffers until that rank has returned
+ * or its process has ended.
  *
  * Errors of all collectives: InvalidArgument for a type, operation, root or buffer that cannot be
  * right; it leaves the communicator as it was. InvalidUsage as above, RemoteError when a rank has

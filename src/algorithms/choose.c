@@ -131,7 +131,7 @@ struct part {
     bool composed;             /* with other parts, which wait for this one */
     double share;              /* of the call's data */
     int at_once;               /* ranks of a host that do this on different shares */
-    int copies;                /* how often the whole algorithm runs it, on channels of their own */
+    int repeats;               /* how often the whole algorithm runs it, on channels of their own */
     struct tt_traffic traffic; /* where between */
 };
 
@@ -166,7 +166,7 @@ static struct load load_of(const struct part *part, double nbytes, size_t most)
     struct load load = {
         .steps = (double)formula->steps,
         .depth = (double)formula->depth,
-        .actions = (double)formula->steps * part->nchannels * part->copies,
+        .actions = (double)formula->steps * part->nchannels * part->repeats,
         .message = (double)formula->message * block,
         .sent = (double)formula->sent * block,
         .reduced = (double)formula->reduced * block,
@@ -221,7 +221,7 @@ static double cost_between(const struct part *part, const struct tt_setting *set
     const double through =
         (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
     return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
-           load->rounds * (double)traffic->messages * part->copies * costs[NET_MESSAGE].value +
+           load->rounds * (double)traffic->messages * part->repeats * costs[NET_MESSAGE].value +
            load->block * fmax((double)traffic->by_rank * costs[NET_BYTE].value,
                               part->at_once * through * wire);
 }
@@ -255,7 +255,7 @@ static struct part part_of(const struct tt_phase *phase, bool one_host)
                         .between = phase->between,
                         .share = phase->share,
                         .at_once = phase->at_once,
-                        .copies = 1};
+                        .repeats = 1};
     if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
     return part;
 }
@@ -280,7 +280,7 @@ static struct model model_of(const struct tt_algorithm *algorithm, const struct 
         model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
         model.parts[i].composed = model.number > 1;
         if (model.whole.nchannels > model.parts[i].nchannels)
-            model.parts[i].copies = model.whole.nchannels / model.parts[i].nchannels;
+            model.parts[i].repeats = model.whole.nchannels / model.parts[i].nchannels;
     }
     return model;
 }

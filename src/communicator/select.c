@@ -117,27 +117,27 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 }
 
 /* A program that was proved for single counts only is not run on parts of other lengths. */
-static struct tt_room room_of(const struct tuttiComm *comm, const struct tt_cached *cached)
+static struct tt_limits limits_of(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
-    return (struct tt_room){.slot_bytes = header->slot_bytes,
-                            .meet_bytes = header->meet_bytes,
-                            .copies = cached->any_count ? cached->loaded->copies : 1,
-                            .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
+    return (struct tt_limits){.slot_bytes = header->slot_bytes,
+                              .meet_bytes = header->meet_bytes,
+                              .copies = cached->any_count ? cached->loaded->copies : 1,
+                              .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
 }
 
 tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
                               const struct tt_counts *counts, size_t element,
                               struct tt_binding **out)
 {
-    const struct tt_room room = room_of(comm, cached);
-    return tt_program_bind_counts(cached->loaded->program, counts, element, &room, out);
+    const struct tt_limits limits = limits_of(comm, cached);
+    return tt_program_bind_counts(cached->loaded->program, counts, element, &limits, out);
 }
 
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out)
 {
-    const struct tt_room room = room_of(comm, cached);
+    const struct tt_limits limits = limits_of(comm, cached);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))
@@ -145,8 +145,8 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
     if (i == TT_BINDINGS_KEPT) {
         TT_TRY(prove_count(comm, cached, count));
         i = cached->oldest;
-        TT_TRY(
-            tt_program_bind(cached->loaded->program, count, element, &room, &cached->bindings[i]));
+        TT_TRY(tt_program_bind(cached->loaded->program, count, element, &limits,
+                               &cached->bindings[i]));
         cached->oldest = (i + 1) % TT_BINDINGS_KEPT;
     }
     *out = cached->bindings[i];

@@ -14,19 +14,20 @@ static bool allocate(struct tt_engine *engine, size_t n)
         engine->sends_issued && engine->recvs_issued && engine->sends_done && engine->recvs_done;
     const int nchannels = tt_fabric_nchannels(engine->fabric);
     engine->positions = calloc((size_t)nchannels, sizeof *engine->positions);
-    engine->rooms = calloc((size_t)nchannels, sizeof *engine->rooms);
+    engine->pointers = calloc((size_t)nchannels, sizeof *engine->pointers);
     engine->meetings = aligned_alloc(TT_LINE, (size_t)nchannels * sizeof *engine->meetings);
-    have = have && engine->positions && engine->rooms && engine->meetings;
+    have = have && engine->positions && engine->pointers && engine->meetings;
     for (int c = 0; engine->meetings && c < nchannels; c++)
         engine->meetings[c] = (struct tt_meeting){.number = 0};
     for (int c = 0; have && c < nchannels; c++) {
-        struct tt_channel_room *room = &engine->rooms[c];
-        room->messages = calloc(n + 1, sizeof *room->messages);
-        room->inputs = calloc(n + 1, sizeof *room->inputs);
-        room->slots = calloc(n, sizeof *room->slots);
-        room->claimed = calloc(n, sizeof *room->claimed);
-        room->targets = calloc(n + 1, sizeof *room->targets);
-        have = room->messages && room->inputs && room->slots && room->claimed && room->targets;
+        struct tt_step_pointers *pointers = &engine->pointers[c];
+        pointers->messages = calloc(n + 1, sizeof *pointers->messages);
+        pointers->inputs = calloc(n + 1, sizeof *pointers->inputs);
+        pointers->slots = calloc(n, sizeof *pointers->slots);
+        pointers->claimed = calloc(n, sizeof *pointers->claimed);
+        pointers->targets = calloc(n + 1, sizeof *pointers->targets);
+        have = pointers->messages && pointers->inputs && pointers->slots && pointers->claimed &&
+               pointers->targets;
     }
     return have;
 }
@@ -51,14 +52,14 @@ void tt_engine_fini(struct tt_engine *engine)
     if (engine->bounce)
         for (int r = 0; r < engine->fabric->nranks * nchannels; r++) free(engine->bounce[r]);
     free(engine->bounce);
-    for (int c = 0; engine->rooms && c < nchannels; c++) {
-        free(engine->rooms[c].messages);
-        free(engine->rooms[c].inputs);
-        free(engine->rooms[c].slots);
-        free(engine->rooms[c].claimed);
-        free(engine->rooms[c].targets);
+    for (int c = 0; engine->pointers && c < nchannels; c++) {
+        free(engine->pointers[c].messages);
+        free(engine->pointers[c].inputs);
+        free(engine->pointers[c].slots);
+        free(engine->pointers[c].claimed);
+        free(engine->pointers[c].targets);
     }
-    free(engine->rooms);
+    free(engine->pointers);
     free(engine->positions);
     for (int c = 0; engine->meetings && c < nchannels; c++) tt_meeting_fini(&engine->meetings[c]);
     free(engine->meetings);
@@ -101,7 +102,7 @@ size_t tt_engine_bytes(struct tt_engine *engine)
     const size_t n = (size_t)engine->fabric->nranks;
     const size_t nchannels = (size_t)tt_fabric_nchannels(engine->fabric);
     const size_t nplaces = 2 * ((size_t)engine->fabric->nlocal + 1);
-    const size_t a_channel = sizeof *engine->rooms + sizeof *engine->positions +
+    const size_t a_channel = sizeof *engine->pointers + sizeof *engine->positions +
                              sizeof *engine->meetings + (3 * n + 2 + nplaces) * sizeof(void *) +
                              n * sizeof(bool) + (n + 1) * sizeof(struct tt_target);
     tt_engine_enter(engine);

@@ -17,7 +17,7 @@
 #include "transport/host/meeting.h"
 
 /* What a step of one channel works with: pointers, one for each peer of the step. */
-struct tt_channel_room {
+struct tt_step_pointers {
     const void **messages; /* [nranks + 1]: where the messages, or the parts of a meeting, lie */
     const void **inputs;   /* [nranks + 1]: what is folded, in order */
     char **slots;          /* [nranks]: the slots to fill; NULL: the message is a reference */
@@ -51,8 +51,8 @@ struct tt_engine {
     int64_t report_ns; /* when other hosts are told where this rank is; 0: not decided yet */
     char *scratch;
     size_t scratch_bytes;
-    struct tt_channel_room *rooms; /* [channels] */
-    struct tt_position *positions; /* [channels]: of the collective that is running */
+    struct tt_step_pointers *pointers; /* [channels] */
+    struct tt_position *positions;     /* [channels]: of the collective that is running */
     char **bounce; /* [channels x nranks], slot_bytes each, made at first use: messages that must be
                       fetched */
 };

@@ -93,7 +93,7 @@ static void fold(const struct tt_express_meeting *express, struct tt_engine *eng
                  const struct tt_call *call)
 {
     const struct tt_meeting *meeting = &engine->meetings[0];
-    const void **inputs = engine->rooms[0].messages;
+    const void **inputs = engine->pointers[0].messages;
     for (int m = 0; m < meeting->nmembers; m++)
         inputs[m] = block_of(express, meeting, m, express->take_first);
     const size_t count = (size_t)express->take_number * call->binding->count;

@@ -58,7 +58,7 @@ static bool gather(const struct tt_express_step *express, const struct tt_progra
         if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
         if (message.signature != signature || message.nbytes != express->nbytes) return false;
         if (!message.data && message.nbytes) return false;
-        engine->rooms[0].messages[i] = message.data;
+        engine->pointers[0].messages[i] = message.data;
     }
     return true;
 }
@@ -70,7 +70,7 @@ static bool get_slots(const struct tt_express_step *express, const struct tt_pro
         struct tt_link *link = call->loaded->links[step->send + i];
         char *slot = link->ops->slot(link, express->nbytes);
         if (!slot) return false;
-        engine->rooms[0].slots[i] = slot;
+        engine->pointers[0].slots[i] = slot;
     }
     return true;
 }
@@ -79,7 +79,7 @@ static bool get_slots(const struct tt_express_step *express, const struct tt_pro
 static const char *source_of(const struct tt_program_step *step, const struct tt_engine *engine,
                              const char *local)
 {
-    return step->own_at >= 0 ? local : engine->rooms[0].messages[0];
+    return step->own_at >= 0 ? local : engine->pointers[0].messages[0];
 }
 
 /* The result, made in `target`. */
@@ -87,7 +87,7 @@ static void make(const struct tt_express_step *express, const struct tt_program_
                  const struct tt_engine *engine, const struct tt_call *call, const char *local,
                  char *target)
 {
-    const struct tt_channel_room *room = &engine->rooms[0];
+    const struct tt_step_pointers *pointers = &engine->pointers[0];
     if (step->op == TT_COPY) {
         const char *source = source_of(step, engine, local);
         if (source != target) memcpy(target, source, express->nbytes);
@@ -95,10 +95,10 @@ static void make(const struct tt_express_step *express, const struct tt_program_
     }
     int n = 0;
     for (uint32_t i = 0; i <= step->nrecv; i++) {
-        if ((int32_t)i == step->own_at) room->inputs[n++] = local;
-        if (i < step->nrecv) room->inputs[n++] = room->messages[i];
+        if ((int32_t)i == step->own_at) pointers->inputs[n++] = local;
+        if (i < step->nrecv) pointers->inputs[n++] = pointers->messages[i];
     }
-    tt_reduce(&call->reduction, target, room->inputs, n, express->count,
+    tt_reduce(&call->reduction, target, pointers->inputs, n, express->count,
               step->finish ? TT_FINISH : 0);
 }
 
@@ -109,7 +109,7 @@ static void do_step(const struct tt_express_step *express, const struct tt_progr
     const size_t *skipped = call->binding->skipped;
     char *const origin[2] = {(char *)((uintptr_t)call->input - skipped[TT_INPUT]),
                              (char *)((uintptr_t)call->output - skipped[TT_OUTPUT])};
-    char **slots = engine->rooms[0].slots;
+    char **slots = engine->pointers[0].slots;
     const char *local = step->own_at >= 0 ? origin[step->local.buffer] + express->local : NULL;
     char *dst = step->dst.number ? origin[step->dst.buffer] + express->dst : NULL;
     char *target = step->nsend ? slots[0] : dst;

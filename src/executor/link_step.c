@@ -75,7 +75,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
             TT_TRY(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
         }
-        work->engine->rooms[channel].messages[at->ready] = message.data;
+        work->engine->pointers[channel].messages[at->ready] = message.data;
         at->borrows |= message.is_borrowed;
         work->progress++;
     }
@@ -90,7 +90,7 @@ static tt_status get_slots(struct tt_work *work, int channel, const struct tt_pr
         struct tt_link *link = send_link(work, step, at->nslots);
         char *slot = link->ops->slot(link, nbytes);
         if (!slot) return TT_IN_PROGRESS;
-        work->engine->rooms[channel].slots[at->nslots] = slot;
+        work->engine->pointers[channel].slots[at->nslots] = slot;
     }
     return TT_OK;
 }
@@ -126,14 +126,14 @@ static const char *sendable(const struct tt_work *work, int channel,
 static void choose_targets(struct tt_work *work, int channel, const struct tt_program_step *step,
                            const char *reference, size_t nbytes)
 {
-    struct tt_channel_room *room = &work->engine->rooms[channel];
+    struct tt_step_pointers *pointers = &work->engine->pointers[channel];
     const bool may_claim = nbytes >= TT_DIRECT_MIN_BYTES && (!reference || step->op == TT_FOLD);
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
         void *posted =
             may_claim ? link->ops->claim(link, nbytes, work->collective.signature) : NULL;
-        room->claimed[i] = posted != NULL;
-        if (posted || reference) room->slots[i] = posted;
+        pointers->claimed[i] = posted != NULL;
+        if (posted || reference) pointers->slots[i] = posted;
     }
 }
 
@@ -170,16 +170,16 @@ static tt_status scale_aside(const struct tt_work *work, const struct pass *pass
 static tt_status list_inputs(const struct tt_work *work, const struct pass *pass, const char *local,
                              size_t count, int *number)
 {
-    const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
+    const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const int32_t own_at = pass->step->own_at;
     const void *own = local;
     TT_TRY(scale_aside(work, pass, &own, count));
     int n = 0;
     for (uint32_t i = 0; i < pass->step->nrecv; i++) {
-        if ((int32_t)i == own_at) room->inputs[n++] = own;
-        room->inputs[n++] = (const char *)room->messages[i] + pass->offset;
+        if ((int32_t)i == own_at) pointers->inputs[n++] = own;
+        pointers->inputs[n++] = (const char *)pointers->messages[i] + pass->offset;
     }
-    if (own_at == (int32_t)pass->step->nrecv) room->inputs[n++] = own;
+    if (own_at == (int32_t)pass->step->nrecv) pointers->inputs[n++] = own;
     *number = n;
     return TT_OK;
 }
@@ -188,16 +188,17 @@ static tt_status list_inputs(const struct tt_work *work, const struct pass *pass
  * calls do not stay in the cache, neither this rank's nor those written to peers. */
 static int list_targets(const struct tt_work *work, const struct pass *pass, char *dst)
 {
-    const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
+    const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const bool stream = work->collective.binding.nontemporal;
     int n = 0;
     if (dst)
-        room->targets[n++] = (struct tt_target){
+        pointers->targets[n++] = (struct tt_target){
             .data = dst, .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT};
     for (uint32_t i = 0; i < pass->step->nsend; i++)
-        if (room->slots[i])
-            room->targets[n++] = (struct tt_target){.data = room->slots[i] + pass->offset,
-                                                    .nontemporal = stream && room->claimed[i]};
+        if (pointers->slots[i])
+            pointers->targets[n++] =
+                (struct tt_target){.data = pointers->slots[i] + pass->offset,
+                                   .nontemporal = stream && pointers->claimed[i]};
     return n;
 }
 
@@ -205,7 +206,7 @@ static int list_targets(const struct tt_work *work, const struct pass *pass, cha
 static tt_status do_piece(const struct tt_work *work, struct pass *pass, const char *local,
                           char *dst, size_t count)
 {
-    const struct tt_channel_room *room = &work->engine->rooms[pass->channel];
+    const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const struct tt_reduction *reduction = &work->collective.call.reduction;
     const size_t nbytes = count * work->collective.binding.element;
     const unsigned finish = pass->step->finish ? TT_FINISH : 0;
@@ -216,18 +217,18 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
         const bool scales = pass->step->own_at == 0 && !scales_aside(work, pass);
         const unsigned first = scales ? pass->local_flags : 0;
         const int ntargets = list_targets(work, pass, dst);
-        tt_reduce_to(reduction, room->targets, ntargets, room->inputs, ninputs, count,
+        tt_reduce_to(reduction, pointers->targets, ntargets, pointers->inputs, ninputs, count,
                      finish | first);
     } else {
-        const void *source = local ? local : (const char *)room->messages[0] + pass->offset;
+        const void *source = local ? local : (const char *)pointers->messages[0] + pass->offset;
         const unsigned flags = finish | (local ? pass->local_flags : 0);
         const bool changes = tt_changes(reduction, flags);
         /* A copy onto itself writes nothing: verify lets peers still read that memory. */
         const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst);
         if (changes)
-            tt_reduce_to(reduction, room->targets, ntargets, &source, 1, count, flags);
+            tt_reduce_to(reduction, pointers->targets, ntargets, &source, 1, count, flags);
         else if (ntargets)
-            tt_copy_to(room->targets, ntargets, source, nbytes);
+            tt_copy_to(pointers->targets, ntargets, source, nbytes);
     }
     pass->offset += nbytes;
     return TT_OK;
@@ -295,7 +296,7 @@ static void publish(struct tt_work *work, int channel, const struct tt_program_s
     const struct tt_memory *memory = &work->collective.memory[sent_span(step)->buffer];
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        if (!work->engine->rooms[channel].slots[i]) {
+        if (!work->engine->pointers[channel].slots[i]) {
             if (link->ops->publish_direct(link, memory, reference, nbytes, signature)) {
                 work->collective.references = true;
                 continue;
@@ -312,7 +313,7 @@ static tt_status give_up_claims(struct tt_work *work, int channel,
 {
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        if (work->engine->rooms[channel].claimed[i]) tt_ignore(link->ops->withdraw(link));
+        if (work->engine->pointers[channel].claimed[i]) tt_ignore(link->ops->withdraw(link));
     }
     return status;
 }

@@ -100,7 +100,7 @@ static tt_status await_parts(struct tt_work *work, int channel)
 static void fold_blocks(const struct tt_work *work, int channel, const struct tt_program_step *step,
                         char *target, int first, int number, bool finish)
 {
-    const void **inputs = work->engine->rooms[channel].messages;
+    const void **inputs = work->engine->pointers[channel].messages;
     const int nmembers = meeting_of(work, channel)->nmembers;
     for (int i = 0; i < nmembers; i++) inputs[i] = block_in_part(work, channel, step, i, first);
     tt_reduce(&work->collective.call.reduction, target, inputs, nmembers,

@@ -9,11 +9,11 @@ enum { LINE_BYTES = 64 };
 
 /* As many copies as there are channels for; but of a block of `longest` elements each channel of
  * each copy must get at least one cache line. */
-static int32_t choose_copies(const struct tt_program *program, const struct tt_room *room,
+static int32_t choose_copies(const struct tt_program *program, const struct tt_limits *limits,
                              size_t longest, size_t element)
 {
     const size_t useful = longest * element / LINE_BYTES / (size_t)program->nchannels;
-    const size_t most = room->copies > 1 ? (size_t)room->copies : 1;
+    const size_t most = limits->copies > 1 ? (size_t)limits->copies : 1;
     return useful < 1 ? 1 : (int32_t)(useful < most ? useful : most);
 }
 
@@ -41,16 +41,16 @@ static void cut_blocks(struct tt_binding *binding, const struct tt_program *prog
         binding->parts[i] = tt_cut_make(lengths[i], align, count_parts(binding, program));
 }
 
-static tt_status too_small(const struct tt_program *program, const struct tt_room *room,
+static tt_status too_small(const struct tt_program *program, const struct tt_limits *limits,
                            bool meeting, size_t element, size_t need)
 {
-    const size_t nbytes = meeting ? room->meet_bytes : room->slot_bytes;
+    const size_t nbytes = meeting ? limits->meet_bytes : limits->slot_bytes;
     char mend[160];
-    if (!meeting && room->slot_setting > nbytes)
+    if (!meeting && limits->slot_setting > nbytes)
         snprintf(
             mend, sizeof mend,
             "it was shrunk from %zu for the number of ranks on a host; choose another algorithm",
-            room->slot_setting);
+            limits->slot_setting);
     else
         snprintf(mend, sizeof mend,
                  "set it to at least %zu on all ranks, or choose another algorithm",
@@ -65,19 +65,20 @@ static tt_status too_small(const struct tt_program *program, const struct tt_roo
 
 /* counts: of the blocks; NULL: all alike. */
 static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program *program,
-                            const size_t *counts, const struct tt_room *room)
+                            const size_t *counts, const struct tt_limits *limits)
 {
     const size_t element = binding->element, message = (size_t)program->message;
     struct tt_geometry geometry =
         tt_geometry_of((enum tt_collective)program->collective, binding->count, element,
                        program->nblocks, (int)count_parts(binding, program));
     geometry.counts = counts;
-    const bool meets = program->meets && room->meet_bytes < room->slot_bytes;
-    const struct tt_rounds rounds = tt_geometry_rounds(&geometry, element, message,
-                                                       meets ? room->meet_bytes : room->slot_bytes);
+    const bool meets = program->meets && limits->meet_bytes < limits->slot_bytes;
+    const struct tt_rounds rounds = tt_geometry_rounds(
+        &geometry, element, message, meets ? limits->meet_bytes : limits->slot_bytes);
     if (!rounds.number) {
         const size_t need = tt_geometry_least_room(&geometry, element, message);
-        return too_small(program, room, program->meets && need > room->meet_bytes, element, need);
+        return too_small(program, limits, program->meets && need > limits->meet_bytes, element,
+                         need);
     }
     binding->piece = rounds.piece;
     binding->nrounds = rounds.number;
@@ -86,17 +87,17 @@ static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program 
 }
 
 tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t element,
-                          const struct tt_room *room, struct tt_binding *out)
+                          const struct tt_limits *limits, struct tt_binding *out)
 {
     struct tt_binding binding = {
         .nbytes = sizeof binding, .copies = 1, .count = count, .element = element, .nrounds = 1};
     if (program->nblocks) {
         const size_t nblocks = (size_t)program->nblocks;
         const size_t longest = program->splits ? count / nblocks + (count % nblocks > 0) : count;
-        binding.copies = choose_copies(program, room, longest, element);
+        binding.copies = choose_copies(program, limits, longest, element);
         cut_blocks(&binding, program, LINE_BYTES / element);
         binding.nontemporal = binding.total * element >= TT_NONTEMPORAL_MIN_BYTES;
-        TT_TRY(cut_rounds(&binding, program, NULL, room));
+        TT_TRY(cut_rounds(&binding, program, NULL, limits));
         for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
             size_t begin = 0;
             if (program->held[b].number) tt_binding_block(&binding, program->held[b].first, &begin);
@@ -148,7 +149,7 @@ static size_t skipped_of(const struct tt_binding *binding, const struct tt_progr
 }
 
 tt_status tt_program_bind_counts(const struct tt_program *program, const struct tt_counts *counts,
-                                 size_t element, const struct tt_room *room,
+                                 size_t element, const struct tt_limits *limits,
                                  struct tt_binding **out)
 {
     const size_t nbytes =
@@ -159,7 +160,7 @@ tt_status tt_program_bind_counts(const struct tt_program *program, const struct 
     *binding = (struct tt_binding){
         .table_at = sizeof *binding,
         .nbytes = (uint32_t)nbytes,
-        .copies = choose_copies(program, room, longest_of(program, counts), element),
+        .copies = choose_copies(program, limits, longest_of(program, counts), element),
         .element = element};
     binding->parts[0].nparts = count_parts(binding, program);
     const bool packed = fill_table(binding, program, counts);
@@ -167,7 +168,7 @@ tt_status tt_program_bind_counts(const struct tt_program *program, const struct 
     binding->nontemporal = binding->total * element >= TT_NONTEMPORAL_MIN_BYTES;
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++)
         binding->skipped[b] = skipped_of(binding, program, (enum tt_buffer)b);
-    const tt_status status = cut_rounds(binding, program, counts->counts, room);
+    const tt_status status = cut_rounds(binding, program, counts->counts, limits);
     binding->merged = binding->merged && packed;
     if (status)
         free(binding);

@@ -17,8 +17,8 @@ TT_NODISCARD tt_status tt_program_create(const struct tt_algorithm *algorithm,
                                          const struct tt_shape *shape, int rank,
                                          struct tt_program **program);
 
-/* The room that links and meetings give. */
-struct tt_room {
+/* What limits a binding: the bytes of a slot and of a place of a meeting, and the channels. */
+struct tt_limits {
     size_t slot_bytes, meet_bytes;
     int copies; /* most copies of the program that there are channels for; 0: as 1 */
     size_t
@@ -28,10 +28,10 @@ struct tt_room {
 /* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a
  * block of a message does not fit a slot, or a place of a meeting: names the setting, its value and
  * the least that works. The binding is the same on every rank, and so is its number of copies: both
- * follow from the room, the count, the element and what the programs of all ranks have in common.
+ * follow from the limits, the count, the element and what the programs of all ranks have in common.
  */
 TT_NODISCARD tt_status tt_program_bind(const struct tt_program *program, size_t count,
-                                       size_t element, const struct tt_room *room,
+                                       size_t element, const struct tt_limits *limits,
                                        struct tt_binding *binding);
 
 /* What the ranks of a call have of their own. */
@@ -45,7 +45,7 @@ struct tt_counts {
  * free(). Not for programs that split the count. TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_program_bind_counts(const struct tt_program *program,
                                               const struct tt_counts *counts, size_t element,
-                                              const struct tt_room *room,
+                                              const struct tt_limits *limits,
                                               struct tt_binding **binding);
 
 /* What the program's steps are raised with. A raised step points into `peers` and the program. */

@@ -28,9 +28,9 @@ static void begin(struct tt_work *work, struct ranks *ranks, int rank,
                   const struct tt_loaded *loaded, char *data, size_t count)
 {
     const struct tt_reduction reduction = {.type = TT_UINT8, .nranks = ranks->all.nranks};
-    const struct tt_room room = {.slot_bytes = 4096, .meet_bytes = 1024};
+    const struct tt_limits limits = {.slot_bytes = 4096, .meet_bytes = 1024};
     struct tt_binding binding;
-    CHECK_EQ(tt_program_bind(loaded->program, count, 1, &room, &binding), TT_OK);
+    CHECK_EQ(tt_program_bind(loaded->program, count, 1, &limits, &binding), TT_OK);
     const struct tt_call call = {.loaded = loaded,
                                  .binding = &binding,
                                  .input = data,

@@ -89,11 +89,11 @@ static tt_status load(struct tt_fabric *fabric, const struct trial *trial,
     struct tt_program *program;
     TT_TRY(tt_program_create(trial->algorithm, shape, r, &program));
     TT_TRY(tt_loaded_create(program, fabric, &mine->loaded));
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes,
-                                 .copies = mine->loaded->copies};
+    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
+                                     .meet_bytes = header->meet_bytes,
+                                     .copies = mine->loaded->copies};
     return tt_program_bind(mine->loaded->program, trial->count, tt_type_size(trial->reduction.type),
-                           &room, &mine->binding);
+                           &limits, &mine->binding);
 }
 
 static void overwrite_and_free(void *memory, size_t nbytes)

@@ -52,8 +52,8 @@ TEST(many_ranks, with_large_slots_pass_messages_on)
 static bool fits(const struct ranks *ranks, const struct trial *trial)
 {
     const struct tt_segment_header *header = ranks->all.fabrics[0]->segment->header;
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes};
+    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
+                                     .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {.collective = trial->algorithm->collective,
                                    .nranks = trial->nranks,
                                    .root = trial->root,
@@ -61,7 +61,7 @@ static bool fits(const struct ranks *ranks, const struct trial *trial)
     struct tt_program *program = NULL;
     struct tt_binding binding;
     if (tt_program_create(trial->algorithm, &shape, 0, &program)) return false;
-    const tt_status status = tt_program_bind(program, trial->count, 4, &room, &binding);
+    const tt_status status = tt_program_bind(program, trial->count, 4, &limits, &binding);
     const int need = program->message * 4;
     free(program);
     if (status == TT_OK) return true;

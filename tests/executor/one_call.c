@@ -24,8 +24,8 @@ static bool begin(struct ranks *ranks, int rank, const char *algorithm, size_t l
 {
     struct tt_fabric *fabric = ranks->all.fabrics[rank];
     const struct tt_segment_header *header = fabric->segment->header;
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes};
+    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
+                                     .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {
         .collective = TT_BROADCAST, .nranks = NRANKS, .hosts = fabric->hosts};
     struct tt_program *program;
@@ -33,7 +33,7 @@ static bool begin(struct ranks *ranks, int rank, const char *algorithm, size_t l
         return false;
     program->direct_safe = false;
     if (tt_loaded_create(program, fabric, &part->loaded) ||
-        tt_program_bind(program, COUNT, sizeof *data, &room, &part->binding))
+        tt_program_bind(program, COUNT, sizeof *data, &limits, &part->binding))
         return false;
     part->binding.piece *= larger;
     struct tt_call call = {.loaded = part->loaded,

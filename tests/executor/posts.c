@@ -21,14 +21,14 @@ static bool begin(struct posted *all)
     if (!ranks_open(&all->ranks, NRANKS, &config)) return false;
     struct tt_fabric *fabric = all->ranks.all.fabrics[0];
     const struct tt_segment_header *header = fabric->segment->header;
-    const struct tt_room room = {.slot_bytes = header->slot_bytes,
-                                 .meet_bytes = header->meet_bytes};
+    const struct tt_limits limits = {.slot_bytes = header->slot_bytes,
+                                     .meet_bytes = header->meet_bytes};
     const struct tt_shape shape = {
         .collective = TT_ALL_REDUCE, .nranks = NRANKS, .hosts = fabric->hosts};
     struct tt_program *program;
     if (tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "two_shot"), &shape, 0, &program) ||
         tt_loaded_create(program, fabric, &all->loaded) ||
-        tt_program_bind(program, COUNT, sizeof(int32_t), &room, &all->binding))
+        tt_program_bind(program, COUNT, sizeof(int32_t), &limits, &all->binding))
         return false;
     struct tt_call call = {.loaded = all->loaded,
                            .binding = &all->binding,

@@ -27,11 +27,11 @@ static const struct tt_binding *binding_of(const struct pair *pair)
 static bool pair_init(struct pair *pair, const struct tt_algorithm *algorithm,
                       const struct tt_shape *shape, int rank, size_t count, int copies)
 {
-    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256, .copies = copies};
+    const struct tt_limits limits = {.slot_bytes = 256, .meet_bytes = 256, .copies = copies};
     *pair = (struct pair){.schedule = NULL};
     if (tt_schedule_create(algorithm, shape, rank, &pair->schedule) ||
         tt_program_lower(pair->schedule, &pair->program) ||
-        tt_program_bind(pair->program, count, 4, &room, &pair->binding)) {
+        tt_program_bind(pair->program, count, 4, &limits, &pair->binding)) {
         CHECK_MESSAGE(false, "%s:%s: %s", tt_collective_name(shape->collective), algorithm->name,
                       tt_last_error());
         return false;
@@ -235,12 +235,12 @@ TEST(program, a_step_takes_at_most_128_bytes_and_tables_are_aligned)
 static void check_uneven_rank(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                               int rank, const size_t *counts, const size_t *begins)
 {
-    const struct tt_room room = {.slot_bytes = 256, .meet_bytes = 256, .copies = 1 + rank};
+    const struct tt_limits limits = {.slot_bytes = 256, .meet_bytes = 256, .copies = 1 + rank};
     const struct tt_counts own = {.counts = counts, .begins = begins};
     struct pair pair;
     struct tt_binding *original;
     if (!pair_init(&pair, algorithm, shape, rank, 0, 1) ||
-        tt_program_bind_counts(pair.program, &own, 4, &room, &original)) {
+        tt_program_bind_counts(pair.program, &own, 4, &limits, &original)) {
         CHECK_MESSAGE(false, "%s: %s", algorithm->name, tt_last_error());
         pair_fini(&pair);
         return;
@@ -299,7 +299,7 @@ TEST(program, walks_through_blocks_of_different_lengths_from_a_copied_table)
 TEST(program, a_binding_has_the_copies_that_there_is_room_and_data_for)
 {
     const struct tt_shape shape = {.collective = TT_ALL_GATHER, .nranks = 3};
-    const struct tt_room room = {.slot_bytes = 4096, .meet_bytes = 4096, .copies = 6};
+    const struct tt_limits limits = {.slot_bytes = 4096, .meet_bytes = 4096, .copies = 6};
     /* Elements of 4 bytes; a block is not split further than into lines of 64 bytes. */
     static const struct {
         size_t count;
@@ -310,10 +310,10 @@ TEST(program, a_binding_has_the_copies_that_there_is_room_and_data_for)
     REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_GATHER, "ring"), &shape, 1, 100, 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t counts[] = {0, cases[i].count, 0};
-        REQUIRE(tt_program_bind(pair.program, cases[i].count, 4, &room, &binding) == TT_OK);
+        REQUIRE(tt_program_bind(pair.program, cases[i].count, 4, &limits, &binding) == TT_OK);
         CHECK_EQ(binding.copies, cases[i].copies);
         const struct tt_counts own = {.counts = counts};
-        REQUIRE(tt_program_bind_counts(pair.program, &own, 4, &room, &uneven) == TT_OK);
+        REQUIRE(tt_program_bind_counts(pair.program, &own, 4, &limits, &uneven) == TT_OK);
         CHECK_EQ(uneven->copies, cases[i].copies);
         free(uneven);
     }
@@ -326,16 +326,16 @@ TEST(program, a_binding_says_what_is_too_small_by_its_setting)
     struct pair pair;
     struct tt_binding binding;
     REQUIRE(pair_init(&pair, tt_algorithm_find(TT_ALL_TO_ALL, "meet"), &shape, 0, 1, 1));
-    const struct tt_room room = {.slot_bytes = ROOMY, .meet_bytes = 64};
-    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &room, &binding), TT_ERR_USAGE);
+    const struct tt_limits limits = {.slot_bytes = ROOMY, .meet_bytes = 64};
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &limits, &binding), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_MEET_BYTES=64") &&
                       strstr(tt_last_error(), "9 elements of 8 bytes") &&
                       strstr(tt_last_error(), "at least 128"),
                   "%s", tt_last_error());
-    const struct tt_room slots = {.slot_bytes = 4, .meet_bytes = ROOMY};
+    const struct tt_limits slots = {.slot_bytes = 4, .meet_bytes = ROOMY};
     CHECK_EQ(tt_program_bind(pair.program, 1, 8, &slots, &binding), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=4"), "%s", tt_last_error());
-    const struct tt_room shrunk = {.slot_bytes = 64, .meet_bytes = ROOMY, .slot_setting = 1024};
+    const struct tt_limits shrunk = {.slot_bytes = 64, .meet_bytes = ROOMY, .slot_setting = 1024};
     CHECK_EQ(tt_program_bind(pair.program, 1, 8, &shrunk, &binding), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=64") &&
                       strstr(tt_last_error(), "shrunk from 1024"),

@@ -99,6 +99,24 @@ TEST(copies, are_as_many_as_asked_for_and_as_there_are_channels)
     }
 }
 
+static void split_and_gather(int rank, tuttiComm_t comm, void *arg)
+{
+    tuttiComm_t child = NULL;
+    REQUIRE(tuttiCommSplit(comm, rank % 2, rank, &child, NULL) == tuttiSuccess);
+    gather_once(rank, child, arg);
+    CHECK_EQ(tuttiCommDestroy(child), tuttiSuccess);
+}
+
+TEST(copies, are_as_many_in_a_communicator_that_was_split_off)
+{
+    struct sent sent = {.algorithm = "ring"};
+    with(NRANKS, 16, 1, split_and_gather, &sent);
+    sent.copies = 5;
+    with(NRANKS, 16, 5, split_and_gather, &sent);
+    sent.copies = 3;
+    with(NRANKS, 3, 16, split_and_gather, &sent);
+}
+
 static void all_reduce_one(int rank, tuttiComm_t comm, void *arg)
 {
     (void)arg;

@@ -69,6 +69,40 @@ TEST(links, let_a_sender_of_short_messages_be_as_far_ahead_as_there_are_flags)
     }
 }
 
+/* How many messages of this length a link holds; all arrive unchanged. */
+static uint32_t count_held(size_t nbytes)
+{
+    struct together all;
+    const struct tt_fabric_config config = together_config();
+    struct tt_message message;
+    uint32_t nsent = 0;
+    CHECK(together_open(&all, 2, &config));
+    struct tt_link *tx = tt_fabric_tx(all.fabrics[0], 1, 0),
+                   *rx = tt_fabric_rx(all.fabrics[1], 0, 0);
+    for (unsigned char *slot; (slot = tx->ops->slot(tx, nbytes)); nsent++) {
+        for (size_t i = 0; i < nbytes; i++) slot[i] = (unsigned char)(i * 7 + nsent);
+        tx->ops->publish(tx, nbytes, nsent);
+    }
+    for (uint32_t got = 0; got < nsent && rx->ops->peek(rx, &message) == TT_OK; got++) {
+        const unsigned char *data = message.data;
+        size_t nright = 0;
+        while (nright < nbytes && data[nright] == (unsigned char)(nright * 7 + got)) nright++;
+        CHECK_MESSAGE(message.nbytes == nbytes && nright == nbytes, "message %u of %zu bytes", got,
+                      nbytes);
+        rx->ops->release(rx);
+    }
+    CHECK(tx->ops->drained(tx));
+    together_close(&all);
+    return nsent;
+}
+
+TEST(links, put_two_messages_of_2048_bytes_into_a_slot_and_one_of_2049)
+{
+    const uint32_t nslots = (uint32_t)together_config().nslots;
+    CHECK_EQ(count_held(2048), 2 * nslots);
+    CHECK_EQ(count_held(2049), nslots);
+}
+
 TEST(links, have_room_for_any_message_when_all_are_taken_however_few_slots_there_are)
 {
     struct together all;

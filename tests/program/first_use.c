@@ -104,6 +104,49 @@ TEST(first_use, of_a_wrong_program_is_an_internal_error_that_says_what_is_wrong)
     }
 }
 
+/* ---- A schedule of too many ranks for a proof of its programs ----------------------------------
+ */
+
+static int one_step_more(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel)
+{
+    return tt_algorithm_find(TT_ALL_GATHER, "ring")->nsteps(self, shape, rank, channel) +
+           (rank == 1);
+}
+
+/* A ring, but rank 1 first stores its own block where rank 0's message will go. */
+static void use_before(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                       int channel, int index, struct tt_step *step)
+{
+    const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_GATHER, "ring");
+    if (rank == 1 && index == 0) {
+        struct tt_step first = {0};
+        ring->step(self, shape, rank, channel, 0, &first);
+        step->local = first.local;
+        step->dst = first.dst;
+        step->dst.first = 0;
+    } else {
+        ring->step(self, shape, rank, channel, index - (rank == 1), step);
+    }
+}
+
+TEST(first_use, a_schedule_of_too_many_ranks_to_prove_its_programs_may_be_posted_or_is_refuted)
+{
+    static struct tt_algorithm early;
+    static const size_t count = 3;
+    struct tt_verify_report report;
+    struct tt_steps steps = {
+        .algorithm = tt_algorithm_find(TT_ALL_GATHER, "ring"),
+        .shape = {.collective = TT_ALL_GATHER, .nranks = TT_PROOF_MOST_RANKS + 1}};
+    CHECK_MESSAGE(tt_proof_of_steps(&steps, &count, &report) == TT_OK, "%s", report.text);
+    early = *steps.algorithm;
+    early.nsteps = one_step_more;
+    early.step = use_before;
+    steps.algorithm = &early;
+    CHECK_EQ(tt_proof_of_steps(&steps, &count, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "messages may be posted, but rank 1 "), "%s", report.text);
+}
+
 /* ---- Many threads --------------------------------------------------------------------------- */
 
 enum { NTHREADS = 64 };

@@ -70,7 +70,17 @@ struct block_state {
     const char **messages; /* [MOST_PEERS] */
     char **slots;
     uint32_t *flags_in, *flags_out;
+    unsigned long long *ticks; /* of this step: until prepared, computed, published, number; NULL */
 };
+
+/* Adds the ticks since *since to the sum of this part of the step. Thread 0 counts. */
+template <bool TIMED> static __device__ void count_ticks(const struct block_state *at, int part, long long *since)
+{
+    if (!TIMED || threadIdx.x || !at->ticks) return;
+    const long long now = clock64();
+    at->ticks[part] += (unsigned long long)(now - *since);
+    *since = now;
+}
 
 static __device__ char *piece_data(const struct block_state *at, const struct tt_program_span *span,
                                    const struct tt_piece *piece)
@@ -225,12 +235,14 @@ static __device__ const char *sendable(const struct block_state *at, const struc
     return piece_data(at, span, &piece);
 }
 
-template <int PROTOCOL> static __device__ void do_step(const struct block_state *at, const struct tt_program_step *step)
+template <int PROTOCOL, bool TIMED> static __device__ void do_step(const struct block_state *at, const struct tt_program_step *step)
 {
     const struct tt_program_span *local = &step->local, *dst = &step->dst;
     const char *reference = PROTOCOL == DIRECT ? sendable(at, step) : NULL;
     size_t bytes = 0, lines = 0;
+    long long since = TIMED ? clock64() : 0;
     prepare<PROTOCOL>(at, step);
+    count_ticks<TIMED>(at, 0, &since);
     /* Lines begin anew with each piece, so pieces must be the same at both ends: blocks. */
     const bool whole = PROTOCOL <= DIRECT && (!local->number || tt_span_is_whole(at->binding, local)) &&
                        (!dst->number || tt_span_is_whole(at->binding, dst));
@@ -260,7 +272,9 @@ template <int PROTOCOL> static __device__ void do_step(const struct block_state 
         do_piece(&pass, count);
         bytes += count * 4;
     }
+    count_ticks<TIMED>(at, 1, &since);
     publish<PROTOCOL>(at, step, reference);
+    count_ticks<TIMED>(at, 2, &since);
 }
 
 /* What was sent by reference may be written again when all receivers have taken it. */
@@ -274,7 +288,9 @@ static __device__ void wait_for_receivers(const struct block_state *at)
     __syncthreads();
 }
 
-template <int PROTOCOL> static __device__ void walk_program(const struct rank_view *views, uint32_t nranks, uint32_t ntimes)
+/* ticks: [steps][4] of block 0, or NULL. */
+template <int PROTOCOL, bool TIMED>
+static __device__ void walk_program(const struct rank_view *views, uint32_t nranks, uint32_t ntimes, unsigned long long *ticks)
 {
     extern __shared__ __align__(16) char room[];
     __shared__ struct link_end ends[MOST_ENDS];
@@ -308,7 +324,11 @@ template <int PROTOCOL> static __device__ void walk_program(const struct rank_vi
     for (uint32_t time = 0; time < ntimes; time++) {
         for (size_t r = 0; r < at.binding->nrounds; r++) {
             at.round = r; /* "at.round < n" would be read as a use of CUDA's template round<> */
-            for (uint32_t s = 0; s < channel->nsteps; s++) do_step<PROTOCOL>(&at, tt_program_step(at.program, at.channel, s));
+            for (uint32_t s = 0; s < channel->nsteps; s++) {
+                at.ticks = TIMED && blockIdx.x == 0 ? ticks + 4 * s : NULL;
+                do_step<PROTOCOL, TIMED>(&at, tt_program_step(at.program, at.channel, s));
+                if (TIMED && at.ticks && threadIdx.x == 0) at.ticks[3]++;
+            }
         }
         if (PROTOCOL == DIRECT) wait_for_receivers(&at);
     }
@@ -318,7 +338,12 @@ template <int PROTOCOL> static __device__ void walk_program(const struct rank_vi
 #define WALK(name, protocol)                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS, 2) name(const struct rank_view *views, uint32_t nranks, uint32_t ntimes) \
     {                                                                                              \
-        walk_program<protocol>(views, nranks, ntimes);                                             \
+        walk_program<protocol, false>(views, nranks, ntimes, NULL);                                \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                       \
+        name##_timed(const struct rank_view *views, uint32_t nranks, uint32_t ntimes, unsigned long long *ticks) \
+    {                                                                                              \
+        walk_program<protocol, true>(views, nranks, ntimes, ticks);                                \
     }
 WALK(walk_slots, SLOTS)
 WALK(walk_direct, DIRECT)

@@ -133,6 +133,8 @@ static void ping_pongs(void)
         {"ping-pong of 2 blocks, release/acquire.gpu, device memory, round trip", 1, 0, 0},
         {"ping-pong of blocks 0 and 131, .gpu, round trip", 131, 0, 0},
         {"ping-pong of 2 blocks, release/acquire.sys, device memory, round trip", 1, 1, 0},
+        {"ping-pong of 2 blocks, relaxed.gpu, device memory, round trip", 1, 2, 0},
+        {"ping-pong of blocks 0 and 131, relaxed.gpu, round trip", 131, 2, 0},
         {"ping-pong of 2 blocks, .sys, mapped host memory, round trip", 1, 1, 1},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

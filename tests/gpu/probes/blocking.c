@@ -16,6 +16,7 @@ static CUmodule waits, calls, sides;
 static atomic_uint *word, *started;
 static unsigned *turns;
 static CUstream waiting, other, blocking;
+static int from_helper; /* a pipe */
 
 /* A kernel that waits for *word, at most 300 ms, begins to run on the stream. */
 static void begin_wait(CUstream stream)
@@ -196,36 +197,125 @@ static void two_kernels(const char *name, CUstream first, CUstream second, int m
     row_end();
 }
 
-/* n kernels of one block, each in its own stream; all wait for the last one's word. */
-static void many_kernels(int n)
+/* Whether the first use of kernels returns while another kernel waits, in a process of its own.
+ * warm: the kernel that waits has run before. */
+static void first_use(const char *loading, bool warm)
+{
+    unsigned one = 1;
+    setenv("CUDA_MODULE_LOADING", loading, 1);
+    driver_open(true);
+    waits = load_module("visible.fatbin");
+    calls = load_module("calls.fatbin");
+    word = mapped_alloc(4096);
+    started = mapped_alloc(4096);
+    turns = mapped_alloc(4096);
+    CUdeviceptr memory = device_alloc(4096);
+    CHECK(cu.StreamCreate(&waiting, CU_STREAM_NON_BLOCKING));
+    CHECK(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    char name[128];
+    snprintf(name, sizeof name, "first use of kernels, CUDA_MODULE_LOADING=%s, %s", loading,
+             warm ? "the kernel that waits has run before"
+                  : "the kernel that waits is the first kernel");
+    if (warm) {
+        begin_wait(waiting);
+        end_wait(waiting);
+    }
+    CUfunction function;
+    void *arguments[] = {&memory, &one};
+    if (warm) {
+        ROW(name, cu.ModuleGetFunction(&function, calls, "put"));
+        ROW(name, cu.LaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, other, arguments, NULL));
+        ROW(name, cu.StreamSynchronize(other));
+        return;
+    }
+    begin_wait(waiting); /* one wait for all calls */
+    const double begin = now_us();
+    CHECK(cu.ModuleGetFunction(&function, calls, "put"));
+    const double found = now_us();
+    CHECK(cu.LaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, other, arguments, NULL));
+    const double launched = now_us();
+    CHECK(cu.StreamSynchronize(other));
+    const double ended = now_us();
+    end_wait(waiting);
+    row_begin("blocking", name);
+    row_number("us_of_cuModuleGetFunction", found - begin);
+    row_number("us_of_cuLaunchKernel", launched - found);
+    row_number("us_of_cuStreamSynchronize", ended - launched);
+    row_end();
+}
+
+/* n kernels of one block, each in its own stream; all wait for the last one's word. Both kernels
+ * have run before if `warm`, else they are fetched before but never ran. */
+static void many_kernels(int n, const char *connections, bool warm)
 {
     CUstream streams[160];
-    unsigned *seen = mapped_alloc(160 * 4);
+    if (connections) setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+    driver_open(true);
+    CUfunction wait = get_function(load_module("visible.fatbin"), "wait_for_change");
+    CUfunction put = get_function(load_module("calls.fatbin"), "put");
+    unsigned *seen = mapped_alloc(160 * 4), *ignored = mapped_alloc(64);
     CUdeviceptr device_word = device_alloc(64);
     int kind = RELAXED_SYS, count = 0;
     unsigned long long stay = NANOSECONDS;
     unsigned one = 1;
-    for (int i = 0; i < n; i++) {
-        CHECK(cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-        unsigned *mine = seen + i;
-        if (i + 1 < n)
-            CHECK(cu.LaunchKernel(get_function(waits, "wait_for_change"), 1, 1, 1, 1, 1, 1, 0,
-                                  streams[i],
-                                  (void *[]){&device_word, &kind, &stay, &started, &mine}, NULL));
-        else
-            CHECK(cu.LaunchKernel(get_function(calls, "put"), 1, 1, 1, 1, 1, 1, 0, streams[i],
-                                  (void *[]){&device_word, &one}, NULL));
+    double begin = 0;
+    for (int i = 0; i < n; i++) CHECK(cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    for (int turn = !warm; turn < 2; turn++) { /* in the first, all see the word at once */
+        CHECK(cu.MemsetD8(device_word, turn == 0, 4));
+        CHECK(cu.CtxSynchronize());
+        begin = now_us();
+        for (int i = 0; i < n; i++) {
+            unsigned *mine = seen + i;
+            void *waits_for[] = {&device_word, &kind, &stay, &ignored, &mine};
+            void *puts[] = {&device_word, &one};
+            CHECK(cu.LaunchKernel(i + 1 < n ? wait : put, 1, 1, 1, 1, 1, 1, 0, streams[i],
+                                  i + 1 < n ? waits_for : puts, NULL));
+        }
+        CHECK(cu.CtxSynchronize());
     }
-    CHECK(cu.CtxSynchronize());
     for (int i = 0; i + 1 < n; i++) count += seen[i] != 0;
-    for (int i = 0; i < n; i++) CHECK(cu.StreamDestroy(streams[i]));
     row_begin("blocking", "kernels in streams of their own that all wait for the last");
+    row_text("CUDA_DEVICE_MAX_CONNECTIONS", connections ? connections : "not set");
+    row_text("kernels_ran_before", warm ? "yes" : "no");
     row_number("kernels", n);
-    row_number("saw_the_last", count);
+    row_number("waited_in_vain", n - 1 - count);
+    row_number("us", now_us() - begin);
     row_end();
 }
 
-int main(void)
+/* Another process's memory is opened while a kernel waits here. */
+static void open_memory(const char *name)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr opened;
+    CUmemGenericAllocationHandle imported;
+    int fd = -1;
+    if (read(from_helper, &handle, sizeof handle) != (ssize_t)sizeof handle)
+        die("the helper gave no handle");
+    ROW(name, cu.IpcOpenMemHandle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    ROW(name, cu.IpcCloseMemHandle(opened));
+    ROW(name, cu.IpcGetMemHandle(&handle, with.reserved));
+    CHECK(cu.MemCreate(&with.handle, SIZE, &with.prop, 0));
+    ROW(name, cu.MemExportToShareableHandle(&fd, with.handle,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    ROW(name, cu.MemImportFromShareableHandle(&imported, (void *)(intptr_t)fd,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CUcontext context;
+    ROW(name, cu.DevicePrimaryCtxRetain(&context, 0));
+    ROW(name, cu.DevicePrimaryCtxRelease(0));
+}
+
+static void help(int to, int until)
+{
+    char byte;
+    CUipcMemHandle handle;
+    driver_open(true);
+    CHECK(cu.IpcGetMemHandle(&handle, device_alloc(SIZE)));
+    if (write(to, &handle, sizeof handle) != (ssize_t)sizeof handle) die("the pipe is closed");
+    if (read(until, &byte, 1) < 0) die("the pipe cannot be read");
+}
+
+static void one_process(void)
 {
     driver_open(true);
     waits = load_module("visible.fatbin");
@@ -255,6 +345,7 @@ int main(void)
     end_wait(waiting);
     memory_calls("a kernel waits in a non-blocking stream");
     other_calls("a kernel waits in a non-blocking stream");
+    open_memory("a kernel waits in a non-blocking stream");
     waiting = blocking;
     CHECK(cu.StreamCreate(&blocking, CU_STREAM_DEFAULT));
     ROW("a kernel waits in a blocking stream",
@@ -269,8 +360,44 @@ int main(void)
     two_kernels("two blocking streams", waiting, blocking, 0);
     two_kernels("legacy stream and a blocking one", NULL, blocking, 0);
     two_kernels("legacy stream and a non-blocking one", NULL, other, 0);
-    for (int n = 8; n <= 160; n *= 2) many_kernels(n > 128 ? 160 : n);
-    many_kernels(129);
-    many_kernels(160);
+}
+
+static void with_helper(void)
+{
+    int handles[2], end[2];
+    if (pipe(handles) || pipe(end)) die("no pipe");
+    if (fork() == 0) {
+        close(end[1]);
+        help(handles[1], end[0]);
+        _exit(0);
+    }
+    close(end[0]);
+    from_helper = handles[0];
+    one_process();
+    close(end[1]);
+    wait(NULL);
+}
+
+int main(void)
+{
+    static const char *const connections[] = {NULL, "1", "8", "32"};
+    for (int i = -5; i < 5 * 8; i++) {
+        fflush(stdout);
+        const pid_t child = fork();
+        if (!child) {
+            alarm(60);
+            if (i == -5)
+                with_helper();
+            else if (i < 0)
+                first_use(i < -2 ? "LAZY" : "EAGER", i % 2);
+            else
+                many_kernels(i % 8 == 7 ? 160 : 2 << i % 8, connections[i / 8 % 4], i < 32);
+            fflush(stdout);
+            _exit(0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (status) fprintf(stderr, "part %d of the probe failed\n", i);
+    }
     return 0;
 }

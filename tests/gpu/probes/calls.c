@@ -89,6 +89,60 @@ static void before_init(void)
     SAY("after cuInit", cu.DeviceGetAttribute(NULL, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
 }
 
+/* Every attribute of the device, by its number in cuda.h. */
+static void device_attributes(void)
+{
+    driver_open(false);
+    for (int i = 1; i < CU_DEVICE_ATTRIBUTE_MAX + 3; i++) {
+        int value = 0;
+        char call[64];
+        const CUresult result = cu.DeviceGetAttribute(&value, (CUdevice_attribute)i, 0);
+        snprintf(call, sizeof call, "cuDeviceGetAttribute(%d)", i);
+        if (result == CUDA_SUCCESS)
+            say_value("device attributes", call, value);
+        else
+            say("device attributes", call, result);
+    }
+}
+
+static void proc_addresses(void)
+{
+    static const struct {
+        const char *symbol;
+        int version;
+    } cases[] = {{"cuMemAlloc", 13000},
+                 {"cuMemAlloc", 3000},
+                 {"cuMemAlloc_v2", 13000},
+                 {"cuAbsent", 13000},
+                 {"cuGraphInstantiate", 11000},
+                 {"cuGraphInstantiate", 12000},
+                 {"cuMemAlloc", 99000},
+                 {"cuMemAlloc", 0},
+                 {"cuStreamSynchronize", 13000},
+                 {"cuGetProcAddress", 13000},
+                 {"", 13000}};
+    driver_open(false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (cuuint64_t flags = 0; flags < 3; flags++) {
+            void *address = NULL;
+            char call[96];
+            CUdriverProcAddressQueryResult found = (CUdriverProcAddressQueryResult)77;
+            snprintf(call, sizeof call, "cuGetProcAddress(%s, %d, flags %d)", cases[i].symbol,
+                     cases[i].version, (int)flags);
+            say("cuGetProcAddress", call,
+                cu.GetProcAddress(cases[i].symbol, &address, cases[i].version, flags, &found));
+            say_value("cuGetProcAddress, the query's result", call, (int)found);
+            say_value("cuGetProcAddress, an address is given", call, address != NULL);
+        }
+    void *first, *second;
+    cu.GetProcAddress("cuStreamSynchronize", &first, 13000, 0, NULL);
+    cu.GetProcAddress("cuStreamSynchronize", &second, 13000,
+                      CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL);
+    say_value("cuGetProcAddress", "per-thread form is another function", first != second);
+    cu.GetProcAddress("cuMemAlloc", &first, 13000, 0, NULL);
+    say_value("cuGetProcAddress", "cuMemAlloc is cuMemAlloc_v2", first == (void *)cu.MemAlloc);
+}
+
 static void no_context(void)
 {
     const char *at = "no current context";
@@ -272,7 +326,7 @@ static void launches(void)
 }
 
 /* What calls say after a kernel failed. */
-static void after_fault(const char *name, int index, size_t offset)
+static void after_fault(const char *situation, const char *name, int index, size_t offset)
 {
     CUdeviceptr memory, more;
     CUstream stream;
@@ -280,7 +334,7 @@ static void after_fault(const char *name, int index, size_t offset)
     unsigned word = 0;
     CUcontext context;
     char at[64];
-    snprintf(at, sizeof at, "after %s", name);
+    snprintf(at, sizeof at, "after %s", situation);
     driver_open(true);
     memory = device_alloc(1 << 20);
     CHECK(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -319,35 +373,35 @@ static void after_fault(const char *name, int index, size_t offset)
 
 static void fault_trap(void)
 {
-    after_fault("fault_trap", 0, 0);
+    after_fault(__func__, "fault_trap", 0, 0);
 }
 static void fault_assert(void)
 {
-    after_fault("fault_assert", 0, 0);
+    after_fault(__func__, "fault_assert", 0, 0);
 }
 static void fault_exit(void)
 {
-    after_fault("fault_exit", 0, 0);
+    after_fault(__func__, "fault_exit", 0, 0);
 }
 static void fault_address(void)
 {
-    after_fault("fault_address", 0, (size_t)1 << 40);
+    after_fault(__func__, "fault_address", 0, (size_t)1 << 40);
 }
 static void fault_near(void)
 {
-    after_fault("fault_address", 0, 1 << 20);
+    after_fault(__func__, "fault_address", 0, 1 << 20);
 }
 static void fault_misaligned(void)
 {
-    after_fault("fault_misaligned", 0, 0);
+    after_fault(__func__, "fault_misaligned", 0, 0);
 }
 static void fault_local(void)
 {
-    after_fault("fault_local", 1 << 20, 0);
+    after_fault(__func__, "fault_local", 1 << 20, 0);
 }
 static void fault_stack(void)
 {
-    after_fault("fault_stack", 1 << 20, 0);
+    after_fault(__func__, "fault_stack", 1 << 20, 0);
 }
 
 struct situation {
@@ -357,6 +411,8 @@ struct situation {
 
 static const struct situation situations[] = {
     {"init", before_init},
+    {"device_attributes", device_attributes},
+    {"proc_addresses", proc_addresses},
     {"no_context", no_context},
     {"primary_context", primary_context},
     {"streams_and_events", streams_and_events},

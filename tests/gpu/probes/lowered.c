@@ -14,7 +14,7 @@ static const char *const protocol_names[NPROTOCOLS] = {
     "slots", "direct", "lines of 8 (4 + 4)", "lines of 16 (8 + 8)", "lines of 16 (12 + 4)"};
 static const char *const kernel_names[NPROTOCOLS] = {"walk_slots", "walk_direct", "walk_lines8",
                                                      "walk_lines16", "walk_lines16d"};
-static CUfunction kernels[NPROTOCOLS];
+static CUfunction kernels[2][NPROTOCOLS]; /* plain, fast */
 static CUevent begin_event, end_event;
 
 /* One allocation, given out from the beginning for each job. */
@@ -139,11 +139,11 @@ static double launch(const struct job *job, const struct placed *placed, unsigne
 {
     float ms;
     unsigned nranks = (unsigned)job->nranks;
-    CUdeviceptr views = placed->views;
+    CUdeviceptr views = placed->views, ticks = 0;
     CHECK(cu.EventRecord(begin_event, NULL));
-    CHECK(cu.LaunchCooperativeKernel(kernels[job->protocol], placed->nblocks, 1, 1, THREADS, 1, 1,
-                                     placed->shared_bytes, NULL,
-                                     (void *[]){&views, &nranks, &ntimes}));
+    CHECK(cu.LaunchCooperativeKernel(kernels[job->fast][job->protocol], placed->nblocks, 1, 1,
+                                     THREADS, 1, 1, placed->shared_bytes, NULL,
+                                     (void *[]){&views, &nranks, &ntimes, &ticks}));
     CHECK(cu.EventRecord(end_event, NULL));
     CHECK(cu.EventSynchronize(end_event));
     CHECK(cu.EventElapsedTime(&ms, begin_event, end_event));
@@ -159,7 +159,8 @@ static void print_ticks(const struct job *job, const struct placed *placed, CUmo
     unsigned nranks = (unsigned)job->nranks, ntimes = TIMES;
     CUdeviceptr views = placed->views, ticks = take(sizeof sums);
     CHECK(cu.MemsetD8(ticks, 0, sizeof sums));
-    snprintf(name, sizeof name, "%s_timed", kernel_names[job->protocol]);
+    snprintf(name, sizeof name, "%s%s_timed", kernel_names[job->protocol],
+             job->fast ? "_fast" : "");
     CHECK(cu.LaunchCooperativeKernel(get_function(module, name), placed->nblocks, 1, 1, THREADS, 1,
                                      1, placed->shared_bytes, NULL,
                                      (void *[]){&views, &nranks, &ntimes, &ticks}));
@@ -170,6 +171,7 @@ static void print_ticks(const struct job *job, const struct placed *placed, CUmo
         row_text("algorithm", job->algorithm);
         row_number("ranks", job->nranks);
         row_text("protocol", protocol_names[job->protocol]);
+        row_text("mode", job->fast ? "fast" : "plain");
         row_number("count", (double)job->count);
         row_number("step", s);
         row_number("until_prepared", (double)sums[s][0] / n);
@@ -276,8 +278,8 @@ static void run(struct job *job, size_t nbytes, CUmodule module)
     job_make(job);
     place(job, &placed);
     int per_multiprocessor;
-    CHECK(cu.OccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernels[job->protocol],
-                                                       THREADS, placed.shared_bytes));
+    CHECK(cu.OccupancyMaxActiveBlocksPerMultiprocessor(
+        &per_multiprocessor, kernels[job->fast][job->protocol], THREADS, placed.shared_bytes));
     if (placed.nblocks <= (unsigned)(per_multiprocessor * nprocessors())) {
         alarm(small ? 200 : 20);
         if (nbytes <= verified_most) verdict = verify(job, &placed) ? "the host's bits" : "WRONG";
@@ -290,6 +292,7 @@ static void run(struct job *job, size_t nbytes, CUmodule module)
         row_text("algorithm", job->algorithm);
         row_number("ranks", job->nranks);
         row_text("protocol", protocol_names[job->protocol]);
+        row_text("mode", job->fast ? "fast" : "plain");
         row_number("bytes", (double)nbytes);
         row_number("copies", job->bindings[0].copies);
         row_number("blocks", placed.nblocks);
@@ -313,14 +316,19 @@ static void run_all(enum tt_collective collective, const char *algorithm, int nr
     static const int copies[] = {1, 4, 16, 64};
     driver_open(true);
     CUmodule module = load_module("lowered.fatbin");
-    for (int p = 0; p < NPROTOCOLS; p++) kernels[p] = get_function(module, kernel_names[p]);
+    for (int p = 0; p < NPROTOCOLS; p++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_fast", kernel_names[p]);
+        kernels[0][p] = get_function(module, kernel_names[p]);
+        kernels[1][p] = get_function(module, name);
+    }
     CHECK(cu.EventCreate(&begin_event, 0));
     CHECK(cu.EventCreate(&end_event, 0));
-    arena.size = (size_t)(small ? 2 : 48) << 30;
+    arena.size = (size_t)(small ? 8 : 48) << 30;
     CHECK(cu.MemAlloc(&arena.memory, arena.size));
     for (int p = 0; p < NPROTOCOLS; p++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-            if ((p > DIRECT && sizes[s] > 4 << 20) || (small && sizes[s] > 65536)) continue;
+            if ((p > DIRECT && sizes[s] > 4 << 20) || (small && sizes[s] > 256)) continue;
             for (size_t c = 0; c < sizeof copies / sizeof *copies; c++) {
                 struct job job = {.collective = collective,
                                   .algorithm = algorithm,
@@ -330,6 +338,8 @@ static void run_all(enum tt_collective collective, const char *algorithm, int nr
                                   .slot_bytes = p > DIRECT ? 65536 : 131072};
                 if (copies[c] > 1 && sizes[s] / (size_t)(copies[c] * nranks) < 64) continue;
                 if (copies[c] < 16 && sizes[s] > 16 << 20) continue;
+                run(&job, sizes[s], module);
+                job.fast = true;
                 run(&job, sizes[s], module);
                 if (p != SLOTS || sizes[s] < 64 << 20) continue;
                 job.slot_bytes = 32768;

@@ -5,6 +5,19 @@
  * the first threads publish; with lines every thread waits for the lines that it reads. */
 #include "lowered.h"
 
+/* TIMED: counts the ticks of each step's parts. FAST: the threads resolve all steps of a round at
+ * once, thread s those of step s; a sender looks at the tail only when its slots may be used up; a
+ * receiver moves the tail after every second message. */
+enum mode { PLAIN = 0, TIMED = 1, FAST = 2 };
+enum { MOST_STEPS = 64 };
+
+/* A step whose spans are one piece each, or empty. */
+struct resolved {
+    const char *from; /* NULL: no local span */
+    char *to;         /* NULL: no dst */
+    uint32_t count, single;
+};
+
 /* ---- Accesses that order ------------------------------------------------------------------- */
 
 static __device__ uint32_t load_acquire(const uint32_t *word)
@@ -70,13 +83,14 @@ struct block_state {
     const char **messages; /* [MOST_PEERS] */
     char **slots;
     uint32_t *flags_in, *flags_out;
+    const struct resolved *resolved; /* [steps], in shared memory */
     unsigned long long *ticks; /* of this step: until prepared, computed, published, number; NULL */
 };
 
 /* Adds the ticks since *since to the sum of this part of the step. Thread 0 counts. */
-template <bool TIMED> static __device__ void count_ticks(const struct block_state *at, int part, long long *since)
+template <int MODE> static __device__ void count_ticks(const struct block_state *at, int part, long long *since)
 {
-    if (!TIMED || threadIdx.x || !at->ticks) return;
+    if (!(MODE & TIMED) || threadIdx.x || !at->ticks) return;
     const long long now = clock64();
     at->ticks[part] += (unsigned long long)(now - *since);
     *since = now;
@@ -181,7 +195,7 @@ static __device__ void do_lines(const struct block_state *at, const struct tt_pr
 /* ---- A step --------------------------------------------------------------------------------- */
 
 /* Thread i waits for message i, thread MOST_PEERS + i for a slot of send link i. */
-template <int PROTOCOL> static __device__ void prepare(const struct block_state *at, const struct tt_program_step *step)
+template <int PROTOCOL, int MODE> static __device__ void prepare(const struct block_state *at, const struct tt_program_step *step)
 {
     const uint32_t thread = threadIdx.x;
     if (thread < step->nrecv) {
@@ -196,8 +210,9 @@ template <int PROTOCOL> static __device__ void prepare(const struct block_state 
     }
     if (thread >= MOST_PEERS && thread - MOST_PEERS < step->nsend) {
         const uint32_t i = thread - MOST_PEERS;
-        const struct link_end *end = &at->ends[at->end_of[step->send + i]];
-        while ((int32_t)(end->count - load_acquire(end->tail)) >= DEPTH) {}
+        struct link_end *end = &at->ends[at->end_of[step->send + i]];
+        if (!(MODE & FAST)) end->known_tail = load_acquire(end->tail);
+        while ((int32_t)(end->count - end->known_tail) >= DEPTH) end->known_tail = load_acquire(end->tail);
         at->slots[i] = end->slots + (size_t)(end->count % DEPTH) * at->view.slot_bytes;
         at->flags_out[i] = end->count + 1;
     }
@@ -205,14 +220,15 @@ template <int PROTOCOL> static __device__ void prepare(const struct block_state 
 }
 
 /* All threads' accesses of the step are done. */
-template <int PROTOCOL>
+template <int PROTOCOL, int MODE>
 static __device__ void publish(const struct block_state *at, const struct tt_program_step *step, const char *reference)
 {
     const uint32_t thread = threadIdx.x;
     __syncthreads();
     if (thread < step->nrecv) {
         struct link_end *end = &at->ends[at->end_of[step->recv + thread]];
-        store_release(end->tail, ++end->count);
+        end->count++;
+        if (!(MODE & FAST) || PROTOCOL == DIRECT || end->count % 2 == 0) store_release(end->tail, end->count);
     }
     if (thread >= MOST_PEERS && thread - MOST_PEERS < step->nsend) {
         struct link_end *end = &at->ends[at->end_of[step->send + thread - MOST_PEERS]];
@@ -235,14 +251,73 @@ static __device__ const char *sendable(const struct block_state *at, const struc
     return piece_data(at, span, &piece);
 }
 
-template <int PROTOCOL, bool TIMED> static __device__ void do_step(const struct block_state *at, const struct tt_program_step *step)
+/* A step of which the pieces are known. */
+template <int PROTOCOL>
+static __device__ void do_resolved(const struct block_state *at, const struct tt_program_step *step,
+                                   const struct resolved *known, const char *reference)
 {
+    if (PROTOCOL > DIRECT) {
+        do_lines<PROTOCOL>(at, step, (const float *)known->from, (float *)known->to, known->count, 0);
+        return;
+    }
+    struct pass pass;
+    pass.nsources = pass.ntargets = 0;
+    for (int s = 0; s <= (int)step->nrecv; s++) {
+        if (known->from && s == (step->own_at < 0 ? 0 : step->own_at)) pass.sources[pass.nsources++] = (const float *)known->from;
+        if (s < (int)step->nrecv) pass.sources[pass.nsources++] = (const float *)at->messages[s];
+    }
+    if (known->to && known->to != (const char *)pass.sources[0]) pass.targets[pass.ntargets++] = (float *)known->to;
+    for (uint32_t t = 0; !reference && t < step->nsend; t++) pass.targets[pass.ntargets++] = (float *)at->slots[t];
+    do_piece(&pass, known->count);
+}
+
+/* Thread s finds the pieces of step s. */
+static __device__ void resolve(const struct block_state *at, const struct tt_program_step *steps, uint32_t nsteps, struct resolved *out)
+{
+    const uint32_t s = threadIdx.x;
+    if (s < nsteps && s < MOST_STEPS) {
+        const struct tt_program_span *spans[2] = {&steps[s].local, &steps[s].dst};
+        struct resolved found = {NULL, NULL, 0, 1};
+        for (int i = 0; i < 2; i++) {
+            struct tt_piece piece = {0, 0};
+            if (!spans[i]->number) continue;
+            struct tt_walk walk = tt_walk_begin(at->program, at->binding, spans[i], at->part, at->round, tt_span_is_whole(at->binding, spans[i]));
+            tt_walk_next(&walk, &piece);
+            found.single &= walk.index == spans[i]->number && piece.count >> 32 == 0;
+            found.count = (uint32_t)piece.count;
+            if (i) found.to = piece_data(at, spans[i], &piece);
+            else found.from = piece_data(at, spans[i], &piece);
+        }
+        found.single &= steps[s].local.number || steps[s].dst.number;
+        out[s] = found;
+    }
+    __syncthreads();
+}
+
+template <int PROTOCOL, int MODE>
+static __device__ void do_step(const struct block_state *at, const struct tt_program_step *step, uint32_t index)
+{
+    if ((MODE & FAST) && index < MOST_STEPS && at->resolved[index].single) {
+        const struct resolved *known = &at->resolved[index];
+        const struct tt_program_span *sent = step->dst.number ? &step->dst : &step->local;
+        const char *memory = NULL;
+        if (PROTOCOL == DIRECT && step->nsend && sent->buffer != TT_SCRATCH && at->program->direct_safe && known->count)
+            memory = step->dst.number ? known->to : step->nrecv ? NULL : known->from;
+        long long begin = MODE & TIMED ? clock64() : 0;
+        prepare<PROTOCOL, MODE>(at, step);
+        count_ticks<MODE>(at, 0, &begin);
+        do_resolved<PROTOCOL>(at, step, known, memory);
+        count_ticks<MODE>(at, 1, &begin);
+        publish<PROTOCOL, MODE>(at, step, memory);
+        count_ticks<MODE>(at, 2, &begin);
+        return;
+    }
     const struct tt_program_span *local = &step->local, *dst = &step->dst;
     const char *reference = PROTOCOL == DIRECT ? sendable(at, step) : NULL;
     size_t bytes = 0, lines = 0;
-    long long since = TIMED ? clock64() : 0;
-    prepare<PROTOCOL>(at, step);
-    count_ticks<TIMED>(at, 0, &since);
+    long long since = MODE & TIMED ? clock64() : 0;
+    prepare<PROTOCOL, MODE>(at, step);
+    count_ticks<MODE>(at, 0, &since);
     /* Lines begin anew with each piece, so pieces must be the same at both ends: blocks. */
     const bool whole = PROTOCOL <= DIRECT && (!local->number || tt_span_is_whole(at->binding, local)) &&
                        (!dst->number || tt_span_is_whole(at->binding, dst));
@@ -272,9 +347,9 @@ template <int PROTOCOL, bool TIMED> static __device__ void do_step(const struct 
         do_piece(&pass, count);
         bytes += count * 4;
     }
-    count_ticks<TIMED>(at, 1, &since);
-    publish<PROTOCOL>(at, step, reference);
-    count_ticks<TIMED>(at, 2, &since);
+    count_ticks<MODE>(at, 1, &since);
+    publish<PROTOCOL, MODE>(at, step, reference);
+    count_ticks<MODE>(at, 2, &since);
 }
 
 /* What was sent by reference may be written again when all receivers have taken it. */
@@ -289,7 +364,7 @@ static __device__ void wait_for_receivers(const struct block_state *at)
 }
 
 /* ticks: [steps][4] of block 0, or NULL. */
-template <int PROTOCOL, bool TIMED>
+template <int PROTOCOL, int MODE>
 static __device__ void walk_program(const struct rank_view *views, uint32_t nranks, uint32_t ntimes, unsigned long long *ticks)
 {
     extern __shared__ __align__(16) char room[];
@@ -297,6 +372,7 @@ static __device__ void walk_program(const struct rank_view *views, uint32_t nran
     __shared__ const char *messages[MOST_PEERS];
     __shared__ char *slots[MOST_PEERS];
     __shared__ uint32_t flags_in[MOST_PEERS], flags_out[MOST_PEERS];
+    __shared__ struct resolved resolved[MODE & FAST ? MOST_STEPS : 1];
     struct block_state at;
     at.view = views[blockIdx.x % nranks];
     at.part = (int)(blockIdx.x / nranks);
@@ -314,6 +390,7 @@ static __device__ void walk_program(const struct rank_view *views, uint32_t nran
     at.slots = slots;
     at.flags_in = flags_in;
     at.flags_out = flags_out;
+    at.resolved = resolved;
     __syncthreads();
     const int nchannels = at.program->nchannels, copy = at.part / nchannels;
     at.channel = at.part % nchannels;
@@ -324,27 +401,31 @@ static __device__ void walk_program(const struct rank_view *views, uint32_t nran
     for (uint32_t time = 0; time < ntimes; time++) {
         for (size_t r = 0; r < at.binding->nrounds; r++) {
             at.round = r; /* "at.round < n" would be read as a use of CUDA's template round<> */
+            if (MODE & FAST) resolve(&at, tt_program_step(at.program, at.channel, 0), channel->nsteps, resolved);
             for (uint32_t s = 0; s < channel->nsteps; s++) {
-                at.ticks = TIMED && blockIdx.x == 0 ? ticks + 4 * s : NULL;
-                do_step<PROTOCOL, TIMED>(&at, tt_program_step(at.program, at.channel, s));
-                if (TIMED && at.ticks && threadIdx.x == 0) at.ticks[3]++;
+                at.ticks = (MODE & TIMED) && blockIdx.x == 0 ? ticks + 4 * s : NULL;
+                do_step<PROTOCOL, MODE>(&at, tt_program_step(at.program, at.channel, s), s);
+                if ((MODE & TIMED) && at.ticks && threadIdx.x == 0) at.ticks[3]++;
             }
         }
         if (PROTOCOL == DIRECT) wait_for_receivers(&at);
     }
-    for (uint32_t i = threadIdx.x; i < at.view.nends; i += THREADS) mine[i].count = ends[i].count;
+    for (uint32_t i = threadIdx.x; i < at.view.nends; i += THREADS) {
+        if ((MODE & FAST) && !ends[i].outgoing) store_release(ends[i].tail, ends[i].count);
+        mine[i].count = ends[i].count;
+    }
 }
 
-#define WALK(name, protocol)                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) name(const struct rank_view *views, uint32_t nranks, uint32_t ntimes) \
+#define KERNEL(name, protocol, mode)                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) name(const struct rank_view *views, uint32_t nranks, uint32_t ntimes, unsigned long long *ticks) \
     {                                                                                              \
-        walk_program<protocol, false>(views, nranks, ntimes, NULL);                                \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                       \
-        name##_timed(const struct rank_view *views, uint32_t nranks, uint32_t ntimes, unsigned long long *ticks) \
-    {                                                                                              \
-        walk_program<protocol, true>(views, nranks, ntimes, ticks);                                \
+        walk_program<protocol, mode>(views, nranks, ntimes, ticks);                                \
     }
+#define WALK(name, protocol)                                                                       \
+    KERNEL(name, protocol, PLAIN)                                                                  \
+    KERNEL(name##_timed, protocol, TIMED)                                                          \
+    KERNEL(name##_fast, protocol, FAST)                                                            \
+    KERNEL(name##_fast_timed, protocol, FAST | TIMED)
 WALK(walk_slots, SLOTS)
 WALK(walk_direct, DIRECT)
 WALK(walk_lines8, LINES8)

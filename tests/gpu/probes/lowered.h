@@ -36,7 +36,8 @@ struct link_end {
     uint32_t *head;       /* messages that were sent; written by the sender */
     uint32_t *tail;       /* messages that were taken; written by the receiver */
     uint32_t count;       /* of this end; kept from launch to launch */
-    uint32_t outgoing;
+    uint32_t known_tail;  /* outgoing: as last read */
+    uint32_t outgoing, unused;
 };
 
 /* One rank. ends: [copies][nends]; end_of: [nlinks], the end of each entry of the program's table

@@ -10,6 +10,7 @@ struct job {
     enum tt_collective collective;
     const char *algorithm;
     int nranks, protocol, copies;
+    bool fast; /* the kernel's mode */
     size_t count, slot_bytes;
     struct tt_program *programs[MOST_PEERS];
     struct tt_binding bindings[MOST_PEERS];

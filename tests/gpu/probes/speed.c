@@ -213,12 +213,36 @@ static void device_operations(void)
             }
 }
 
+/* Whether blocks begin in the order of their index. */
+static void block_order(unsigned nthreads)
+{
+    enum { BLOCKS = 20000 };
+    static unsigned order[BLOCKS];
+    CUdeviceptr counter = device_alloc(64), memory = device_alloc(sizeof order);
+    CHECK(cu.LaunchKernel(get_function(speed_module, "start_order"), BLOCKS, 1, 1, nthreads, 1, 1,
+                          0, NULL, (void *[]){&counter, &memory}, NULL));
+    CHECK(cu.MemcpyDtoH(order, memory, sizeof order));
+    unsigned later = 0, farthest = 0;
+    for (unsigned b = 0; b < BLOCKS; b++) {
+        const unsigned ahead = b > order[b] ? b - order[b] : order[b] - b;
+        later += b && order[b] < order[b - 1];
+        if (ahead > farthest) farthest = ahead;
+    }
+    row_begin("speed", "order in which 20000 blocks begin");
+    row_number("threads", nthreads);
+    row_number("blocks_before_the_one_of_lower_index", later);
+    row_number("farthest_from_index", farthest);
+    row_end();
+}
+
 int main(void)
 {
     driver_open(true);
     speed_module = load_module("speed.fatbin");
     launches();
     stream_words();
+    block_order(32);
+    block_order(1024);
     device_operations();
     ping_pongs();
     host_ping_pong("host and kernel, words in host memory, round trip");

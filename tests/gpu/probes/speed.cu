@@ -169,3 +169,9 @@ extern "C" __global__ void gaps(unsigned long long stay, unsigned long long leas
     }
     *ngaps = n;
 }
+
+/* order[block] = how many blocks had begun before. */
+extern "C" __global__ void start_order(unsigned *counter, unsigned *order)
+{
+    if (threadIdx.x == 0) order[blockIdx.x] = atomicAdd(counter, 1u);
+}

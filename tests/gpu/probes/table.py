@@ -5,11 +5,12 @@ usage: table.py FILE              one table for each probe
        table.py --compare A B     rows of the probe "calls" that differ: the virtual GPU must show none
 """
 import json
+import lzma
 import sys
 
 
 def rows_of(path):
-    with open(path, encoding="utf-8") as file:
+    with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8") as file:
         return json.load(file)["rows"]
 
 

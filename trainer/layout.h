@@ -20,9 +20,10 @@ struct tr_layout {
     long granule, granules;
 };
 
-/* What rank `rank` of `n` holds along the cut dimension: `count` rows or columns from `first` on, and
- * the `stored` ones that memory is kept for (the same on every rank; those past `count` stay zero).
- * Fewer granules than ranks: n / granules ranks in a row share a granule. */
+/* What rank `rank` of `n` holds along the cut dimension: `count` rows or columns from `first` on,
+ * and the `stored` ones that memory is kept for, the same on every rank. The `count` lie without
+ * gaps at the beginning of that memory; the rest of it is padding and stays zero. Fewer granules
+ * than ranks: n / granules ranks in a row share a granule. */
 struct tr_part {
     long first, count, stored;
 };

@@ -2,6 +2,7 @@
 #ifndef TR_MESH_H
 #define TR_MESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "status.h"
@@ -58,11 +59,8 @@ int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes);
 TR_NODISCARD tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets,
                                        int share, bool deterministic);
 
-/* The group along `axes` (connected before), and this rank's part of a count along them. */
-static inline const struct tr_group *tr_mesh_group(const struct tr_mesh *mesh, tr_axes axes)
-{
-    return &mesh->groups[axes];
-}
+/* The group along `axes`, connected before. */
+const struct tr_group *tr_mesh_group(const struct tr_mesh *mesh, tr_axes axes);
 
 /* Waits for the other ranks' last collective and leaves. Safe on a zeroed mesh. */
 void tr_mesh_fini(struct tr_mesh *mesh);

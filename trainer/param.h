@@ -1,6 +1,6 @@
 /* The registry of parameters, by unit: the embedding, each block, the final norm with the head. A
- * unit's tensors lie one after the other in one range of floats, the same on every rank of tp and of
- * the data axes, so that a unit is gathered, reduced and sharded by one call.
+ * unit's tensors lie one after the other in one range of floats, the same on every rank of tp and
+ * of the data axes, so that a unit is gathered, reduced and sharded by one call.
  *
  * Within a unit: first the tensors that tp cuts, then those that some ranks of tp share (key and
  * value heads), then those that every rank of tp holds. Each of the three sections begins on a
@@ -32,8 +32,8 @@ struct tr_param {
     struct tr_layout layout;
     int unit;
     enum tr_section section;
-    size_t offset; /* floats from the start of the unit; a multiple of 16 */
-    bool decay;    /* weight decay applies */
+    size_t offset;         /* floats from the start of the unit; a multiple of 16 */
+    bool decay;            /* weight decay applies */
     float mean, deviation; /* initial values are mean + deviation * normal */
 };
 
@@ -41,8 +41,9 @@ struct tr_unit {
     char name[TR_NAME_BYTES];
     int first_param, nparams;
     size_t section[TR_NUM_SECTIONS + 1]; /* floats: where each section begins; last: the end */
-    size_t total; /* floats: the end, rounded up so that `shards` equal shards of blocks make it up */
-    int stage;    /* of the pipeline */
+    size_t
+        total; /* floats: the end, rounded up so that `shards` equal shards of blocks make it up */
+    int stage; /* of the pipeline */
     int tied_stage; /* another stage that holds the same tensors, or -1 */
 };
 
@@ -60,7 +61,8 @@ struct tr_params {
 void tr_params_init(struct tr_params *params, int tp, int tp_rank, int shards);
 
 /* Begins a unit, or appends a tensor to the unit that was begun last (cols 0: a vector); gives its
- * index, or -1 when out of memory. Matrices decay, vectors do not; change the row for an exception. */
+ * index, or -1 when out of memory. Matrices decay, vectors do not; change the row for an exception.
+ */
 int tr_params_begin_unit(struct tr_params *params, const char *name);
 int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
                  struct tr_layout layout, float mean, float deviation);

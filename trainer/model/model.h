@@ -1,6 +1,6 @@
-/* GPT-2 and Llama: an embedding, blocks (pre-norm attention and MLP), a final norm and a head, as units
- * that are run one after the other. No communication, no allocation: what needs other ranks is asked
- * of the seams (seams.h).
+/* GPT-2 and Llama: an embedding, blocks (pre-norm attention and MLP), a final norm and a head, as
+ * units that are run one after the other. No communication, no allocation: what needs other ranks
+ * is asked of the seams (seams.h).
  *
  * Shapes: `rows` = batch * tokens of this rank's part of the sequences; `own` = rows / tp: the rows
  * of the residual stream that this rank of tp keeps (all when tp is 1). h = width, d = head size;
@@ -52,13 +52,13 @@ void tr_model_fini(struct tr_model *model);
 
 /* The tokens of one micro-batch on this rank. */
 struct tr_tokens {
-    long batch, context;        /* sequences; tokens of each on this rank */
-    long rows, own;             /* batch * context; rows / tp */
-    const int32_t *ids;         /* [rows] */
-    const int32_t *positions;   /* [rows]: place in the global sequence */
+    long batch, context;          /* sequences; tokens of each on this rank */
+    long rows, own;               /* batch * context; rows / tp */
+    const int32_t *ids;           /* [rows] */
+    const int32_t *positions;     /* [rows]: place in the global sequence */
     const int32_t *own_positions; /* [own] */
-    const int32_t *targets;     /* [rows] */
-    const float *weights;       /* [rows]: 1, or 0 for a token that does not count */
+    const int32_t *targets;       /* [rows] */
+    const float *weights;         /* [rows]: 1, or 0 for a token that does not count */
 };
 
 /* What a block's forward keeps for its backward. */
@@ -73,7 +73,8 @@ struct tr_block_acts {
     float *gate, *up, *active; /* [rows, hidden] each; gate: Llama only */
 };
 
-/* The activations of one micro-batch of this rank's `nblocks` layers. Memory belongs to the arena. */
+/* The activations of one micro-batch of this rank's `nblocks` layers. Memory belongs to the arena.
+ */
 struct tr_acts {
     struct tr_block_acts *blocks;
     float *output; /* [own, h]: the last block's */
@@ -98,7 +99,8 @@ struct tr_pass {
     struct tr_scratch *scratch;
 };
 
-/* Carves memory for `batch` sequences of `context` tokens on this rank; `last`: with norm and logits. */
+/* Carves memory for `batch` sequences of `context` tokens on this rank; `last`: with norm and
+ * logits. */
 void tr_model_take_acts(const struct tr_model *model, const struct tr_seams *seams,
                         struct tr_arena *arena, int nblocks, bool last, long batch, long context,
                         struct tr_acts *acts);
@@ -121,8 +123,8 @@ TR_NODISCARD tr_status tr_block_forward(const struct tr_pass *pass, int slot,
 TR_NODISCARD tr_status tr_head_forward(const struct tr_pass *pass, const float *final,
                                        const float *head, double *loss);
 
-/* Backward; gradients +=. d_stream [own, h]: gradient of the unit's output on entry, of its input on
- * return (tr_head_backward only writes it). */
+/* Backward; gradients +=. d_stream [own, h]: gradient of the unit's output on entry, of its input
+ * on return (tr_head_backward only writes it). */
 TR_NODISCARD tr_status tr_head_backward(const struct tr_pass *pass, const float *final,
                                         const float *head, float *d_final, float *d_head,
                                         float *d_stream, const struct tr_ready_hook *hook);

@@ -15,13 +15,13 @@
 enum tr_sharding { TR_DDP, TR_ZERO1, TR_ZERO2, TR_FSDP };
 
 struct tr_unit_state {
-    int unit;             /* index into the registry */
-    size_t first, count;  /* this rank's shard: floats of the unit */
-    float *weights;       /* whole unit; FSDP: NULL while it is not gathered */
-    float *weight_shard;  /* [count]; within `weights` where these are kept whole */
-    float *gradients;     /* whole unit, where backward adds; NULL where there are none now */
+    int unit;              /* index into the registry */
+    size_t first, count;   /* this rank's shard: floats of the unit */
+    float *weights;        /* whole unit; FSDP: NULL while it is not gathered */
+    float *weight_shard;   /* [count]; within `weights` where these are kept whole */
+    float *gradients;      /* whole unit, where backward adds; NULL where there are none now */
     float *gradient_shard; /* [count]: complete after tr_store_finish */
-    float *m, *v;         /* [count]: optimizer state */
+    float *m, *v;          /* [count]: optimizer state */
 };
 
 struct tr_store_options {
@@ -78,14 +78,14 @@ struct tr_unit_state *tr_store_unit(const struct tr_store *store, int unit);
 TR_NODISCARD tr_status tr_store_begin(struct tr_store *store);
 /* Says which of the stage's backward passes comes now. */
 void tr_store_micro(struct tr_store *store, bool first, bool last);
-/* Makes state->weights valid until release; may begin to gather `next` (a unit, or -1). Calls pair up
- * and may nest. */
+/* Makes state->weights valid until release; may begin to gather `next` (a unit, or -1). Calls pair
+ * up and may nest. */
 TR_NODISCARD tr_status tr_store_acquire(struct tr_store *store, int unit, int next);
 void tr_store_release(struct tr_store *store, int unit);
 /* Makes state->gradients valid, zeroed when nothing was added yet, until tr_store_complete. */
 TR_NODISCARD tr_status tr_store_gradients(struct tr_store *store, int unit);
-/* Backward has added all that this micro-batch adds to a parameter; to all of a unit. tr_store_ready
- * is a tr_ready_hook. */
+/* Backward has added all that this micro-batch adds to a parameter; to all of a unit.
+ * tr_store_ready is a tr_ready_hook. */
 void tr_store_ready(void *store, int param);
 TR_NODISCARD tr_status tr_store_complete(struct tr_store *store, int unit);
 /* After the last backward pass: every gradient_shard is the sum over all ranks that hold equal

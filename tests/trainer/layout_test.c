@@ -23,10 +23,10 @@ enum { NTENSORS = sizeof tensors / sizeof tensors[0], SEED = 7 };
 static void registry(struct tr_params *params, int tp, int rank, int shards)
 {
     tr_params_init(params, tp, rank, shards);
-    EXPECT_EQ(0, tr_params_begin_unit(params, "unit"));
+    CHECK_EQ(0, tr_params_begin_unit(params, "unit"));
     for (int t = 0; t < NTENSORS; ++t)
-        EXPECT_EQ(t, tr_param_add(params, tensors[t].name, tensors[t].rows, tensors[t].cols,
-                                  tensors[t].layout, 0.5f, 1));
+        CHECK_EQ(t, tr_param_add(params, tensors[t].name, tensors[t].rows, tensors[t].cols,
+                                 tensors[t].layout, 0.5f, 1));
     tr_params_place(params);
 }
 
@@ -58,7 +58,7 @@ TEST(layout, every_element_is_held_by_as_many_ranks_as_there_are_replicas)
                 struct tr_params params;
                 registry(&params, tp, rank, shards);
                 const size_t count = params.units[0].total / (size_t)shards;
-                EXPECT_EQ(0, (long)(count % TR_BLOCK));
+                CHECK_EQ(0, (long)(count % TR_BLOCK));
                 for (int shard = 0; shard < shards; ++shard) {
                     float *range = calloc(count, sizeof *range);
                     const size_t first = (size_t)shard * count;
@@ -70,7 +70,7 @@ TEST(layout, every_element_is_held_by_as_many_ranks_as_there_are_replicas)
                         tr_param_get(&params, param, mine, range, first, count);
                         for (size_t i = 0; i < param->count; ++i)
                             if (mine[i] == mine[i]) { /* no NaN: this rank holds it */
-                                if (mine[i] != whole[t][i]) EXPECT_EQ((int)i, -1);
+                                if (mine[i] != whole[t][i]) CHECK_EQ((int)i, -1);
                                 holders[t][i]++;
                             }
                         free(mine);
@@ -83,7 +83,7 @@ TEST(layout, every_element_is_held_by_as_many_ranks_as_there_are_replicas)
                         const int replicas =
                             tr_layout_replicas(&param->layout, param->shape, tp, 0).count;
                         for (size_t i = 0; i < param->count; ++i)
-                            if (holders[t][i] != replicas) EXPECT_EQ((int)holders[t][i], replicas);
+                            if (holders[t][i] != replicas) CHECK_EQ((int)holders[t][i], replicas);
                     }
                 tr_params_fini(&params);
             }
@@ -106,7 +106,7 @@ TEST(layout, put_is_the_reverse_of_get)
             tr_param_put(&params, &params.items[t], whole[t], got, 0, half);
             tr_param_put(&params, &params.items[t], whole[t], got + half, half, half);
         }
-        EXPECT_EQ(0, memcmp(given, got, total * sizeof *got));
+        CHECK_EQ(0, memcmp(given, got, total * sizeof *got));
         free(given);
         free(got);
         tr_params_fini(&params);
@@ -118,16 +118,16 @@ TEST(layout, sections_are_told_by_who_holds_equal_slices)
 {
     struct tr_params params;
     registry(&params, 4, 1, 1);
-    EXPECT_EQ(TR_CUT, params.items[0].section);
-    EXPECT_EQ(TR_CUT, params.items[1].section);
-    EXPECT_EQ(TR_CUT, params.items[2].section);
-    EXPECT_EQ(TR_REPLICATED, params.items[3].section); /* one head on four ranks */
-    EXPECT_EQ(TR_SHARED, params.items[6].section);     /* two heads on four ranks */
-    EXPECT_EQ(TR_REPLICATED, params.items[7].section);
+    CHECK_EQ(TR_CUT, params.items[0].section);
+    CHECK_EQ(TR_CUT, params.items[1].section);
+    CHECK_EQ(TR_CUT, params.items[2].section);
+    CHECK_EQ(TR_REPLICATED, params.items[3].section); /* one head on four ranks */
+    CHECK_EQ(TR_SHARED, params.items[6].section);     /* two heads on four ranks */
+    CHECK_EQ(TR_REPLICATED, params.items[7].section);
     const struct tr_replicas shared =
         tr_layout_replicas(&params.items[6].layout, params.items[6].shape, 4, 3);
-    EXPECT_EQ(2, shared.first);
-    EXPECT_EQ(2, shared.count);
+    CHECK_EQ(2, shared.first);
+    CHECK_EQ(2, shared.count);
     tr_params_fini(&params);
 }
 
@@ -137,8 +137,8 @@ TEST(layout, coordinates_and_ranks_are_the_reverse_of_each_other)
     for (int rank = 0; rank < 48; ++rank) {
         int coord[TR_NUM_AXES];
         tr_mesh_coords(size, rank, coord);
-        EXPECT_EQ(rank, tr_mesh_rank_at(size, coord));
-        EXPECT_EQ(rank % 2, coord[TR_TP]);
+        CHECK_EQ(rank, tr_mesh_rank_at(size, coord));
+        CHECK_EQ(rank % 2, coord[TR_TP]);
     }
-    EXPECT_EQ(4, tr_mesh_extent(size, TR_AXES_SEQUENCE));
+    CHECK_EQ(4, tr_mesh_extent(size, TR_AXES_SEQUENCE));
 }

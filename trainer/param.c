@@ -70,14 +70,14 @@ void tr_params_place(struct tr_params *params)
 {
     for (int u = 0; u < params->nunits; ++u) {
         struct tr_unit *unit = &params->units[u];
-        size_t at = 0;
+        size_t at = 0, end = 0; /* end: of the tensor before */
         for (int section = 0; section < TR_NUM_SECTIONS; ++section) {
             at = unit->section[section] = rounded(at, TR_BLOCK);
             for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p) {
                 struct tr_param *param = &params->items[p];
                 if (param->section != (enum tr_section)section) continue;
-                param->offset = at;
-                at += rounded((size_t)(param->local[0] * param->local[1]), 16);
+                param->offset = param->joined ? end : rounded(at, 16);
+                at = end = param->offset + (size_t)(param->local[0] * param->local[1]);
             }
         }
         unit->section[TR_NUM_SECTIONS] = at;

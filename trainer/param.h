@@ -32,7 +32,8 @@ struct tr_param {
     struct tr_layout layout;
     int unit;
     enum tr_section section;
-    size_t offset;         /* floats from the start of the unit; a multiple of 16 */
+    size_t offset;         /* floats from the start of the unit; a multiple of 16 unless joined */
+    bool joined;           /* lies behind the tensor before without a gap: one product does both */
     bool decay;            /* weight decay applies */
     float mean, deviation; /* initial values are mean + deviation * normal */
 };

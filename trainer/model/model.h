@@ -8,6 +8,7 @@
 #ifndef TR_MODEL_H
 #define TR_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "../memory.h"
@@ -40,8 +41,13 @@ struct tr_model {
     int token_unit, place_unit, final_unit, head_unit;
     long d, heads, kv_heads, hidden; /* this rank's */
     long group, phase;               /* query heads of a kv head; of this rank's first query head */
+    bool packed;                     /* q, k and v are one product; else q, and k with v */
+    long q_stride, kv_stride;        /* floats from one row to the next */
     long vocabulary_first, vocabulary_count;
 };
+
+/* Llama's rotation, and where a tied head is. */
+#define TR_ROPE_THETA 10000.0f
 
 /* tp ranks cut the model, units are cut into `shards`. Errors: heads that tp does not divide, kv
  * heads and tp of which neither divides the other, kv heads that do not divide heads, heads that do
@@ -65,7 +71,7 @@ struct tr_tokens {
 struct tr_block_acts {
     float *input;                 /* [own, h], also the previous block's output */
     float *norm1, *mean1, *rstd1; /* [own, h], [own], [own] */
-    float *q, *k, *v;             /* [rows, heads d], [rows, kv_heads d] twice */
+    float *q, *k, *v;             /* [rows, heads d], [rows, kv_heads d] twice, with strides */
     float *attention, *lse;       /* [rows, heads d]; [batch, heads, context] */
     float *room;                  /* of the attention's seam */
     float *middle;                /* [own, h]: input + attention */
@@ -82,12 +88,15 @@ struct tr_acts {
     float *logits; /* [rows, vocabulary_count]; the loss turns them into their gradient */
 };
 
+/* The shape of a block's attention on this rank; no pointers yet. */
+struct tr_attend tr_model_attend(const struct tr_model *model, long batch, long context);
+
 /* What a rank needs once, whatever is in flight. */
 struct tr_scratch {
-    float *all, *d_all;              /* [rows, h]: gathered over tp; of tp 1: d_all only */
-    float *d_norm;                   /* [own, h] */
-    float *d_wide, *d_gate;          /* [rows, hidden] */
-    float *dq, *dk, *dv, *attention; /* [rows, heads d] or [rows, kv_heads d] */
+    float *all, *d_all;                /* [rows, h] */
+    float *d_norm;                     /* [own, h] */
+    float *d_wide, *d_gate;            /* [rows, hidden]; d_gate: Llama only */
+    float *dq, *dk, *dv, *d_attention; /* as q, k, v and attention of a block */
 };
 
 /* One micro-batch in one activation set. */
@@ -113,13 +122,14 @@ struct tr_ready_hook {
     void *arg;
 };
 
-/* Units, forward. token, place (NULL for Llama), block, final and head are the floats of the unit.
- * `stream` [own, h] is what a unit passes to the next. */
+/* Units, forward. token, place (NULL for Llama), weights, final and head are the floats of units.
+ * `output` [own, h] is what a unit passes to the next: the input of the next block in this set of
+ * activations, or acts->output, which the head reads. */
 TR_NODISCARD tr_status tr_embed_forward(const struct tr_pass *pass, const float *token,
-                                        const float *place, float *stream);
+                                        const float *place, float *output);
 TR_NODISCARD tr_status tr_block_forward(const struct tr_pass *pass, int slot,
                                         const struct tr_block *block, const float *weights,
-                                        float *stream);
+                                        float *output);
 TR_NODISCARD tr_status tr_head_forward(const struct tr_pass *pass, const float *final,
                                        const float *head, double *loss);
 

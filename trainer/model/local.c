@@ -63,7 +63,7 @@ static tr_status loss(void *arg, float *logits, const int32_t *targets, const fl
 {
     const struct tr_local *local = arg;
     (void)first;
-    *sum = local->ops->loss(logits, targets, weights, rows, n);
+    *sum = local->ops->loss(logits, weights, targets, rows, n);
     return TR_OK;
 }
 

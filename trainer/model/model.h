@@ -46,8 +46,8 @@ struct tr_model {
     long vocabulary_first, vocabulary_count;
 };
 
-/* Llama's rotation, and where a tied head is. */
-#define TR_ROPE_THETA 10000.0f
+/* Of Llama's rotation. */
+#define TR_ROPE_THETA 10000.0
 
 /* tp ranks cut the model, units are cut into `shards`. Errors: heads that tp does not divide, kv
  * heads and tp of which neither divides the other, kv heads that do not divide heads, heads that do

@@ -15,6 +15,7 @@ struct tr_attend {
     long batch, context;     /* sequences; this rank's tokens of each */
     long heads, kv_heads, d; /* this rank's heads */
     long group, phase;       /* query head h uses kv head (h + phase) / group */
+    long q_stride, kv_stride; /* floats from one token to the next in q, dq; in k, v, dk, dv */
     const float *q, *k, *v;  /* [batch, context, heads d], [batch, context, kv_heads d] twice */
     float *out;              /* [batch, context, heads d]: written by forward, read by backward */
     float *lse;              /* [batch, heads, context]: kept by the seam as it likes */

@@ -1,6 +1,6 @@
 /* GPT-2 and Llama, AdamW and SGD once more, in double and as plainly as possible: what the
  * trainer's gradients and weights are compared with on every layout. Shares no code with trainer/.
- * oracle_test.c checks the gradients by finite differences. */
+ * oracle_gradient_test.c checks the gradients by finite differences. */
 #ifndef TT_TESTS_TRAINER_ORACLE_H
 #define TT_TESTS_TRAINER_ORACLE_H
 
@@ -45,7 +45,8 @@ const struct oracle_param *oracle_find(const struct oracle *model, const char *n
 void oracle_fill(const struct oracle *model, double *weights, uint64_t seed);
 
 /* batch sequences of length tokens; every array is [batch, length]. A token counts token_weights
- * times (0: masked); its target is read only when that is not 0. */
+ * times (0: masked); its target is read only when that is not 0. What follows the last token
+ * that counts in a sequence is not read. */
 struct oracle_batch {
     const int32_t *ids, *targets;
     const double *token_weights;
@@ -54,7 +55,7 @@ struct oracle_batch {
 
 /* The sum over tokens of weight * -log softmax(logits)[target], divided by nothing. gradients +=
  * its derivative, unless NULL. The gradient of a tied token.weight holds both parts. Ends the
- * process when an id that counts is outside the vocabulary. */
+ * process when an id is outside the vocabulary, or a sequence longer than the context of GPT-2. */
 double oracle_loss(const struct oracle *model, const double *weights, double *gradients,
                    const struct oracle_batch *batch);
 

@@ -97,7 +97,7 @@ static bool is_ignored(const struct bench *b, const struct oracle_param *param)
  * gradient grid allows; the differences themselves are exact to about 1e-9. */
 static void check_tensor(struct bench *b, const struct oracle_param *param, const char *what)
 {
-    enum { ALL_UP_TO = 64, SAMPLES = 16 };
+    enum { ALL_UP_TO = 48, SAMPLES = 12 };
     const double of_model = largest_of(b->gradients, b->model.total);
     const double of_tensor = largest_of(b->gradients + param->offset, param->count);
     const bool all = param->count <= ALL_UP_TO;
@@ -142,12 +142,12 @@ static void check_gradients(const struct oracle_shape *shape, enum mask mask)
     }
 static const struct oracle_shape gpt2[] = {
     GPT2(1, 2, 2, 8, 12, 11, 6, true), GPT2(1, 2, 2, 8, 12, 11, 6, false),
-    GPT2(3, 4, 2, 12, 10, 7, 9, true), GPT2(3, 4, 1, 12, 16, 257, 6, false),
+    GPT2(3, 4, 2, 12, 10, 7, 9, true), GPT2(2, 4, 1, 12, 16, 257, 6, false),
     GPT2(1, 7, 7, 14, 9, 3, 6, false), GPT2(2, 7, 1, 21, 10, 5, 7, true),
 };
 static const struct oracle_shape llama[] = {
     LLAMA(1, 2, 2, 8, 12, 11, 6, false), LLAMA(1, 2, 2, 8, 12, 11, 6, true),
-    LLAMA(3, 4, 2, 16, 10, 7, 6, false), LLAMA(3, 4, 1, 8, 16, 257, 6, true),
+    LLAMA(3, 4, 2, 16, 10, 7, 6, false), LLAMA(2, 4, 1, 8, 16, 257, 6, true),
     LLAMA(1, 7, 7, 14, 9, 3, 6, true),   LLAMA(2, 7, 1, 28, 10, 5, 6, false),
 };
 enum { SHAPES = sizeof gpt2 / sizeof gpt2[0] };
@@ -238,5 +238,43 @@ TEST(oracle_gradient, of_a_tied_table_is_that_of_the_table_plus_that_of_the_head
                        untied.gradients[head->offset + i]) < 1e-12);
         teardown(&tied);
         teardown(&untied);
+    }
+}
+
+/* Finite differences cannot see a part that is missing forward and backward alike. The expected
+ * values come from the definitions written in JAX 0.10 (float64, jax.nn functions, its own
+ * derivatives). */
+TEST(oracle_gradient, and_loss_are_those_that_jax_computes)
+{
+    static const struct {
+        struct oracle_shape shape;
+        double loss, norm;
+    } cases[] = {
+        {GPT2(2, 4, 4, 16, 20, 31, 9, true), 108.992998613093, 72.578248632512},
+        {GPT2(3, 7, 1, 21, 20, 11, 9, false), 77.231403403058, 97.423443397403},
+        {LLAMA(2, 4, 2, 16, 20, 31, 9, false), 109.112589360487, 99.154833091575},
+        {LLAMA(3, 7, 7, 28, 11, 13, 9, true), 74.782081877265, 114.296089655825},
+    };
+    for (int c = 0; c < 4; ++c) {
+        struct oracle model;
+        REQUIRE(oracle_init(&model, cases[c].shape));
+        double *weights = calloc((size_t)model.total, sizeof *weights),
+               *gradients = calloc((size_t)model.total, sizeof *gradients);
+        oracle_fill(&model, weights, (uint64_t)c);
+        int32_t ids[18], targets[18];
+        double token_weights[18];
+        for (int i = 0; i < 18; ++i) {
+            ids[i] = (int32_t)((i * 5 + c) % model.shape.vocabulary);
+            targets[i] = (int32_t)((i * 7 + 1) % model.shape.vocabulary);
+            token_weights[i] = i % 4 == 3 ? 0 : 1 + i % 3;
+        }
+        const struct oracle_batch batch = {ids, targets, token_weights, 2, 9};
+        const double loss = oracle_loss(&model, weights, gradients, &batch);
+        const double norm = oracle_norm(&model, gradients, 1);
+        CHECK_MESSAGE(fabs(loss - cases[c].loss) < 1e-10, "case %d: loss %.12f", c, loss);
+        CHECK_MESSAGE(fabs(norm - cases[c].norm) < 1e-10, "case %d: norm %.12f", c, norm);
+        free(weights);
+        free(gradients);
+        oracle_fini(&model);
     }
 }

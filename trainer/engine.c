@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#include "parallel/norm.h"
+#include "parallel/stages.h"
+
 static long larger(long a, long b)
 {
     return a > b ? a : b;

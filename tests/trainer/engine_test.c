@@ -1,4 +1,5 @@
-/* The engine on one rank and on few: every parallelism once, beside the grid, which has them all. */
+/* The engine on one rank and on few: every parallelism once, beside the grid, which has them all.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@ static void body(struct rank *self)
 {
     const struct grid_case *test = self->arg;
     struct tr_mesh mesh;
+    tr_process_tune(1);
     char report[512];
     CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
     grid_run(test, &mesh, report, sizeof report);

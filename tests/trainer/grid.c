@@ -2,6 +2,7 @@
 #include "grid.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,14 @@ static bool counts(const struct grid_case *test, uint64_t number, long at)
 {
     const long context = test->options.model.context;
     switch (test->mask) {
-    case GRID_ALL: return true;
-    case GRID_RANDOM: return mix(number * 1000 + (uint64_t)at + 5) % 3 != 0;
-    case GRID_ONE: return number % (uint64_t)test->options.batch == 0 && at == context / 2;
-    case GRID_FIRST_HALF: return at < context / 2;
+    case GRID_ALL:
+        return true;
+    case GRID_RANDOM:
+        return mix(number * 1000 + (uint64_t)at + 5) % 3 != 0;
+    case GRID_ONE:
+        return number % (uint64_t)test->options.batch == 0 && at == context / 2;
+    case GRID_FIRST_HALF:
+        return at < context / 2;
     }
     return false;
 }
@@ -67,12 +72,14 @@ static void oracle_step(const struct grid_case *test, struct expected *x, int st
                         double *tokens, double *gradients)
 {
     const long n = test->options.batch, s = test->options.model.context;
-    int32_t *ids = malloc((size_t)(n * s) * sizeof *ids), *targets = malloc((size_t)(n * s) * sizeof *ids);
+    int32_t *ids = malloc((size_t)(n * s) * sizeof *ids),
+            *targets = malloc((size_t)(n * s) * sizeof *ids);
     float *weights = malloc((size_t)s * sizeof *weights);
     double *wide = malloc((size_t)(n * s) * sizeof *wide);
     *tokens = 0;
     for (long b = 0; b < n; ++b) {
-        sample((void *)(uintptr_t)test, (uint64_t)(step * n + b), s, ids + b * s, targets + b * s, weights);
+        sample((void *)(uintptr_t)test, (uint64_t)(step * n + b), s, ids + b * s, targets + b * s,
+               weights);
         for (long i = 0; i < s; ++i) *tokens += wide[b * s + i] = (double)weights[i];
     }
     const struct oracle_batch batch = {ids, targets, wide, n, s};
@@ -84,13 +91,16 @@ static void oracle_step(const struct grid_case *test, struct expected *x, int st
     free(wide);
 }
 
-const struct tr_optimizer *grid_optimizer(enum tr_optimizer_kind kind, int t)
+static struct tr_optimizer optimizer_of(enum tr_optimizer_kind kind, int t)
 {
-    static struct tr_optimizer how[2][3];
-    struct tr_optimizer *o = &how[kind][t];
-    *o = (struct tr_optimizer){.kind = kind, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 0.01,
-                               .decay = 0.1, .momentum = 0.9, .t = t};
-    return o;
+    return (struct tr_optimizer){.kind = kind,
+                                 .lr = 0.01,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 0.01,
+                                 .decay = 0.1,
+                                 .momentum = 0.9,
+                                 .t = t};
 }
 
 static const double clip_at = 0.5;
@@ -100,12 +110,12 @@ static void oracle_update(struct expected *x, enum tr_optimizer_kind kind, int t
 {
     double *w = x->weights[t];
     memcpy(w, x->weights[t - 1], (size_t)x->oracle.total * sizeof *w);
-    const struct tr_optimizer *o = grid_optimizer(kind, t);
+    const struct tr_optimizer o = optimizer_of(kind, t);
     if (kind == TR_SGD) {
-        const struct oracle_sgd sgd = {o->lr, o->momentum, o->decay, scale};
+        const struct oracle_sgd sgd = {o.lr, o.momentum, o.decay, scale};
         oracle_sgd_step(&x->oracle, w, gradients, m, &sgd);
     } else {
-        const struct oracle_adamw adamw = {o->lr, o->beta1, o->beta2, o->eps, o->decay, scale};
+        const struct oracle_adamw adamw = {o.lr, o.beta1, o.beta2, o.eps, o.decay, scale};
         oracle_adamw_step(&x->oracle, w, gradients, m, v, t, &adamw);
     }
 }
@@ -123,8 +133,7 @@ static bool expect(const struct grid_case *test, struct expected *x)
         double *gradients = t == 1 ? x->gradients : g;
         oracle_step(test, x, t - 1, &loss, &tokens, gradients);
         const double norm = oracle_norm(&x->oracle, gradients, 1 / tokens);
-        oracle_update(x, test->optimizer, t, m, v, gradients,
-                      oracle_clip(norm, clip_at) / tokens);
+        oracle_update(x, test->optimizer, t, m, v, gradients, oracle_clip(norm, clip_at) / tokens);
         if (t > 1) continue;
         x->loss = loss / tokens;
         x->norm = norm;
@@ -147,7 +156,8 @@ static void forget(struct expected *x)
     oracle_fini(&x->oracle);
 }
 
-/* ---- The trainer's side ----------------------------------------------------------------------- */
+/* ---- The trainer's side -----------------------------------------------------------------------
+ */
 
 struct state {
     const struct grid_case *test;
@@ -157,7 +167,8 @@ struct state {
     size_t report_bytes;
 };
 
-static void complain(struct state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void complain(struct state *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void complain(struct state *s, const char *format, ...)
 {
     if (s->report[0]) return;
@@ -260,11 +271,11 @@ static tr_status compare_replicas(struct state *s)
             tr_param_get(params, param, (float *)high, unit->weight_shard, unit->first,
                          unit->count);
         }
-        tuttiResult_t result = tuttiAllReduce(low, low, param->count, tuttiUint32, tuttiMin,
-                                              mesh->world, NULL);
+        tuttiResult_t result =
+            tuttiAllReduce(low, low, param->count, tuttiUint32, tuttiMin, mesh->world, NULL);
         if (result == tuttiSuccess)
-            result = tuttiAllReduce(high, high, param->count, tuttiUint32, tuttiMax, mesh->world,
-                                    NULL);
+            result =
+                tuttiAllReduce(high, high, param->count, tuttiUint32, tuttiMax, mesh->world, NULL);
         if (memcmp(low, high, param->count * 4))
             complain(s, "ranks have different bits in, or none has all of, %s", param->name);
         free(low);
@@ -283,7 +294,8 @@ static tr_status run(struct state *s)
     TR_TRY(tr_store_publish(&e->store));
     for (int t = 1; t <= 2; ++t) {
         struct tr_step_sums sums;
-        TR_TRY(tr_engine_gradients(e, &feed, (uint64_t)((t - 1) * s->test->options.batch), NULL, &sums));
+        TR_TRY(tr_engine_gradients(e, &feed, (uint64_t)((t - 1) * s->test->options.batch), NULL,
+                                   &sums));
         if (t == 1) {
             if (sums.tokens != x->tokens)
                 complain(s, "%g tokens count, the oracle has %g", sums.tokens, x->tokens);
@@ -293,8 +305,8 @@ static tr_status run(struct state *s)
             if (!(fabs(sums.norm - x->norm) <= 1e-5 * x->norm))
                 complain(s, "norm %.9g, the oracle has %.9g", sums.norm, x->norm);
         }
-        TR_TRY(tr_engine_update(e, grid_optimizer(s->test->optimizer, t),
-                                tr_clip_coefficient(sums.norm, clip_at) / sums.tokens));
+        const struct tr_optimizer how = optimizer_of(s->test->optimizer, t);
+        TR_TRY(tr_engine_update(e, &how, tr_clip_coefficient(sums.norm, clip_at) / sums.tokens));
     }
     each_param(s, compare_weights);
     return compare_replicas(s);

@@ -1,5 +1,5 @@
-/* One training run of two steps on a mesh, compared with the oracle: loss, norm, every gradient, every
- * weight after each step, and equal bits on all ranks that hold the same. */
+/* One training run of two steps on a mesh, compared with the oracle: loss, norm, every gradient,
+ * every weight after each step, and equal bits on all ranks that hold the same. */
 #ifndef TT_TESTS_TRAINER_GRID_H
 #define TT_TESTS_TRAINER_GRID_H
 
@@ -18,6 +18,7 @@ struct grid_case {
 
 /* Runs a case on the ranks of `mesh` (as many as its axes multiply to), and says in `report` what
  * differed first, "" when nothing did. Collective; the report is the same on all ranks. */
-void grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report, size_t report_bytes);
+void grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+              size_t report_bytes);
 
 #endif

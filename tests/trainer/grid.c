@@ -202,6 +202,9 @@ static void each_param(struct state *s, visitor visit)
 static void set_weights(struct state *s, const struct tr_param *param,
                         const struct tr_unit_state *unit, const struct oracle_param *row)
 {
+    /* The initial weights may still be on their way to other ranks. */
+    if (tr_store_acquire(&s->engine->store, unit->unit, -1) < 0) complain(s, "%s", tr_error());
+    tr_store_release(&s->engine->store, unit->unit);
     float *whole = malloc(param->count * sizeof *whole);
     for (size_t i = 0; i < param->count; ++i)
         whole[i] = (float)s->expected->weights[0][row->offset + (long)i];
@@ -256,7 +259,7 @@ static void compare_weights(struct state *s, const struct tr_param *param,
 
 /* Ranks that hold the same element must have the same bits: the smallest and the largest of all
  * ranks' bits, where those that do not hold it stay out of the way. */
-static tr_status compare_replicas(struct state *s)
+static tr_status compare_replicas(struct state *s, uint64_t *checksum)
 {
     const struct tr_params *params = s->engine->store.params;
     struct tr_mesh *mesh = s->engine->mesh;
@@ -278,6 +281,7 @@ static tr_status compare_replicas(struct state *s)
                 tuttiAllReduce(high, high, param->count, tuttiUint32, tuttiMax, mesh->world, NULL);
         if (memcmp(low, high, param->count * 4))
             complain(s, "ranks have different bits in, or none has all of, %s", param->name);
+        *checksum = (*checksum << 1 | *checksum >> 63) ^ tr_checksum(low, param->count * 4);
         free(low);
         free(high);
         TR_TRY(tr_mesh_check(mesh, result, "comparing replicas"));
@@ -285,7 +289,7 @@ static tr_status compare_replicas(struct state *s)
     return TR_OK;
 }
 
-static tr_status run(struct state *s)
+static tr_status run(struct state *s, uint64_t *checksum)
 {
     struct tr_engine *e = s->engine;
     const struct expected *x = s->expected;
@@ -309,11 +313,13 @@ static tr_status run(struct state *s)
         TR_TRY(tr_engine_update(e, &how, tr_clip_coefficient(sums.norm, clip_at) / sums.tokens));
     }
     each_param(s, compare_weights);
-    return compare_replicas(s);
+    return compare_replicas(s, checksum);
 }
 
-void grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report, size_t report_bytes)
+uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+                  size_t report_bytes)
 {
+    uint64_t checksum = 0;
     report[0] = 0;
     struct expected expected = {0};
     struct tr_engine engine = {0};
@@ -322,14 +328,15 @@ void grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report, 
     if (!expect(test, &expected)) complain(&s, "the oracle refuses the model");
     tr_status status = tr_mesh_shape(mesh, test->size);
     if (status == TR_OK) status = tr_engine_init(&engine, mesh, ops, &test->options);
-    if (status == TR_OK) status = run(&s);
+    if (status == TR_OK) status = run(&s, &checksum);
     if (status < 0) complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());
     tr_engine_fini(&engine);
     forget(&expected);
     /* The lowest rank that has something to say tells all. */
     int32_t first = report[0] ? mesh->rank : INT32_MAX;
     if (tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiMin, mesh->world, NULL) != tuttiSuccess)
-        return;
+        return 0;
     if (first != INT32_MAX)
         tuttiBroadcast(report, report, report_bytes, tuttiInt8, first, mesh->world, NULL);
+    return checksum;
 }

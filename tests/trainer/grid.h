@@ -17,8 +17,9 @@ struct grid_case {
 };
 
 /* Runs a case on the ranks of `mesh` (as many as its axes multiply to), and says in `report` what
- * differed first, "" when nothing did. Collective; the report is the same on all ranks. */
-void grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
-              size_t report_bytes);
+ * differed first, "" when nothing did. Gives a checksum of all weights at the end. Collective; the
+ * report is the same on all ranks. */
+uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+                  size_t report_bytes);
 
 #endif

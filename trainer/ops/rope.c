@@ -40,9 +40,17 @@ INLINE struct turn turn_of(wide angle)
 /* Turns up to 16 pairs of one head: a[0 .. n-1] with b[0 .. n-1]. */
 INLINE void turn_pairs(float *a, float *b, long n, const struct turn *turn)
 {
-    const lanes x = load_at(a, 0, n), y = load_at(b, 0, n);
-    store_at(a, 0, n, x * turn->cosine - y * turn->sine);
-    store_at(b, 0, n, x * turn->sine + y * turn->cosine);
+    if (n == LANES) {
+        const lanes x = load(a), y = load(b);
+        store(a, x * turn->cosine - y * turn->sine);
+        store(b, x * turn->sine + y * turn->cosine);
+        return;
+    }
+    for (long j = 0; j < n; ++j) {
+        const float x = a[j], y = b[j];
+        a[j] = x * turn->cosine[j] - y * turn->sine[j];
+        b[j] = x * turn->sine[j] + y * turn->cosine[j];
+    }
 }
 
 void TR_OP(rope)(float *x, const int32_t *positions, long rows, long heads, long size, long stride,

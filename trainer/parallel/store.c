@@ -8,7 +8,8 @@
  * Volume       2 (t-1)/t * 4 R bytes sent a rank and step for R such floats on t ranks.
  * Memory       in four arenas taken once: weights, gradients, optimizer, gathered. Those that other
  *              ranks read come from tuttiMemAlloc.
- * Limits       a unit completes once in a pass, in the reverse order of forward.
+ * Limits       a unit completes once in a pass, in the reverse order of the registry: a tied unit
+ *              last, also on the stage of the head.
  * Order        that of the calls, the same on every rank. The tie comes last, so both stages add
  *              sums that are complete, and get the same bits.
  * Test         tests/trainer/store_test.c. */
@@ -26,23 +27,20 @@ static const char *unit_name(const struct tr_store *store, int unit)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* This stage's units in the order of forward: a tied unit of a later stage is used there last. */
+/* This stage's units, in the order of the registry. */
 static tr_status list_units(struct tr_store *store)
 {
     const struct tr_params *params = store->params;
     const int stage = store->mesh->coord[TR_PP];
     store->units = calloc((size_t)params->nunits + 1, sizeof *store->units);
     if (!store->units) return tr_fail("out of memory for %d units", params->nunits);
-    for (int later = 0; later < 2; ++later)
-        for (int u = 0; u < params->nunits; ++u) {
-            const struct tr_unit *unit = &params->units[u];
-            const bool tied = unit->tied_stage == stage && unit->stage != stage;
-            if (unit->stage != stage && !tied) continue;
-            if ((tied && unit->tied_stage > unit->stage) != (later == 1)) continue;
-            const size_t count = unit->total / (size_t)store->shard->n;
-            store->units[store->nunits++] = (struct tr_unit_state){
-                .unit = u, .count = count, .first = count * (size_t)store->shard->rank};
-        }
+    for (int u = 0; u < params->nunits; ++u) {
+        const struct tr_unit *unit = &params->units[u];
+        if (unit->stage != stage && unit->tied_stage != stage) continue;
+        const size_t count = unit->total / (size_t)store->shard->n;
+        store->units[store->nunits++] = (struct tr_unit_state){
+            .unit = u, .count = count, .first = count * (size_t)store->shard->rank};
+    }
     return TR_OK;
 }
 

@@ -94,7 +94,7 @@ struct tr_store {
     const struct tr_store_ops *ops;
     const struct tr_group *shard;   /* along the shard axes */
     const struct tr_group *replica; /* along the other data axes */
-    struct tr_unit_state *units;    /* in the order of forward */
+    struct tr_unit_state *units;    /* of this stage, in the order of the registry */
     int nunits;
     bool whole_weights, whole_gradients; /* kept for every unit; else in slots while in use */
     bool last_micro;    /* the micro-batch at hand is the stage's last of this step */

@@ -13,7 +13,7 @@
  *              a shard is a range of the unit; ZeRO-2 reduces the first micro-batch into the shard,
  *              the others in place.
  * Limits       none: a shard group of one rank runs as DDP.
- * Order        units complete in the reverse order of forward and are gathered in that of forward
+ * Order        units complete in the reverse order of the registry and are gathered in its order
  *              on every rank; both on the shard group's stream.
  * Test         tests/trainer/store_test.c. */
 #include "store_ops.h"

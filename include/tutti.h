@@ -141,13 +141,24 @@ typedef struct {
     int initTimeoutMs;     /* deadline of init; 0: none */
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
+    int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
-            TUTTI_CONFIG_UNDEF_INT, NULL, NULL                                                     \
+            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT                             \
     }
+
+/* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
+ * of a reduction from the ranks' values in rank order, from left to right: ((x0 op x1) op x2) op
+ * ..., whatever the count, the placement of ranks and of buffers, and the way the data travel. So
+ * all-reduce, reduce and reduce-scatter of the same values give the same bits as one another and as
+ * a loop over the ranks. Of 16- and 8-bit floats x0 op x1 op ... is computed in fp32 and rounded
+ * once, to nearest even, at the end (averages after the division); the products of a pre-multiplied
+ * sum are rounded to the type before they are added. The mode allows only algorithms that fold so,
+ * which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and their
+ * cost at INFO. Splits inherit the mode unless their config says otherwise. */
 
 /* ---- Version and errors --------------------------------------------------------------------- */
 
@@ -433,6 +444,10 @@ TUTTI_API int tuttiCollectiveHasRoot(tuttiCollective_t collective);
  * between hosts), come last. */
 TUTTI_API const char *tuttiAlgorithmName(tuttiCollective_t collective, int index);
 
+/* 1 when a deterministic communicator may use the algorithm: it folds in rank order, or its
+ * collective reduces nothing. Else 0, also for a name that does not exist. */
+TUTTI_API int tuttiAlgorithmIsDeterministic(tuttiCollective_t collective, const char *algorithm);
+
 /* 1 when the algorithm exists and can run on these hosts (hostOf as for tuttiPlanCreateOnHosts;
  * NULL: one host), else 0; the error of creating its plan says why not. */
 TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algorithm, int nranks,
@@ -518,6 +533,48 @@ typedef struct {
     uint64_t initNs;          /* of the whole init */
 } tuttiCounters_t;
 TUTTI_API tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters);
+
+typedef struct {
+    uint64_t calls;
+    uint64_t bytes; /* payload, see below */
+} tuttiCallCount_t;
+
+#define TUTTI_CALL_COUNTERS_MAGIC 0x7475747469000002ull
+#define TUTTI_CALL_COUNTERS_COLLECTIVES 16
+
+/* The calls that this rank has made on a communicator since init; start from
+ * TUTTI_CALL_COUNTERS_INITIALIZER. A call counts once its arguments have been accepted, also in an
+ * open group or a stream, and also if it fails later. What the library itself calls (in split and
+ * finalize) does not count. The payload of a call is the data of its larger buffer, the same on all
+ * ranks (nccl-tests' "size"), with `element` bytes an element:
+ *   all-reduce, reduce, broadcast               count * element
+ *   all-gather, reduce-scatter, all-to-all,     nranks * count * element; for scatter and gather
+ *   scatter, gather                             root's buffer, on every rank
+ *   all-gather-v, reduce-scatter-v, scatter-v,  the sum of all ranks' counts * element; counted
+ *   gather-v                                    with the collective that has one count
+ *   all-to-all-v                                the larger of what this rank sends and receives,
+ *                                               counted with all-to-all and not as sends
+ *   barrier                                     0
+ *   send, receive                               count * element
+ * Grows only at its end, as tuttiConfig_t does. */
+typedef struct {
+    size_t size;
+    uint64_t magic;
+    uint32_t version;
+    tuttiCallCount_t collectives[TUTTI_CALL_COUNTERS_COLLECTIVES]; /* by tuttiCollective_t */
+    tuttiCallCount_t send, recv;
+    uint64_t groups; /* outermost groups that have issued calls on the communicator */
+} tuttiCallCounters_t;
+
+#define TUTTI_CALL_COUNTERS_INITIALIZER                                                            \
+    {                                                                                              \
+        sizeof(tuttiCallCounters_t), TUTTI_CALL_COUNTERS_MAGIC, TUTTI_VERSION_CODE, {{0, 0}},      \
+            {0, 0}, {0, 0}, 0                                                                      \
+    }
+
+/* Fills *counters behind `version`, as far as its size goes. As for every function, no other thread
+ * may use `comm` at the same time. */
+TUTTI_API tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@
 #include "tutti.h"
 
 static const char usage[] =
-    "usage: tutti-plan list\n"
+    "usage: tutti-plan list [--deterministic]\n"
     "       tutti-plan print COLLECTIVE:ALGORITHM --ranks N|--hosts H [--root R] [--rank K]\n"
     "       tutti-plan verify COLLECTIVE[:ALGORITHM]...|--all --ranks LIST|--hosts H... "
     "[--root R|all] [--counts LIST]\n"
@@ -35,6 +35,7 @@ static const char usage[] =
     "hosts\n"
     "  --counts LIST   element counts to verify; N is the number of ranks (0,1,N-1,N,N+1,1000)\n"
     "  --bytes SIZE    bytes that the call's count stands for: 64K, 16M, 1G\n"
+    "  --deterministic only algorithms that a deterministic communicator may use\n"
     "  --exact         also count the steps of every rank, and compare with the formulas\n"
     "  --version       print the version and exit\n"
     "  --help          print this and exit\n"
@@ -160,6 +161,9 @@ static bool parse_option(struct plan_options *options, int option, const char *t
     case 'a':
         options->all = true;
         return true;
+    case 'd':
+        options->deterministic = true;
+        return true;
     default:
         options->exact = true;
         return true;
@@ -170,17 +174,13 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
 {
     *options = (struct plan_options){.nranges = 0};
     parse_counts(options, "0,1,N-1,N,N+1,1000");
-    static const struct option table[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"root", required_argument, NULL, 'r'},
-                                          {"rank", required_argument, NULL, 'k'},
-                                          {"counts", required_argument, NULL, 'c'},
-                                          {"bytes", required_argument, NULL, 'b'},
-                                          {"all", no_argument, NULL, 'a'},
-                                          {"exact", no_argument, NULL, 'e'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"hosts", required_argument, NULL, 'o'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option table[] = {
+        {"ranks", required_argument, NULL, 'n'},   {"root", required_argument, NULL, 'r'},
+        {"rank", required_argument, NULL, 'k'},    {"counts", required_argument, NULL, 'c'},
+        {"bytes", required_argument, NULL, 'b'},   {"all", no_argument, NULL, 'a'},
+        {"deterministic", no_argument, NULL, 'd'}, {"exact", no_argument, NULL, 'e'},
+        {"version", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
+        {"hosts", required_argument, NULL, 'o'},   {NULL, 0, NULL, 0}};
     int option, which = 0;
     while ((option = getopt_long(argc, argv, "", table, &which)) != -1) {
         if (option == '?') {

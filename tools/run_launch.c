@@ -18,20 +18,17 @@
 /* ---- The environment ------------------------------------------------------------------------ */
 
 /* Binds without listening: with SO_REUSEADDR on both sides rank 0 can still listen at the port, but
- * nobody is given it as a free one meanwhile. */
-static int hold_port(int *holder, int *port, const char *address)
+ * nobody is given it as a free one meanwhile. `at` is a sockaddr_in6, or a sockaddr_in, which is
+ * smaller and has the port at the same place. */
+static int hold_at(int *holder, int *port, struct sockaddr_in6 at)
 {
-    struct sockaddr_in6 at = {
-        0}; /* or a sockaddr_in: it is larger, and has the port at the same place */
-    struct sockaddr_in *in = (struct sockaddr_in *)&at;
-    const bool v4 = inet_pton(AF_INET, address, &in->sin_addr) == 1;
-    if (!v4 && inet_pton(AF_INET6, address, &at.sin6_addr) != 1) return EINVAL;
-    at.sin6_family = v4 ? AF_INET : AF_INET6;
+    socklen_t nbytes = at.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof at;
     at.sin6_port = htons((uint16_t)*port);
-    socklen_t nbytes = v4 ? sizeof *in : sizeof at;
     const int fd = socket(at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (at.sin6_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     if (bind(fd, (const struct sockaddr *)&at, nbytes) != 0 ||
         getsockname(fd, (struct sockaddr *)&at, &nbytes) != 0) {
         const int error = errno;
@@ -44,6 +41,23 @@ static int hold_port(int *holder, int *port, const char *address)
 }
 _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
                "one place for both families");
+
+/* A port that the kernel picks is bound at all addresses of both families, where rank 0 will
+ * listen: bound at `address` alone, it could be the port of an outgoing connection from another
+ * one. */
+static int hold_port(int *holder, int *port, const char *address)
+{
+    struct sockaddr_in6 at = {0};
+    struct sockaddr_in *in = (struct sockaddr_in *)&at;
+    const bool v4 = inet_pton(AF_INET, address, &in->sin_addr) == 1;
+    if (!v4 && inet_pton(AF_INET6, address, &at.sin6_addr) != 1) return EINVAL;
+    at.sin6_family = v4 ? AF_INET : AF_INET6;
+    if (*port) return hold_at(holder, port, at);
+    const int error = hold_at(holder, port, (struct sockaddr_in6){.sin6_family = AF_INET6});
+    if (!v4 || (error != EAFNOSUPPORT && error != EADDRNOTAVAIL)) return error;
+    in->sin_addr.s_addr = htonl(INADDR_ANY);
+    return hold_at(holder, port, at);
+}
 
 static void set_number(const char *name, int value)
 {

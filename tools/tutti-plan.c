@@ -70,6 +70,11 @@ static int visit(int (*visitor)(const struct subject *), int collective, const c
     for (int i = 0; (name = tuttiAlgorithmName((tuttiCollective_t)collective, i)) != NULL; i++) {
         if (algorithm ? strcmp(name, algorithm) != 0 : strchr(name, '/') && !options.pairs)
             continue;
+        if (options.deterministic &&
+            !tuttiAlgorithmIsDeterministic((tuttiCollective_t)collective, name)) {
+            if (!algorithm) continue;
+            return plan_complain("a deterministic communicator does not use", algorithm);
+        }
         const struct subject subject = {.collective = (tuttiCollective_t)collective,
                                         .algorithm = name,
                                         .named = algorithm != NULL};

@@ -79,6 +79,7 @@ static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *gr
 {
     static const char what[] = "making a communicator of the mesh";
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    if (mesh->deterministic) config.deterministic = 1;
     TR_TRY(tr_mesh_check(
         mesh, tuttiCommSplit(mesh->world, color, mesh->rank, &group->comm, &config), what));
     if (color == TUTTI_SPLIT_NOCOLOR) return TR_OK;
@@ -120,6 +121,7 @@ tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets, 
                           bool deterministic)
 {
     mesh->deterministic = deterministic;
+    TR_TRY(connect_axes(mesh, TR_AXES_ALL));
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) TR_TRY(connect_axes(mesh, 1u << axis));
     for (int set = 0; set < nsets; ++set) TR_TRY(connect_axes(mesh, sets[set]));
     if (share > 1) {

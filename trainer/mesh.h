@@ -15,6 +15,7 @@ extern const char *const tr_axis_names[TR_NUM_AXES];
 /* A set of axes: 1u << axis for each. */
 typedef unsigned tr_axes;
 enum {
+    TR_AXES_ALL = (1u << TR_NUM_AXES) - 1,
     TR_AXES_SEQUENCE = 1u << TR_RING | 1u << TR_ULYSSES,
     TR_AXES_DATA = 1u << TR_DP | 1u << TR_FSDP | TR_AXES_SEQUENCE, /* ranks with tokens of their own
                                                                       and the same parameters */
@@ -53,9 +54,9 @@ int tr_mesh_rank_at(const int size[TR_NUM_AXES], const int coord[TR_NUM_AXES]);
 /* How many ranks lie along a set of axes. */
 int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes);
 
-/* Makes every communicator of the mesh: along each axis and each of `nsets` sets that exceed one
- * rank, `share` for kv heads that `share` ranks of tp hold together, `tie` when pp exceeds 1.
- * Collective. */
+/* Makes every communicator of the mesh: of all ranks, along each axis and each of `nsets` sets that
+ * exceed one rank, `share` for kv heads that `share` ranks of tp hold together, `tie` when pp exceeds 1.
+ * deterministic: their reductions add in the order of the ranks, whatever the size. Collective. */
 TR_NODISCARD tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets,
                                        int share, bool deterministic);
 

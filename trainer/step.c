@@ -126,10 +126,12 @@ static tr_status sum_up(struct tr_engine *e, const struct progress *p, const dou
     e->sums[TR_TOKENS] = p->tokens;
     for (int i = 0; i < TR_NUM_EXTRA; ++i) e->sums[TR_EXTRA + i] = extra ? extra[i] : 0;
     tr_norm_fill(&e->store, e->ops, e->sums + TR_NUM_SUMS);
-    TR_TRY(tr_mesh_check(e->mesh,
-                         tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS + e->nblocks, tuttiFloat64,
-                                        tuttiSum, e->mesh->world, NULL),
-                         "summing losses and norms"));
+    const struct tr_group *all = tr_mesh_group(e->mesh, TR_AXES_ALL);
+    if (all->n > 1)
+        TR_TRY(tr_group_check(all,
+                              tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS + e->nblocks,
+                                             tuttiFloat64, tuttiSum, all->comm, NULL),
+                              "summing losses and norms"));
     const double tokens = e->sums[TR_TOKENS], scale = tokens > 0 ? 1 / tokens : 0;
     sums->tokens = tokens;
     sums->loss = e->sums[TR_LOSS] * scale;

@@ -26,9 +26,18 @@ struct tt_setting {
     bool oversubscribed; /* more ranks than cores */
     size_t meet_bytes;   /* most bytes one rank may put into a meeting at once */
     size_t slot_bytes;
-    uint32_t net_mbit; /* of the slowest interface between hosts; 0: unknown */
-    bool uneven;       /* the call has a count for each rank: only algorithms for that */
+    uint32_t net_mbit;  /* of the slowest interface between hosts; 0: unknown */
+    bool uneven;        /* the call has a count for each rank: only algorithms for that */
+    bool in_rank_order; /* only algorithms that fold in rank order, where anything is folded */
 };
+
+/* Whether a communicator with this setting may use the algorithm as far as the order of folding
+ * goes. */
+static inline bool tt_order_fits(const struct tt_algorithm *algorithm, bool in_rank_order)
+{
+    return !in_rank_order || algorithm->in_rank_order ||
+           !tt_collective_reduces(algorithm->collective);
+}
 
 /* The cost model: predicted microseconds of one call with nbytes in all blocks together; INFINITY
  * where the algorithm cannot run. */

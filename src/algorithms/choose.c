@@ -330,6 +330,7 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
                      const struct tt_setting *setting, bool may_crowd)
 {
     if (setting->uneven && !algorithm->uneven) return false;
+    if (!tt_order_fits(algorithm, setting->in_rank_order)) return false;
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;
     return may_crowd || !crowded(algorithm, shape);
@@ -363,8 +364,10 @@ static void choose_for(const struct tt_shape *given, const struct tt_setting *se
     bool is_missing = false;
     struct tt_shape shape = *given;
     shape.root = 0;
+    int first = 0; /* of those that may be used at all */
+    while (!eligible(tt_algorithm_at(shape.collective, first), &shape, setting, true)) first++;
     for (int i = 0; i < nsizes; i++) {
-        best[i] = tt_algorithm_at(shape.collective, 0);
+        best[i] = tt_algorithm_at(shape.collective, first);
         least[i] = INFINITY;
     }
     look_for_cheaper(&shape, setting, sizes, nsizes, false, least, best);

@@ -131,6 +131,7 @@ const struct tt_algorithm tt_reduce_direct = {
     .summary = "every rank sends to root, which folds all in one pass",
     .collective = TT_REDUCE,
     .direct_safe = true,
+    .in_rank_order = true,
     .nsteps = one_step,
     .step = reduce_step,
     .formula = reduce_formula,

@@ -31,6 +31,7 @@ extern const struct tt_algorithm tt_reduce_direct;
 extern const struct tt_algorithm tt_reduce_binomial;
 extern const struct tt_algorithm tt_reduce_chain;
 extern const struct tt_algorithm tt_reduce_reduce_scatter_gather;
+extern const struct tt_algorithm tt_reduce_two_shot;
 extern const struct tt_algorithm tt_reduce_meet;
 
 extern const struct tt_algorithm tt_all_gather_ring;

@@ -51,6 +51,7 @@ const struct tt_algorithm tt_all_reduce_naive = {
     .summary = "gather to rank 0, reduce there, broadcast back",
     .collective = TT_ALL_REDUCE,
     .direct_safe = true,
+    .in_rank_order = true,
     .nsteps = nsteps,
     .step = all_reduce_step,
     .formula = formula,

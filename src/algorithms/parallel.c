@@ -2,9 +2,9 @@
  * dependences has one or two messages.
  *
  * In all-reduce "parallel" every rank sends all of its data to every rank, and each rank folds all
- * data in one pass. "two_shot" is a reduce-scatter and an all-gather of the same kind: each rank
- * folds only its own block, and sends the result to every rank. Each rank sends to the next rank
- * first, so the first messages have different targets.
+ * data in one pass. "two_shot" is a reduce-scatter and an all-gather (reduce: a gather) of the same
+ * kind: each rank folds only its own block, and sends the result to every rank (reduce: to root).
+ * Each rank sends to the next rank first, so the first messages have different targets.
  *
  *   parallel        reduce_scatter                all_gather                two_shot
  *   r0 <--> r1      r0 sends [1] to r1,           r0 sends [0] to           reduce_scatter, and the
@@ -18,6 +18,7 @@
  *   reduce_scatter          n       1       n-1      n         0         1     (1/n of it)
  *   all_gather              n       1       n-1      0         0         1     (1/n of it)
  *   all_reduce (two_shot)   2n-1    2       2(n-1)   n         0         1     (1/n of it)
+ *   reduce (two_shot)       2n-1    2       n        n         0         1     (1/n of it)
  *
  * Order of folding: rank order on every rank, so all ranks get the same bits. */
 #include "algorithms/forms.h"
@@ -83,6 +84,27 @@ static void two_shot_step(const struct tt_algorithm *self, const struct tt_shape
     if (index == middle && middle > 0) step->send = others(shape, rank);
 }
 
+/* At the root one step for each of the others' results besides. */
+static int reduce_nsteps(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                         int channel)
+{
+    return rank == shape->root ? 2 * shape->nranks - 1 : shape->nranks;
+}
+
+static void reduce_step(const struct tt_algorithm *self, const struct tt_shape *shape, int rank,
+                        int channel, int index, struct tt_step *step)
+{
+    const int middle = shape->nranks - 1;
+    if (index > middle) {
+        all_gather_step(self, shape, rank, channel, index - middle, step);
+        return;
+    }
+    reduce_scatter_step(self, shape, rank, channel, index, step);
+    if (index < middle || rank == shape->root) return;
+    step->dst = tt_range(TT_OUTPUT, 0, 0);
+    step->send = tt_peer(shape->root);
+}
+
 static struct tt_formula all_reduce_formula(const struct tt_algorithm *self,
                                             const struct tt_shape *shape)
 {
@@ -116,11 +138,21 @@ static struct tt_formula two_shot_formula(const struct tt_algorithm *self,
         .steps = 2 * n - 1, .depth = 2, .sent = 2 * (n - 1), .reduced = n, .message = 1};
 }
 
+static struct tt_formula reduce_formula(const struct tt_algorithm *self,
+                                        const struct tt_shape *shape)
+{
+    const uint64_t n = (uint64_t)shape->nranks;
+    if (n == 1) return formula_alone;
+    return (struct tt_formula){
+        .steps = 2 * n - 1, .depth = 2, .sent = n, .reduced = n, .message = 1};
+}
+
 /* Not direct_safe: in place, the fold overwrites data that slower ranks still read. */
 const struct tt_algorithm tt_all_reduce_parallel = {
     .name = "parallel",
     .summary = "every rank sends all its data to every rank, each folds all in one pass",
     .collective = TT_ALL_REDUCE,
+    .in_rank_order = true,
     .nsteps = all_reduce_nsteps,
     .step = all_reduce_step,
     .formula = all_reduce_formula,
@@ -131,10 +163,23 @@ const struct tt_algorithm tt_all_reduce_two_shot = {
     .summary = "each rank folds its block of all in one pass and sends it to all",
     .collective = TT_ALL_REDUCE,
     .direct_safe = true,
+    .in_rank_order = true,
     .nblocks = one_block_each,
     .nsteps = step_each_twice,
     .step = two_shot_step,
     .formula = two_shot_formula,
+};
+
+const struct tt_algorithm tt_reduce_two_shot = {
+    .name = "two_shot",
+    .summary = "each rank folds its block of all in one pass and sends it to root",
+    .collective = TT_REDUCE,
+    .direct_safe = true,
+    .in_rank_order = true,
+    .nblocks = one_block_each,
+    .nsteps = reduce_nsteps,
+    .step = reduce_step,
+    .formula = reduce_formula,
 };
 
 const struct tt_algorithm tt_reduce_scatter_parallel = {
@@ -142,6 +187,7 @@ const struct tt_algorithm tt_reduce_scatter_parallel = {
     .summary = "each rank gets its block from all and folds it in one pass",
     .collective = TT_REDUCE_SCATTER,
     .direct_safe = true,
+    .in_rank_order = true,
     .uneven = true,
     .nsteps = step_each,
     .step = reduce_scatter_step,

@@ -20,7 +20,7 @@ static const struct tt_algorithm *const table[TT_NCOLLECTIVES][MOST_ALGORITHMS] 
     [TT_BROADCAST] = {&tt_broadcast_direct, &tt_broadcast_binomial, &tt_broadcast_chain,
                       &tt_broadcast_scatter_allgather, &tt_broadcast_meet},
     [TT_REDUCE] = {&tt_reduce_direct, &tt_reduce_binomial, &tt_reduce_chain,
-                   &tt_reduce_reduce_scatter_gather, &tt_reduce_meet},
+                   &tt_reduce_reduce_scatter_gather, &tt_reduce_two_shot, &tt_reduce_meet},
     [TT_ALL_GATHER] = {&tt_all_gather_ring, &tt_all_gather_parallel, &tt_all_gather_recursive,
                        &tt_all_gather_bruck, &tt_all_gather_pat, &tt_all_gather_meet},
     [TT_REDUCE_SCATTER] = {&tt_reduce_scatter_ring, &tt_reduce_scatter_parallel,

@@ -20,7 +20,8 @@ struct tt_unique_id {
     uint32_t flags;    /* TT_ID_... */
     uint32_t sequence; /* of the communicators that this process made from the same address */
     uint32_t use;      /* bootstrap/uses.h; for the process that filled it only */
-    uint8_t reserved[44];
+    uint32_t nports;   /* the root listens at one of so many, from that of address on; 0 means 1 */
+    uint8_t reserved[40];
 };
 
 enum {

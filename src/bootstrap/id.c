@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/place.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
 #include "net/interface.h"
@@ -23,7 +24,7 @@ tt_status tt_id_address(struct tt_address *address, const struct tt_unique_id *i
 {
     struct tt_address found = {.nbytes = id->address_bytes};
     memcpy(found.bytes, id->address, sizeof found.bytes);
-    if (id->magic != TT_ID_MAGIC || !tt_address_valid(&found))
+    if (id->magic != TT_ID_MAGIC || !tt_address_valid(&found) || id->nports > TT_PLACE_PORTS)
         return tt_fail(TT_ERR_ARGUMENT, "these bytes are no unique id: give all ranks the one that "
                                         "tuttiGetUniqueId made, unchanged (128 bytes)");
     if (id->version != TT_ID_VERSION)

@@ -23,30 +23,14 @@ enum { SHARED_TEXT = 256, WHY = 512 }; /* the first fits the values of every PMI
 
 /* ---- What rank 0 passes on: "address,port,secret in hex" ------------------------------------ */
 
-/* Reserves a port for this process: bound, so that no other process gets the port, but not
- * listening, so that the root of each communicator can listen at it. The descriptor stays open as
- * long as the process lives. */
-static tt_status hold_port(struct tt_address *address)
-{
-    socklen_t nbytes = address->nbytes;
-    const int fd = socket(tt_address_family(address), SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return tt_socket_fail(errno, "bootstrap: cannot open a socket");
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, (const struct sockaddr *)address->bytes, nbytes) == 0 &&
-        getsockname(fd, (struct sockaddr *)address->bytes, &nbytes) == 0)
-        return TT_OK;
-    const int error = errno;
-    close(fd);
-    return tt_fail_errno(error, "bootstrap: cannot get a port");
-}
-
 static tt_status write_place(char *text, size_t size)
 {
     struct tt_address address;
     char host[TT_ADDRESS_TEXT], hex[2 * TT_PLACE_SECRET + 1];
     uint8_t secret[TT_PLACE_SECRET];
+    int reserved; /* stays open as long as the process: each communicator's root listens there */
     TT_TRY(tt_address_of_host(&address));
-    TT_TRY(hold_port(&address));
+    TT_TRY(tt_socket_reserve(&reserved, &address));
     randombytes_buf(secret, sizeof secret);
     sodium_bin2hex(hex, sizeof hex, secret, sizeof secret);
     snprintf(text, size, "%s,%d,%s", tt_address_host(&address, host), tt_address_port(&address),
@@ -69,6 +53,7 @@ static tt_status read_place(struct tt_place *place, char *text)
     if (right) {
         strcpy(found.host, host);
         found.port = atoi(port);
+        found.nports = 1;
         memcpy(place, &found, sizeof *place);
     }
     sodium_memzero(&found, sizeof found);

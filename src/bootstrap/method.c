@@ -40,7 +40,7 @@ static tt_status parse_tcp(struct tt_place *place, const char *method)
     if (nbytes > 2 && host[0] == '[' && host[nbytes - 1] == ']') host++, nbytes -= 2;
     if (!colon || nbytes == 0 || nbytes >= sizeof place->host)
         return tt_fail(TT_ERR_ARGUMENT, "'%s' is not tcp://host:port", method);
-    *place = (struct tt_place){0};
+    *place = (struct tt_place){.nports = 1};
     TT_TRY(parse_port(&place->port, colon + 1, method));
     memcpy(place->host, host, nbytes);
     place->host[nbytes] = '\0';
@@ -55,15 +55,17 @@ static tt_status parse_env(struct tt_place *place)
                        "%s is set but %s is not: set both on every rank, or use tcp://host:port or "
                        "file:///path",
                        port ? "MASTER_PORT" : "MASTER_ADDR", port ? "MASTER_ADDR" : "MASTER_PORT");
-    *place = (struct tt_place){0};
+    *place = (struct tt_place){.nports = 1};
     if (strlen(host) >= sizeof place->host)
         return tt_fail(TT_ERR_ARGUMENT, "MASTER_ADDR has %zu characters, at most %zu", strlen(host),
                        sizeof place->host - 1);
     TT_TRY(parse_port(&place->port, port, "MASTER_PORT"));
     strcpy(place->host, host);
-    /* torchrun's agent then listens at MASTER_PORT itself, so we take the next one. */
+    /* torchrun's agent then listens at MASTER_PORT itself, so rank 0 takes one of the next. */
     const char *agent = tt_environment("TORCHELASTIC_USE_AGENT_STORE");
-    if (agent && !strcmp(agent, "True")) place->port += place->port < 65535 ? 1 : -1;
+    if (!agent || strcmp(agent, "True") != 0) return TT_OK;
+    place->nports = TT_PLACE_PORTS;
+    place->port += place->port + TT_PLACE_PORTS <= 65535 ? 1 : -TT_PLACE_PORTS;
     return TT_OK;
 }
 
@@ -183,7 +185,10 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     TT_TRY(check_loopback(&address, local, place, launcher));
     TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
-    if (launcher->rank == 0) TT_TRY(tt_socket_listen(&listener, &address, !local));
+    if (launcher->rank == 0)
+        TT_TRY(tt_socket_listen_first(&listener, &address, place->nports, !local));
+    else
+        made.nports = (uint32_t)place->nports;
     tt_id_fill(&made, &address);
     tt_status status = derive_key(made.key, place, launcher, made.sequence);
     if (launcher->rank == 0 && status == TT_OK)

@@ -7,11 +7,13 @@
 
 #include "bootstrap/bootstrap.h"
 
-enum { TT_PLACE_HOST = 256, TT_PLACE_JOB = 128, TT_PLACE_SECRET = 32 };
+enum { TT_PLACE_HOST = 256, TT_PLACE_JOB = 128, TT_PLACE_SECRET = 32, TT_PLACE_PORTS = 4 };
 
 struct tt_place {
     char host[TT_PLACE_HOST]; /* name or address */
     int port;
+    int nports;             /* rank 0 listens at the first of so many, from `port` on, that is free:
+                               TT_PLACE_PORTS when nobody chose `port`, else 1 */
     char job[TT_PLACE_JOB]; /* the job's name, which makes the key together with the address ... */
     bool has_secret;        /* ... unless there is a secret: TUTTI_JOB_KEY, or this one */
     uint8_t secret[TT_PLACE_SECRET];

@@ -67,6 +67,7 @@ tt_status tt_slurm_place(struct tt_place *place, const struct tt_launcher *launc
     struct tt_place found = {0};
     const unsigned long mixed = 31 * number_or_0(job) + number_or_0(step);
     found.port = FIRST_PORT + (int)(mixed % PORTS);
+    found.nports = TT_PLACE_PORTS;
     snprintf(found.job, sizeof found.job, "slurm %s.%s", job ? job : "", step ? step : "");
     if (launcher->local_nranks == launcher->nranks) {
         strcpy(found.host, "127.0.0.1");

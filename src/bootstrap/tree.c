@@ -25,6 +25,7 @@ enum {
     FIRST_PAUSE_US = 500,
     LAST_PAUSE_US = 20000,
     PATIENCE_MS = 10000, /* then the log says what we wait for */
+    PROBE_MS = 2000,     /* for a root to say that it is this job's */
 };
 
 /* What one rank needs while it joins. */
@@ -76,18 +77,21 @@ static tt_status open_listener(struct joining *joining)
     return TT_OK;
 }
 
+static const char *loopback_hint(const struct joining *joining)
+{
+    if (joining->bootstrap->rank == 0 || !tt_address_is_loopback(&joining->root)) return "";
+    return " (a loopback address is another one on every host: with several hosts, MASTER_ADDR or "
+           "tcp:// must give the address by which the others reach rank 0's; see /etc/hosts)";
+}
+
 static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attempt attempt,
                                     const char *why)
 {
     char text[TT_ADDRESS_TEXT];
     const int rank = joining->bootstrap->rank;
     const bool awaited = joining->id->flags & TT_ID_AWAIT && !joining->known;
-    const char *hint = "";
+    const char *hint = loopback_hint(joining);
     tt_address_format(&joining->root, text);
-    if (rank > 0 && tt_address_is_loopback(&joining->root))
-        hint = " (a loopback address is another one on every host: with several hosts, "
-               "MASTER_ADDR or tcp:// must give the address by which the others reach rank 0's; "
-               "see /etc/hosts)";
     if (attempt == TT_ATTEMPT_LATE || attempt == TT_ATTEMPT_BUSY ||
         (attempt == TT_ATTEMPT_EARLY && awaited))
         return tt_fail(
@@ -102,6 +106,57 @@ static tt_status fail_to_reach_root(const struct joining *joining, enum tt_attem
                        rank, why);
     return tt_fail(TT_ERR_REMOTE, "rank %d cannot join at %s, where rank 0 listens: %s%s", rank,
                    text, why, hint);
+}
+
+/* Whether the root that listens at joining->root is that of this job. */
+static enum tt_attempt probe_root(struct joining *joining, char why[TT_WIRE_TEXT])
+{
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_answer answer;
+    const int64_t deadline_ns = earlier(joining->deadline_ns, tt_deadline_ns(PROBE_MS));
+    int fd;
+    enum tt_attempt attempt =
+        tt_handshake_open(&fd, &greeting, &joining->root, joining->id->sequence, deadline_ns, why);
+    if (attempt != TT_ATTEMPT_OK) return attempt;
+    tt_hello_fill(&hello, TT_HELLO_PROBE, -1, -1);
+    attempt =
+        tt_handshake_finish(fd, &greeting, &hello, &answer, joining->id->key, deadline_ns, why);
+    if (attempt == TT_ATTEMPT_OK) tt_private_fd_close(fd);
+    return attempt;
+}
+
+/* Finds the port at which the root listens, where it may be one of several: others may belong to
+ * other jobs and programs, so each is asked until one proves the job's key. */
+static tt_status find_root(struct joining *joining)
+{
+    const int port = tt_address_port(&joining->root), nports = (int)joining->id->nports;
+    const int64_t notice_ns = tt_deadline_ns(PATIENCE_MS);
+    bool noticed = false;
+    if (nports < 2) return TT_OK;
+    for (int64_t pause = FIRST_PAUSE_US;; pause = earlier(pause + pause / 4, LAST_PAUSE_US)) {
+        char why[TT_WIRE_TEXT], cause[TT_WIRE_TEXT] = "", host[TT_ADDRESS_TEXT];
+        for (int i = 0; i < nports; i++) {
+            tt_address_set_port(&joining->root, port + i);
+            const enum tt_attempt attempt = probe_root(joining, why);
+            if (attempt == TT_ATTEMPT_OK) return TT_OK;
+            /* Who listens says more than who does not. */
+            if (!cause[0] || attempt == TT_ATTEMPT_BAD) memcpy(cause, why, sizeof cause);
+        }
+        if (!noticed && tt_expired(notice_ns)) {
+            TT_WARN("bootstrap: rank %d still waits for rank 0 at ports %d to %d: %s",
+                    joining->bootstrap->rank, port, port + nports - 1, cause);
+            noticed = true;
+        }
+        pause_us(pause);
+        if (tt_expired(joining->deadline_ns))
+            return tt_fail(TT_ERR_TIMEOUT,
+                           "rank %d found no root at %s at ports %d to %d, of which rank 0 takes "
+                           "the first that is free, before the init deadline "
+                           "(TUTTI_INIT_TIMEOUT_MS): %s%s",
+                           joining->bootstrap->rank, tt_address_host(&joining->root, host), port,
+                           port + nports - 1, cause, loopback_hint(joining));
+    }
 }
 
 /* Connects to the root, trying again while it may not be up yet. */
@@ -381,6 +436,7 @@ static tt_status report(struct joining *joining, tt_status status)
 
 static tt_status build(struct joining *joining)
 {
+    TT_TRY(find_root(joining));
     TT_TRY(show_up(joining));
     const tt_status status = report(joining, find_place(joining));
     if (status != TT_OK) tt_bootstrap_break(joining->bootstrap, status, tt_last_error());

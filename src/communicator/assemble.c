@@ -234,11 +234,13 @@ static void finish(struct making *making)
     comm->setting.oversubscribed = fabric->some_oversubscribed;
     comm->setting.meet_bytes = header->meet_bytes;
     comm->setting.slot_bytes = header->slot_bytes;
+    comm->setting.in_rank_order = making->config->deterministic;
     memcpy(comm->forced, making->config->forced, sizeof comm->forced);
     TT_INFO("communicator %s: rank %d of %d, %d of %d on this host, %s", comm->name, comm->rank,
             comm->nranks, fabric->local, fabric->nlocal,
             fabric->oversubscribed ? "more ranks than cores: yielding"
                                    : "a core for each rank: spinning");
+    tt_comm_log_order(comm);
 }
 
 /* The rounds of making: all participants go through the same ones, and fail in the same one. */

@@ -81,8 +81,8 @@ tt_status tt_request_overlap(const struct tt_request *request, struct tt_extent 
         row->in_place ? "only the in-place form of tutti.h is allowed" : " is never in place");
 }
 
-/* The sizes of this rank's buffers; 0 where a buffer is not significant. total: of all blocks. */
-static tt_status measure(const struct tt_request *request, struct tt_memo *memo, size_t *total)
+/* The sizes of this rank's buffers; 0 where a buffer is not significant. And of all blocks. */
+static tt_status measure(const struct tt_request *request, struct tt_memo *memo)
 {
     const int n = request->comm->nranks, rank = request->comm->rank;
     if (request->count > SIZE_MAX / 2 / memo->element / (size_t)n)
@@ -95,7 +95,7 @@ static tt_status measure(const struct tt_request *request, struct tt_memo *memo,
     int first;
     memo->in = (size_t)tt_buffer_blocks(&shape, nblocks, TT_INPUT, rank, &first) * block;
     memo->out = (size_t)tt_buffer_blocks(&shape, nblocks, TT_OUTPUT, rank, &first) * block;
-    *total = (size_t)nblocks * block;
+    memo->payload = (size_t)nblocks * block;
     return TT_OK;
 }
 
@@ -106,16 +106,15 @@ static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
                             .type = (int)request->type,
                             .op = (int)request->op,
                             .root = request->root};
-    size_t total = 0;
     memo->cached = NULL;
     TT_TRY(tt_request_type(request->function, request->type, &fresh.element));
     TT_TRY(tt_request_root(request));
     TT_TRY(tt_request_op(request, &fresh.call.reduction, &fresh.call.scalar));
-    TT_TRY(measure(request, &fresh, &total));
+    TT_TRY(measure(request, &fresh));
     TT_TRY(tt_comm_select(request->comm,
                           &(struct tt_selection){.collective = request->collective,
                                                  .root = request->root,
-                                                 .nbytes = total},
+                                                 .nbytes = fresh.payload},
                           &fresh.cached));
     TT_TRY(
         tt_comm_bind(request->comm, fresh.cached, request->count, fresh.element, &fresh.binding));
@@ -152,6 +151,7 @@ static tt_status issue_prepared(const struct tt_request *request, struct tt_memo
     memo->call.output = request->output;
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &memo->call);
     memo->ready = true;
+    tt_count_call(&request->comm->counts.collectives[request->collective], memo->payload);
     return tt_issue_express(request->comm, request->stream, memo);
 }
 
@@ -237,12 +237,12 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
                                      comm, stream});
 }
 
-static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
-                           tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
+static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
+                                     tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                     tuttiStream_t stream)
 {
     const char *function = kind == TT_WORK_SEND ? "tuttiSend" : "tuttiRecv";
     size_t element;
-    TT_TRY(tt_comm_check(comm));
     TT_TRY(tt_request_type(function, type, &element));
     if (peer < 0 || peer >= comm->nranks)
         return tt_fail(TT_ERR_ARGUMENT, "%s: peer %d is not in 0..%d", function, peer,
@@ -257,6 +257,7 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
                        "%s: rank %d sends to or receives from itself outside a group: it would "
                        "wait for itself",
                        function, peer);
+    tt_count_call(kind == TT_WORK_SEND ? &comm->counts.send : &comm->counts.recv, count * element);
     struct tt_pending_call pending; /* member by member: `call` is large, and of collectives */
     pending.comm = comm;
     pending.stream = stream;
@@ -265,6 +266,16 @@ static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t coun
     pending.nbytes = count * element;
     pending.peer = peer;
     return tt_issue(&pending);
+}
+
+static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
+                           tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
+{
+    TT_TRY(tt_comm_check(comm));
+    tt_comm_enter_call(comm);
+    const tt_status status = check_and_issue_p2p(kind, data, count, type, peer, comm, stream);
+    tt_comm_leave_call(comm);
+    return status;
 }
 
 tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer,

@@ -47,11 +47,19 @@ struct tt_memo {
     size_t count;
     int type, op, root;
     size_t in, out; /* bytes of this rank's buffers */
+    size_t payload; /* bytes of the whole data, as tuttiCallCounters_t counts them */
     size_t element;
     struct tt_binding binding;
     struct tt_call call; /* with `binding`; the pointers are those of the present call */
     bool ready;          /* express has been worked out */
     struct tt_express express;
+};
+
+/* What tuttiCommCallCounters tells. */
+struct tt_call_counts {
+    tuttiCallCount_t collectives[TT_NCOLLECTIVES], send, recv;
+    uint64_t groups;
+    bool is_grouped; /* the group that ends has been counted */
 };
 
 /* Owned by the user's handle. */
@@ -79,6 +87,7 @@ struct tuttiComm {
     struct tt_memo memos[TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
+    struct tt_call_counts counts;
     bool finalized;
     /* atomic */
     _Atomic int calls; /* between tt_comm_enter_call and tt_comm_leave_call */
@@ -92,6 +101,7 @@ struct tt_comm_config {
     char name[TT_COMM_NAME];
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
+    bool deterministic;
     int device;
 };
 
@@ -130,6 +140,12 @@ TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 TT_NODISCARD tt_status tt_comm_config_init(struct tt_comm_config *settings,
                                            const tuttiConfig_t *config,
                                            const struct tuttiComm *parent);
+/* TT_ERR_USAGE where a deterministic communicator may not use the algorithm (NULL: none): names it
+ * and those that may be used. */
+TT_NODISCARD tt_status tt_comm_check_order(const struct tt_algorithm *algorithm,
+                                           bool deterministic);
+/* Logs at INFO what is left to choose from and what that costs, if comm is deterministic. */
+void tt_comm_log_order(const struct tuttiComm *comm);
 /* From the config table and the settings. */
 TT_NODISCARD tt_status tt_comm_links_init(struct tt_comm_links *links,
                                           const struct tt_comm_config *config);
@@ -200,6 +216,15 @@ TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
 bool tt_in_group(void);
+/* tuttiGroupEnd. is_users: the user's group, which counts; else one that a call is made of. */
+tuttiResult_t tt_group_end(bool is_users);
+
+/* Counts one more call of a kind. */
+static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
+{
+    count->calls++;
+    count->bytes += nbytes;
+}
 
 /* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);

@@ -85,6 +85,7 @@ static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t n
         .oversubscribed = tt_topology_local(&topology) != TT_OK || nranks > topology->npus,
         .meet_bytes = (size_t)tt_config_int(TT_CONFIG_MEET_BYTES),
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_SLOT_BYTES),
+        .in_rank_order = tt_config_int(TT_CONFIG_DETERMINISTIC),
     };
     return tt_choose(&shape, &setting, nbytes)->name;
 }
@@ -106,8 +107,11 @@ static void describe_choices(const struct tt_output *output, tuttiComm_t comm, i
         {"8 B", 8}, {"4 KiB", 4096}, {"64 KiB", 65536}, {"1 MiB", 1 << 20}, {"16 MiB", 16 << 20}};
     enum { NSIZES = sizeof sizes / sizeof *sizes };
     char line[256] = "";
-    tt_say(output, "choices for %d rank%s%s:", nranks, nranks == 1 ? "" : "s",
-           comm ? " of this communicator" : " on this host");
+    const bool deterministic =
+        comm ? comm->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC);
+    tt_say(output, "choices for %d rank%s%s%s:", nranks, nranks == 1 ? "" : "s",
+           comm ? " of this communicator" : " on this host",
+           deterministic ? ", deterministic" : "");
     for (int i = 0; i < NSIZES; i++) append(line, sizeof line, i + 1, sizes[i].name);
     tt_say(output, "%s", line);
     for (int collective = 0; collective < TT_NCOLLECTIVES; collective++) {

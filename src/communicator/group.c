@@ -343,18 +343,31 @@ static void forget_group(void)
     group.ncalls = group.ninits = 0;
 }
 
-tuttiResult_t tuttiGroupEnd(void)
+/* Counts the group once for each communicator. */
+static void count_group(const struct tt_pending_call *calls, int ncalls)
 {
+    for (int i = 0; i < ncalls; i++) {
+        struct tt_call_counts *counts = &calls[i].comm->counts;
+        counts->groups += !counts->is_grouped;
+        counts->is_grouped = true;
+    }
+    for (int i = 0; i < ncalls; i++) calls[i].comm->counts.is_grouped = false;
+}
+
+tuttiResult_t tt_group_end(bool is_users)
+{
+    static const char name[] = "tuttiGroupEnd";
     if (group.depth == 0)
-        return tt_result(__func__, tt_fail(TT_ERR_USAGE,
-                                           "tuttiGroupEnd without tuttiGroupStart in this thread"));
+        return tt_result(
+            name, tt_fail(TT_ERR_USAGE, "tuttiGroupEnd without tuttiGroupStart in this thread"));
     if (--group.depth > 0) return tuttiSuccess;
     tt_status status = group.failed; /* then nothing of the group is issued */
-    const char *function = status ? group.function : __func__;
+    const char *function = status ? group.function : name;
     if (status) tt_set_last_error(group.error);
     if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     struct tt_pending_call *calls = kept_calls();
     release_programs(calls, group.ncalls);
+    if (!status && is_users) count_group(calls, group.ncalls);
     /* From here on the turns of the calls keep their programs, and an abort may free these while
      * the group waits for the calls of another communicator. */
     if (status)
@@ -363,4 +376,9 @@ tuttiResult_t tuttiGroupEnd(void)
         status = issue_all(calls, group.ncalls);
     forget_group();
     return tt_result(function, status);
+}
+
+tuttiResult_t tuttiGroupEnd(void)
+{
+    return tt_group_end(true);
 }

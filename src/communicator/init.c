@@ -278,7 +278,9 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
     const tt_status status = tt_comm_check(comm);
     if (status) return tt_group_result(__func__, status);
     tt_comm_enter_call(comm);
+    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
     const tuttiResult_t result = finalize(comm);
+    comm->counts = counts;
     tt_comm_leave_call(comm);
     return result;
 }

@@ -41,6 +41,14 @@ const char *tuttiAlgorithmName(tuttiCollective_t collective, int index)
     return algorithm ? algorithm->name : NULL;
 }
 
+int tuttiAlgorithmIsDeterministic(tuttiCollective_t collective, const char *name)
+{
+    const struct tt_algorithm *algorithm =
+        is_collective(collective) && name ? tt_algorithm_find((enum tt_collective)collective, name)
+                                          : NULL;
+    return algorithm && tt_order_fits(algorithm, true);
+}
+
 const char *tuttiPlanPlacement(int index)
 {
     return tt_covered_placement(index);

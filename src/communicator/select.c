@@ -203,6 +203,8 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (refusal)
         return tt_result(
             __func__, tt_fail(TT_ERR_USAGE, "%s:%s %s", tt_collective_name(kind), name, refusal));
+    status = tt_comm_check_order(algorithm, comm->setting.in_rank_order);
+    if (status) return tt_result(__func__, status);
     comm->forced[kind] = algorithm;
     comm->memos[kind].cached = NULL;
     return tuttiSuccess;

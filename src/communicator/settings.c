@@ -30,6 +30,10 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
                        "the config is not from TUTTI_CONFIG_INITIALIZER (size %zu, magic %#llx)",
                        config->size, (unsigned long long)config->magic);
     memcpy(full, config, config->size < sizeof *full ? config->size : sizeof *full);
+    if (full->deterministic != 0 && full->deterministic != 1 &&
+        full->deterministic != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT, "deterministic is %d: give 1 (on) or 0 (off)",
+                       full->deterministic);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
@@ -54,6 +58,11 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
         memcpy(fresh.forced, parent->forced, sizeof fresh.forced);
     else
         TT_TRY(tt_parse_algorithms(algorithm, fresh.forced));
+    fresh.deterministic =
+        int_or(full.deterministic,
+               parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
+    for (int i = 0; i < TT_NCOLLECTIVES; i++)
+        TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;
     return TT_OK;
 }
@@ -130,6 +139,7 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                                                  TT_MAX_CHANNELS - 1, 1),
                    .copies = (int)bounded(TT_CONFIG_COPIES, 1, TT_MAX_CHANNELS - 1, 1),
                    .oversubscribed = config->oversubscribed,
+                   .deterministic = config->deterministic,
                    .allow_window = !inside || lists(list, "window"),
                    .allow_cma = !inside || lists(list, "cma"),
                    .force_cma = inside && lists(list, "cma")},

@@ -95,7 +95,10 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     settings.device = comm->device;
     const struct choice mine = {.color = color, .key = key, .rank = comm->rank, .status = status};
     tt_comm_enter_call(comm);
+    const struct tt_call_counts counts =
+        comm->counts; /* the exchanges are none of the user's calls */
     status = split(comm, &mine, newcomm, &settings);
+    comm->counts = counts;
     tt_comm_leave_call(comm);
     return tt_result(__func__, status);
 }

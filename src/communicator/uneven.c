@@ -173,6 +173,7 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
                           &pending.call.reduction);
     pending.call.entry =
         tt_call_entry_make(pending.call.loaded->program, total, &pending.call.reduction);
+    tt_count_call(&request->comm->counts.collectives[request->collective], total * element);
     return tt_issue(&pending);
 }
 
@@ -229,15 +230,17 @@ tuttiResult_t tuttiScatterV(const void *sendbuff, void *recvbuff, const size_t s
 /* ---- All to all: grouped point to point -------------------------------------------------------
  */
 
+/* *total: elements that this rank sends, or receives, where that is more. */
 static tt_status check_exchange(const struct tt_request *request, const struct uneven *sent,
-                                const struct uneven *received, size_t *element)
+                                const struct uneven *received, size_t *element, size_t *total)
 {
-    size_t total;
+    size_t in_total, out_total;
     const int nranks = request->comm->nranks;
     TT_TRY(tt_request_type(request->function, request->type, element));
-    TT_TRY(check_counts(request->function, sent, nranks, *element, &total));
-    TT_TRY(check_counts(request->function, received, nranks, *element, &total));
+    TT_TRY(check_counts(request->function, sent, nranks, *element, &in_total));
+    TT_TRY(check_counts(request->function, received, nranks, *element, &out_total));
     TT_TRY(check_apart(request->function, received, nranks));
+    *total = in_total > out_total ? in_total : out_total;
     const struct tt_extent in = extent_of_all(sent, nranks, request->input, *element);
     const struct tt_extent out = extent_of_all(received, nranks, request->output, *element);
     TT_TRY(check_pointer(request, true, &in));
@@ -286,6 +289,21 @@ static tt_status issue_exchange(const struct tt_request *request, const struct u
     return TT_OK;
 }
 
+static tuttiResult_t exchange(const struct tt_request *request, const struct uneven *sent,
+                              const struct uneven *received)
+{
+    size_t element, total;
+    const tt_status status = check_exchange(request, sent, received, &element, &total);
+    if (status) return tt_group_result(request->function, status);
+    tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL], total * element);
+    const tuttiResult_t start = tuttiGroupStart();
+    if (start != tuttiSuccess) return start;
+    const tuttiResult_t issued =
+        tt_group_result(request->function, issue_exchange(request, sent, received, element));
+    const tuttiResult_t end = tt_group_end(false);
+    return issued != tuttiSuccess ? issued : end;
+}
+
 tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                              const size_t sdispls[], void *recvbuff, const size_t recvcounts[],
                              const size_t rdispls[], tuttiDataType_t type, tuttiComm_t comm,
@@ -295,14 +313,10 @@ tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                                        type,     tuttiSum,      0,        comm,     stream};
     const struct uneven sent = {"sendcounts", "sdispls", sendcounts, sdispls},
                         received = {"recvcounts", "rdispls", recvcounts, rdispls};
-    size_t element;
-    tt_status status = tt_comm_check(comm);
-    if (!status) status = check_exchange(&request, &sent, &received, &element);
+    const tt_status status = tt_comm_check(comm);
     if (status) return tt_group_result(__func__, status);
-    const tuttiResult_t start = tuttiGroupStart();
-    if (start != tuttiSuccess) return start;
-    const tuttiResult_t issued =
-        tt_group_result(__func__, issue_exchange(&request, &sent, &received, element));
-    const tuttiResult_t end = tuttiGroupEnd();
-    return issued != tuttiSuccess ? issued : end;
+    tt_comm_enter_call(comm);
+    const tuttiResult_t result = exchange(&request, &sent, &received);
+    tt_comm_leave_call(comm);
+    return result;
 }

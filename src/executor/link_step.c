@@ -145,12 +145,20 @@ struct pass {
     size_t offset;        /* bytes into every message */
 };
 
-/* A raw contribution of a pre-multiplied sum that is not first in the order must be scaled aside.
- */
+/* Whether a raw contribution of a pre-multiplied sum is scaled before the fold: where it is not
+ * first in the order, and where a fold in fp32 would not round the product to the type, as a rank
+ * that sends its contribution does. */
+static bool scales_aside(const struct tt_work *work, const struct pass *pass)
+{
+    const enum tt_type type = work->collective.call.reduction.type;
+    return (pass->local_flags & TT_SCALE_FIRST) && pass->step->own_at >= 0 &&
+           (pass->step->own_at > 0 || tt_type_size(type) < sizeof(float));
+}
+
 static tt_status scale_aside(const struct tt_work *work, const struct pass *pass,
                              const void **local, size_t count)
 {
-    if (!(pass->local_flags & TT_SCALE_FIRST) || pass->step->own_at <= 0) return TT_OK;
+    if (!scales_aside(work, pass)) return TT_OK;
     char *aside;
     TT_TRY(bounce_of(work->engine, work->engine->fabric->rank, pass->channel, &aside));
     tt_transfer(work, aside, *local, count, TT_SCALE_FIRST);
@@ -205,7 +213,8 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
     if (pass->step->op == TT_FOLD) {
         int ninputs;
         TT_TRY(list_inputs(work, pass, local, count, &ninputs));
-        const unsigned first = pass->step->own_at == 0 ? pass->local_flags : 0;
+        const bool scales = pass->step->own_at == 0 && !scales_aside(work, pass);
+        const unsigned first = scales ? pass->local_flags : 0;
         const int ntargets = list_targets(work, pass, dst);
         tt_reduce_to(reduction, room->targets, ntargets, room->inputs, ninputs, count,
                      finish | first);

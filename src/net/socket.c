@@ -169,16 +169,19 @@ tt_status tt_socket_fail(int error, const char *what)
                          (unsigned long long)limit.rlim_max);
 }
 
-static tt_status fail_listen(int error, const struct tt_address *address)
+/* `address` has the last of nports ports. */
+static tt_status fail_listen(int error, const struct tt_address *address, int nports)
 {
-    char text[TT_ADDRESS_TEXT];
+    char text[TT_ADDRESS_TEXT], first[24] = "port ", *be = nports > 1 ? "are" : "is";
+    if (nports > 1)
+        snprintf(first, sizeof first, "ports %d to ", tt_address_port(address) - nports + 1);
     tt_address_format(address, text);
     if (error == EADDRINUSE)
         return tt_fail_errno(
             error,
-            "cannot listen at %s: port %d is taken; choose another (MASTER_PORT, "
-            "tcp://host:port, tutti-run --master-port) or end its holder (ss -ltnp)",
-            text, tt_address_port(address));
+            "cannot listen at %s: %s%d %s taken; choose another (MASTER_PORT, "
+            "tcp://host:port, tutti-run --master-port) or end its holder (ss -tanp)",
+            text, first, tt_address_port(address), be);
     if (error == EADDRNOTAVAIL)
         return tt_fail_errno(
             error,
@@ -192,8 +195,8 @@ static tt_status fail_listen(int error, const struct tt_address *address)
     return tt_socket_fail(error, what);
 }
 
-/* Listens there; 0 or an errno value. */
-static int listen_at(int *fd, struct tt_address *at)
+/* Binds there, and listens if `listens`; 0 or an errno value. */
+static int bind_at(int *fd, struct tt_address *at, bool listens)
 {
     tt_private_fd_begin();
     const int s = tt_private_fd_end(
@@ -205,7 +208,8 @@ static int listen_at(int *fd, struct tt_address *at)
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     int error = 0;
     socklen_t nbytes = sizeof at->bytes;
-    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 || listen(s, BACKLOG) != 0 ||
+    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 ||
+        (listens && listen(s, BACKLOG) != 0) ||
         getsockname(s, (struct sockaddr *)at->bytes, &nbytes) != 0)
         error = errno;
     if (error)
@@ -216,25 +220,46 @@ static int listen_at(int *fd, struct tt_address *at)
 }
 
 /* All interfaces: of both families, where there are both. */
-static int listen_everywhere(int *fd, struct tt_address *at)
+static int bind_everywhere(int *fd, struct tt_address *at, bool listens)
 {
     const int port = tt_address_port(at);
     const bool v4 = tt_address_family(at) == AF_INET;
     tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in6){.sin6_family = AF_INET6});
     tt_address_set_port(at, port);
-    const int error = listen_at(fd, at);
+    const int error = bind_at(fd, at, listens);
     if (!v4 || (error != EAFNOSUPPORT && error != EADDRNOTAVAIL)) return error;
     tt_address_set(at, (const struct sockaddr *)&(struct sockaddr_in){.sin_family = AF_INET});
     tt_address_set_port(at, port);
-    return listen_at(fd, at);
+    return bind_at(fd, at, listens);
+}
+
+tt_status tt_socket_listen_first(int *fd, struct tt_address *address, int nports, bool everywhere)
+{
+    struct tt_address at = *address;
+    const int port = tt_address_port(&at);
+    const bool narrowed = !port && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
+    int error = EADDRINUSE;
+    for (int i = 0; i < nports && error == EADDRINUSE; i++) {
+        at = *address;
+        tt_address_set_port(&at, port + i);
+        error = everywhere && !narrowed ? bind_everywhere(fd, &at, true) : bind_at(fd, &at, true);
+    }
+    if (error) return fail_listen(error, &at, nports);
+    tt_address_set_port(address, tt_address_port(&at));
+    return TT_OK;
 }
 
 tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
 {
+    return tt_socket_listen_first(fd, address, 1, everywhere);
+}
+
+tt_status tt_socket_reserve(int *fd, struct tt_address *address)
+{
     struct tt_address at = *address;
-    const bool narrowed = !tt_address_port(&at) && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0];
-    const int error = everywhere && !narrowed ? listen_everywhere(fd, &at) : listen_at(fd, &at);
-    if (error) return fail_listen(error, &at);
+    tt_address_set_port(&at, 0);
+    const int error = bind_everywhere(fd, &at, false);
+    if (error) return tt_socket_fail(error, "bootstrap: cannot reserve a port");
     tt_address_set_port(address, tt_address_port(&at));
     return TT_OK;
 }

@@ -42,6 +42,16 @@ const char *tt_address_format(const struct tt_address *address, char text[TT_ADD
  * `address`. TT_ERR_SYSTEM says what the OS refused and the remedy. */
 TT_NODISCARD tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere);
 
+/* Listens at the first of nports ports, from that of `address` on, that is not taken. */
+TT_NODISCARD tt_status tt_socket_listen_first(int *fd, struct tt_address *address, int nports,
+                                              bool everywhere);
+
+/* Reserves a free port for this process at all interfaces and stores it in `address`: bound, but
+ * not listening, so that tt_socket_listen can listen at it as long as *fd is open. A port that is
+ * bound at one address only may be the port of an outgoing connection from another address, and
+ * then nobody could listen at all interfaces. TT_ERR_SYSTEM says what the OS refused. */
+TT_NODISCARD tt_status tt_socket_reserve(int *fd, struct tt_address *address);
+
 /* The following return 0 or an errno value: ETIMEDOUT at the deadline, EPIPE when the other end has
  * closed. */
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns);

@@ -99,6 +99,15 @@ static tt_status check_in_place(bool refers, bool posts, struct tt_verify_report
     return TT_ERR_USAGE;
 }
 
+/* A deterministic communicator takes the algorithm at its word. */
+static tt_status check_order(const struct tt_algorithm *algorithm, struct tt_verify_report *report)
+{
+    if (!algorithm->in_rank_order || report->in_rank_order) return TT_OK;
+    snprintf(report->text, sizeof report->text,
+             "the algorithm is to fold in one step and in rank order, but %s", report->order);
+    return TT_ERR_USAGE;
+}
+
 static bool any_posts(const struct tt_proof *proof)
 {
     int rank = 0;
@@ -114,6 +123,7 @@ static tt_status run(const struct tt_proof *proof, const size_t *count, const si
     TT_TRY(check_programs(proof, report));
     TT_TRY(count ? tt_verify(&proof->steps, *count, report)
                  : tt_verify_uneven(&proof->steps, counts, report));
+    TT_TRY(check_order(proof->steps.algorithm, report));
     return check_in_place(proof->programs[0]->direct_safe, any_posts(proof), report);
 }
 
@@ -121,6 +131,7 @@ tt_status tt_proof_of_steps(const struct tt_steps *steps, const size_t *count,
                             struct tt_verify_report *report)
 {
     TT_TRY(count ? tt_verify(steps, *count, report) : tt_verify_uneven(steps, NULL, report));
+    TT_TRY(check_order(steps->algorithm, report));
     return check_in_place(steps->algorithm->direct_safe, true, report);
 }
 

@@ -115,11 +115,14 @@ struct tt_algorithm {
     const char *name;    /* "ring" */
     const char *summary; /* one line */
     enum tt_collective collective;
-    bool one_host;    /* uses meetings: only where all ranks share a host */
-    bool direct_safe; /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
-                       * also in place; proved by verify, compared with this flag in tests */
-    bool uneven;      /* blocks may have different lengths, so calls with a count for each rank may
-                       * use the algorithm; proved by tt_verify_uneven. Not where the count is split */
+    bool one_host;      /* uses meetings: only where all ranks share a host */
+    bool direct_safe;   /* a sent INPUT/OUTPUT span stays unchanged until its receiver has taken it,
+                         * also in place; proved by verify, compared with this flag in tests */
+    bool in_rank_order; /* every element is folded in one step, in rank order from rank 0 on, so the
+                         * result's bits depend on nothing but the contributions; proved by verify.
+                         * Without meaning where nothing is reduced */
+    bool uneven; /* blocks may have different lengths, so calls with a count for each rank may
+                  * use the algorithm; proved by tt_verify_uneven. Not where the count is split */
     const struct tt_parts *parts; /* NULL: not composed */
     /* Pure functions of their arguments; self is this algorithm. */
     int (*nchannels)(const struct tt_algorithm *self, const struct tt_shape *shape); /* NULL: 1 */
@@ -317,7 +320,10 @@ struct tt_verify_report {
     bool post_safe;   /* the targets of all steps that may be posted are free from the beginning of
                        * the round, in and out of place */
     char post[256];   /* why post_safe is false; "" when it is true */
-    bool any_count;   /* the result holds for every count: no check depended on `count` */
+    bool in_rank_order; /* every element of a reduction is folded in one step, in rank order from
+                         * rank 0 on; true where nothing is reduced */
+    char order[256];    /* why in_rank_order is false; "" when it is true */
+    bool any_count;     /* the result holds for every count: no check depended on `count` */
     uint64_t nsteps, nmessages;
 };
 

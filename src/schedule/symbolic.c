@@ -201,6 +201,13 @@ static tt_status finish(struct tt_symbolic *run, const struct tt_action *action,
         return tt_symbolic_refute(run, action->rank, action->index, "finishes block %d, which %s",
                                   value->block, wrong);
     value->finished = true;
+    if (tt_value_in_rank_order(value, run->shape->nranks) || !run->report->in_rank_order)
+        return TT_OK;
+    run->report->in_rank_order = false;
+    snprintf(run->report->order, sizeof run->report->order,
+             "rank %d channel %d step %d finishes block %d, whose contributions were not folded in "
+             "one step from rank 0 to rank %d",
+             action->rank, run->channel, action->index, value->block, run->shape->nranks - 1);
     return TT_OK;
 }
 
@@ -241,6 +248,7 @@ tt_status tt_symbolic_write(struct tt_symbolic *run, const struct tt_action *act
                             struct tt_value *value)
 {
     if (action->step->finish) TT_TRY(finish(run, action, value));
+    tt_value_leave_step(value);
     const struct tt_span *dst = &action->step->dst;
     if (dst->number == 0) return TT_OK;
     const int name = tt_span_name(dst, i, run->geometry.nblocks);

@@ -16,7 +16,7 @@ static uint64_t random_number(uint64_t n)
 
 struct tt_value tt_value_own(int nranks, int rank, int block)
 {
-    struct tt_value value = {.number = 1, .block = block};
+    struct tt_value value = {.number = 1, .block = block, .first = rank};
     if (nranks <= EXACT_RANKS) {
         value.set[0] = (uint64_t)1 << rank;
     } else {
@@ -47,10 +47,23 @@ const char *tt_value_fold(struct tt_value *value, const struct tt_value *other, 
                  lowest(value->set[0] & other->set[0]), value->block);
         return text;
     }
+    const bool is_next = value->first >= 0 && other->number == 1 &&
+                         other->first == value->first + (int32_t)value->number;
+    if (!is_next) value->first = -1;
     value->set[0] += other->set[0];
     value->set[1] += other->set[1];
     value->number += other->number;
     return NULL;
+}
+
+void tt_value_leave_step(struct tt_value *value)
+{
+    if (value->number > 1 && !value->finished) value->first = -1;
+}
+
+bool tt_value_in_rank_order(const struct tt_value *value, int nranks)
+{
+    return value->first == 0 && value->number == (uint32_t)nranks;
 }
 
 struct tt_value tt_value_full(int nranks)

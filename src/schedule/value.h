@@ -14,6 +14,8 @@ struct tt_value {
     uint64_t set[2];
     uint32_t number; /* contributions */
     int32_t block;   /* global name; of an all-to-all the receiver */
+    int32_t first; /* contributions of the ranks first, first + 1, ..., folded left to right in one
+                    * step; -1: folded otherwise */
     bool finished;
 };
 
@@ -22,6 +24,11 @@ struct tt_value tt_value_own(int nranks, int rank, int block);
 /* Adds the contributions of `other`. Returns NULL, or why the two cannot be reduced: `text`. */
 const char *tt_value_fold(struct tt_value *value, const struct tt_value *other, int nranks,
                           char *text, size_t size);
+/* The end of the step that made the value: a later step that folds more contributions into it folds
+ * in two steps. */
+void tt_value_leave_step(struct tt_value *value);
+/* Whether all ranks' contributions were folded in one step, in rank order from rank 0 on. */
+bool tt_value_in_rank_order(const struct tt_value *value, int nranks);
 /* All ranks' contributions, each once. */
 struct tt_value tt_value_full(int nranks);
 /* Returns NULL when the contributions are those of `full`; else the difference: `text`. */

@@ -285,7 +285,8 @@ static tt_status verify_channels(const struct tt_steps *steps, struct mode mode,
                                  struct tt_verify_report *report)
 {
     const int nchannels = tt_nchannels(steps->algorithm, &steps->shape);
-    *report = (struct tt_verify_report){.direct_safe = true, .post_safe = true, .any_count = true};
+    *report = (struct tt_verify_report){
+        .direct_safe = true, .post_safe = true, .in_rank_order = true, .any_count = true};
     for (mode.channel = 0; mode.channel < nchannels; mode.channel++) {
         mode.in_place = false;
         TT_TRY(verify_mode(steps, mode, report));

@@ -33,6 +33,7 @@ tt_status tt_peer_info_init(struct tt_peer_info *info, const struct tt_fabric_co
                                 .meet_bytes = (uint32_t)config->meet_bytes,
                                 .nchannels = (uint32_t)config->nchannels,
                                 .copies = (uint32_t)config->copies,
+                                .deterministic = config->deterministic,
                                 .oversubscribed = config->oversubscribed,
                                 .always_spin = config->always_spin};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
@@ -70,6 +71,8 @@ tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks)
         TT_TRY(check_setting("TUTTI_CHANNELS", infos, r, infos[r].nchannels - 1,
                              infos[0].nchannels - 1));
         TT_TRY(check_setting("TUTTI_COPIES", infos, r, infos[r].copies, infos[0].copies));
+        TT_TRY(check_setting("TUTTI_DETERMINISTIC", infos, r, infos[r].deterministic,
+                             infos[0].deterministic));
     }
     return TT_OK;
 }

@@ -17,7 +17,8 @@ struct tt_fabric_config {
     int copies;          /* of a collective's program that run side by side; 0: as 1 */
     bool oversubscribed; /* known from a parent communicator */
     bool allow_window, allow_cma, force_cma;
-    bool always_spin; /* whatever the number of cores */
+    bool always_spin;   /* whatever the number of cores */
+    bool deterministic; /* of the communicator; the fabric only compares it */
 };
 
 /* Plain data, travels through bootstrap. */
@@ -28,7 +29,7 @@ struct tt_peer_info {
     struct tt_fd_address fd_address;
     int32_t pid;
     int32_t status; /* of getting this far; not TT_OK: the rest does not count */
-    uint32_t nslots, slot_bytes, meet_bytes, nchannels, copies;
+    uint32_t nslots, slot_bytes, meet_bytes, nchannels, copies, deterministic;
     uint8_t oversubscribed, always_spin; /* as in its config */
     uint64_t cpus[16];                   /* CPUs this process may run on, one bit each */
     char host[64];
@@ -38,8 +39,8 @@ struct tt_peer_info {
 TT_NODISCARD tt_status tt_peer_info_init(struct tt_peer_info *info,
                                          const struct tt_fabric_config *config, int *fd_socket);
 
-/* Rounds and meetings are cut, and links numbered, by these settings: TT_ERR_USAGE names two ranks
- * that differ. */
+/* Rounds and meetings are cut, links numbered and algorithms chosen by these settings: TT_ERR_USAGE
+ * names two ranks that differ. */
 TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos, int nranks);
 
 /* Ranks that say they share a host must share a machine: TT_ERR_USAGE names two that do not. */

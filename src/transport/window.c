@@ -358,7 +358,8 @@ static tt_status make_room(struct tt_window_map *map, uint32_t index)
         return tt_fail(TT_ERR_USAGE,
                        "a peer has more than %d windows in use: register fewer, longer buffers",
                        TT_MOST_MAPPED);
-    const size_t number = 2 * (size_t)index + 8;
+    const size_t twice = 2 * (size_t)index + 8;
+    const size_t number = twice < TT_MOST_MAPPED ? twice : TT_MOST_MAPPED;
     struct tt_mapped_window *more = realloc(map->windows, number * sizeof *more);
     if (!more) return tt_fail(TT_ERR_SYSTEM, "out of memory for a peer's window");
     memset(more + map->number, 0, (number - map->number) * sizeof *more);

@@ -28,7 +28,9 @@ static const char introduction[] =
     "- **counts**: blocks may have different lengths, so that calls with a count for each rank "
     "(`tuttiAllGatherV`, `tuttiReduceScatterV`, `tuttiGatherV`, `tuttiScatterV`) use it; proved "
     "for "
-    "any counts.\n\n"
+    "any counts.\n"
+    "- **rank order**: every element is folded in one step, in rank order from rank 0 on; a "
+    "deterministic communicator uses only these; proved.\n\n"
     "The formulas are functions beside the steps, and tests compare them with what the steps "
     "count. "
     "In the tables the unit is the data of one rank's larger buffer, and there are 8 ranks.\n\n"
@@ -74,6 +76,8 @@ static void put_row(FILE *page, const struct tt_algorithm *algorithm)
     put_share(page, formula.message, block);
     fprintf(page, " %s |", algorithm->one_host ? "" : algorithm->direct_safe ? "yes" : "no");
     if (has_counts(algorithm->collective)) fprintf(page, " %s |", algorithm->uneven ? "yes" : "no");
+    if (tt_collective_reduces(algorithm->collective))
+        fprintf(page, " %s |", algorithm->in_rank_order ? "yes" : "no");
     fputs("\n", page);
 }
 
@@ -81,10 +85,11 @@ static void put_table(FILE *page, enum tt_collective collective)
 {
     fprintf(page,
             "\n## %s\n\n"
-            "| name | | steps | depth | sent | reduced | scratch | message | by reference |%s\n"
-            "|---|---|---|---|---|---|---|---|---|%s\n",
+            "| name | | steps | depth | sent | reduced | scratch | message | by reference |%s%s\n"
+            "|---|---|---|---|---|---|---|---|---|%s%s\n",
             tt_collective_name(collective), has_counts(collective) ? " counts |" : "",
-            has_counts(collective) ? "---|" : "");
+            tt_collective_reduces(collective) ? " rank order |" : "",
+            has_counts(collective) ? "---|" : "", tt_collective_reduces(collective) ? "---|" : "");
     const struct tt_algorithm *algorithm;
     for (int i = 0; (algorithm = tt_algorithm_at(collective, i)) && !algorithm->parts; i++)
         put_row(page, algorithm);

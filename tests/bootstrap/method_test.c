@@ -14,17 +14,14 @@
 #include "ranks.h"
 #include "shim.h"
 
-/* A port that was free a moment ago. */
+/* A port that nobody else is given as long as this process lives. */
 static int free_port(void)
 {
     struct tt_address address;
     int fd;
-    const struct sockaddr_in loopback = {.sin_family = AF_INET,
-                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in loopback = {.sin_family = AF_INET};
     tt_address_set(&address, (const struct sockaddr *)&loopback);
-    if (tt_socket_listen(&fd, &address, false) != TT_OK) return 0;
-    close(fd);
-    return tt_address_port(&address);
+    return tt_socket_reserve(&fd, &address) == TT_OK ? tt_address_port(&address) : 0;
 }
 
 /* nprocesses processes with nlocal ranks each, as threads; every process finds the id on its own.
@@ -249,29 +246,103 @@ TEST(method, a_port_in_use_is_named_with_the_remedy)
     close(holder);
 }
 
-TEST(method, slurm_jobs_that_meet_on_one_port_notice)
+/* The first of the ports of a Slurm step: others for each process that runs these tests. */
+static int step_port(void)
 {
-    struct tt_unique_id id;
-    struct tt_launcher launcher = {
-        .nranks = 2, .local_nranks = 2, .sources = {TT_PLACE_FROM_SLURM}, .found = "srun"};
-    clear_env();
+    return 20000 + getpid() % 1000 * 10;
+}
+
+/* Holds a port of 127.0.0.1 as a connection does: nobody can listen there. The descriptor. */
+static int hold(int port)
+{
+    const struct sockaddr_in in = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* For the bind only, which old connections of the port would prevent. */
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    CHECK(bind(s, (const struct sockaddr *)&in, sizeof in) == 0);
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){0}, sizeof(int));
+    return s;
+}
+
+/* The ids of ranks 0 and 1 of a step of this Slurm job; of any job it is one with step_port(). */
+static tt_status find_slurm_ids(struct tt_unique_id ids[2], const char *job)
+{
+    char step[16];
+    tt_status status = TT_OK;
+    snprintf(step, sizeof step, "%d", step_port() - 20000 + 10000 - 31 * atoi(job));
     setenv("SLURM_STEP_NODELIST", "localhost", 1);
-    setenv("SLURM_JOB_ID", "1", 1);
-    setenv("SLURM_STEP_ID", "31", 1);
-    REQUIRE(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)) == TT_OK);
-    setenv("SLURM_JOB_ID", "2", 1);
-    setenv("SLURM_STEP_ID", "0", 1);
-    CHECK_EQ(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)),
-             TT_ERR_SYSTEM);
-    CHECK(strstr(tt_last_error(), " is taken; choose another"));
-    launcher.rank = 1;
-    REQUIRE(tt_unique_id_from_method(&id, "env://", &launcher, tt_deadline_ns(500)) == TT_OK);
-    struct rank_run run = rank_run_of(&id, 1, 2);
-    run_ranks(&run, 1);
-    expect_ranks(&run, 1, TT_ERR_REMOTE, "another job may hold this port");
+    setenv("SLURM_JOB_ID", job, 1);
+    setenv("SLURM_STEP_ID", step, 1);
+    for (int rank = 0; rank < 2 && status == TT_OK; rank++) {
+        const struct tt_launcher launcher = {.rank = rank,
+                                             .nranks = 2,
+                                             .local_nranks = 2,
+                                             .sources = {TT_PLACE_FROM_SLURM},
+                                             .found = "srun"};
+        status = tt_unique_id_from_method(&ids[rank], "env://", &launcher, tt_deadline_ns(5000));
+    }
     unsetenv("SLURM_STEP_NODELIST");
     unsetenv("SLURM_JOB_ID");
     unsetenv("SLURM_STEP_ID");
+    return status;
+}
+
+static void join_both(const struct tt_unique_id ids[2])
+{
+    struct rank_run runs[2] = {rank_run_of(&ids[0], 0, 2), rank_run_of(&ids[1], 1, 2)};
+    run_ranks(runs, 2);
+    expect_ranks(runs, 2, TT_OK, NULL);
+}
+
+TEST(method, slurm_jobs_that_meet_on_one_port_take_two)
+{
+    struct tt_unique_id first[2], second[2];
+    clear_env();
+    REQUIRE(find_slurm_ids(first, "1") == TT_OK);
+    REQUIRE(find_slurm_ids(second, "2") == TT_OK);
+    join_both(second);
+    join_both(first);
+}
+
+TEST(method, a_derived_port_that_a_connection_has_is_passed_over)
+{
+    enum { PORTS = 4 };
+    struct tt_unique_id ids[2];
+    int held[PORTS];
+    char text[64];
+    snprintf(text, sizeof text, "ports %d to %d are taken; choose another", step_port(),
+             step_port() + PORTS - 1);
+    clear_env();
+    for (int n = 0; n < PORTS; n++) held[n] = hold(step_port() + n);
+    CHECK_EQ(find_slurm_ids(ids, "3"), TT_ERR_SYSTEM);
+    CHECK_MESSAGE(strstr(tt_last_error(), text), "%s", tt_last_error());
+    for (int n = PORTS - 1; n >= 0; n--) {
+        close(held[n]);
+        REQUIRE(find_slurm_ids(ids, "3") == TT_OK);
+        join_both(ids);
+    }
+}
+
+TEST(method, a_rank_that_finds_no_root_at_any_port_says_who_listens)
+{
+    char text[64];
+    struct tt_unique_id first[2], second[2];
+    clear_env();
+    REQUIRE(find_slurm_ids(first, "1") == TT_OK);
+    REQUIRE(find_slurm_ids(second, "2") == TT_OK);
+    second[1].key[0]++;
+    struct rank_run lost = rank_run_of(&second[1], 1, 2);
+    lost.timeout_ms = 300;
+    run_ranks(&lost, 1);
+    snprintf(text, sizeof text, "found no root at 127.0.0.1 at ports %d to %d", step_port(),
+             step_port() + 3);
+    expect_ranks(&lost, 1, TT_ERR_TIMEOUT, text);
+    expect_ranks(&lost, 1, TT_ERR_TIMEOUT, "another job may hold this port");
+    second[1].key[0]--;
+    join_both(second);
+    join_both(first);
 }
 
 TEST(method, a_launchers_descriptor_that_is_not_there_is_named)

@@ -38,6 +38,30 @@ static void *all_gather_v(void *argument)
     return NULL;
 }
 
+static void *all_to_all_v(void *argument)
+{
+    const size_t counts[] = {0, 1};
+    int32_t in = 1, out = 0;
+    CHECK_EQ(tuttiAlltoAllV(&in, counts, NULL, &out, counts, NULL, tuttiInt32, argument, NULL),
+             tuttiRemoteError);
+    return NULL;
+}
+
+/* Longer than rank 1's slots hold. */
+static void *send_to_1(void *argument)
+{
+    static const char data[64 << 20];
+    CHECK_EQ(tuttiSend(data, sizeof data, tuttiInt8, 1, argument, NULL), tuttiRemoteError);
+    return NULL;
+}
+
+static void *receive_from_1(void *argument)
+{
+    int32_t value = 0;
+    CHECK_EQ(tuttiRecv(&value, 1, tuttiInt32, 1, argument, NULL), tuttiRemoteError);
+    return NULL;
+}
+
 /* Rank 0 makes the call, for which rank 1 never comes, and is aborted as soon as it is under way:
  * perhaps before it has a turn. */
 static void abort_during(void *(*call)(void *))
@@ -72,4 +96,19 @@ TEST(abort, waits_until_a_first_collective_has_returned)
 TEST(abort, waits_until_a_collective_with_counts_has_returned)
 {
     for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(all_gather_v);
+}
+
+TEST(abort, waits_until_an_exchange_with_counts_has_returned)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(all_to_all_v);
+}
+
+TEST(abort, waits_until_a_send_has_returned)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(send_to_1);
+}
+
+TEST(abort, waits_until_a_receive_has_returned)
+{
+    for (int i = 0; i < ROUNDS && !tt_test_failed(); i++) abort_during(receive_from_1);
 }

@@ -232,16 +232,14 @@ TEST(keys, of_encrypted_connections_are_wiped)
     check_gone(&wanted_tls, "the key of TLS");
 }
 
-/* "tcp://127.0.0.1:port" with a port that was free a moment ago. */
+/* "tcp://127.0.0.1:port" with a port that nobody else is given as long as this process lives. */
 static void find_method(char method[64])
 {
     struct tt_address address;
     int fd;
-    const struct sockaddr_in loopback = {.sin_family = AF_INET,
-                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    tt_address_set(&address, (const struct sockaddr *)&loopback);
-    REQUIRE(tt_socket_listen(&fd, &address, false) == TT_OK);
-    close(fd);
+    const struct sockaddr_in in = {.sin_family = AF_INET};
+    tt_address_set(&address, (const struct sockaddr *)&in);
+    REQUIRE(tt_socket_reserve(&fd, &address) == TT_OK);
     snprintf(method, 64, "tcp://127.0.0.1:%d", tt_address_port(&address));
 }
 

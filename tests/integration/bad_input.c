@@ -96,6 +96,7 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiPlanVerify(NULL, 4), "NULL");
     WRONG_ARGUMENT(tuttiDescribe(tuttiDescribeConfig, NULL, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiCommCounters(comm, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiCommCallCounters(comm, NULL), "NULL");
     REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
     WRONG_ARGUMENT(tuttiEventElapsedTime(NULL, event, event), "NULL");
     CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);

@@ -17,17 +17,19 @@
 #include "ranks.h"
 #include "shim.h"
 
-/* A port that was free a moment ago. */
-static int free_port(void)
+/* A port that nobody else is given as long as *holder is open, and at which rank 0 can listen:
+ * bound at all addresses, it is that of no connection. */
+static int reserve_port(int *holder)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int port = -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) &&
         !getsockname(fd, (struct sockaddr *)&address, &size))
         port = ntohs(address.sin_port);
-    if (fd >= 0) close(fd);
+    *holder = fd;
     return port;
 }
 
@@ -69,7 +71,7 @@ static _Noreturn void become_rank(const struct start *start, int log)
 static bool start_all(struct job *job, struct start *start)
 {
     *job = (struct job){.nranks = start->nranks};
-    start->port = free_port();
+    start->port = reserve_port(&job->holder);
     bool good = start->port > 0 && start->nranks <= MAX_JOB;
     for (int r = 0; good && r < start->nranks; r++) {
         struct job_rank *rank = &job->ranks[r];
@@ -157,6 +159,7 @@ bool job_wait(struct job *job, int timeout_ms)
         for (int i = 0; i < n; i++)
             if (fds[i].revents) collect(&job->ranks[ranks[i]]);
     }
+    close(job->holder);
     return in_time;
 }
 

@@ -1,8 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
  * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
- * stuck HOW | uncopied | unread HOW; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0:
- * all was right; 3: a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong
- * results. */
+ * stuck HOW | uncopied | unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS
+ * COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR
+ * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdbool.h>
@@ -13,6 +13,7 @@
 
 #include "crowd.h"
 #include "random_calls.h"
+#include "rank_order.h"
 #include "stuck.h"
 #include "tutti.h"
 
@@ -373,10 +374,14 @@ int main(int argc, char **argv)
         const int nwrong = random_calls(comm, strtoull(argv[2], NULL, 10), atoi(argv[3]));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
+    if (argc == 3 && !strcmp(argv[1], "rank_order")) {
+        const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
+        return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
+    }
     fprintf(
         stderr,
         "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
         "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
-        "| unread HOW | crowd NRANKS COLLECTIVE\n");
+        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -35,6 +35,7 @@ enum { MAX_JOB = 8, MAX_TEXT = 16384 };
 /* Processes started as a launcher would, without any clean-up of a launcher. Caller's storage. */
 struct job {
     int nranks;
+    int holder; /* reserves the port */
     struct job_rank {
         pid_t pid;
         int pidfd;

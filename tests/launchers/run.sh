@@ -100,6 +100,19 @@ train() {
 # needs PROGRAM PACKAGE
 needs() { command -v "$1" >/dev/null || { skip "no $1 (Debian package $2)" && false; }; }
 
+# crowded NAME NRANKS LAUNCHER...: perf, where most ports of this host are those of connections. The port that
+# rank 0 or its launcher picks must be none of these.
+crowded() {
+    needs python3 python3 || return
+    local name=$1 reply keeper
+    shift
+    coproc keeper { exec "$here/connections.py" 224; }
+    read -r reply <&"${keeper[0]}" && [ "$reply" = ready ] || { verdict "$name" "no connections" && return; }
+    perf "$name" "$@"
+    exec {keeper[1]}>&-
+    wait "$keeper_PID"
+}
+
 # ----------------------------------------------------------------------------------- on this host
 try_local() {
     if needs mpirun.openmpi openmpi-bin; then
@@ -151,6 +164,10 @@ in_slurm() {
         done
         perf "srun --mpi=$mpi on 2 nodes, 3 and 1 ranks" 4 srun -N 2 -n 4 --mpi=$mpi
         for nodes in 1 2; do train "srun --mpi=$mpi on $nodes nodes" srun -N $nodes -n 2 --mpi=$mpi; done
+    done
+    for mpi in pmi2 pmix; do
+        [ $mpi = pmix ] && [ ! -e "$libraries/pmix2/lib/libpmix.so" ] ||
+            crowded "srun --mpi=$mpi, few ports left" 2 srun -N 2 -n 2 --mpi=$mpi
     done
     perf "srun --distribution=cyclic on 2 nodes" 4 srun -N 2 --ntasks-per-node=2 -m cyclic
     try_arbitrary
@@ -210,6 +227,7 @@ in_hosts() {
     fi
     perf "$name" 4 "$bin/tutti-run" --hosts h0:2,h1,h2 --rsh "$rsh"
     train "$name" "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
+    crowded "$name, few ports left" 2 "$bin/tutti-run" --hosts h0,h1 --rsh "$rsh"
     wrong=$(START_LIMIT=300 start env RUN="$bin/tutti-run" RSH="$rsh" "$here/hosts.sh")
     verdict "$name: variables, mistakes and deaths" "$wrong"
     try_names

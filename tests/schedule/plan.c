@@ -49,6 +49,17 @@ TEST(plan, counted_and_formula_agree)
     tuttiPlanDestroy(plan);
 }
 
+TEST(plan, deterministic_are_algorithms_that_fold_in_rank_order_or_not_at_all)
+{
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollAllReduce, "two_shot"), 1);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollAllReduce, "ring"), 0);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollReduce, "meet/direct"), 0);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollAllGather, "ring"), 1);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollBroadcast, "ring"), 0);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic(tuttiCollBroadcast, NULL), 0);
+    CHECK_EQ(tuttiAlgorithmIsDeterministic((tuttiCollective_t)77, "ring"), 0);
+}
+
 TEST(plan, bad_arguments_are_named)
 {
     tuttiPlan_t plan = NULL;
@@ -153,6 +164,11 @@ TEST(tutti_plan, commands_do_what_they_say)
     check_tool("count all_reduce:ring --hosts 2x2 --bytes 16M", 0, "24.0 MiB\n");
     check_tool("--help", 0, "usage: tutti-plan");
     check_tool("--version", 0, "tutti-plan ");
+    check_tool("list --deterministic", 0, "reduce:two_shot");
+    check_tool("list --deterministic | grep -q ^reduce:meet/ || echo absent", 0, "absent");
+    check_tool("verify reduce_scatter --deterministic --ranks 3", 0, "parallel");
+    check_tool("verify all_reduce:ring --deterministic --ranks 3", 2,
+               "a deterministic communicator does not use 'ring'");
 }
 
 TEST(tutti_plan, wrong_usage_is_named_and_ends_with_2)

@@ -137,10 +137,15 @@ static void list_freed(struct tt_host_room *room, int place, struct tt_fd_note *
     for (uint32_t i = 0; i < room->nshown && n < TT_FD_GONE_MAX; i++) {
         struct tt_shown_window *shown = &room->shown[i];
         if (shown->id && !tt_window_exists(shown->id)) shown->id = 0;
-        if (shown->id || !shown->known[place]) continue;
-        shown->known[place] = false;
-        note->gone[n++] = i + 1;
+        if (!shown->id && shown->known[place]) note->gone[n++] = i + 1;
     }
+}
+
+/* The note has been sent: the peer will unmap the windows that it lists. */
+static void forget_listed(struct tt_host_room *room, int place, const struct tt_fd_note *note)
+{
+    for (int i = 0; i < TT_FD_GONE_MAX; i++)
+        if (note->gone[i]) room->shown[note->gone[i] - 1].known[place] = false;
 }
 
 static void introduce(struct tt_host_room *room, int place, uint64_t name)
@@ -153,6 +158,7 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
                               .kind = TT_FD_WINDOW};
     list_freed(room, place, &note);
     if (tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd)) return;
+    forget_listed(room, place, &note);
     shown->known[place] = true;
     atomic_fetch_add_explicit(&room->segment->header->records[place].nshown, 1,
                               memory_order_release); /* R14 */

@@ -1,0 +1,151 @@
+/* Windows of one rank as another rank of the host maps them. */
+#include "transport/window.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shim.h"
+#include "transport/together.h"
+
+enum { NBYTES = 4096, MANY = 9 };
+
+/* Two ranks in processes of their own, as far as they know. Rank 0 shows, rank 1 maps. */
+static bool open_apart(struct together *all)
+{
+    const struct tt_fabric_config config = together_config();
+    struct tt_peer_info infos[2];
+    int sockets[2];
+    all->nranks = 2;
+    for (int r = 0; r < 2; r++) {
+        if (tt_peer_info_init(&infos[r], &config, &sockets[r])) return false;
+        infos[r].process_id += (uint64_t)r;
+    }
+    for (int r = 0; r < 2; r++)
+        if (tt_fabric_begin(&all->fabrics[r], infos, r, 2, sockets[r], &config)) return false;
+    for (int r = 0; r < 2; r++)
+        if (tt_fabric_attach(all->fabrics[r], INT64_MAX)) return false;
+    return true;
+}
+
+struct shown {
+    void *memory;
+    uint64_t name;
+};
+
+static void create(struct shown *windows, int n)
+{
+    for (int i = 0; i < n; i++) REQUIRE(tt_window_create(&windows[i].memory, NBYTES) == TT_OK);
+}
+
+static void destroy(struct shown *windows, int n)
+{
+    for (int i = 0; i < n; i++) CHECK_EQ(tt_window_free(windows[i].memory), TT_OK);
+}
+
+static void show(struct together *all, struct shown *windows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct tt_memory memory;
+        tt_fabric_find_memory(all->fabrics[0], windows[i].memory, NBYTES, &memory);
+        REQUIRE(memory.window != TT_NO_WINDOW);
+        windows[i].name = memory.window;
+        tt_fabric_introduce(all->fabrics[0], 1, &memory);
+    }
+}
+
+/* How many of the windows rank 1 has mapped, after it has taken what was sent. */
+static int count_mapped(struct together *all, const struct shown *windows, int n)
+{
+    const struct tt_host_room *room = &all->fabrics[1]->host;
+    struct tt_memory none;
+    size_t nbytes;
+    int nmapped = 0;
+    tt_fabric_find_memory(all->fabrics[1], NULL, 0, &none);
+    for (int i = 0; i < n; i++)
+        nmapped += tt_window_map_find(&room->windows[0], windows[i].name, &nbytes) != NULL;
+    return nmapped;
+}
+
+TEST(windows, that_are_freed_are_unmapped_when_others_are_shown)
+{
+    struct together all;
+    struct shown before[MANY], after[3];
+    REQUIRE(open_apart(&all));
+    create(before, MANY);
+    show(&all, before, MANY);
+    CHECK_EQ(count_mapped(&all, before, MANY), MANY);
+    destroy(before, MANY);
+    create(after, 3);
+    show(&all, after, 1); /* at the index of one that is freed; the note lists four more */
+    CHECK_EQ(count_mapped(&all, before, MANY), MANY - 1 - TT_FD_GONE_MAX);
+    CHECK_EQ(count_mapped(&all, after, 1), 1);
+    show(&all, after + 1, 2);
+    CHECK_EQ(count_mapped(&all, before, MANY), 0);
+    CHECK_EQ(count_mapped(&all, after, 3), 3);
+    destroy(after, 3);
+    together_close(&all);
+}
+
+TEST(windows, that_are_freed_are_unmapped_later_when_a_note_could_not_be_sent)
+{
+    struct together all;
+    struct shown before[3], after[1];
+    struct tt_fd_note got, stranger = {.secret = 1};
+    int fd;
+    REQUIRE(open_apart(&all));
+    struct tt_host_room *room = &all.fabrics[0]->host, *peer = &all.fabrics[1]->host;
+    create(before, 3);
+    show(&all, before, 3);
+    CHECK_EQ(count_mapped(&all, before, 3), 3);
+    destroy(before, 3);
+    create(after, 1);
+    while (tt_fdpass_send(&room->config.members[1].fd_address, &stranger, room->fd_socket) == TT_OK)
+        continue;
+    show(&all, after, 1); /* rank 1 has a full queue */
+    while (tt_fdpass_receive(peer->fd_socket, stranger.secret, &got, &fd) == TT_OK) close(fd);
+    CHECK_EQ(count_mapped(&all, after, 1), 0);
+    show(&all, after, 1);
+    CHECK_EQ(count_mapped(&all, after, 1), 1);
+    CHECK_EQ(count_mapped(&all, before, 3), 0);
+    destroy(after, 1);
+    together_close(&all);
+}
+
+TEST(windows, take_the_indices_of_those_that_are_freed)
+{
+    struct together all;
+    struct shown windows[2 * MANY];
+    REQUIRE(open_apart(&all));
+    for (int turn = 0; turn < 300 && !tt_test_failed(); turn++) {
+        struct shown *half = windows + turn % 2 * MANY;
+        create(half, MANY);
+        show(&all, half, MANY);
+        CHECK_EQ(count_mapped(&all, half, MANY), MANY);
+        if (turn) destroy(windows + (turn + 1) % 2 * MANY, MANY);
+    }
+    CHECK(all.fabrics[0]->host.nshown <= 2 * MANY);
+    destroy(windows + MANY, MANY);
+    together_close(&all);
+}
+
+TEST(windows, beyond_the_most_that_are_mapped_are_refused_until_others_are_gone)
+{
+    struct tt_window_map map = {.number = 0};
+    const int fd = memfd_create("window", MFD_CLOEXEC);
+    size_t nbytes;
+    REQUIRE(fd >= 0 && ftruncate(fd, NBYTES) == 0);
+    const uint64_t last = TT_MOST_MAPPED - 1;
+    CHECK_EQ(tt_window_map_add(&map, last | 1ull << 32, fd, NBYTES), TT_OK);
+    CHECK_EQ(tt_window_map_add(&map, TT_MOST_MAPPED, fd, NBYTES), TT_ERR_USAGE);
+    CHECK(strstr(tt_last_error(), "more than 65536 windows in use"));
+    tt_window_map_drop(&map, TT_MOST_MAPPED); /* nothing is mapped there */
+    tt_window_map_drop(&map, (uint32_t)last);
+    CHECK(tt_window_map_find(&map, last | 1ull << 32, &nbytes) == NULL);
+    CHECK_EQ(tt_window_map_add(&map, last | 2ull << 32, fd, NBYTES), TT_OK);
+    CHECK(tt_window_map_find(&map, last | 2ull << 32, &nbytes) != NULL && nbytes == NBYTES);
+    CHECK(tt_window_map_find(&map, last | 1ull << 32, &nbytes) == NULL);
+    tt_window_map_fini(&map);
+    close(fd);
+}

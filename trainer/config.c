@@ -6,18 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "param.h"
+
+#define ROW(field_, name_, initial_, group_, sentence_)                                            \
+    .name = name_, .initial = initial_, .sentence = sentence_,                                     \
+    .offset = offsetof(struct tr_config, field_), .group = TR_GROUP_##group_
 static const struct tr_option options[TR_NUM_OPTIONS] = {
-#define X(type_, field_, name_, initial_, lowest_, highest_, group_, sentence_)                    \
-    [TR_OPTION_##field_] = {.name = name_,                                                         \
-                            .initial = initial_,                                                   \
-                            .sentence = sentence_,                                                 \
-                            .lowest = lowest_,                                                     \
-                            .highest = highest_,                                                   \
-                            .offset = offsetof(struct tr_config, field_),                          \
-                            .type = TR_TYPE_##type_,                                               \
-                            .group = TR_GROUP_##group_},
+#define NUMBER(type_, field_, name_, initial_, lowest_, highest_, group_, sentence_)               \
+    [TR_OPTION_##field_] = {ROW(field_, name_, initial_, group_, sentence_), .lowest = lowest_,    \
+                            .highest = highest_, .type = TR_TYPE_##type_},
+#define CHOICE(field_, name_, initial_, choices_, group_, sentence_)                               \
+    [TR_OPTION_##field_] = {ROW(field_, name_, initial_, group_, sentence_), .choices = choices_,  \
+                            .type = TR_TYPE_CHOICE},
+#define TEXT(field_, name_, initial_, group_, sentence_)                                           \
+    [TR_OPTION_##field_] = {ROW(field_, name_, initial_, group_, sentence_), .type = TR_TYPE_TEXT},
 #include "config_table.h"
-#undef X
 };
 
 const struct tr_option *tr_config_option(int id)
@@ -88,6 +91,29 @@ static tr_status parse_number(const struct tr_option *option, const char *text, 
     return TR_OK;
 }
 
+/* The index-th of "this|that|other", in `out`; false past the end. */
+static bool get_choice(const char *choices, int64_t index, char out[32])
+{
+    while (index-- > 0) {
+        choices = strchr(choices, '|');
+        if (!choices) return false;
+        ++choices;
+    }
+    snprintf(out, 32, "%.*s", (int)strcspn(choices, "|"), choices);
+    return true;
+}
+
+static tr_status parse_choice(const struct tr_option *option, const char *text, double *value)
+{
+    char choice[32];
+    for (int64_t i = 0; get_choice(option->choices, i, choice); ++i)
+        if (!strcmp(choice, text)) {
+            *value = (double)i;
+            return TR_OK;
+        }
+    return tr_fail("--%s=%s: expected one of %s", option->name, text, option->choices);
+}
+
 tr_status tr_config_set(struct tr_config *config, const char *name, const char *text,
                         enum tr_source source)
 {
@@ -98,7 +124,9 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     const struct tr_option *option = &options[id];
     char *field = (char *)config + option->offset;
     double number = 0;
-    if (option->type != TR_TYPE_TEXT) {
+    if (option->type == TR_TYPE_CHOICE) {
+        TR_TRY(parse_choice(option, text, &number));
+    } else if (option->type != TR_TYPE_TEXT) {
         TR_TRY(parse_number(option, text, &number));
     } else if (strlen(text) >= TR_TEXT_BYTES) {
         return tr_fail("--%s: %zu bytes are too long, at most %d", option->name, strlen(text),
@@ -106,7 +134,7 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
     }
     if (source < config->source[id]) return TR_OK;
     config->source[id] = source;
-    if (option->type == TR_TYPE_INT)
+    if (option->type == TR_TYPE_INT || option->type == TR_TYPE_CHOICE)
         *(int64_t *)(void *)field = (int64_t)number;
     else if (option->type == TR_TYPE_REAL)
         *(double *)(void *)field = number;
@@ -132,6 +160,8 @@ void tr_config_value(const struct tr_config *config, int id, char out[TR_TEXT_BY
         snprintf(out, TR_TEXT_BYTES, "%lld", (long long)*(const int64_t *)(const void *)field);
     else if (options[id].type == TR_TYPE_REAL)
         snprintf(out, TR_TEXT_BYTES, "%.17g", *(const double *)(const void *)field);
+    else if (options[id].type == TR_TYPE_CHOICE)
+        get_choice(options[id].choices, *(const int64_t *)(const void *)field, out);
     else
         memcpy(out, field, TR_TEXT_BYTES);
 }
@@ -142,6 +172,10 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
         const char *argument = argv[i];
         if (!strcmp(argument, "--help") || !strcmp(argument, "-h")) {
             config->help = true;
+            continue;
+        }
+        if (!strcmp(argument, "--plan")) {
+            config->plan = true;
             continue;
         }
         if (strncmp(argument, "--", 2) != 0)
@@ -168,30 +202,65 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
 
 tr_status tr_config_check(const struct tr_config *config)
 {
-    if (config->width % config->heads)
-        return tr_fail("--width=%lld is not divisible by --heads=%lld", (long long)config->width,
-                       (long long)config->heads);
     if (config->every && !config->checkpoint[0])
         return tr_fail("--every=%lld without --checkpoint=DIR: nowhere to write to",
                        (long long)config->every);
+    if (config->ranks && !config->plan)
+        return tr_fail("--ranks=%lld is for --plan; how many ranks train is the launcher's to say "
+                       "(tutti-run -n %lld tutti-train ...)",
+                       (long long)config->ranks, (long long)config->ranks);
     return TR_OK;
+}
+
+bool tr_config_given(const struct tr_config *config, int id)
+{
+    return config->source[id] > TR_FROM_CHECKPOINT;
+}
+
+/* Each rank may have its own: where it reads and writes, and how it computes. */
+static bool may_differ(int id)
+{
+    static const int ids[] = {TR_OPTION_cpu,       TR_OPTION_threads, TR_OPTION_data,
+                              TR_OPTION_resume,    TR_OPTION_log,     TR_OPTION_log_every,
+                              TR_OPTION_checkpoint};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; ++i)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+uint64_t tr_config_checksum(const struct tr_config *config)
+{
+    uint64_t sum = (config->checkpoint[0] != 0) + 2u * (config->resume[0] != 0);
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        char value[TR_TEXT_BYTES];
+        tr_config_value(config, id, value);
+        if (!may_differ(id)) sum = (sum << 1 | sum >> 63) ^ tr_checksum(value, strlen(value));
+    }
+    return sum;
 }
 
 void tr_config_print_help(FILE *out)
 {
     static const char *const titles[] = {"Model", "Training", "Parallelism", "This run"};
-    fprintf(out, "tutti-train: trains a byte-level transformer on text.\n\n"
-                 "  tutti-train [--name=value ...] [--config FILE.json]\n"
-                 "  tutti-run -n 2 tutti-train --seconds=60\n\n"
-                 "The ranks of tutti-run share each step's batch. A JSON file has the same names; "
-                 "the command\n"
-                 "line wins over it.\n");
+    fprintf(out,
+            "tutti-train: trains a byte-level transformer on text.\n\n"
+            "  tutti-train [--name=value ...] [--config FILE.json]\n"
+            "  tutti-run -n 2 tutti-train --seconds=60\n"
+            "  tutti-run -n 8 tutti-train --model=llama --pp=2 --fsdp=2 --tp=2\n"
+            "  tutti-train --plan --ranks=64 --pp=4 --tp=8\n\n"
+            "The ranks form a mesh of the axes pp, dp, fsdp, ring, ulysses and tp, which multiply "
+            "to all ranks.\n"
+            "--plan prints mesh, layouts, schedule, memory and communication, and trains nothing. "
+            "A JSON file\n"
+            "has the same names; the command line wins over it.\n");
     for (int group = 0; group < 4; ++group) {
         fprintf(out, "\n%s\n", titles[group]);
         for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
             if ((int)options[id].group != group) continue;
-            fprintf(out, "  --%-13s %-8s %s\n", options[id].name,
-                    options[id].initial[0] ? options[id].initial : "(empty)", options[id].sentence);
+            const char *choices = options[id].choices;
+            fprintf(out, "  --%-14s %-8s %s%s%s%s\n", options[id].name,
+                    options[id].initial[0] ? options[id].initial : "(empty)", options[id].sentence,
+                    choices ? " (" : "", choices ? choices : "", choices ? ")" : "");
         }
     }
 }
@@ -206,7 +275,7 @@ void tr_config_print(const struct tr_config *config, FILE *out)
         if (options[id].type == TR_TYPE_TEXT && !value[0]) continue;
         if (options[id].type == TR_TYPE_REAL)
             snprintf(value, sizeof value, "%g", strtod(value, NULL));
-        snprintf(cell, sizeof cell, "%-12s %s%s", options[id].name, value,
+        snprintf(cell, sizeof cell, "%-13s %s%s", options[id].name, value,
                  sources[config->source[id]]);
         fprintf(out, "  %-36s", cell);
         if (++column % 3 == 0) fputc('\n', out);

@@ -15,25 +15,33 @@ enum { TR_TEXT_BYTES = 1024 };
 /* Where a value came from; a later source wins over an earlier one. */
 enum tr_source { TR_FROM_DEFAULT, TR_FROM_CHECKPOINT, TR_FROM_FILE, TR_FROM_COMMAND_LINE };
 
-/* What a field of each type is in C. */
+/* What the number of each type is in C. */
 typedef int64_t TR_FIELD_INT;
 typedef double TR_FIELD_REAL;
-typedef char TR_FIELD_TEXT[TR_TEXT_BYTES];
 
 enum tr_option_id {
-#define X(type, field, ...) TR_OPTION_##field,
+#define NUMBER(type, field, ...) TR_OPTION_##field,
+#define CHOICE(field, ...) TR_OPTION_##field,
+#define TEXT(field, ...) TR_OPTION_##field,
 #include "config_table.h"
-#undef X
     TR_NUM_OPTIONS
 };
 
 struct tr_config {
-#define X(type, field, ...) TR_FIELD_##type field;
+#define NUMBER(type, field, ...) TR_FIELD_##type field;
+#define CHOICE(field, ...) int64_t field;
+#define TEXT(field, ...) char field[TR_TEXT_BYTES];
 #include "config_table.h"
-#undef X
     enum tr_source source[TR_NUM_OPTIONS];
     bool help; /* --help was given */
+    bool plan; /* --plan was given */
 };
+
+/* Places of choices in their rows. */
+enum { TR_TIED_AUTO, TR_TIED_ON, TR_TIED_OFF };
+enum { TR_REDUCE_EACH, TR_REDUCE_LAST };
+enum { TR_RESHARD_AUTO, TR_RESHARD_ALWAYS };
+enum { TR_CONTIGUOUS, TR_ZIGZAG };
 
 /* Fills in the defaults. */
 void tr_config_init(struct tr_config *config);
@@ -54,8 +62,14 @@ TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char 
 TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
                                          const char *path);
 
-/* Checks what no single option can know. */
+/* A checksum of the options that must be the same on all ranks. */
+uint64_t tr_config_checksum(const struct tr_config *config);
+
+/* Checks what no single option can know; what depends on the ranks is setup.h's. */
 TR_NODISCARD tr_status tr_config_check(const struct tr_config *config);
+
+/* Whether the user gave the option, on the command line or in a file. */
+bool tr_config_given(const struct tr_config *config, int id);
 
 /* The options as one JSON object; free() it. NULL when out of memory. */
 char *tr_config_to_json(const struct tr_config *config);
@@ -65,10 +79,11 @@ void tr_config_print_help(FILE *out);
 void tr_config_print(const struct tr_config *config, FILE *out);
 
 /* The rows, for those who read or print them. */
-enum tr_option_type { TR_TYPE_INT, TR_TYPE_REAL, TR_TYPE_TEXT };
+enum tr_option_type { TR_TYPE_INT, TR_TYPE_REAL, TR_TYPE_CHOICE, TR_TYPE_TEXT };
 enum tr_option_group { TR_GROUP_MODEL, TR_GROUP_TRAIN, TR_GROUP_PARALLEL, TR_GROUP_RUN };
 struct tr_option {
     const char *name, *initial, *sentence;
+    const char *choices; /* of a CHOICE: "this|that" */
     double lowest, highest;
     size_t offset;
     enum tr_option_type type;

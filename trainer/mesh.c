@@ -1,38 +1,160 @@
-/* Opens the communicator of the mesh, and checks that all ranks agree. */
+/* Opens the communicators of the mesh, and checks that all ranks agree. */
 #include "mesh.h"
 
 #include <stdio.h>
 
-tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result, const char *what)
+const char *const tr_axis_names[TR_NUM_AXES] = {"pp", "dp", "fsdp", "ring", "ulysses", "tp"};
+
+static tr_status check(tuttiComm_t comm, tuttiResult_t result, const char *what)
 {
     if (result == tuttiSuccess) return TR_OK;
-    const char *story = tuttiGetLastError(mesh->world);
+    const char *story = tuttiGetLastError(comm);
     return tr_fail("%s: %s%s%s", what, tuttiGetErrorString(result), story[0] ? ": " : "", story);
 }
 
-tr_status tr_mesh_init(struct tr_mesh *mesh)
+tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result, const char *what)
 {
-    *mesh = (struct tr_mesh){.nranks = 1};
-    TR_TRY(
-        tr_mesh_check(mesh, tuttiCommInitEnv(&mesh->world, NULL, NULL), "joining the other ranks"));
+    return check(mesh->world, result, what);
+}
+
+tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result, const char *what)
+{
+    return check(group->comm, result, what);
+}
+
+tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
+{
+    *mesh = (struct tr_mesh){.world = world, .nranks = 1};
+    if (!world)
+        TR_TRY(tr_mesh_check(mesh, tuttiCommInitEnv(&mesh->world, NULL, NULL),
+                             "joining the other ranks"));
     TR_TRY(tr_mesh_check(mesh, tuttiCommCount(mesh->world, &mesh->nranks), "asking for the ranks"));
     TR_TRY(tr_mesh_check(mesh, tuttiCommUserRank(mesh->world, &mesh->rank), "asking for the rank"));
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh->size[axis] = 1;
-    mesh->size[TR_DP] = mesh->nranks;
-    int rest = mesh->rank;
-    for (int axis = TR_NUM_AXES - 1; axis >= 0; --axis) {
-        mesh->coord[axis] = rest % mesh->size[axis];
-        rest /= mesh->size[axis];
-    }
+    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes)
+        mesh->groups[axes] = (struct tr_group){.n = 1};
+    mesh->share = mesh->tie = (struct tr_group){.n = 1};
+    const int size[TR_NUM_AXES] = {1, mesh->nranks, 1, 1, 1, 1};
+    return tr_mesh_shape(mesh, size);
+}
+
+tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES])
+{
+    const int product = tr_mesh_extent(size, (1u << TR_NUM_AXES) - 1);
+    if (product != mesh->nranks)
+        return tr_fail("pp %d x dp %d x fsdp %d x ring %d x ulysses %d x tp %d are %d ranks, but "
+                       "there are %d",
+                       size[TR_PP], size[TR_DP], size[TR_FSDP], size[TR_RING], size[TR_ULYSSES],
+                       size[TR_TP], product, mesh->nranks);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh->size[axis] = size[axis];
+    tr_mesh_coords(size, mesh->rank, mesh->coord);
     return TR_OK;
+}
+
+void tr_mesh_coords(const int size[TR_NUM_AXES], int rank, int coord[TR_NUM_AXES])
+{
+    for (int axis = TR_NUM_AXES - 1; axis >= 0; --axis) {
+        coord[axis] = rank % size[axis];
+        rank /= size[axis];
+    }
+}
+
+int tr_mesh_rank_at(const int size[TR_NUM_AXES], const int coord[TR_NUM_AXES])
+{
+    int rank = 0;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) rank = rank * size[axis] + coord[axis];
+    return rank;
+}
+
+int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes)
+{
+    int extent = 1;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) extent *= size[axis];
+    return extent;
+}
+
+/* The ranks of one color, in the order of the mesh; the ranks of TUTTI_SPLIT_NOCOLOR get one rank,
+ * themselves. */
+static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *group)
+{
+    static const char what[] = "making a communicator of the mesh";
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    if (mesh->deterministic) config.deterministic = 1;
+    TR_TRY(tr_mesh_check(
+        mesh, tuttiCommSplit(mesh->world, color, mesh->rank, &group->comm, &config), what));
+    if (color == TUTTI_SPLIT_NOCOLOR) return TR_OK;
+    TR_TRY(tr_group_check(group, tuttiCommCount(group->comm, &group->n), what));
+    TR_TRY(tr_group_check(group, tuttiCommUserRank(group->comm, &group->rank), what));
+    return tr_group_check(group, tuttiStreamCreate(&group->stream), what);
+}
+
+/* Ranks with equal coordinates on the axes outside of the set have one color. */
+static int color_of(const struct tr_mesh *mesh, tr_axes axes)
+{
+    int color = 0;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (!(axes >> axis & 1)) color = color * mesh->size[axis] + mesh->coord[axis];
+    return color;
+}
+
+/* Without the axes of one rank: sets that differ only in those are one group. */
+static tr_axes essence(const struct tr_mesh *mesh, tr_axes axes)
+{
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (mesh->size[axis] == 1) axes &= ~(1u << axis);
+    return axes;
+}
+
+const struct tr_group *tr_mesh_group(const struct tr_mesh *mesh, tr_axes axes)
+{
+    return &mesh->groups[essence(mesh, axes)];
+}
+
+static tr_status connect_axes(struct tr_mesh *mesh, tr_axes axes)
+{
+    axes = essence(mesh, axes);
+    if (!axes || mesh->groups[axes].comm) return TR_OK;
+    return make_group(mesh, color_of(mesh, axes), &mesh->groups[axes]);
+}
+
+tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets, int share,
+                          bool deterministic)
+{
+    mesh->deterministic = deterministic;
+    TR_TRY(connect_axes(mesh, TR_AXES_ALL));
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) TR_TRY(connect_axes(mesh, 1u << axis));
+    for (int set = 0; set < nsets; ++set) TR_TRY(connect_axes(mesh, sets[set]));
+    if (share > 1) {
+        const int parts = mesh->size[TR_TP] / share;
+        TR_TRY(make_group(mesh, color_of(mesh, 1u << TR_TP) * parts + mesh->coord[TR_TP] / share,
+                          &mesh->share));
+    }
+    const int last = mesh->size[TR_PP] - 1, stage = mesh->coord[TR_PP];
+    if (last > 0)
+        TR_TRY(make_group(
+            mesh, stage == 0 || stage == last ? color_of(mesh, 1u << TR_PP) : TUTTI_SPLIT_NOCOLOR,
+            &mesh->tie));
+    return TR_OK;
+}
+
+static void end_group(struct tr_group *group)
+{
+    if (group->stream) tuttiStreamDestroy(group->stream);
+    if (group->comm) {
+        tuttiCommFinalize(group->comm);
+        tuttiCommDestroy(group->comm);
+    }
+    *group = (struct tr_group){.n = 1};
 }
 
 void tr_mesh_fini(struct tr_mesh *mesh)
 {
-    if (mesh->world) {
-        tuttiCommFinalize(mesh->world);
-        tuttiCommDestroy(mesh->world);
-    }
+    if (!mesh->world) return;
+    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes) end_group(&mesh->groups[axes]);
+    end_group(&mesh->share);
+    end_group(&mesh->tie);
+    tuttiCommFinalize(mesh->world);
+    tuttiCommDestroy(mesh->world);
     *mesh = (struct tr_mesh){0};
 }
 

@@ -1,23 +1,68 @@
-/* The ranks as a mesh of axes (layout.h), and what all of them must agree on. */
+/* The ranks as a mesh of axes, the communicators along it, and what all ranks must agree on. */
 #ifndef TR_MESH_H
 #define TR_MESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "layout.h"
 #include "status.h"
 #include "tutti.h"
 
-/* Owned by main; tr_mesh_fini ends the communicator. */
+/* From the outermost (ranks far apart) to the innermost (neighbours). */
+enum tr_axis { TR_PP, TR_DP, TR_FSDP, TR_RING, TR_ULYSSES, TR_TP, TR_NUM_AXES };
+extern const char *const tr_axis_names[TR_NUM_AXES];
+
+/* A set of axes: 1u << axis for each. */
+typedef unsigned tr_axes;
+enum {
+    TR_AXES_ALL = (1u << TR_NUM_AXES) - 1,
+    TR_AXES_SEQUENCE = 1u << TR_RING | 1u << TR_ULYSSES,
+    TR_AXES_DATA = 1u << TR_DP | 1u << TR_FSDP | TR_AXES_SEQUENCE, /* ranks with tokens of their own
+                                                                      and the same parameters */
+};
+
+/* This rank's communicator along a set of axes: the ranks whose other coordinates are equal, in the
+ * order of the mesh. One rank: no communicator, no stream. */
+struct tr_group {
+    tuttiComm_t comm;
+    tuttiStream_t stream; /* of its own, for calls that run beside computation */
+    int n, rank;
+};
+
+/* Owned by whoever called tr_mesh_init; tr_mesh_fini ends what it made. */
 struct tr_mesh {
     tuttiComm_t world;
     int rank, nranks;
-    int size[TR_NUM_AXES];  /* product: nranks */
-    int coord[TR_NUM_AXES]; /* this rank's place */
+    int size[TR_NUM_AXES];                    /* product: nranks */
+    int coord[TR_NUM_AXES];                   /* this rank's place */
+    struct tr_group groups[1 << TR_NUM_AXES]; /* [set of axes]; made by tr_mesh_group */
+    struct tr_group share; /* the ranks of tp that hold the same key and value heads */
+    struct tr_group tie;   /* the first and the last stage */
+    bool deterministic;
 };
 
-/* Joins the ranks that the launcher started (one without a launcher) into a mesh along dp. */
-TR_NODISCARD tr_status tr_mesh_init(struct tr_mesh *mesh);
+/* The ranks of `world` (taken over; finalized by fini) as one dp axis. world NULL: joins the ranks
+ * that the launcher started, one without a launcher. */
+TR_NODISCARD tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world);
+
+/* Gives the axes their sizes (product: nranks, else an error naming the sizes). Not collective. */
+TR_NODISCARD tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES]);
+
+/* The coordinates of `rank` on axes of these sizes, and back. */
+void tr_mesh_coords(const int size[TR_NUM_AXES], int rank, int coord[TR_NUM_AXES]);
+int tr_mesh_rank_at(const int size[TR_NUM_AXES], const int coord[TR_NUM_AXES]);
+/* How many ranks lie along a set of axes. */
+int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes);
+
+/* Makes every communicator of the mesh: of all ranks, along each axis and each of `nsets` sets that
+ * exceed one rank, `share` for kv heads that `share` ranks of tp hold together, `tie` when pp exceeds 1.
+ * deterministic: their reductions add in the order of the ranks, whatever the size. Collective. */
+TR_NODISCARD tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets,
+                                       int share, bool deterministic);
+
+/* The group along `axes`, connected before. */
+const struct tr_group *tr_mesh_group(const struct tr_mesh *mesh, tr_axes axes);
+
 /* Waits for the other ranks' last collective and leaves. Safe on a zeroed mesh. */
 void tr_mesh_fini(struct tr_mesh *mesh);
 
@@ -36,5 +81,9 @@ TR_NODISCARD tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, 
 /* TR_OK, or this rank's own failure that says what was being done and tutti's own story. */
 TR_NODISCARD tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result,
                                      const char *what);
+
+/* The same for a call on a group. */
+TR_NODISCARD tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result,
+                                      const char *what);
 
 #endif

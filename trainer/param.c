@@ -1,4 +1,5 @@
-/* Registers parameters, fills them with their first values, and takes checksums. */
+/* Registers parameters by unit, gives them their places, fills them with their first values, and
+ * takes checksums. */
 #include "param.h"
 
 #include <stdio.h>
@@ -7,8 +8,32 @@
 
 #include "random.h"
 
-int tr_param_add(struct tr_params *params, const char *name, long rows, long cols, float mean,
-                 float deviation)
+void tr_params_init(struct tr_params *params, int tp, int tp_rank, int shards)
+{
+    *params = (struct tr_params){.tp = tp, .tp_rank = tp_rank, .shards = shards};
+}
+
+int tr_params_begin_unit(struct tr_params *params, const char *name)
+{
+    struct tr_unit *units = realloc(params->units, sizeof *units * (size_t)(params->nunits + 1));
+    if (!units) return -1;
+    params->units = units;
+    struct tr_unit *unit = &units[params->nunits];
+    *unit = (struct tr_unit){.first_param = params->n, .tied_stage = -1};
+    snprintf(unit->name, sizeof unit->name, "%s", name);
+    return params->nunits++;
+}
+
+static enum tr_section section_of(const struct tr_params *params, const struct tr_param *param)
+{
+    const int holders = tr_layout_replicas(&param->layout, param->shape, params->tp, 0).count;
+    return params->tp == 1 || holders == 1 ? TR_CUT
+           : holders == params->tp         ? TR_REPLICATED
+                                           : TR_SHARED;
+}
+
+int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
+                 struct tr_layout layout, float mean, float deviation)
 {
     struct tr_param *items = realloc(params->items, sizeof *items * (size_t)(params->n + 1));
     if (!items) return -1;
@@ -16,37 +41,146 @@ int tr_param_add(struct tr_params *params, const char *name, long rows, long col
     struct tr_param *param = &items[params->n];
     *param = (struct tr_param){
         .ndim = cols ? 2 : 1,
-        .shape = {rows, cols},
-        .count = (size_t)rows * (size_t)(cols ? cols : 1),
-        .offset = params->total,
+        .shape = {rows, cols ? cols : 1},
+        .layout = layout,
+        .unit = params->nunits - 1,
         .decay = cols != 0,
         .mean = mean,
         .deviation = deviation,
     };
     snprintf(param->name, sizeof param->name, "%s", name);
-    params->total += (param->count + 15) / 16 * 16;
+    param->count = (size_t)(param->shape[0] * param->shape[1]);
+    param->local[0] = param->shape[0];
+    param->local[1] = param->shape[1];
+    if (layout.dim >= 0)
+        param->local[layout.dim] =
+            tr_layout_part(&layout, param->shape[layout.dim], params->tp, 0).stored;
+    param->section = section_of(params, param);
+    params->units[params->nunits - 1].nparams++;
     params->count += param->count;
     return params->n++;
+}
+
+static size_t rounded(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+void tr_params_place(struct tr_params *params)
+{
+    for (int u = 0; u < params->nunits; ++u) {
+        struct tr_unit *unit = &params->units[u];
+        size_t at = 0, end = 0; /* end: of the tensor before */
+        for (int section = 0; section < TR_NUM_SECTIONS; ++section) {
+            at = unit->section[section] = rounded(at, TR_BLOCK);
+            for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p) {
+                struct tr_param *param = &params->items[p];
+                if (param->section != (enum tr_section)section) continue;
+                param->offset = param->joined ? end : rounded(at, 16);
+                at = end = param->offset + (size_t)(param->local[0] * param->local[1]);
+            }
+        }
+        unit->section[TR_NUM_SECTIONS] = at;
+        unit->total = rounded(at, (size_t)params->shards * TR_BLOCK);
+    }
 }
 
 void tr_params_fini(struct tr_params *params)
 {
     free(params->items);
+    free(params->units);
     *params = (struct tr_params){0};
 }
 
-void tr_params_initialize(const struct tr_params *params, float *weights, uint64_t seed)
+struct tr_part tr_param_part(const struct tr_params *params, const struct tr_param *param)
 {
-    for (int p = 0; p < params->n; ++p) {
-        const struct tr_param *param = &params->items[p];
-        const uint32_t stream = (uint32_t)tr_checksum(param->name, strlen(param->name));
-        float *w = weights + param->offset;
-        for (size_t i = 0; i < param->count; ++i) {
-            const double noise =
-                param->deviation != 0 ? tr_random_normal(seed, TR_RANDOM_WEIGHTS, stream, i) : 0;
-            w[i] = (float)(param->mean + param->deviation * noise);
+    const long extent = param->shape[param->layout.dim > 0];
+    return tr_layout_part(&param->layout, extent, params->tp, params->tp_rank);
+}
+
+/* Calls visit for each run of elements that are neighbours both in the global tensor and in the
+ * range [first, first + count) of the unit. */
+struct run {
+    size_t global, range, count; /* element of the tensor; float of the range */
+};
+
+static void each_run(const struct tr_params *params, const struct tr_param *param, size_t first,
+                     size_t count, void (*visit)(void *arg, struct run run), void *arg)
+{
+    const size_t begin = param->offset > first ? param->offset : first;
+    const size_t stop = param->offset + (size_t)(param->local[0] * param->local[1]);
+    const size_t end = stop < first + count ? stop : first + count;
+    if (begin >= end) return;
+    struct tr_slice slices[TR_MOST_SLICES];
+    const int n = tr_layout_slices(&param->layout, param->shape, params->tp, params->tp_rank,
+                                   begin - param->offset, end - begin, slices);
+    size_t at = begin - first;
+    for (int s = 0; s < n; ++s)
+        for (long row = 0; row < slices[s].rows; ++row) {
+            const long element = (slices[s].row + row) * param->shape[1] + slices[s].col;
+            visit(arg, (struct run){(size_t)element, at, (size_t)slices[s].cols});
+            at += (size_t)slices[s].cols;
         }
+}
+
+struct values {
+    float *range, *whole;
+    const float *from;
+    const struct tr_param *param;
+    uint64_t seed;
+    uint32_t stream;
+};
+
+static void initialize(void *arg, struct run run)
+{
+    const struct values *v = arg;
+    for (size_t i = 0; i < run.count; ++i) {
+        const double noise = v->param->deviation != 0 ? tr_random_normal(v->seed, TR_RANDOM_WEIGHTS,
+                                                                         v->stream, run.global + i)
+                                                      : 0;
+        v->range[run.range + i] = (float)(v->param->mean + v->param->deviation * noise);
     }
+}
+
+void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
+                          size_t count, uint64_t seed)
+{
+    memset(range, 0, count * sizeof *range);
+    const struct tr_unit *u = &params->units[unit];
+    for (int p = u->first_param; p < u->first_param + u->nparams; ++p) {
+        const struct tr_param *param = &params->items[p];
+        struct values values = {.range = range,
+                                .param = param,
+                                .seed = seed,
+                                .stream = (uint32_t)tr_checksum(param->name, strlen(param->name))};
+        each_run(params, param, first, count, initialize, &values);
+    }
+}
+
+static void get(void *arg, struct run run)
+{
+    const struct values *v = arg;
+    memcpy(v->whole + run.global, v->from + run.range, run.count * sizeof(float));
+}
+
+static void put(void *arg, struct run run)
+{
+    const struct values *v = arg;
+    memcpy(v->range + run.range, v->from + run.global, run.count * sizeof(float));
+}
+
+void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
+                  const float *range, size_t first, size_t count)
+{
+    struct values values = {.whole = whole, .from = range};
+    each_run(params, param, first, count, get, &values);
+}
+
+void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
+                  float *range, size_t first, size_t count)
+{
+    struct values values = {.range = range, .from = whole};
+    each_run(params, param, first, count, put, &values);
 }
 
 uint64_t tr_checksum(const void *bytes, size_t nbytes)

@@ -1,5 +1,10 @@
-/* The registry of parameters: one row a tensor, in the order of the forward pass. Weights,
- * gradients and optimizer state are arenas of the same shape; a row's offset holds in each. */
+/* The registry of parameters, by unit: the embedding, each block, the final norm with the head. A
+ * unit's tensors lie one after the other in one range of floats, the same on every rank of tp and
+ * of the data axes, so that a unit is gathered, reduced and sharded by one call.
+ *
+ * Within a unit: first the tensors that tp cuts, then those that some ranks of tp share (key and
+ * value heads), then those that every rank of tp holds. Each of the three sections begins on a
+ * multiple of TR_BLOCK floats. */
 #ifndef TR_PARAM_H
 #define TR_PARAM_H
 
@@ -12,33 +17,74 @@
 
 enum { TR_NAME_BYTES = 64 };
 
+/* Floats that the gradient's norm sums at a time; shards begin on such a boundary, so the norm has
+ * the same bits however a unit is sharded. */
+enum { TR_BLOCK = 1024 };
+
+enum tr_section { TR_CUT, TR_SHARED, TR_REPLICATED, TR_NUM_SECTIONS };
+
 struct tr_param {
     char name[TR_NAME_BYTES]; /* as in checkpoints; global, whatever the layout */
     int ndim;
-    long shape[2];           /* global */
-    size_t count;            /* elements */
-    size_t offset;           /* floats from the start of an arena; a multiple of 16 */
-    bool decay;              /* weight decay applies */
-    float mean, deviation;   /* initial values are mean + deviation * normal */
-    struct tr_layout layout; /* of the weight */
+    long shape[2]; /* global; a vector has one column */
+    long local[2]; /* stored by each rank of tp, padding included */
+    size_t count;  /* global elements */
+    struct tr_layout layout;
+    int unit;
+    enum tr_section section;
+    size_t offset;         /* floats from the start of the unit; a multiple of 16 unless joined */
+    bool joined;           /* lies behind the tensor before without a gap: one product does both */
+    bool decay;            /* weight decay applies */
+    float mean, deviation; /* initial values are mean + deviation * normal */
 };
 
-/* Owns `items`. */
+struct tr_unit {
+    char name[TR_NAME_BYTES];
+    int first_param, nparams;
+    size_t section[TR_NUM_SECTIONS + 1]; /* floats: where each section begins; last: the end */
+    size_t
+        total; /* floats: the end, rounded up so that `shards` equal shards of blocks make it up */
+    int stage; /* of the pipeline */
+    int tied_stage; /* another stage that holds the same tensors, or -1 */
+};
+
+/* Owns `items` and `units`. */
 struct tr_params {
     struct tr_param *items;
     int n;
-    size_t total; /* floats of an arena, gaps included (gaps stay zero) */
-    size_t count; /* parameters */
+    struct tr_unit *units;
+    int nunits;
+    size_t count; /* parameters of the model, each once */
+    int tp, tp_rank, shards;
 };
 
-/* Appends a tensor (cols 0: a vector) and gives its index, or -1 when out of memory. Matrices
- * decay, vectors do not; change the row for an exception. */
-int tr_param_add(struct tr_params *params, const char *name, long rows, long cols, float mean,
-                 float deviation);
+/* An empty registry for `tp` ranks, this being rank tp_rank, and units cut into `shards`. */
+void tr_params_init(struct tr_params *params, int tp, int tp_rank, int shards);
+
+/* Begins a unit, or appends a tensor to the unit that was begun last (cols 0: a vector); gives its
+ * index, or -1 when out of memory. Matrices decay, vectors do not; change the row for an exception.
+ */
+int tr_params_begin_unit(struct tr_params *params, const char *name);
+int tr_param_add(struct tr_params *params, const char *name, long rows, long cols,
+                 struct tr_layout layout, float mean, float deviation);
+/* Gives every tensor its place. Before this no offset is valid. */
+void tr_params_place(struct tr_params *params);
 void tr_params_fini(struct tr_params *params);
 
-/* The initial weights: a function of the seed, the tensor's name and the element's place only. */
-void tr_params_initialize(const struct tr_params *params, float *weights, uint64_t seed);
+/* This rank's part of a parameter along its cut dimension. */
+struct tr_part tr_param_part(const struct tr_params *params, const struct tr_param *param);
+
+/* Fills [first, first + count) of a unit's floats with initial values: a function of the seed, the
+ * tensor's name and the element's place in the global tensor only. Padding becomes zero. */
+void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,
+                          size_t count, uint64_t seed);
+
+/* Copies between the global tensor whole[shape] and this rank's [first, first + count) of the unit
+ * of the tensor; only what both hold. */
+void tr_param_get(const struct tr_params *params, const struct tr_param *param, float *whole,
+                  const float *range, size_t first, size_t count);
+void tr_param_put(const struct tr_params *params, const struct tr_param *param, const float *whole,
+                  float *range, size_t first, size_t count);
 
 /* A 64-bit checksum, for files and for comparing ranks. Not cryptographic. */
 uint64_t tr_checksum(const void *bytes, size_t nbytes);

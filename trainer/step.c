@@ -1,132 +1,257 @@
-/* The only file that knows the order of a step: micro-batches, reduction, clipping, schedule,
- * optimizer. */
-#include "trainer.h"
-
-#include <math.h>
+/* The only file that knows the order of a step: the schedule's passes and messages, the reductions,
+ * the norm, the update. */
 #include <string.h>
 
-#include "optim/optim.h"
-#include "watch/clock.h"
+#include "engine.h"
+#include "parallel/norm.h"
 
-/* What the ranks tell each other beside the gradients; summed. Only rank 0 fills in the clock. */
-enum { LOSS, TOKENS, ELAPSED, STOP, NUM_STATISTICS };
+/* What is added up while the passes run. */
+struct progress {
+    const struct tr_feed *feed;
+    uint64_t first; /* of this rank's samples */
+    long samples;
+    double loss, tokens;
+};
 
-/* Forward and backward of `count` sequences from sample number `first` on; adds to the gradients.
- */
-static double run_micro_batch(struct tr_trainer *t, uint64_t first, long count,
-                              const struct tr_ready_hook *hook)
+static long batch_of(const struct tr_engine *e, long samples, int pass)
 {
-    const long context = t->gpt.size.context;
-    for (long i = 0; i < count; ++i)
-        tr_sampler_get(&t->text, (uint64_t)t->config.seed, first + (uint64_t)i, context,
-                       t->tokens + i * context, t->targets + i * context);
-    const float *weights = t->weights.base;
-    tr_gpt_forward(&t->gpt, weights, &t->acts, t->tokens, count, context);
-    const double loss = t->ops->loss(t->acts.logits, t->targets, count * context, TR_VOCABULARY);
-    tr_gpt_backward(&t->gpt, weights, t->gradients.base, &t->acts, t->tokens, count, context, hook);
-    return loss;
+    const long most = e->options.micro_batch, rest = samples - pass * most;
+    return rest < 0 ? 0 : rest < most ? rest : most;
 }
 
-/* This rank's slice of the batch; the last micro-batch lets the reduction start. */
-static double run_batch(struct tr_trainer *t, double *tokens)
+/* Gives pass `pass` an activation set, with its tokens. */
+static struct tr_micro *take_set(struct tr_engine *e, const struct progress *p, int set, int pass)
 {
-    long first, count;
-    tr_layout_slice(t->config.batch, t->mesh->size[TR_DP], t->mesh->coord[TR_DP], &first, &count);
-    const struct tr_ready_hook hook = {.ready = tr_ddp_ready, .arg = &t->ddp};
-    double loss = 0;
-    memset(t->gradients.base, 0, t->gpt.params.total * sizeof(float));
-    for (long done = 0; done < count; done += t->micro) {
-        const long now = count - done < t->micro ? count - done : t->micro;
-        const bool last = done + now == count;
-        if (last) tr_ddp_begin(&t->ddp);
-        loss += run_micro_batch(t, t->samples + (uint64_t)(first + done), now, last ? &hook : NULL);
-    }
-    *tokens = (double)(count * t->gpt.size.context);
-    return loss;
+    struct tr_micro *micro = &e->sets[set];
+    tr_pass_tokens(e, micro, p->feed, p->first + (uint64_t)(pass * e->options.micro_batch),
+                   batch_of(e, p->samples, pass));
+    return micro;
 }
 
-tr_status tr_step_run(struct tr_trainer *t, struct tr_step *step)
+/* Floats of the stream of a pass between two stages. */
+static size_t message(const struct tr_engine *e, const struct progress *p, int pass)
 {
-    double statistics[NUM_STATISTICS] = {0};
-    statistics[LOSS] = run_batch(t, &statistics[TOKENS]);
-    if (t->mesh->rank == 0) {
-        statistics[ELAPSED] = tr_clock_seconds() - t->started;
-        statistics[STOP] = t->config.seconds > 0 && statistics[ELAPSED] >= t->config.seconds;
-    }
-    TR_TRY(tr_ddp_finish(&t->ddp, statistics, NUM_STATISTICS));
+    const long rows = batch_of(e, p->samples, pass) * e->sequence.local;
+    return (size_t)(rows / e->seams.tp * e->model.size.width);
+}
 
-    /* Gradients are sums over the tokens of all ranks: divided once, here. */
-    const struct tr_params *params = &t->gpt.params;
-    float *weights = t->weights.base;
-    const float *gradients = t->gradients.base;
-    const double scale = 1 / statistics[TOKENS];
-    step->loss = statistics[LOSS] * scale;
-    step->norm = tr_clip_norm(t->ops, params, gradients, scale);
-    if (!isfinite(step->loss) || !isfinite(step->norm))
-        return tr_mesh_alike(
-            t->mesh,
-            tr_fail(
-                "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
-                (long long)t->step + 1, step->loss, step->norm, t->config.lr));
-    const double progress = tr_schedule_progress(&t->config, t->step, t->total_steps, t->elapsed);
-    step->lr = tr_schedule_lr(&t->config, t->step, progress);
-    tr_adamw_step(t->ops, params, &t->config, weights, gradients, t->m, t->v, t->step + 1, step->lr,
-                  scale * tr_clip_coefficient(step->norm, t->config.clip));
-    t->step++;
-    t->samples += (uint64_t)t->config.batch;
-    t->elapsed = statistics[ELAPSED];
-    t->stop = statistics[STOP] > 0;
+/* The four messages that a stage may exchange with its neighbours at a time. */
+static tr_status post(struct tr_engine *e, const struct progress *p,
+                      const struct tr_schedule_step *step, const float *output, float *input)
+{
+    static const char what[] = "passing micro-batches between stages";
+    const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
+    if (step->to_next >= 0)
+        TR_TRY(tr_group_check(pp,
+                              tuttiSend(output, message(e, p, step->to_next), tuttiFloat32,
+                                        pp->rank + 1, pp->comm, NULL),
+                              what));
+    if (step->from_previous >= 0)
+        TR_TRY(tr_group_check(pp,
+                              tuttiRecv(input, message(e, p, step->from_previous), tuttiFloat32,
+                                        pp->rank - 1, pp->comm, NULL),
+                              what));
+    if (step->to_previous >= 0)
+        TR_TRY(tr_group_check(pp,
+                              tuttiSend(e->d_stream, message(e, p, step->to_previous), tuttiFloat32,
+                                        pp->rank - 1, pp->comm, NULL),
+                              what));
+    if (step->from_next >= 0)
+        TR_TRY(tr_group_check(pp,
+                              tuttiRecv(e->d_received, message(e, p, step->from_next), tuttiFloat32,
+                                        pp->rank + 1, pp->comm, NULL),
+                              what));
     return TR_OK;
 }
 
-tr_status tr_trainer_run(struct tr_trainer *t)
+static tr_status exchange(struct tr_engine *e, const struct progress *p,
+                          const struct tr_schedule_step *step, const float *output)
 {
-    t->started = t->log.last_time = tr_clock_seconds();
-    int64_t saved = -1;
-    while (!t->stop && (!t->total_steps || t->step < t->total_steps)) {
-        struct tr_step step;
-        const double began = tr_clock_seconds();
-        TR_TRY(tr_step_run(t, &step));
-        t->stepping += tr_clock_seconds() - began;
-        const struct tr_log_row row = {.step = t->step,
-                                       .total = t->total_steps,
-                                       .loss = step.loss,
-                                       .lr = step.lr,
-                                       .norm = step.norm,
-                                       .tokens_per_step =
-                                           (double)(t->config.batch * t->config.context),
-                                       .elapsed = tr_clock_seconds() - t->started,
-                                       .seconds = t->config.seconds};
-        tr_log_step(&t->log, &row);
-        if (t->config.every && t->step % t->config.every == 0) {
-            TR_TRY(tr_trainer_save(t));
-            saved = t->step;
+    const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
+    float *input = NULL;
+    if (step->from_previous >= 0)
+        input = take_set(e, p, step->set, step->from_previous)->acts.blocks[0].input;
+    TR_TRY(tr_group_check(pp, tuttiGroupStart(), "opening a group"));
+    const tr_status posted = post(e, p, step, output, input);
+    const tr_status ended = tr_group_check(pp, tuttiGroupEnd(), "passing micro-batches");
+    return posted < 0 ? posted : ended;
+}
+
+static tr_status backward(struct tr_engine *e, struct progress *p,
+                          const struct tr_schedule_step *step)
+{
+    if (step->receives) {
+        float *received = e->d_received;
+        e->d_received = e->d_stream;
+        e->d_stream = received;
+    }
+    struct tr_micro *micro = &e->sets[step->set];
+    double loss;
+    tr_store_micro(&e->store, step->batch + 1 == e->schedule.nbatches);
+    TR_TRY(tr_pass_backward(e, micro, &loss));
+    if (!e->last_stage || e->parallel.tp->rank != 0) return TR_OK; /* each token counts once */
+    p->loss += loss;
+    for (long row = 0; row < micro->tokens.rows; ++row)
+        p->tokens += (double)micro->tokens.weights[row];
+    return TR_OK;
+}
+
+static tr_status run_schedule(struct tr_engine *e, struct progress *p)
+{
+    const float *output = NULL; /* of the forward pass that was last */
+    for (int s = 0; s < e->schedule.nsteps; ++s) {
+        const struct tr_schedule_step *step = &e->schedule.steps[s];
+        switch (step->action) {
+        case TR_EXCHANGE:
+            TR_TRY(exchange(e, p, step, output));
+            break;
+        case TR_FORWARD:
+            if (e->first_stage) take_set(e, p, step->set, step->batch);
+            TR_TRY(tr_pass_forward(e, &e->sets[step->set]));
+            output = e->sets[step->set].acts.output;
+            break;
+        case TR_BACKWARD:
+            TR_TRY(backward(e, p, step));
+            break;
         }
     }
-    if (t->config.checkpoint[0] && saved != t->step) TR_TRY(tr_trainer_save(t));
     return TR_OK;
 }
 
-tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
+/* Losses, tokens, what the caller added, and the norm's blocks: one message. */
+static tr_status sum_up(struct tr_engine *e, const struct progress *p, const double *extra,
+                        struct tr_step_sums *sums)
 {
-    enum { MOST = 256 }; /* windows: enough for two digits, and short */
-    const long context = t->gpt.size.context;
-    const uint64_t all = tr_sampler_held_out(&t->text, context);
-    long first, count;
-    tr_layout_slice((long)(all < MOST ? all : MOST), t->mesh->size[TR_DP], t->mesh->coord[TR_DP],
-                    &first, &count);
-    double sums[2] = {0, (double)(count * context)};
-    for (long done = 0; done < count; done += t->micro) {
-        const long now = count - done < t->micro ? count - done : t->micro;
-        for (long i = 0; i < now; ++i)
-            tr_sampler_get_held_out(&t->text, (uint64_t)(first + done + i), context,
-                                    t->tokens + i * context, t->targets + i * context);
-        tr_gpt_forward(&t->gpt, t->weights.base, &t->acts, t->tokens, now, context);
-        sums[0] += t->ops->loss(t->acts.logits, t->targets, now * context, TR_VOCABULARY);
+    e->sums[TR_LOSS] = p->loss;
+    e->sums[TR_TOKENS] = p->tokens;
+    for (int i = 0; i < TR_NUM_EXTRA; ++i) e->sums[TR_EXTRA + i] = extra ? extra[i] : 0;
+    tr_norm_fill(&e->store, e->ops, e->sums + TR_NUM_SUMS);
+    const struct tr_group *all = tr_mesh_group(e->mesh, TR_AXES_ALL);
+    if (all->n > 1)
+        TR_TRY(tr_group_check(all,
+                              tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS + e->nblocks,
+                                             tuttiFloat64, tuttiSum, all->comm, NULL),
+                              "summing losses and norms"));
+    const double tokens = e->sums[TR_TOKENS], scale = tokens > 0 ? 1 / tokens : 0;
+    sums->tokens = tokens;
+    sums->loss = e->sums[TR_LOSS] * scale;
+    sums->norm = tr_norm_of(e->sums + TR_NUM_SUMS, e->nblocks) * scale;
+    memcpy(sums->extra, e->sums + TR_EXTRA, sizeof sums->extra);
+    return TR_OK;
+}
+
+tr_status tr_engine_gradients(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,
+                              const double extra[TR_NUM_EXTRA], struct tr_step_sums *sums)
+{
+    struct progress p = {
+        .feed = feed, .first = first + (uint64_t)e->first_sample, .samples = e->samples};
+    tr_store_begin(&e->store);
+    TR_TRY(run_schedule(e, &p));
+    TR_TRY(tr_store_finish(&e->store));
+    return sum_up(e, &p, extra, sums);
+}
+
+tr_status tr_engine_update(struct tr_engine *e, const struct tr_optimizer *how, double scale)
+{
+    tr_optimizer_step(how, e->ops, &e->store, scale);
+    return tr_store_publish(&e->store);
+}
+
+/* ---- Passes without gradients -----------------------------------------------------------------
+ */
+
+/* One forward pass through all stages; the last stage goes on with the head. */
+static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
+{
+    static const char what[] = "passing activations between stages";
+    const struct tr_group *pp = tr_mesh_group(e->mesh, 1u << TR_PP);
+    const size_t count = (size_t)(micro->tokens.own * e->model.size.width);
+    if (!e->first_stage)
+        TR_TRY(tr_group_check(pp,
+                              tuttiRecv(micro->acts.blocks[0].input, count, tuttiFloat32,
+                                        pp->rank - 1, pp->comm, NULL),
+                              what));
+    TR_TRY(tr_pass_forward(e, micro));
+    if (e->last_stage) return TR_OK;
+    return tr_group_check(
+        pp, tuttiSend(micro->acts.output, count, tuttiFloat32, pp->rank + 1, pp->comm, NULL), what);
+}
+
+tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,
+                         long count, double *loss)
+{
+    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    const int parts = size[TR_DP] * size[TR_FSDP];
+    long mine, samples, most, begin;
+    tr_layout_slice(count, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &mine, &samples);
+    tr_layout_slice(count, parts, 0, &begin, &most);
+    double sums[2] = {0, 0};
+    struct progress p = {.feed = feed, .first = first + (uint64_t)mine, .samples = samples};
+    for (int pass = 0; pass * e->options.micro_batch < most; ++pass) {
+        struct tr_micro *micro = take_set(e, &p, 0, pass);
+        TR_TRY(forward_only(e, micro));
+        if (!e->last_stage) continue;
+        double part;
+        TR_TRY(tr_pass_head(e, micro, &part));
+        if (e->parallel.tp->rank != 0) continue;
+        sums[0] += part;
+        for (long row = 0; row < micro->tokens.rows; ++row)
+            sums[1] += (double)micro->tokens.weights[row];
     }
     TR_TRY(tr_mesh_check(
-        t->mesh, tuttiAllReduce(sums, sums, 2, tuttiFloat64, tuttiSum, t->mesh->world, NULL),
+        e->mesh, tuttiAllReduce(sums, sums, 2, tuttiFloat64, tuttiSum, e->mesh->world, NULL),
         "summing the held-out loss"));
-    *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
+    *loss = sums[0] / sums[1];
     return TR_OK;
+}
+
+struct given {
+    const int32_t *ids;
+    long count;
+};
+
+static void give(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
+                 float *weights)
+{
+    const struct given *given = arg;
+    (void)number;
+    for (long i = 0; i < context; ++i) {
+        ids[i] = given->ids[i];
+        targets[i] = 0;
+        weights[i] = 0;
+    }
+}
+
+/* The row of this rank that has place `position`, or -1. */
+static long row_of(const struct tr_engine *e, long position)
+{
+    for (long i = 0; i < e->sequence.local; ++i)
+        if (tr_sequence_position(&e->sequence, i) == position) return i;
+    return -1;
+}
+
+tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, float *logits)
+{
+    const struct tr_sequence trained = e->sequence;
+    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    e->sequence = tr_sequence_of(count, trained.ring, trained.ring_rank, trained.ulysses,
+                                 trained.ulysses_rank, size[TR_TP], trained.zigzag);
+    struct given given = {ids, count};
+    const struct tr_feed feed = {give, &given};
+    struct tr_micro *micro = &e->sets[0];
+    tr_pass_tokens(e, micro, &feed, 0, 1);
+    tr_status status = forward_only(e, micro);
+    if (status == TR_OK && e->last_stage) status = tr_pass_head(e, micro, NULL);
+    const long row = row_of(e, count - 1), n = e->model.vocabulary_count;
+    e->sequence = trained;
+    TR_TRY(status);
+    memset(logits, 0, (size_t)e->model.size.vocabulary * sizeof *logits);
+    if (e->last_stage && row >= 0 && coord[TR_DP] == 0 && coord[TR_FSDP] == 0)
+        memcpy(logits + e->model.vocabulary_first, micro->acts.logits + row * n,
+               (size_t)n * sizeof *logits);
+    /* As integers: one rank has each logit, the others zero bits. */
+    return tr_mesh_check(e->mesh,
+                         tuttiAllReduce(logits, logits, (size_t)e->model.size.vocabulary,
+                                        tuttiUint32, tuttiSum, e->mesh->world, NULL),
+                         "sharing the logits");
 }

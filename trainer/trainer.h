@@ -5,30 +5,22 @@
 #include "ckpt/ckpt.h"
 #include "config.h"
 #include "data/data.h"
-#include "memory.h"
-#include "mesh.h"
-#include "model/gpt.h"
-#include "parallel/ddp.h"
+#include "engine.h"
+#include "setup.h"
 #include "watch/log.h"
 
 /* Owned by main; made by tr_trainer_init, freed by tr_trainer_fini. */
 struct tr_trainer {
     /* immutable after init */
     struct tr_config config;
-    const struct tr_mesh *mesh;
+    struct tr_mesh *mesh;
     const struct tr_ops *ops;
     struct tr_text text;
     uint64_t data_checksum;
-    struct tr_gpt gpt;
     int64_t total_steps; /* 0: until the time is over */
-    long micro;          /* sequences of a micro-batch */
 
     /* owner: the training thread */
-    struct tr_arena weights, gradients, optimizer, activations;
-    struct tr_acts acts;
-    unsigned char *tokens, *targets; /* [micro, context], in activations */
-    float *m, *v;                    /* in optimizer */
-    struct tr_ddp ddp;
+    struct tr_engine engine;
     struct tr_log log;
     int64_t step;     /* done */
     uint64_t samples; /* taken by all ranks together */
@@ -38,14 +30,14 @@ struct tr_trainer {
     bool stop;        /* rank 0's time is over, as all ranks know it */
 };
 
-/* Reads the data, makes the model, takes the memory and, with --resume, loads the checkpoint. A
+/* Shapes the mesh, reads the data, makes the engine and, with --resume, loads the checkpoint. A
  * failure on any rank is a failure on all. Collective. fini is right after init, failed or not. */
 TR_NODISCARD tr_status tr_trainer_init(struct tr_trainer *trainer, const struct tr_config *config,
-                                       const struct tr_mesh *mesh);
+                                       struct tr_mesh *mesh);
 void tr_trainer_fini(struct tr_trainer *trainer);
 
-/* Rank 0 says what will be run and with how much memory. */
-void tr_trainer_describe(const struct tr_trainer *trainer);
+/* Rank 0 says what will be run and with how much memory. Collective. */
+TR_NODISCARD tr_status tr_trainer_describe(const struct tr_trainer *trainer);
 
 /* What one step came to, the same on all ranks. */
 struct tr_step {
@@ -55,7 +47,7 @@ struct tr_step {
 };
 
 /* One optimizer step. Collective. */
-TR_NODISCARD tr_status tr_step_run(struct tr_trainer *trainer, struct tr_step *step);
+TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_step *step);
 
 /* Steps until the end, with progress and checkpoints. Collective. */
 TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
@@ -63,8 +55,12 @@ TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
 /* The mean loss over the held-out part; NaN when that is shorter than a window. Collective. */
 TR_NODISCARD tr_status tr_trainer_validate(struct tr_trainer *trainer, double *loss);
 
-/* Rank 0 writes a checkpoint; fails on every rank when it cannot, or when the ranks' weights
- * differ. Collective. */
+/* out[count] = what the model writes after `prompt`. Every rank draws alike. Collective. */
+TR_NODISCARD tr_status tr_trainer_sample(struct tr_trainer *trainer, const char *prompt,
+                                         unsigned char *out, long count);
+
+/* Writes a checkpoint; fails on every rank when rank 0 cannot, or when ranks that hold the same
+ * weights differ. Collective. */
 TR_NODISCARD tr_status tr_trainer_save(struct tr_trainer *trainer);
 
 #endif

@@ -76,10 +76,10 @@ TEST(data, samples_are_windows_inside_the_training_part)
 {
     for (size_t ntrain = 9; ntrain < 60; ++ntrain) {
         struct tr_text text = numbered(64, ntrain);
-        unsigned char tokens[8], targets[8];
+        int32_t tokens[8], targets[8];
         for (uint64_t sample = 0; sample < 50; ++sample) {
             tr_sampler_get(&text, 3, sample, 8, tokens, targets);
-            CHECK(targets[7] < ntrain);
+            CHECK(targets[7] < (int32_t)ntrain);
             for (int i = 0; i < 8; ++i) CHECK_EQ(targets[i], tokens[i] + 1);
         }
         tr_text_fini(&text);
@@ -92,7 +92,7 @@ TEST(data, an_epoch_takes_every_window_once)
     const uint64_t n = tr_sampler_windows(&text, 8);
     bool seen[200] = {false};
     for (uint64_t sample = n; sample < 2 * n; ++sample) {
-        unsigned char tokens[8], targets[8];
+        int32_t tokens[8], targets[8];
         tr_sampler_get(&text, 1, sample, 8, tokens, targets);
         for (int i = 0; i < 8; ++i) {
             CHECK(!seen[tokens[i]]);
@@ -106,7 +106,7 @@ TEST(data, held_out_windows_lie_behind_the_training_part)
 {
     struct tr_text text = numbered(100, 80);
     CHECK_EQ(tr_sampler_held_out(&text, 8), 2);
-    unsigned char tokens[8], targets[8];
+    int32_t tokens[8], targets[8];
     tr_sampler_get_held_out(&text, 1, 8, tokens, targets);
     CHECK_EQ(tokens[0], 88);
     CHECK_EQ(targets[7], 96);

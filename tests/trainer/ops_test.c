@@ -1,171 +1,244 @@
-/* Each operation, in each build that this processor can run: forward against the reference,
- * backward against finite differences of the reference. */
+/* The operations on rows and elements, in each build that this processor can run: forward against
+ * the reference, backward against finite differences of the reference. attention_test.c,
+ * embed_test.c and xent_test.c have the others. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "ops/ops.h"
-#include "reference.h"
+#include "ops_check.h"
 #include "shim.h"
 
-static const char *const builds[] = {"baseline", "v3", "v4"};
-
-/* One input of an operation: its values, and the gradient that backward gave. */
-struct input {
-    const char *name;
-    const float *values, *gradient;
-    long n;
-};
-
-/* The weighted sum of an operation's outputs, as a function of all inputs in double. */
-typedef double (*objective)(double *const *inputs, void *arg);
-
-/* Compares each input's gradient with central differences at some of its elements. */
-static void check_gradients(const char *what, const struct input *inputs, int n, objective f,
-                            void *arg)
-{
-    double *wide[8];
-    for (int k = 0; k < n; ++k) wide[k] = widen(inputs[k].values, inputs[k].n);
-    for (int k = 0; k < n; ++k) {
-        const long stride = inputs[k].n / 61 + 1;
-        double most = 0, largest = 1e-30;
-        for (long i = 0; i < inputs[k].n; i += stride) {
-            const double h = 1e-5, x = wide[k][i];
-            wide[k][i] = x + h;
-            const double above = f(wide, arg);
-            wide[k][i] = x - h;
-            const double below = f(wide, arg);
-            wide[k][i] = x;
-            const double numeric = (above - below) / (2 * h);
-            most = fmax(most, fabs(numeric - (double)inputs[k].gradient[i]));
-            largest = fmax(largest, fabs(numeric));
-        }
-        CHECK_MESSAGE(most / largest < 2e-5, "%s: gradient of %s is off by %g of its largest", what,
-                      inputs[k].name, most / largest);
-    }
-    for (int k = 0; k < n; ++k) free(wide[k]);
-}
-
-static double dot(const double *a, const float *b, long n)
-{
-    double sum = 0;
-    for (long i = 0; i < n; ++i) sum += a[i] * (double)b[i];
-    return sum;
-}
-
-#define FOR_EACH_BUILD(ops)                                                                        \
-    for (size_t build_ = 0; build_ < 3; ++build_)                                                  \
-        for (const struct tr_ops *ops = tr_ops_choose(builds[build_]); ops; ops = NULL)
-
-enum { ROWS = 5, IN = 19, OUT = 23 };
 struct linear {
-    float dy[ROWS * OUT];
+    long rows, in, out;
+    const float *dy;
 };
 
 static double linear_objective(double *const *in, void *arg)
 {
     const struct linear *c = arg;
-    double y[ROWS * OUT];
-    ref_linear(y, in[0], in[1], in[2], NULL, ROWS, IN, OUT);
-    return dot(y, c->dy, ROWS * OUT);
+    static double y[64 * 64];
+    ref_linear(y, in[0], in[1], in[2], NULL, c->rows, c->in, c->out);
+    return weighted_sum(y, c->dy, c->rows * c->out);
+}
+
+static void check_linear(const struct tr_ops *ops, long rows, long in, long out)
+{
+    const float *x = some(rows * in, 1, 1), *w = some(out * in, 1, 2), *b = some(out, 1, 3),
+                *residual = some(rows * out, 1, 4);
+    const double *xx = wide_of(x, rows * in), *ww = wide_of(w, out * in), *bb = wide_of(b, out),
+                 *rr = wide_of(residual, rows * out);
+    float *y = zeros(rows * out);
+    double *yy = wide_zeros(rows * out);
+    for (int kind = 0; kind < 4; ++kind) {
+        const int bias = kind & 1, add = kind & 2;
+        memset(y, 0xff, (size_t)(rows * out) * sizeof *y);
+        ops->linear_forward(y, x, w, bias ? b : NULL, add ? residual : NULL, rows, in, out);
+        ref_linear(yy, xx, ww, bias ? bb : NULL, add ? rr : NULL, rows, in, out);
+        CHECK(difference(y, yy, rows * out) < 1e-6);
+    }
+    struct linear c = {.rows = rows, .in = in, .out = out, .dy = some(rows * out, 1, 5)};
+    float *dx = zeros(rows * in), *dw = zeros(out * in), *db = zeros(out);
+    memset(dx, 0xff, (size_t)(rows * in) * sizeof *dx);
+    ops->linear_backward(dx, dw, db, c.dy, x, w, rows, in, out);
+    const struct input inputs[] = {
+        {"x", x, dx, rows * in}, {"w", w, dw, out * in}, {"b", b, db, out}};
+    check_gradients("linear", inputs, 3, linear_objective, &c);
+
+    float *dx2 = zeros(rows * in), *dw2 = zeros(out * in), *db2 = zeros(out);
+    ops->linear_backward(dx2, NULL, NULL, c.dy, NULL, w, rows, in, out);
+    ops->linear_backward(NULL, dw2, NULL, c.dy, x, NULL, rows, in, out);
+    ops->linear_backward(NULL, NULL, db2, c.dy, NULL, NULL, rows, in, out);
+    CHECK(same_bits(dx, dx2, rows * in) && same_bits(dw, dw2, out * in) && same_bits(db, db2, out));
+    free_all();
 }
 
 TEST(ops, linear_matches_the_reference_and_its_differences)
 {
-    float x[ROWS * IN], w[OUT * IN], b[OUT], residual[ROWS * OUT], y[ROWS * OUT];
-    struct linear c;
-    fill(x, ROWS * IN, 1, 1);
-    fill(w, OUT * IN, 1, 2);
-    fill(b, OUT, 1, 3);
-    fill(residual, ROWS * OUT, 1, 4);
-    fill(c.dy, ROWS * OUT, 1, 5);
-    double *xx = widen(x, ROWS * IN), *ww = widen(w, OUT * IN), *bb = widen(b, OUT),
-           *rr = widen(residual, ROWS * OUT), yy[ROWS * OUT];
     FOR_EACH_BUILD(ops)
     {
-        for (int kind = 0; kind < 4; ++kind) {
-            const int bias = kind & 1, add = kind & 2;
-            memset(y, 0xff, sizeof y);
-            ops->linear_forward(y, x, w, bias ? b : NULL, add ? residual : NULL, ROWS, IN, OUT);
-            ref_linear(yy, xx, ww, bias ? bb : NULL, add ? rr : NULL, ROWS, IN, OUT);
-            CHECK(difference(y, yy, ROWS * OUT) < 1e-6);
+        check_linear(ops, 5, 19, 23);
+        for (const long *n = odd_sizes; *n; ++n) {
+            check_linear(ops, *n, 3, 2);
+            check_linear(ops, 2, *n, 17);
+            check_linear(ops, 2, 5, *n);
         }
-        float dx[ROWS * IN], dw[OUT * IN] = {0}, db[OUT] = {0};
-        ops->linear_backward(dx, dw, db, c.dy, x, w, ROWS, IN, OUT);
-        const struct input inputs[] = {
-            {"x", x, dx, ROWS * IN}, {"w", w, dw, OUT * IN}, {"b", b, db, OUT}};
-        check_gradients("linear", inputs, 3, linear_objective, &c);
     }
-    free(xx);
-    free(ww);
-    free(bb);
-    free(rr);
 }
 
-enum { NORM = 37 };
+struct norm {
+    long rows, n;
+    const float *dy;
+};
+
 static double norm_objective(double *const *in, void *arg)
 {
-    double y[ROWS * NORM];
-    ref_norm(y, in[0], in[1], in[2], ROWS, NORM);
-    return dot(y, arg, ROWS * NORM);
+    const struct norm *c = arg;
+    static double y[64 * 64];
+    ref_norm(y, in[0], in[1], in[2], c->rows, c->n);
+    return weighted_sum(y, c->dy, c->rows * c->n);
+}
+
+static void check_norm(const struct tr_ops *ops, long rows, long n)
+{
+    const float *x = some(rows * n, 2, 1), *gamma = some(n, 1, 2), *beta = some(n, 1, 3);
+    struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
+    float *y = zeros(rows * n), *mean = zeros(rows), *rstd = zeros(rows);
+    double *yy = wide_zeros(rows * n);
+    ops->norm_forward(y, mean, rstd, x, gamma, beta, rows, n);
+    ref_norm(yy, wide_of(x, rows * n), wide_of(gamma, n), wide_of(beta, n), rows, n);
+    CHECK(difference(y, yy, rows * n) < 1e-6);
+    float *dx = zeros(rows * n), *dgamma = zeros(n), *dbeta = zeros(n);
+    ops->norm_backward(dx, dgamma, dbeta, c.dy, x, mean, rstd, gamma, rows, n);
+    const struct input inputs[] = {
+        {"x", x, dx, rows * n}, {"gamma", gamma, dgamma, n}, {"beta", beta, dbeta, n}};
+    check_gradients("norm", inputs, 3, norm_objective, &c);
+
+    float *dx2 = zeros(rows * n), *dgamma2 = zeros(n), *dbeta2 = zeros(n);
+    ops->norm_backward(dx2, NULL, NULL, c.dy, x, mean, rstd, gamma, rows, n);
+    ops->norm_backward(NULL, dgamma2, dbeta2, c.dy, x, mean, rstd, gamma, rows, n);
+    CHECK(same_bits(dx, dx2, rows * n) && same_bits(dgamma, dgamma2, n));
+    CHECK(same_bits(dbeta, dbeta2, n));
+    free_all();
 }
 
 TEST(ops, norm_matches_the_reference_and_its_differences)
 {
-    float x[ROWS * NORM], gamma[NORM], beta[NORM], dy[ROWS * NORM], y[ROWS * NORM];
-    fill(x, ROWS * NORM, 2, 1);
-    fill(gamma, NORM, 1, 2);
-    fill(beta, NORM, 1, 3);
-    fill(dy, ROWS * NORM, 1, 4);
-    double *xx = widen(x, ROWS * NORM), *gg = widen(gamma, NORM), *bb = widen(beta, NORM),
-           yy[ROWS * NORM];
     FOR_EACH_BUILD(ops)
-    {
-        float mean[ROWS], rstd[ROWS], dx[ROWS * NORM] = {0}, dgamma[NORM] = {0}, dbeta[NORM] = {0};
-        ops->norm_forward(y, mean, rstd, x, gamma, beta, ROWS, NORM);
-        ref_norm(yy, xx, gg, bb, ROWS, NORM);
-        CHECK(difference(y, yy, ROWS * NORM) < 1e-6);
-        ops->norm_backward(dx, dgamma, dbeta, dy, x, mean, rstd, gamma, ROWS, NORM);
-        const struct input inputs[] = {
-            {"x", x, dx, ROWS * NORM}, {"gamma", gamma, dgamma, NORM}, {"beta", beta, dbeta, NORM}};
-        check_gradients("norm", inputs, 3, norm_objective, dy);
-    }
-    free(xx);
-    free(gg);
-    free(bb);
+    for (const long *n = odd_sizes; *n; ++n) check_norm(ops, 5, *n);
 }
 
-enum { GELU = 147 };
+static void plain_rms(double *y, const double *x, const double *gamma, long rows, long n)
+{
+    for (long r = 0; r < rows; ++r) {
+        double square = 0;
+        for (long i = 0; i < n; ++i) square += x[r * n + i] * x[r * n + i];
+        for (long i = 0; i < n; ++i)
+            y[r * n + i] = x[r * n + i] / sqrt(square / (double)n + 1e-5) * gamma[i];
+    }
+}
+
+static double rms_objective(double *const *in, void *arg)
+{
+    const struct norm *c = arg;
+    static double y[64 * 64];
+    plain_rms(y, in[0], in[1], c->rows, c->n);
+    return weighted_sum(y, c->dy, c->rows * c->n);
+}
+
+static void check_rms(const struct tr_ops *ops, long rows, long n)
+{
+    const float *x = some(rows * n, 2, 1), *gamma = some(n, 1, 2);
+    struct norm c = {.rows = rows, .n = n, .dy = some(rows * n, 1, 4)};
+    float *y = zeros(rows * n), *rstd = zeros(rows);
+    double *yy = wide_zeros(rows * n);
+    ops->rms_forward(y, rstd, x, gamma, rows, n);
+    plain_rms(yy, wide_of(x, rows * n), wide_of(gamma, n), rows, n);
+    CHECK(difference(y, yy, rows * n) < 1e-6);
+    float *dx = zeros(rows * n), *dgamma = zeros(n);
+    ops->rms_backward(dx, dgamma, c.dy, x, rstd, gamma, rows, n);
+    const struct input inputs[] = {{"x", x, dx, rows * n}, {"gamma", gamma, dgamma, n}};
+    check_gradients("rms", inputs, 2, rms_objective, &c);
+
+    float *dx2 = zeros(rows * n), *dgamma2 = zeros(n);
+    ops->rms_backward(dx2, NULL, c.dy, x, rstd, gamma, rows, n);
+    ops->rms_backward(NULL, dgamma2, c.dy, x, rstd, gamma, rows, n);
+    CHECK(same_bits(dx, dx2, rows * n) && same_bits(dgamma, dgamma2, n));
+    free_all();
+}
+
+TEST(ops, rms_norm_matches_the_plain_formula_and_its_differences)
+{
+    FOR_EACH_BUILD(ops)
+    for (const long *n = odd_sizes; *n; ++n) check_rms(ops, 5, *n);
+}
+
+struct elements {
+    long n;
+    const float *dy;
+};
+
 static double gelu_objective(double *const *in, void *arg)
 {
-    double y[GELU];
-    ref_gelu(y, in[0], GELU);
-    return dot(y, arg, GELU);
+    const struct elements *c = arg;
+    double y[147];
+    ref_gelu(y, in[0], c->n);
+    return weighted_sum(y, c->dy, c->n);
+}
+
+static void check_gelu(const struct tr_ops *ops, long n)
+{
+    const float *x = some(n, 6, 1);
+    struct elements c = {.n = n, .dy = some(n, 1, 2)};
+    float *y = zeros(n), *dx = copy_of(c.dy, n);
+    double *yy = wide_zeros(n);
+    ops->gelu_forward(y, x, n);
+    ref_gelu(yy, wide_of(x, n), n);
+    for (long i = 0; i < n; ++i)
+        CHECK(fabs((double)y[i] - yy[i]) < 6e-6); /* 1e-6 of the largest x */
+    ops->gelu_backward(dx, dx, x, n);
+    const struct input inputs[] = {{"x", x, dx, n}};
+    check_gradients("gelu", inputs, 1, gelu_objective, &c);
+    free_all();
 }
 
 TEST(ops, gelu_matches_the_reference_and_its_differences)
 {
-    float x[GELU], dy[GELU], y[GELU], dx[GELU];
-    fill(x, GELU, 6, 1);
-    fill(dy, GELU, 1, 2);
-    double *xx = widen(x, GELU), yy[GELU];
     FOR_EACH_BUILD(ops)
     {
-        ops->gelu_forward(y, x, GELU);
-        ref_gelu(yy, xx, GELU);
-        CHECK(difference(y, yy, GELU) < 1e-6);
-        memcpy(dx, dy, sizeof dx);
-        ops->gelu_backward(dx, dx, x, GELU);
-        const struct input inputs[] = {{"x", x, dx, GELU}};
-        check_gradients("gelu", inputs, 1, gelu_objective, dy);
+        check_gelu(ops, 147);
+        for (const long *n = odd_sizes; *n; ++n) check_gelu(ops, *n);
     }
-    free(xx);
+}
+
+static void plain_swiglu(double *y, const double *gate, const double *up, long n)
+{
+    for (long i = 0; i < n; ++i) y[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+}
+
+static double swiglu_objective(double *const *in, void *arg)
+{
+    const struct elements *c = arg;
+    double y[147];
+    plain_swiglu(y, in[0], in[1], c->n);
+    return weighted_sum(y, c->dy, c->n);
+}
+
+static void check_swiglu(const struct tr_ops *ops, long n)
+{
+    const float *gate = some(n, 9, 1), *up = some(n, 2, 2);
+    struct elements c = {.n = n, .dy = some(n, 1, 3)};
+    float *y = zeros(n), *dgate = copy_of(c.dy, n), *dup = zeros(n);
+    double *yy = wide_zeros(n);
+    ops->swiglu_forward(y, gate, up, n);
+    plain_swiglu(yy, wide_of(gate, n), wide_of(up, n), n);
+    CHECK(difference(y, yy, n) < 1e-6);
+    ops->swiglu_backward(dgate, dup, dgate, gate, up, n);
+    const struct input inputs[] = {{"gate", gate, dgate, n}, {"up", up, dup, n}};
+    check_gradients("swiglu", inputs, 2, swiglu_objective, &c);
+
+    float *dgate2 = zeros(n), *dup2 = copy_of(c.dy, n);
+    ops->swiglu_backward(dgate2, dup2, dup2, gate, up, n);
+    CHECK(same_bits(dgate, dgate2, n) && same_bits(dup, dup2, n));
+    free_all();
+}
+
+TEST(ops, swiglu_matches_the_plain_formula_and_its_differences)
+{
+    FOR_EACH_BUILD(ops)
+    {
+        check_swiglu(ops, 147);
+        for (const long *n = odd_sizes; *n; ++n) check_swiglu(ops, *n);
+        /* exp(-gate) neither overflows nor gives NaN far from 0 */
+        const float gate[3] = {-200, 200, -1e30f}, up[3] = {1, 1, 1};
+        float y[3];
+        ops->swiglu_forward(y, gate, up, 3);
+        CHECK(fabsf(y[0]) < 1e-30f && y[1] == 200 && fabsf(y[2]) < 1e-7f);
+    }
 }
 
 TEST(ops, exponential_is_right_to_the_documented_bound)
 {
     enum { N = 100001 };
-    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+    float *x = zeros(N), *y = zeros(N);
     for (int i = 0; i < N; ++i) x[i] = -87 + 175 * (float)i / N;
     FOR_EACH_BUILD(ops)
     {
@@ -178,119 +251,116 @@ TEST(ops, exponential_is_right_to_the_documented_bound)
         ops->exponential(out, ends, 4);
         CHECK(out[0] == 0 && out[1] == 0 && out[2] == 1 && out[3] > 1.6e38f && isfinite(out[3]));
     }
-    free(x);
-    free(y);
+    free_all();
 }
 
-enum { BATCH = 2, CONTEXT = 70, HEADS = 2, WIDTH = 10 };
-static double attention_objective(double *const *in, void *arg)
+TEST(ops, backward_adds_to_what_is_there)
 {
-    static double y[BATCH * CONTEXT * WIDTH];
-    ref_attention(y, in[0], BATCH, CONTEXT, WIDTH, HEADS);
-    return dot(y, arg, BATCH * CONTEXT * WIDTH);
-}
-
-TEST(ops, attention_matches_the_reference_and_its_differences)
-{
-    enum { Y = BATCH * CONTEXT * WIDTH, QKV = 3 * Y };
-    static float qkv[QKV], y[Y], dy[Y], dqkv[QKV], lse[BATCH * HEADS * CONTEXT];
-    float *scratch = malloc(tr_attention_scratch(CONTEXT) * sizeof *scratch);
-    fill(qkv, QKV, 1.5, 1);
-    fill(dy, Y, 1, 2);
-    double *wide = widen(qkv, QKV);
-    static double yy[Y];
+    enum { ROWS = 5, N = 19 };
+    const float *x = some(ROWS * N, 1, 1), *dy = some(ROWS * N, 1, 2), *w = some(N * N, 1, 3);
     FOR_EACH_BUILD(ops)
     {
-        ops->attention_forward(y, lse, qkv, scratch, BATCH, CONTEXT, WIDTH, HEADS);
-        ref_attention(yy, wide, BATCH, CONTEXT, WIDTH, HEADS);
-        CHECK(difference(y, yy, Y) < 1e-6);
-        ops->attention_backward(dqkv, dy, y, lse, qkv, scratch, BATCH, CONTEXT, WIDTH, HEADS);
-        const struct input inputs[] = {{"qkv", qkv, dqkv, QKV}};
-        check_gradients("attention", inputs, 1, attention_objective, dy);
+        /* [0] after one call, [1] after two: exactly twice as much up to rounding */
+        float *dw[2], *db[2], *dx[2], *dgamma[2], mean[ROWS] = {0}, rstd[ROWS] = {1, 1, 1, 1, 1};
+        for (int twice = 0; twice < 2; ++twice) {
+            dw[twice] = zeros(N * N);
+            db[twice] = zeros(N);
+            dx[twice] = zeros(ROWS * N);
+            dgamma[twice] = zeros(N);
+            for (int i = 0; i <= twice; ++i) {
+                ops->linear_backward(NULL, dw[twice], db[twice], dy, x, w, ROWS, N, N);
+                ops->norm_backward(dx[twice], dgamma[twice], db[twice], dy, x, mean, rstd, w, ROWS,
+                                   N);
+                ops->rms_backward(dx[twice], dgamma[twice], dy, x, rstd, w, ROWS, N);
+            }
+        }
+        float *const *const sums[] = {dw, db, dx, dgamma};
+        const long counts[] = {N * N, N, ROWS * N, N};
+        for (int k = 0; k < 4; ++k) {
+            double *expected = wide_of(sums[k][0], counts[k]);
+            for (long i = 0; i < counts[k]; ++i) expected[i] *= 2;
+            CHECK_MESSAGE(difference(sums[k][1], expected, counts[k]) < 1e-6, "gradient %d", k);
+        }
     }
-    free(wide);
-    free(scratch);
+    free_all();
 }
 
-static const unsigned char some_tokens[12] = {0, 255, 7, 7, 9, 13, 200, 255, 0, 1, 2, 3};
-
-static double loss_objective(double *const *in, void *arg)
+TEST(ops, products_of_size_0_are_safe)
 {
-    (void)arg;
-    return ref_loss(in[0], some_tokens, 12, 256);
-}
-
-TEST(ops, loss_matches_the_reference_and_its_differences)
-{
-    enum { N = 12 * 256 };
-    static float logits[N], gradient[N];
-    fill(logits, N, 4, 1);
-    double *wide = widen(logits, N);
+    float x[4] = {1, 2, 3, 4}, b[2] = {5, 6}, y[4] = {7, 8, 9, 10}, dw[4] = {1, 1, 1, 1};
+    tr_gemm('N', 'T', 0, 2, 2, 1, x, 2, x, 2, 0, y, 2);
+    tr_gemm('N', 'T', 2, 0, 2, 1, x, 2, x, 2, 0, y, 0);
+    CHECK(y[0] == 7 && y[3] == 10);
+    tr_gemm('T', 'N', 2, 2, 0, 1, x, 2, x, 2, 1, y, 2);
+    CHECK(y[0] == 7 && y[3] == 10);
+    tr_gemm('N', 'N', 2, 2, 0, 1, x, 0, x, 2, 0.5f, y, 2);
+    CHECK(y[0] == 3.5f && y[3] == 5);
+    y[1] = NAN;
+    tr_gemm('N', 'N', 2, 2, 0, 1, x, 0, x, 2, 0, y, 2);
+    CHECK(y[0] == 0 && y[1] == 0 && y[3] == 0);
     FOR_EACH_BUILD(ops)
     {
-        memcpy(gradient, logits, sizeof gradient);
-        const double loss = ops->loss(gradient, some_tokens, 12, 256);
-        CHECK(fabs(loss / ref_loss(wide, some_tokens, 12, 256) - 1) < 1e-6);
-        const struct input inputs[] = {{"logits", logits, gradient, N}};
-        check_gradients("loss", inputs, 1, loss_objective, NULL);
+        ops->linear_forward(y, x, x, b, NULL, 2, 0, 2); /* no inputs: the bias is left */
+        CHECK(y[0] == 5 && y[1] == 6 && y[2] == 5 && y[3] == 6);
+        ops->linear_forward(y, x, x, b, NULL, 0, 2, 2);
+        ops->linear_backward(NULL, dw, b, x, x, x, 0, 2, 2); /* no rows: nothing is added */
+        CHECK(dw[0] == 1 && dw[3] == 1 && b[0] == 5 && b[1] == 6);
+        ops->linear_backward(y, NULL, NULL, x, x, x, 2, 2, 0); /* no outputs: dx = 0 */
+        CHECK(y[0] == 0 && y[3] == 0);
     }
-    free(wide);
 }
 
-static double embed_objective(double *const *in, void *arg)
+TEST(ops, sums_of_squares_of_blocks_have_a_fixed_order_in_double)
 {
-    double x[12 * 9];
-    ref_embed(x, some_tokens, in[0], in[1], 2, 6, 9);
-    return dot(x, arg, 12 * 9);
-}
-
-TEST(ops, embedding_matches_the_reference_and_its_differences)
-{
-    static float tokens[256 * 9], places[6 * 9], x[12 * 9], dx[12 * 9];
-    static float dtokens[256 * 9], dplaces[6 * 9];
-    fill(tokens, 256 * 9, 1, 1);
-    fill(places, 6 * 9, 1, 2);
-    fill(dx, 12 * 9, 1, 3);
-    double *tt = widen(tokens, 256 * 9), *pp = widen(places, 6 * 9), xx[12 * 9];
+    enum { N = 10 * TR_SQUARES_BLOCK + 37, BLOCKS = 11 };
+    float *x = some(BLOCKS * TR_SQUARES_BLOCK, 1000, 1);
+    memset(x + N, 0, (BLOCKS * TR_SQUARES_BLOCK - N) * sizeof *x);
+    double first[BLOCKS];
+    build(0)->sum_of_squares_blocks(first, x, N);
     FOR_EACH_BUILD(ops)
     {
-        ops->embed_forward(x, some_tokens, tokens, places, 2, 6, 9);
-        ref_embed(xx, some_tokens, tt, pp, 2, 6, 9);
-        CHECK(difference(x, xx, 12 * 9) < 1e-6);
-        memset(dtokens, 0, sizeof dtokens);
-        memset(dplaces, 0, sizeof dplaces);
-        ops->embed_backward(dtokens, dplaces, dx, some_tokens, 2, 6, 9);
-        const struct input inputs[] = {{"tokens", tokens, dtokens, 256 * 9},
-                                       {"places", places, dplaces, 6 * 9}};
-        check_gradients("embedding", inputs, 2, embed_objective, dx);
+        double sums[BLOCKS + 1] = {0}, padded[BLOCKS];
+        sums[BLOCKS] = -1;
+        ops->sum_of_squares_blocks(sums, x, N);
+        ops->sum_of_squares_blocks(padded, x, BLOCKS * TR_SQUARES_BLOCK);
+        CHECK(sums[BLOCKS] == -1); /* one value a block, no more */
+        for (long b = 0; b < BLOCKS; ++b) {
+            double expected = 0;
+            for (long i = b * TR_SQUARES_BLOCK; i < (b + 1) * TR_SQUARES_BLOCK; ++i)
+                expected += (double)x[i] * (double)x[i];
+            CHECK(fabs(sums[b] / expected - 1) < 1e-12);
+            CHECK(memcmp(&sums[b], &padded[b], sizeof sums[b]) == 0);
+            CHECK(memcmp(&sums[b], &first[b], sizeof sums[b]) == 0);
+        }
+        for (const long *n = odd_sizes; *n; ++n) {
+            double sum = -1, expected = 0;
+            for (long i = 0; i < *n; ++i) expected += (double)x[i] * (double)x[i];
+            ops->sum_of_squares_blocks(&sum, x, (size_t)*n);
+            CHECK(fabs(sum / expected - 1) < 1e-12);
+        }
     }
-    free(tt);
-    free(pp);
+    free_all();
 }
 
-TEST(ops, backward_adds_to_the_gradients_of_parameters)
+TEST(ops, sgd_follows_its_formula)
 {
-    float x[ROWS * IN], w[OUT * IN], dy[ROWS * OUT], dx[ROWS * IN],
-        once[OUT * IN] = {0}, twice[OUT * IN] = {0}, db[OUT] = {0};
-    fill(x, ROWS * IN, 1, 1);
-    fill(w, OUT * IN, 1, 2);
-    fill(dy, ROWS * OUT, 1, 3);
-    const struct tr_ops *ops = tr_ops_choose("");
-    ops->linear_backward(dx, once, db, dy, x, w, ROWS, IN, OUT);
-    for (int i = 0; i < 2; ++i) ops->linear_backward(dx, twice, db, dy, x, w, ROWS, IN, OUT);
-    double *expected = widen(once, OUT * IN);
-    for (int i = 0; i < OUT * IN; ++i) expected[i] *= 2;
-    CHECK(difference(twice, expected, OUT * IN) < 1e-6);
-    free(expected);
-}
-
-TEST(ops, sum_of_squares_is_taken_in_double)
-{
-    enum { N = 100003 };
-    float *x = malloc(N * sizeof *x);
-    fill(x, N, 1000, 1);
-    double expected = 0;
-    for (int i = 0; i < N; ++i) expected += (double)x[i] * (double)x[i];
-    FOR_EACH_BUILD(ops) CHECK(fabs(ops->sum_of_squares(x, N) / expected - 1) < 1e-12);
-    free(x);
+    const struct tr_sgd_step step = {
+        .gradient_scale = 0.25f, .lr = 0.1f, .momentum = 0.9f, .decay = 0.01f};
+    FOR_EACH_BUILD(ops)
+    {
+        for (const long *n = odd_sizes; *n; ++n) {
+            float *w = some(*n, 1, 1), *m = zeros(*n);
+            double *ww = wide_of(w, *n), *mm = wide_zeros(*n);
+            for (uint64_t t = 0; t < 4; ++t) {
+                const float *g = some(*n, 2, 5 + t);
+                ops->sgd(w, g, m, (size_t)*n, &step);
+                for (long i = 0; i < *n; ++i) {
+                    mm[i] = 0.9 * mm[i] + 0.25 * (double)g[i];
+                    ww[i] -= 0.1 * (mm[i] + 0.01 * ww[i]);
+                }
+            }
+            CHECK(difference(w, ww, *n) < 1e-6 && difference(m, mm, *n) < 1e-6);
+        }
+        free_all();
+    }
 }

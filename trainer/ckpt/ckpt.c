@@ -1,4 +1,4 @@
-/* Saves, finds and loads the checkpoints of a run. */
+/* Saves, finds and loads the checkpoints of a run: one tensor at a time, whatever the layout. */
 #include "ckpt.h"
 
 #include <dirent.h>
@@ -6,53 +6,167 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "safetensors.h"
 
-static const char format_name[] = "tutti-train 1";
+static const char format_name[] = "tutti-train 2";
 
-/* The name of part 0 (weights), 1 (.m) or 2 (.v) of a parameter. */
-static struct tr_tensor tensor_of(const struct tr_state *state, int param, int part,
+/* Weights, and the optimizer's means: what a parameter has in a file. */
+enum { WEIGHT, MEAN, SQUARE, NUM_PARTS };
+
+/* SGD keeps no squares. */
+static int parts_of(const struct tr_config *config)
+{
+    return config->optimizer == TR_SGD ? SQUARE : NUM_PARTS;
+}
+
+static struct tr_tensor tensor_of(const struct tr_params *params, int param, int part,
                                   char name[TR_NAME_BYTES + 4])
 {
     static const char *const suffixes[] = {"", ".m", ".v"};
-    float *const arenas[] = {state->weights, state->m, state->v};
-    const struct tr_param *row = &state->params->items[param];
+    const struct tr_param *row = &params->items[param];
     snprintf(name, TR_NAME_BYTES + 4, "%s%s", row->name, suffixes[part]);
     return (struct tr_tensor){.name = name,
                               .ndim = row->ndim,
                               .shape = {row->shape[0], row->shape[1]},
-                              .data = arenas[part] + row->offset,
                               .count = row->count};
 }
 
-static tr_status write_file(const char *path, const struct tr_state *state, const char *options)
+static float *range_of(const struct tr_unit_state *state, int part)
 {
-    const int n = 3 * state->params->n;
-    char(*names)[TR_NAME_BYTES + 4] = calloc((size_t)n, sizeof *names);
-    struct tr_tensor *tensors = calloc((size_t)n, sizeof *tensors);
-    tr_status status = TR_OK;
-    if (!names || !tensors) {
-        status = tr_fail("%s: out of memory", path);
-    } else {
-        for (int i = 0; i < n; ++i)
-            tensors[i] = tensor_of(state, i % state->params->n, i / state->params->n, names[i]);
-        char step[32], samples[32], data[32];
-        snprintf(step, sizeof step, "%lld", (long long)state->step);
-        snprintf(samples, sizeof samples, "%llu", (unsigned long long)state->samples);
-        snprintf(data, sizeof data, "%016llx", (unsigned long long)state->data_checksum);
-        const struct tr_metadata metadata[] = {{"format", format_name},
-                                               {"step", step},
-                                               {"samples", samples},
-                                               {"data", data},
-                                               {"options", options}};
-        status = tr_safetensors_write(path, tensors, n, metadata, 5);
-    }
-    free(names);
-    free(tensors);
-    return status;
+    return part == WEIGHT ? state->weight_shard : part == MEAN ? state->m : state->v;
 }
+
+/* Room for the largest tensor. */
+static tr_status take_room(const struct tr_params *params, float **whole)
+{
+    size_t most = 0;
+    for (int p = 0; p < params->n; ++p)
+        if (params->items[p].count > most) most = params->items[p].count;
+    *whole = malloc(most * sizeof **whole);
+    return *whole ? TR_OK : tr_fail("out of memory for a tensor of %zu numbers", most);
+}
+
+/* ---- Collecting tensors on rank 0, and handing them out -------------------------------------- */
+
+/* Whether this rank answers for its part of a tensor: of the ranks that hold equal slices, the
+ * first. */
+static bool answers(const struct tr_engine *e, const struct tr_param *param)
+{
+    const struct tr_store *store = &e->store;
+    if (store->params->units[param->unit].stage != e->mesh->coord[TR_PP]) return false;
+    if (store->replica->rank != 0) return false;
+    const struct tr_replicas holders =
+        tr_layout_replicas(&param->layout, param->shape, store->params->tp, store->params->tp_rank);
+    return holders.first == store->params->tp_rank;
+}
+
+/* whole[count] on rank 0 = the tensor, of which each element comes from one rank: the others have
+ * zeros, and the sum of integers keeps every bit. */
+static tr_status collect(const struct tr_engine *e, int param, int part, float *whole)
+{
+    const struct tr_param *row = &e->store.params->items[param];
+    memset(whole, 0, row->count * sizeof *whole);
+    if (answers(e, row)) {
+        const struct tr_unit_state *state = tr_store_unit(&e->store, row->unit);
+        tr_param_get(e->store.params, row, whole, range_of(state, part), state->first,
+                     state->count);
+    }
+    return tr_mesh_check(
+        e->mesh,
+        tuttiReduce(whole, whole, row->count, tuttiUint32, tuttiSum, 0, e->mesh->world, NULL),
+        "collecting a tensor of the checkpoint");
+}
+
+/* Every rank takes its part of whole[count], which rank 0 has. */
+static tr_status hand_out(const struct tr_engine *e, int param, int part, float *whole)
+{
+    const struct tr_param *row = &e->store.params->items[param];
+    const struct tr_unit_state *state = tr_store_unit(&e->store, row->unit);
+    TR_TRY(tr_mesh_check(
+        e->mesh, tuttiBroadcast(whole, whole, row->count, tuttiFloat32, 0, e->mesh->world, NULL),
+        "sharing a tensor of the checkpoint"));
+    if (state)
+        tr_param_put(e->store.params, row, whole, range_of(state, part), state->first,
+                     state->count);
+    return TR_OK;
+}
+
+/* ---- Comparing replicas -----------------------------------------------------------------------
+ */
+
+/* Whether `sum` is the same on all ranks of the group. */
+static tr_status same_on(const struct tr_group *group, uint64_t sum, bool *same)
+{
+    static const char what[] = "comparing weights";
+    uint64_t ends[2] = {sum, ~sum}; /* the smallest, and the largest turned over */
+    if (group->n == 1) return TR_OK;
+    TR_TRY(tr_group_check(
+        group, tuttiAllReduce(ends, ends, 2, tuttiUint64, tuttiMin, group->comm, NULL), what));
+    if (ends[0] != ~ends[1]) *same = false;
+    return TR_OK;
+}
+
+static uint64_t mix(uint64_t sum, const float *range, size_t count)
+{
+    return (sum << 1 | sum >> 63) ^ tr_checksum(range, count * sizeof *range);
+}
+
+/* A checksum of what lies in one section of this rank's shards. */
+static uint64_t sum_section(const struct tr_store *store, enum tr_section section)
+{
+    uint64_t sum = 0;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[s->unit];
+        size_t first = unit->section[section], end = unit->section[section + 1];
+        if (first < s->first) first = s->first;
+        if (end > s->first + s->count) end = s->first + s->count;
+        if (first < end) sum = mix(sum, s->weight_shard + (first - s->first), end - first);
+    }
+    return sum;
+}
+
+/* Compares what ranks hold in common, by checksums: shards over the replicas, whole weights over
+ * the shards' group, what tp does not cut over tp, tied units over both stages. */
+static tr_status compare(struct tr_engine *e, bool *same)
+{
+    struct tr_store *store = &e->store;
+    uint64_t shards = 0, wholes = 0, ties = 0;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[s->unit];
+        shards = mix(shards, s->weight_shard, s->count);
+        if (unit->tied_stage >= 0) ties = mix(ties, s->weight_shard, s->count);
+        if (!store->whole_weights) continue;
+        TR_TRY(tr_store_acquire(store, s->unit, -1));
+        wholes = mix(wholes, s->weights, unit->total);
+        tr_store_release(store, s->unit);
+    }
+    *same = true;
+    TR_TRY(same_on(store->replica, shards, same));
+    TR_TRY(same_on(store->shard, wholes, same));
+    TR_TRY(same_on(tr_mesh_group(e->mesh, 1u << TR_TP), sum_section(store, TR_REPLICATED), same));
+    TR_TRY(same_on(&e->mesh->share, sum_section(store, TR_SHARED), same));
+    return same_on(&e->mesh->tie, ties, same);
+}
+
+tr_status tr_ckpt_compare(struct tr_engine *e)
+{
+    bool same;
+    TR_TRY(compare(e, &same));
+    tr_status status = TR_OK;
+    if (!same)
+        status = tr_fail("rank %d has other weights than the ranks that hold the same part of the "
+                         "model: memory was corrupted, or processors compute differently",
+                         e->mesh->rank);
+    return tr_mesh_agree(e->mesh, status);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------
+ */
 
 tr_status tr_ckpt_prepare(const char *folder)
 {
@@ -76,17 +190,93 @@ tr_status tr_ckpt_prepare(const char *folder)
     return TR_OK;
 }
 
-tr_status tr_ckpt_save(const char *folder, const struct tr_state *state,
+tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params)
+{
+    struct statvfs fs;
+    const double needed = (double)params->count * sizeof(float) * NUM_PARTS;
+    if (statvfs(folder, &fs) < 0) return TR_OK; /* writing will tell */
+    const double left = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (left >= needed) return TR_OK;
+    return tr_fail("--checkpoint=%s: a checkpoint takes %.1f MiB, but %.1f MiB are free there",
+                   folder, needed / 1048576, left / 1048576);
+}
+
+/* What rank 0 writes with, while all ranks collect. */
+struct file {
+    struct tr_safetensors_writer *writer;
+    struct tr_tensor *tensors;
+    char (*names)[TR_NAME_BYTES + 4];
+    char *options, step[32], samples[32], data[32];
+    struct tr_metadata metadata[5];
+    int n;
+};
+
+static tr_status create_file(struct file *f, const char *path, const struct tr_params *params,
+                             const struct tr_state *state, const struct tr_config *config)
+{
+    f->n = parts_of(config) * params->n;
+    f->names = calloc((size_t)f->n, sizeof *f->names);
+    f->tensors = calloc((size_t)f->n, sizeof *f->tensors);
+    f->options = tr_config_to_json(config);
+    if (!f->names || !f->tensors || !f->options) return tr_fail("%s: out of memory", path);
+    for (int i = 0; i < f->n; ++i)
+        f->tensors[i] = tensor_of(params, i % params->n, i / params->n, f->names[i]);
+    snprintf(f->step, sizeof f->step, "%lld", (long long)state->step);
+    snprintf(f->samples, sizeof f->samples, "%llu", (unsigned long long)state->samples);
+    snprintf(f->data, sizeof f->data, "%016llx", (unsigned long long)state->data_checksum);
+    f->metadata[0] = (struct tr_metadata){"format", format_name};
+    f->metadata[1] = (struct tr_metadata){"step", f->step};
+    f->metadata[2] = (struct tr_metadata){"samples", f->samples};
+    f->metadata[3] = (struct tr_metadata){"data", f->data};
+    f->metadata[4] = (struct tr_metadata){"options", f->options};
+    return tr_safetensors_create(&f->writer, path, f->tensors, f->n, f->metadata, 5);
+}
+
+static void close_file(struct file *f)
+{
+    tr_safetensors_discard(f->writer);
+    free(f->names);
+    free(f->tensors);
+    free(f->options);
+}
+
+/* Every rank collects to the end; rank 0 writes until something fails. */
+static tr_status write_tensors(const struct tr_engine *e, struct file *f, int nparts, float *whole,
+                               tr_status *written)
+{
+    const int n = e->store.params->n;
+    for (int i = 0; i < nparts * n; ++i) {
+        TR_TRY(collect(e, i % n, i / n, whole));
+        if (f->writer && *written == TR_OK) *written = tr_safetensors_append(f->writer, whole);
+    }
+    if (f->writer && *written == TR_OK) {
+        *written = tr_safetensors_commit(f->writer);
+        f->writer = NULL;
+    }
+    return TR_OK;
+}
+
+tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_state *state,
                        const struct tr_config *config, char *path, size_t path_bytes)
 {
-    const int length =
-        snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder, (long long)state->step);
-    if ((size_t)length >= path_bytes)
-        return tr_fail("--checkpoint=%s: the name is too long", folder);
-    char *options = tr_config_to_json(config);
-    if (!options) return tr_fail("%s: out of memory", path);
-    const tr_status status = write_file(path, state, options);
-    free(options);
+    struct file file = {0};
+    float *whole = NULL;
+    tr_status status = take_room(e->store.params, &whole);
+    if (status == TR_OK && e->mesh->rank == 0) {
+        if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,
+                             (long long)state->step) >= path_bytes)
+            status = tr_fail("--checkpoint=%s: the name is too long", folder);
+        else
+            status = create_file(&file, path, e->store.params, state, config);
+    }
+    status = tr_mesh_agree(e->mesh, status);
+    if (status == TR_OK) {
+        tr_status written = TR_OK;
+        status = write_tensors(e, &file, parts_of(config), whole, &written);
+        if (status == TR_OK) status = tr_mesh_agree(e->mesh, written);
+    }
+    close_file(&file);
+    free(whole);
     return status;
 }
 
@@ -127,13 +317,14 @@ static tr_status open_checked(const char *path, struct tr_safetensors **file)
     return status;
 }
 
-tr_status tr_ckpt_read_config(const char *path, struct tr_config *config)
+tr_status tr_ckpt_read_options(const char *path, char **options)
 {
     struct tr_safetensors *file;
     TR_TRY(open_checked(path, &file));
-    const char *options = tr_safetensors_metadata(file, "options");
-    const tr_status status = options ? tr_config_restore(config, options, path)
-                                     : tr_fail("%s: does not say its options", path);
+    const char *text = tr_safetensors_metadata(file, "options");
+    *options = text ? strdup(text) : NULL;
+    const tr_status status =
+        *options ? TR_OK : tr_fail("%s: does not say the options it was written with", path);
     tr_safetensors_close(file);
     return status;
 }
@@ -150,31 +341,58 @@ static tr_status read_number(const struct tr_safetensors *file, const char *path
     return TR_OK;
 }
 
-static tr_status read_file(const struct tr_safetensors *file, const char *path,
-                           struct tr_state *state)
+static tr_status read_state(const struct tr_safetensors *file, const char *path,
+                            struct tr_state *state)
 {
     uint64_t step, samples, data;
     TR_TRY(read_number(file, path, "step", 10, &step));
     TR_TRY(read_number(file, path, "samples", 10, &samples));
     TR_TRY(read_number(file, path, "data", 16, &data));
-    for (int param = 0; param < state->params->n; ++param) {
-        for (int part = 0; part < 3; ++part) {
-            char name[TR_NAME_BYTES + 4];
-            const struct tr_tensor tensor = tensor_of(state, param, part, name);
-            TR_TRY(tr_safetensors_read(file, &tensor));
-        }
-    }
-    state->step = (int64_t)step;
-    state->samples = samples;
-    state->data_checksum = data;
+    *state = (struct tr_state){(int64_t)step, samples, data};
     return TR_OK;
 }
 
-tr_status tr_ckpt_load(const char *path, struct tr_state *state)
+/* Rank 0 reads tensor after tensor, and no rank waits for one that it could not read. */
+static tr_status read_tensors(struct tr_engine *e, const struct tr_safetensors *file, int nparts,
+                              float *whole)
 {
-    struct tr_safetensors *file;
-    TR_TRY(open_checked(path, &file));
-    const tr_status status = read_file(file, path, state);
+    const struct tr_params *params = e->store.params;
+    for (int i = 0; i < nparts * params->n; ++i) {
+        char name[TR_NAME_BYTES + 4];
+        const struct tr_tensor tensor = tensor_of(params, i % params->n, i / params->n, name);
+        tr_status status = TR_OK;
+        if (file) status = tr_safetensors_read(file, &tensor, whole);
+        TR_TRY(tr_mesh_agree(e->mesh, status));
+        TR_TRY(hand_out(e, i % params->n, i / params->n, whole));
+    }
+    return TR_OK;
+}
+
+static tr_status share_state(const struct tr_mesh *mesh, struct tr_state *state)
+{
+    uint64_t numbers[3] = {(uint64_t)state->step, state->samples, state->data_checksum};
+    TR_TRY(tr_mesh_check(mesh,
+                         tuttiBroadcast(numbers, numbers, 3, tuttiUint64, 0, mesh->world, NULL),
+                         "sharing the checkpoint's place in the data"));
+    *state = (struct tr_state){(int64_t)numbers[0], numbers[1], numbers[2]};
+    return TR_OK;
+}
+
+tr_status tr_ckpt_load(struct tr_engine *e, const char *path, const struct tr_config *config,
+                       struct tr_state *state)
+{
+    struct tr_safetensors *file = NULL;
+    float *whole = NULL;
+    tr_status status = take_room(e->store.params, &whole);
+    if (status == TR_OK && e->mesh->rank == 0) {
+        status = open_checked(path, &file);
+        if (status == TR_OK) status = read_state(file, path, state);
+    }
+    status = tr_mesh_agree(e->mesh, status);
+    if (status == TR_OK) status = read_tensors(e, file, parts_of(config), whole);
+    if (status == TR_OK) status = share_state(e->mesh, state);
+    if (status == TR_OK) status = tr_store_publish(&e->store);
     tr_safetensors_close(file);
+    free(whole);
     return status;
 }

@@ -1,17 +1,15 @@
 /* Checkpoints of a run: weights, optimizer state (the same names with .m and .v), step, place in
- * the data and options, in one file that does not depend on the number of ranks. */
+ * the data and options, in one file of global tensors that does not depend on the layout. */
 #ifndef TR_CKPT_H
 #define TR_CKPT_H
 
 #include <stdint.h>
 
 #include "../config.h"
-#include "../param.h"
+#include "../engine.h"
 
-/* What a checkpoint holds beside the options; borrows all pointers. */
+/* What a checkpoint holds beside tensors and options. */
 struct tr_state {
-    const struct tr_params *params;
-    float *weights, *m, *v;
     int64_t step;     /* steps done */
     uint64_t samples; /* place in the data: sequences taken by all ranks together */
     uint64_t data_checksum;
@@ -20,18 +18,27 @@ struct tr_state {
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
  * said at the start, not after hours. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
+/* Fails when the disk has no room for a checkpoint. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params);
 
-/* Writes folder/step-NNNNNNNN.safetensors. One rank calls it. */
-TR_NODISCARD tr_status tr_ckpt_save(const char *folder, const struct tr_state *state,
-                                    const struct tr_config *config, char *path, size_t path_bytes);
+/* Fails when ranks that hold the same weights have different bits. Collective; no pass is under
+ * way. */
+TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
+
+/* Rank 0 writes folder/step-NNNNNNNN.safetensors (its name in path, on rank 0). Every rank needs
+ * room for one whole tensor at a time. Collective: a failure of rank 0 is one of all. */
+TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
+                                    const struct tr_state *state, const struct tr_config *config,
+                                    char *path, size_t path_bytes);
 
 /* The file that `where` (a file, or a folder whose newest checkpoint is meant) stands for. */
 TR_NODISCARD tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes);
 
-/* Takes over the options of the checkpoint (before the model is made). */
-TR_NODISCARD tr_status tr_ckpt_read_config(const char *path, struct tr_config *config);
+/* The options the checkpoint was written with, as JSON; free() it. */
+TR_NODISCARD tr_status tr_ckpt_read_options(const char *path, char **options);
 
-/* Fills the arenas, step, samples and data_checksum. */
-TR_NODISCARD tr_status tr_ckpt_load(const char *path, struct tr_state *state);
+/* Fills the store and the state from the file, which rank 0 reads. Collective. */
+TR_NODISCARD tr_status tr_ckpt_load(struct tr_engine *engine, const char *path,
+                                    const struct tr_config *config, struct tr_state *state);
 
 #endif

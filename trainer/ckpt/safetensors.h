@@ -1,6 +1,7 @@
 /* Files of named tensors: 8 bytes header length (little endian), a JSON header, the tensors' bytes.
  * github.com/huggingface/safetensors describes the format. Only F32 is written and read here. Each
- * tensor's checksum is kept in the metadata, so a flipped bit is found when the tensor is read. */
+ * tensor's checksum is kept in the metadata, so a flipped bit is found when the tensor is read.
+ * Files are written and read tensor by tensor: memory need not hold more than one. */
 #ifndef TR_SAFETENSORS_H
 #define TR_SAFETENSORS_H
 
@@ -9,24 +10,37 @@
 
 #include "../status.h"
 
-/* One tensor to write, or to read into. Borrows name and data. */
+/* One tensor of a file; borrows the name. */
 struct tr_tensor {
     const char *name;
     int ndim;
     long shape[2];
-    float *data;
-    size_t count;
+    size_t count; /* elements */
 };
 
 struct tr_metadata {
     const char *key, *value;
 };
 
-/* Writes PATH.<pid>.tmp, syncs it and renames it to path: path is either the old file or the whole
- * new one, even when the machine stops. On failure the temporary file is removed. */
-TR_NODISCARD tr_status tr_safetensors_write(const char *path, const struct tr_tensor *tensors,
-                                            int n, const struct tr_metadata *metadata,
-                                            int nmetadata);
+/* A file that is being written: PATH.<pid>.tmp, synced and renamed to path by commit. So path is
+ * either the old file or the whole new one, even when the machine stops. Owned by whoever created
+ * it, until commit or discard. */
+struct tr_safetensors_writer;
+
+/* Begins a file of these tensors, which are appended in this order; borrows both lists until the
+ * end. */
+TR_NODISCARD tr_status tr_safetensors_create(struct tr_safetensors_writer **writer,
+                                             const char *path, const struct tr_tensor *tensors,
+                                             int n, const struct tr_metadata *metadata,
+                                             int nmetadata);
+/* Writes the next tensor. */
+TR_NODISCARD tr_status tr_safetensors_append(struct tr_safetensors_writer *writer,
+                                             const float *data);
+/* Ends the file, of which every tensor was appended. Failed or not, the writer is gone; failed, so
+ * is the temporary file. */
+TR_NODISCARD tr_status tr_safetensors_commit(struct tr_safetensors_writer *writer);
+/* Removes the temporary file and the writer (may be NULL). */
+void tr_safetensors_discard(struct tr_safetensors_writer *writer);
 
 struct tr_safetensors; /* an open file; owned by the opener */
 
@@ -37,9 +51,9 @@ void tr_safetensors_close(struct tr_safetensors *file);
 /* The metadata's value; NULL when there is none. Valid until close. */
 const char *tr_safetensors_metadata(const struct tr_safetensors *file, const char *key);
 
-/* Fills tensor->data. Fails, naming file and tensor, when it is missing, has another shape or a
- * wrong checksum. */
+/* data[tensor->count] = the tensor. Fails, naming file and tensor, when it is missing, has another
+ * shape or a wrong checksum. */
 TR_NODISCARD tr_status tr_safetensors_read(const struct tr_safetensors *file,
-                                           const struct tr_tensor *tensor);
+                                           const struct tr_tensor *tensor, float *data);
 
 #endif

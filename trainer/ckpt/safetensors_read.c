@@ -215,7 +215,8 @@ static void describe_shape(char *out, size_t nbytes, int ndim, const long *shape
         snprintf(out, nbytes, "[%ld]", ndim ? shape[0] : 1);
 }
 
-tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr_tensor *tensor)
+tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr_tensor *tensor,
+                              float *data)
 {
     struct json_object *row;
     if (!json_object_object_get_ex(file->header, tensor->name, &row))
@@ -231,11 +232,10 @@ tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr
         return tr_fail("%s: tensor %s has shape %s, expected %s", file->path, tensor->name, found,
                        expected);
     }
-    TR_TRY(read_at(file, file->data_at + entry.begin, tensor->data, tensor->count * 4));
+    TR_TRY(read_at(file, file->data_at + entry.begin, data, tensor->count * 4));
     char key[128], sum[32];
     snprintf(key, sizeof key, "checksum.%s", tensor->name);
-    snprintf(sum, sizeof sum, "%016llx",
-             (unsigned long long)tr_checksum(tensor->data, tensor->count * 4));
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(data, tensor->count * 4));
     const char *expected = tr_safetensors_metadata(file, key);
     if (expected && strcmp(expected, sum) != 0)
         return tr_fail("%s: tensor %s has checksum %s, expected %s: the file is corrupted",

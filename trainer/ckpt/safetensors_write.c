@@ -1,6 +1,6 @@
-/* Writes safetensors files: to a temporary file, synced, then renamed. */
-#include "safetensors.h"
-
+/* Writes safetensors files: to a temporary file, synced, then renamed. The checksums of the tensors
+ * lie in the header, before the tensors: the header is written first with zeros in their place, and
+ * again at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -12,15 +12,28 @@
 #include <unistd.h>
 
 #include "../param.h"
+#include "safetensors.h"
 
-static tr_status write_all(int fd, const void *bytes, size_t nbytes, const char *path)
+struct tr_safetensors_writer {
+    char path[PATH_MAX], temporary[PATH_MAX];
+    int fd;
+    const struct tr_tensor *tensors;
+    const struct tr_metadata *metadata;
+    int n, nmetadata;
+    int appended;
+    uint64_t *sums; /* [n]: checksums; 0 for those to come */
+    size_t length;  /* of the header */
+};
+
+static tr_status write_all(const struct tr_safetensors_writer *w, const void *bytes, size_t nbytes)
 {
     const char *at = bytes;
     while (nbytes) {
-        const ssize_t n = write(fd, at, nbytes);
+        const ssize_t n = write(w->fd, at, nbytes);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return tr_fail("%s: %s (%zu bytes left to write)", path, strerror(errno), nbytes);
+            return tr_fail("%s: %s (%zu bytes of a tensor left to write)", w->temporary,
+                           strerror(errno), nbytes);
         at += n;
         nbytes -= (size_t)n;
     }
@@ -41,25 +54,24 @@ static struct json_object *describe(const struct tr_tensor *tensor, size_t begin
     return row;
 }
 
-/* The header's text, space-padded to a multiple of 8 so that the tensors are aligned. */
-static tr_status make_header(const struct tr_tensor *tensors, int n,
-                             const struct tr_metadata *metadata, int nmetadata, char **header,
-                             size_t *length)
+/* The header's text, space-padded to a multiple of 8 so that the tensors are aligned. Its length
+ * does not depend on the checksums. */
+static tr_status make_header(const struct tr_safetensors_writer *w, char **header, size_t *length)
 {
     struct json_object *root = json_object_new_object(), *notes = json_object_new_object();
     if (!root || !notes) return tr_fail("out of memory for the checkpoint's header");
     json_object_object_add(root, "__metadata__", notes);
-    for (int i = 0; i < nmetadata; ++i)
-        json_object_object_add(notes, metadata[i].key, json_object_new_string(metadata[i].value));
+    for (int i = 0; i < w->nmetadata; ++i)
+        json_object_object_add(notes, w->metadata[i].key,
+                               json_object_new_string(w->metadata[i].value));
     size_t begin = 0;
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < w->n; ++i) {
         char key[128], sum[32];
-        snprintf(key, sizeof key, "checksum.%s", tensors[i].name);
-        snprintf(sum, sizeof sum, "%016llx",
-                 (unsigned long long)tr_checksum(tensors[i].data, tensors[i].count * 4));
+        snprintf(key, sizeof key, "checksum.%s", w->tensors[i].name);
+        snprintf(sum, sizeof sum, "%016llx", (unsigned long long)w->sums[i]);
         json_object_object_add(notes, key, json_object_new_string(sum));
-        json_object_object_add(root, tensors[i].name, describe(&tensors[i], begin));
-        begin += tensors[i].count * 4;
+        json_object_object_add(root, w->tensors[i].name, describe(&w->tensors[i], begin));
+        begin += w->tensors[i].count * 4;
     }
     const char *text = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN);
     const size_t plain = strlen(text);
@@ -73,21 +85,62 @@ static tr_status make_header(const struct tr_tensor *tensors, int n,
     return *header ? TR_OK : tr_fail("out of memory for the checkpoint's header");
 }
 
-static tr_status write_contents(int fd, const char *path, const struct tr_tensor *tensors, int n,
-                                const struct tr_metadata *metadata, int nmetadata)
+/* Writes length and header at the beginning of the file. */
+static tr_status write_header(struct tr_safetensors_writer *w)
 {
     char *header = NULL;
-    size_t length = 0;
-    TR_TRY(make_header(tensors, n, metadata, nmetadata, &header, &length));
+    TR_TRY(make_header(w, &header, &w->length));
     unsigned char prefix[8];
-    for (int i = 0; i < 8; ++i) prefix[i] = (unsigned char)((uint64_t)length >> (8 * i));
-    tr_status status = write_all(fd, prefix, sizeof prefix, path);
-    if (status == TR_OK) status = write_all(fd, header, length, path);
+    for (int i = 0; i < 8; ++i) prefix[i] = (unsigned char)((uint64_t)w->length >> (8 * i));
+    tr_status status = lseek(w->fd, 0, SEEK_SET) < 0
+                           ? tr_fail("%s: %s", w->temporary, strerror(errno))
+                           : write_all(w, prefix, sizeof prefix);
+    if (status == TR_OK) status = write_all(w, header, w->length);
     free(header);
-    for (int i = 0; status == TR_OK && i < n; ++i)
-        status = write_all(fd, tensors[i].data, tensors[i].count * 4, path);
-    if (status == TR_OK && fsync(fd) < 0) status = tr_fail("%s: %s", path, strerror(errno));
     return status;
+}
+
+static tr_status begin(struct tr_safetensors_writer *w)
+{
+    if (snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", w->path, (long)getpid()) >=
+        (int)sizeof w->temporary) {
+        w->temporary[0] = 0;
+        return tr_fail("%s: the name is too long", w->path);
+    }
+    w->sums = calloc((size_t)w->n + 1, sizeof *w->sums);
+    if (!w->sums) return tr_fail("%s: out of memory", w->path);
+    /* A file of this name is a dead process's; a link put there must not lead the write away. */
+    unlink(w->temporary);
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    return write_header(w);
+}
+
+tr_status tr_safetensors_create(struct tr_safetensors_writer **writer, const char *path,
+                                const struct tr_tensor *tensors, int n,
+                                const struct tr_metadata *metadata, int nmetadata)
+{
+    struct tr_safetensors_writer *w = malloc(sizeof *w);
+    if (!w) return tr_fail("%s: out of memory", path);
+    *w = (struct tr_safetensors_writer){
+        .fd = -1, .tensors = tensors, .n = n, .metadata = metadata, .nmetadata = nmetadata};
+    const int length = snprintf(w->path, sizeof w->path, "%s", path);
+    const tr_status status =
+        length < (int)sizeof w->path ? begin(w) : tr_fail("%s: the name is too long", path);
+    if (status < 0) {
+        tr_safetensors_discard(w);
+        return status;
+    }
+    *writer = w;
+    return TR_OK;
+}
+
+tr_status tr_safetensors_append(struct tr_safetensors_writer *w, const float *data)
+{
+    if (w->appended == w->n) return tr_fail("%s: all %d tensors are written", w->path, w->n);
+    const size_t nbytes = w->tensors[w->appended].count * 4;
+    w->sums[w->appended++] = tr_checksum(data, nbytes);
+    return write_all(w, data, nbytes);
 }
 
 /* The new name itself must reach the disk, too. */
@@ -101,24 +154,33 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
-tr_status tr_safetensors_write(const char *path, const struct tr_tensor *tensors, int n,
-                               const struct tr_metadata *metadata, int nmetadata)
+static tr_status finish(struct tr_safetensors_writer *w)
 {
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >=
-        (int)sizeof temporary)
-        return tr_fail("%s: the name is too long", path);
-    /* A file of this name is a dead process's; a link put there must not lead the write away. */
-    unlink(temporary);
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_fail("%s: %s", temporary, strerror(errno));
-    tr_status status = write_contents(fd, temporary, tensors, n, metadata, nmetadata);
-    if (close(fd) < 0 && status == TR_OK) status = tr_fail("%s: %s", temporary, strerror(errno));
-    if (status == TR_OK && rename(temporary, path) < 0)
-        status = tr_fail("%s: %s", path, strerror(errno));
-    if (status < 0)
-        unlink(temporary);
-    else
-        sync_folder_of(path);
+    if (w->appended < w->n)
+        return tr_fail("%s: %d of %d tensors are written", w->path, w->appended, w->n);
+    TR_TRY(write_header(w));
+    if (fsync(w->fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    const int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    if (rename(w->temporary, w->path) < 0) return tr_fail("%s: %s", w->path, strerror(errno));
+    sync_folder_of(w->path);
+    w->temporary[0] = 0;
+    return TR_OK;
+}
+
+tr_status tr_safetensors_commit(struct tr_safetensors_writer *w)
+{
+    const tr_status status = finish(w);
+    tr_safetensors_discard(w);
     return status;
+}
+
+void tr_safetensors_discard(struct tr_safetensors_writer *w)
+{
+    if (!w) return;
+    if (w->fd >= 0) close(w->fd);
+    if (w->temporary[0]) unlink(w->temporary);
+    free(w->sums);
+    free(w);
 }

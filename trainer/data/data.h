@@ -26,14 +26,14 @@ void tr_text_fini(struct tr_text *text);
  * that follows each. An epoch passes once over all windows of the training part, in an order and
  * with an offset chosen by (seed, epoch): the same on any number of ranks. */
 void tr_sampler_get(const struct tr_text *text, uint64_t seed, uint64_t sample, long context,
-                    unsigned char *tokens, unsigned char *targets);
+                    int32_t *tokens, int32_t *targets);
 
 /* Windows of an epoch. */
 uint64_t tr_sampler_windows(const struct tr_text *text, long context);
 
 /* Window `index` of the held-out part; there are tr_sampler_held_out of them. */
 void tr_sampler_get_held_out(const struct tr_text *text, uint64_t index, long context,
-                             unsigned char *tokens, unsigned char *targets);
+                             int32_t *tokens, int32_t *targets);
 uint64_t tr_sampler_held_out(const struct tr_text *text, long context);
 
 #endif

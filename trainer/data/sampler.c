@@ -1,8 +1,6 @@
 /* Cuts the text into windows, and gives them in an order drawn for each epoch. */
 #include "data.h"
 
-#include <string.h>
-
 #include "../random.h"
 
 uint64_t tr_sampler_windows(const struct tr_text *text, long context)
@@ -12,15 +10,18 @@ uint64_t tr_sampler_windows(const struct tr_text *text, long context)
     return fit > 1 ? fit - 1 : 1;
 }
 
-static void copy_window(const struct tr_text *text, size_t at, long context, unsigned char *tokens,
-                        unsigned char *targets)
+static void copy_window(const struct tr_text *text, size_t at, long context, int32_t *tokens,
+                        int32_t *targets)
 {
-    memcpy(tokens, text->bytes + at, (size_t)context);
-    memcpy(targets, text->bytes + at + 1, (size_t)context);
+    const unsigned char *bytes = text->bytes + at;
+    for (long i = 0; i < context; ++i) {
+        tokens[i] = bytes[i];
+        targets[i] = bytes[i + 1];
+    }
 }
 
 void tr_sampler_get(const struct tr_text *text, uint64_t seed, uint64_t sample, long context,
-                    unsigned char *tokens, unsigned char *targets)
+                    int32_t *tokens, int32_t *targets)
 {
     const uint64_t windows = tr_sampler_windows(text, context);
     const uint64_t epoch = sample / windows;
@@ -38,7 +39,7 @@ uint64_t tr_sampler_held_out(const struct tr_text *text, long context)
 }
 
 void tr_sampler_get_held_out(const struct tr_text *text, uint64_t index, long context,
-                             unsigned char *tokens, unsigned char *targets)
+                             int32_t *tokens, int32_t *targets)
 {
     copy_window(text, text->ntrain + index * (uint64_t)context, context, tokens, targets);
 }

@@ -1,138 +1,299 @@
-/* One transformer block: x + proj(attention(norm(x))), then x + down(gelu(up(norm(x)))). */
-#include "gpt.h"
+/* One transformer block: x + proj(attention(norm(x))), then x + down(act(up(norm(x)))). */
+#include "model.h"
+#include "parts.h"
 
-#include <math.h>
-#include <stdio.h>
-
-void tr_hook_call(const struct tr_ready_hook *hook, int param)
+const float *tr_weight(const struct tr_pass *pass, const float *unit, int param)
 {
-    if (hook && hook->ready) hook->ready(hook->arg, param);
+    return param < 0 ? NULL : unit + pass->model->params.items[param].offset;
 }
 
-tr_status tr_block_register(struct tr_params *params, struct tr_block *block, long layer,
-                            const struct tr_gpt_size *size)
+float *tr_gradient(const struct tr_pass *pass, float *unit, int param)
 {
-    const long n = size->width;
-    const float deviation = 0.02f;
-    /* Each block adds two summands to the stream: scaled so that the sum's variance does not grow.
-     */
-    const float residual = deviation / sqrtf(2 * (float)size->layers);
-    const struct {
-        int *index;
-        const char *name;
-        long rows, cols;
-        float mean, deviation;
-    } rows[] = {
-        {&block->norm1_w, "norm1.weight", n, 0, 1, 0},
-        {&block->norm1_b, "norm1.bias", n, 0, 0, 0},
-        {&block->qkv_w, "attention.qkv.weight", 3 * n, n, 0, deviation},
-        {&block->qkv_b, "attention.qkv.bias", 3 * n, 0, 0, 0},
-        {&block->proj_w, "attention.proj.weight", n, n, 0, residual},
-        {&block->proj_b, "attention.proj.bias", n, 0, 0, 0},
-        {&block->norm2_w, "norm2.weight", n, 0, 1, 0},
-        {&block->norm2_b, "norm2.bias", n, 0, 0, 0},
-        {&block->up_w, "mlp.up.weight", 4 * n, n, 0, deviation},
-        {&block->up_b, "mlp.up.bias", 4 * n, 0, 0, 0},
-        {&block->down_w, "mlp.down.weight", n, 4 * n, 0, residual},
-        {&block->down_b, "mlp.down.bias", n, 0, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
-        char name[TR_NAME_BYTES];
-        snprintf(name, sizeof name, "blocks.%ld.%s", layer, rows[i].name);
-        *rows[i].index =
-            tr_param_add(params, name, rows[i].rows, rows[i].cols, rows[i].mean, rows[i].deviation);
-        if (*rows[i].index < 0) return tr_fail("out of memory for the list of parameters");
+    return param < 0 ? NULL : unit + pass->model->params.items[param].offset;
+}
+
+/* ---- What differs between the two models, and between one rank of tp and several --------------
+ */
+
+void tr_norm_forward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
+                     const float *x)
+{
+    const struct tr_ops *ops = pass->model->ops;
+    const long own = pass->tokens->own, h = pass->model->size.width;
+    if (pass->model->size.kind == TR_LLAMA)
+        ops->rms_forward(norm->y, norm->rstd, x, tr_weight(pass, unit, norm->w), own, h);
+    else
+        ops->norm_forward(norm->y, norm->mean, norm->rstd, x, tr_weight(pass, unit, norm->w),
+                          tr_weight(pass, unit, norm->b), own, h);
+}
+
+void tr_norm_backward(const struct tr_pass *pass, const struct tr_norm *norm, const float *unit,
+                      float *gradients, float *dx, const float *dy, const float *x)
+{
+    const struct tr_ops *ops = pass->model->ops;
+    const long own = pass->tokens->own, h = pass->model->size.width;
+    if (pass->model->size.kind == TR_LLAMA)
+        ops->rms_backward(dx, tr_gradient(pass, gradients, norm->w), dy, x, norm->rstd,
+                          tr_weight(pass, unit, norm->w), own, h);
+    else
+        ops->norm_backward(dx, tr_gradient(pass, gradients, norm->w),
+                           tr_gradient(pass, gradients, norm->b), dy, x, norm->mean, norm->rstd,
+                           tr_weight(pass, unit, norm->w), own, h);
+}
+
+tr_status tr_gather(const struct tr_pass *pass, float *room, const float *own, const float **all)
+{
+    const struct tr_seams *seams = pass->seams;
+    *all = seams->tp > 1 ? room : own;
+    if (seams->tp == 1) return TR_OK;
+    return seams->gather(seams->arg, room, own, pass->tokens->own, pass->model->size.width);
+}
+
+tr_status tr_scatter(const struct tr_pass *pass, float *room, float *all, const float **own)
+{
+    const struct tr_seams *seams = pass->seams;
+    *own = seams->tp > 1 ? room : all;
+    if (seams->tp == 1) return TR_OK;
+    return seams->scatter(seams->arg, room, all, pass->tokens->own, pass->model->size.width);
+}
+
+/* y[own, h] = residual + b + the sum over tp of x[rows, in] w^T */
+static tr_status join_stream(const struct tr_pass *pass, float *y, const float *x, const float *w,
+                             const float *b, const float *residual, long in)
+{
+    const struct tr_ops *ops = pass->model->ops;
+    const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
+    if (pass->seams->tp == 1) {
+        ops->linear_forward(y, x, w, b, residual, rows, in, h);
+        return TR_OK;
+    }
+    float *all = pass->scratch->d_all;
+    ops->linear_forward(all, x, w, NULL, NULL, rows, in, h);
+    TR_TRY(pass->seams->scatter(pass->seams->arg, y, all, own, h));
+    for (long row = 0; row < own; ++row)
+        for (long i = 0; i < h; ++i) y[row * h + i] += residual[row * h + i] + (b ? b[i] : 0);
+    return TR_OK;
+}
+
+/* The gradients of that: dx[rows, in] =, dw and db += */
+static tr_status leave_stream(const struct tr_pass *pass, float *dx, float *dw, float *db,
+                              const float *d_stream, const float *x, const float *w, long in)
+{
+    const struct tr_ops *ops = pass->model->ops;
+    const long rows = pass->tokens->rows, own = pass->tokens->own, h = pass->model->size.width;
+    const bool cut = pass->seams->tp > 1;
+    const float *dy;
+    TR_TRY(tr_gather(pass, pass->scratch->d_all, d_stream, &dy));
+    /* The bias was added to this rank's rows only. */
+    if (cut && db) ops->linear_backward(NULL, NULL, db, d_stream, NULL, NULL, own, 0, h);
+    ops->linear_backward(dx, dw, cut ? NULL : db, dy, x, w, rows, in, h);
+    return TR_OK;
+}
+
+/* ---- Attention --------------------------------------------------------------------------------
+ */
+
+static struct tr_norm norm1_of(const struct tr_block *b, const struct tr_block_acts *a)
+{
+    return (struct tr_norm){a->norm1, a->mean1, a->rstd1, b->norm1_w, b->norm1_b};
+}
+
+static struct tr_norm norm2_of(const struct tr_block *b, const struct tr_block_acts *a)
+{
+    return (struct tr_norm){a->norm2, a->mean2, a->rstd2, b->norm2_w, b->norm2_b};
+}
+
+static struct tr_attend attend_of(const struct tr_pass *pass, const struct tr_block_acts *a)
+{
+    struct tr_attend call =
+        tr_model_attend(pass->model, pass->tokens->batch, pass->tokens->context);
+    call.q = a->q;
+    call.k = a->k;
+    call.v = a->v;
+    call.out = a->attention;
+    call.lse = a->lse;
+    call.room = a->room;
+    return call;
+}
+
+static void rotate(const struct tr_pass *pass, float *q, float *k, int direction)
+{
+    const struct tr_model *m = pass->model;
+    if (m->size.kind != TR_LLAMA) return;
+    const struct tr_tokens *t = pass->tokens;
+    m->ops->rope(q, t->positions, t->rows, m->heads, m->d, m->q_stride, TR_ROPE_THETA, direction);
+    m->ops->rope(k, t->positions, t->rows, m->kv_heads, m->d, m->kv_stride, TR_ROPE_THETA,
+                 direction);
+}
+
+static tr_status attention_forward(const struct tr_pass *pass, const struct tr_block *b,
+                                   struct tr_block_acts *a, const float *w)
+{
+    const struct tr_model *m = pass->model;
+    const long rows = pass->tokens->rows, h = m->size.width;
+    const struct tr_norm norm = norm1_of(b, a);
+    tr_norm_forward(pass, &norm, w, a->input);
+    const float *x;
+    TR_TRY(tr_gather(pass, pass->scratch->all, a->norm1, &x));
+    m->ops->linear_forward(a->q, x, tr_weight(pass, w, b->q_w), tr_weight(pass, w, b->q_b), NULL,
+                           rows, h, m->q_stride);
+    if (!m->packed)
+        m->ops->linear_forward(a->k, x, tr_weight(pass, w, b->k_w), tr_weight(pass, w, b->k_b),
+                               NULL, rows, h, m->kv_stride);
+    rotate(pass, a->q, a->k, 1);
+    const struct tr_attend call = attend_of(pass, a);
+    TR_TRY(pass->seams->attend_forward(pass->seams->arg, &call));
+    return join_stream(pass, a->middle, a->attention, tr_weight(pass, w, b->proj_w),
+                       tr_weight(pass, w, b->proj_b), a->input, m->heads * m->d);
+}
+
+/* d_all[rows, h] += more[rows, h] */
+static void add_rows(const struct tr_pass *pass, const float *more)
+{
+    const long n = pass->tokens->rows * pass->model->size.width;
+    float *d_all = pass->scratch->d_all;
+    for (long i = 0; i < n; ++i) d_all[i] += more[i];
+}
+
+/* From the gradients of q, k and v to that of the normalised input, in scratch->d_all. */
+static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block *b,
+                              const struct tr_block_acts *a, const float *w, float *g)
+{
+    const struct tr_model *m = pass->model;
+    struct tr_scratch *s = pass->scratch;
+    const long rows = pass->tokens->rows, h = m->size.width;
+    const float *x;
+    TR_TRY(tr_gather(pass, s->all, a->norm1, &x));
+    if (!m->packed) { /* the room of x takes the second summand */
+        m->ops->linear_backward(NULL, tr_gradient(pass, g, b->k_w), tr_gradient(pass, g, b->k_b),
+                                s->dk, x, tr_weight(pass, w, b->k_w), rows, h, m->kv_stride);
+    }
+    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->q_w), tr_gradient(pass, g, b->q_b),
+                            s->dq, x, tr_weight(pass, w, b->q_w), rows, h, m->q_stride);
+    if (!m->packed) {
+        m->ops->linear_backward(s->all, NULL, NULL, s->dk, x, tr_weight(pass, w, b->k_w), rows, h,
+                                m->kv_stride);
+        add_rows(pass, s->all);
     }
     return TR_OK;
 }
 
-void tr_block_take_acts(struct tr_arena *arena, struct tr_block_acts *acts,
-                        const struct tr_gpt_size *size, long batch)
+static tr_status attention_backward(const struct tr_pass *pass, const struct tr_block *b,
+                                    struct tr_block_acts *a, const float *w, float *g,
+                                    float *d_stream, const struct tr_ready_hook *hook)
 {
-    const size_t rows = (size_t)(batch * size->context), n = (size_t)size->width, f = sizeof(float);
-    *acts = (struct tr_block_acts){
-        .input = tr_arena_take(arena, rows * n, f),
-        .norm1 = tr_arena_take(arena, rows * n, f),
-        .mean1 = tr_arena_take(arena, rows, f),
-        .rstd1 = tr_arena_take(arena, rows, f),
-        .qkv = tr_arena_take(arena, rows * 3 * n, f),
-        .attention = tr_arena_take(arena, rows * n, f),
-        .lse = tr_arena_take(arena, rows * (size_t)size->heads, f),
-        .middle = tr_arena_take(arena, rows * n, f),
-        .norm2 = tr_arena_take(arena, rows * n, f),
-        .mean2 = tr_arena_take(arena, rows, f),
-        .rstd2 = tr_arena_take(arena, rows, f),
-        .up = tr_arena_take(arena, rows * 4 * n, f),
-        .active = tr_arena_take(arena, rows * 4 * n, f),
-    };
-}
-
-static const float *weight(const struct tr_block_call *call, int param)
-{
-    return call->weights + call->gpt->params.items[param].offset;
-}
-
-static float *gradient(const struct tr_block_call *call, int param)
-{
-    return call->gradients + call->gpt->params.items[param].offset;
-}
-
-void tr_block_forward(const struct tr_block_call *call, float *output)
-{
-    const struct tr_ops *ops = call->gpt->ops;
-    const struct tr_block *b = call->block;
-    struct tr_block_acts *a = call->acts;
-    const long n = call->gpt->size.width, rows = call->batch * call->context;
-    ops->norm_forward(a->norm1, a->mean1, a->rstd1, a->input, weight(call, b->norm1_w),
-                      weight(call, b->norm1_b), rows, n);
-    ops->linear_forward(a->qkv, a->norm1, weight(call, b->qkv_w), weight(call, b->qkv_b), NULL,
-                        rows, n, 3 * n);
-    ops->attention_forward(a->attention, a->lse, a->qkv, call->scratch, call->batch, call->context,
-                           n, call->gpt->size.heads);
-    ops->linear_forward(a->middle, a->attention, weight(call, b->proj_w), weight(call, b->proj_b),
-                        a->input, rows, n, n);
-    ops->norm_forward(a->norm2, a->mean2, a->rstd2, a->middle, weight(call, b->norm2_w),
-                      weight(call, b->norm2_b), rows, n);
-    ops->linear_forward(a->up, a->norm2, weight(call, b->up_w), weight(call, b->up_b), NULL, rows,
-                        n, 4 * n);
-    ops->gelu_forward(a->active, a->up, rows * 4 * n);
-    ops->linear_forward(output, a->active, weight(call, b->down_w), weight(call, b->down_b),
-                        a->middle, rows, 4 * n, n);
-}
-
-/* A linear layer's backward, and the word that its gradients are complete. */
-static void linear_backward(const struct tr_block_call *call, float *dx, const float *dy,
-                            const float *x, const int wb[2], long in, long out,
-                            const struct tr_ready_hook *hook)
-{
-    call->gpt->ops->linear_backward(dx, gradient(call, wb[0]), gradient(call, wb[1]), dy, x,
-                                    weight(call, wb[0]), call->batch * call->context, in, out);
-    tr_hook_call(hook, wb[1]);
-    tr_hook_call(hook, wb[0]);
-}
-
-void tr_block_backward(const struct tr_block_call *call, float *d_stream, float *d_norm,
-                       float *d_wide, const struct tr_ready_hook *hook)
-{
-    const struct tr_ops *ops = call->gpt->ops;
-    const struct tr_block *b = call->block;
-    struct tr_block_acts *a = call->acts;
-    const long n = call->gpt->size.width, rows = call->batch * call->context;
-    linear_backward(call, d_wide, d_stream, a->active, (int[]){b->down_w, b->down_b}, 4 * n, n,
-                    hook);
-    ops->gelu_backward(d_wide, d_wide, a->up, rows * 4 * n);
-    linear_backward(call, d_norm, d_wide, a->norm2, (int[]){b->up_w, b->up_b}, n, 4 * n, hook);
-    ops->norm_backward(d_stream, gradient(call, b->norm2_w), gradient(call, b->norm2_b), d_norm,
-                       a->middle, a->mean2, a->rstd2, weight(call, b->norm2_w), rows, n);
-    tr_hook_call(hook, b->norm2_b);
-    tr_hook_call(hook, b->norm2_w);
-    linear_backward(call, d_norm, d_stream, a->attention, (int[]){b->proj_w, b->proj_b}, n, n,
-                    hook);
-    ops->attention_backward(d_wide, d_norm, a->attention, a->lse, a->qkv, call->scratch,
-                            call->batch, call->context, n, call->gpt->size.heads);
-    linear_backward(call, d_norm, d_wide, a->norm1, (int[]){b->qkv_w, b->qkv_b}, n, 3 * n, hook);
-    ops->norm_backward(d_stream, gradient(call, b->norm1_w), gradient(call, b->norm1_b), d_norm,
-                       a->input, a->mean1, a->rstd1, weight(call, b->norm1_w), rows, n);
+    const struct tr_model *m = pass->model;
+    struct tr_scratch *s = pass->scratch;
+    TR_TRY(leave_stream(pass, s->d_attention, tr_gradient(pass, g, b->proj_w),
+                        tr_gradient(pass, g, b->proj_b), d_stream, a->attention,
+                        tr_weight(pass, w, b->proj_w), m->heads * m->d));
+    tr_hook_call(hook, b->proj_b);
+    tr_hook_call(hook, b->proj_w);
+    struct tr_attend call = attend_of(pass, a);
+    call.dout = s->d_attention;
+    call.dq = s->dq;
+    call.dk = s->dk;
+    call.dv = s->dv;
+    TR_TRY(pass->seams->attend_backward(pass->seams->arg, &call));
+    rotate(pass, s->dq, s->dk, -1);
+    TR_TRY(qkv_backward(pass, b, a, w, g));
+    const int qkv[] = {b->v_b, b->k_b, b->q_b, b->v_w, b->k_w, b->q_w};
+    for (int i = 0; i < 6; ++i) tr_hook_call(hook, qkv[i]);
+    const float *d_norm;
+    TR_TRY(tr_scatter(pass, s->d_norm, s->d_all, &d_norm));
+    const struct tr_norm norm = norm1_of(b, a);
+    tr_norm_backward(pass, &norm, w, g, d_stream, d_norm, a->input);
     tr_hook_call(hook, b->norm1_b);
     tr_hook_call(hook, b->norm1_w);
+    return TR_OK;
+}
+
+/* ---- MLP --------------------------------------------------------------------------------------
+ */
+
+static tr_status mlp_forward(const struct tr_pass *pass, const struct tr_block *b,
+                             struct tr_block_acts *a, const float *w, float *output)
+{
+    const struct tr_model *m = pass->model;
+    const long rows = pass->tokens->rows, h = m->size.width, f = m->hidden;
+    const struct tr_norm norm = norm2_of(b, a);
+    tr_norm_forward(pass, &norm, w, a->middle);
+    const float *x;
+    TR_TRY(tr_gather(pass, pass->scratch->all, a->norm2, &x));
+    m->ops->linear_forward(a->up, x, tr_weight(pass, w, b->up_w), tr_weight(pass, w, b->up_b), NULL,
+                           rows, h, f);
+    if (b->gate_w >= 0) {
+        m->ops->linear_forward(a->gate, x, tr_weight(pass, w, b->gate_w), NULL, NULL, rows, h, f);
+        m->ops->swiglu_forward(a->active, a->gate, a->up, rows * f);
+    } else {
+        m->ops->gelu_forward(a->active, a->up, rows * f);
+    }
+    return join_stream(pass, output, a->active, tr_weight(pass, w, b->down_w),
+                       tr_weight(pass, w, b->down_b), a->middle, f);
+}
+
+/* From d_wide, the gradient of active[rows, hidden], to that of the normalised input, in d_all. */
+static tr_status up_backward(const struct tr_pass *pass, const struct tr_block *b,
+                             const struct tr_block_acts *a, const float *w, float *g)
+{
+    const struct tr_model *m = pass->model;
+    struct tr_scratch *s = pass->scratch;
+    const long rows = pass->tokens->rows, h = m->size.width, f = m->hidden;
+    const float *x;
+    TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
+    if (b->gate_w < 0) {
+        m->ops->gelu_backward(s->d_wide, s->d_wide, a->up, rows * f);
+    } else {
+        m->ops->swiglu_backward(s->d_gate, s->d_wide, s->d_wide, a->gate, a->up, rows * f);
+        m->ops->linear_backward(NULL, tr_gradient(pass, g, b->gate_w), NULL, s->d_gate, x,
+                                tr_weight(pass, w, b->gate_w), rows, h, f);
+    }
+    m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->up_w), tr_gradient(pass, g, b->up_b),
+                            s->d_wide, x, tr_weight(pass, w, b->up_w), rows, h, f);
+    if (b->gate_w >= 0) { /* the room of x takes the second summand */
+        m->ops->linear_backward(s->all, NULL, NULL, s->d_gate, NULL, tr_weight(pass, w, b->gate_w),
+                                rows, h, f);
+        add_rows(pass, s->all);
+    }
+    return TR_OK;
+}
+
+static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block *b,
+                              struct tr_block_acts *a, const float *w, float *g, float *d_stream,
+                              const struct tr_ready_hook *hook)
+{
+    struct tr_scratch *s = pass->scratch;
+    TR_TRY(leave_stream(pass, s->d_wide, tr_gradient(pass, g, b->down_w),
+                        tr_gradient(pass, g, b->down_b), d_stream, a->active,
+                        tr_weight(pass, w, b->down_w), pass->model->hidden));
+    tr_hook_call(hook, b->down_b);
+    tr_hook_call(hook, b->down_w);
+    TR_TRY(up_backward(pass, b, a, w, g));
+    tr_hook_call(hook, b->up_b);
+    tr_hook_call(hook, b->up_w);
+    tr_hook_call(hook, b->gate_w);
+    const float *d_norm;
+    TR_TRY(tr_scatter(pass, s->d_norm, s->d_all, &d_norm));
+    const struct tr_norm norm = norm2_of(b, a);
+    tr_norm_backward(pass, &norm, w, g, d_stream, d_norm, a->middle);
+    tr_hook_call(hook, b->norm2_b);
+    tr_hook_call(hook, b->norm2_w);
+    return TR_OK;
+}
+
+tr_status tr_block_forward(const struct tr_pass *pass, int slot, const struct tr_block *block,
+                           const float *weights, float *output)
+{
+    struct tr_block_acts *acts = &pass->acts->blocks[slot];
+    TR_TRY(attention_forward(pass, block, acts, weights));
+    return mlp_forward(pass, block, acts, weights, output);
+}
+
+tr_status tr_block_backward(const struct tr_pass *pass, int slot, const struct tr_block *block,
+                            const float *weights, float *gradients, float *d_stream,
+                            const struct tr_ready_hook *hook)
+{
+    struct tr_block_acts *acts = &pass->acts->blocks[slot];
+    TR_TRY(mlp_backward(pass, block, acts, weights, gradients, d_stream, hook));
+    return attention_backward(pass, block, acts, weights, gradients, d_stream, hook);
 }

@@ -1,4 +1,4 @@
-/* One step of AdamW over a range of parameters, and the sum of squares for the norm. */
+/* One step of AdamW over a range of parameters. */
 #include "simd.h"
 #include "table.h"
 
@@ -15,17 +15,4 @@ void TR_OP(adamw)(float *w, const float *g, float *m, float *v, size_t n,
         const float mean = m[i] * step->correct1, square = v[i] * step->correct2;
         w[i] = shrink * w[i] - step->lr * mean / (sqrtf(square) + step->eps);
     }
-}
-
-double TR_OP(sum_of_squares)(const float *x, size_t n)
-{
-    enum { SUMS = 8 };
-    double sums[SUMS] = {0};
-    size_t i = 0;
-    for (; i + SUMS <= n; i += SUMS)
-        for (size_t j = 0; j < SUMS; ++j) sums[j] += (double)x[i + j] * (double)x[i + j];
-    double total = 0;
-    for (; i < n; ++i) total += (double)x[i] * (double)x[i];
-    for (size_t j = 0; j < SUMS; ++j) total += sums[j];
-    return total;
 }

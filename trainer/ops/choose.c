@@ -5,9 +5,10 @@
 
 extern const struct tr_ops tr_ops_baseline;
 
-size_t tr_attention_scratch(long context)
+size_t tr_attention_scratch(const struct tr_attention *shape)
 {
-    return (size_t)(2 * TR_ATTENTION_BLOCK * context);
+    const long keys = shape->keys < TR_ATTENTION_KEYS ? shape->keys : TR_ATTENTION_KEYS;
+    return (size_t)(2 * TR_ATTENTION_QUERIES * keys); /* scores and their gradient */
 }
 
 #if defined(__x86_64__)

@@ -8,6 +8,12 @@
 void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
              const float *b, long ldb, float beta, float *c, long ldc)
 {
+    if (m == 0 || n == 0) return;
+    if (k == 0) { /* oneDNN need not be asked whether it accepts this */
+        for (long i = 0; i < m; ++i)
+            for (long j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+        return;
+    }
     const dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     if (status == dnnl_success) return;
     /* No memory for oneDNN's own buffers, or a bug here. Training on a product that was not

@@ -21,8 +21,8 @@ void TR_OP(linear_forward)(float *y, const float *x, const float *w, const float
 void TR_OP(linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out)
 {
-    tr_gemm('N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in);
-    tr_gemm('T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in);
+    if (dx) tr_gemm('N', 'N', rows, in, out, 1, dy, out, w, in, 0, dx, in);
+    if (dw) tr_gemm('T', 'N', out, in, rows, 1, dy, out, x, in, 1, dw, in);
     if (!db) return;
     for (long row = 0; row < rows; ++row)
         for (long i = 0; i < out; ++i) db[i] += dy[row * out + i];

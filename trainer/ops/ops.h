@@ -1,12 +1,15 @@
 /* The mathematics: one operation a file, forward and backward side by side, on raw pointers with
  * shapes in the comments. Built three times, for plain x86-64, AVX2 and AVX-512, and chosen once.
  *
- * Matrices are row-major. "+=" in a comment: adds to what is there; "=": overwrites. Nothing
- * allocates. */
+ * Matrices are row-major. "+=" in a comment: adds to what is there; "=": overwrites. A backward
+ * function has an input half (gradients of activations) and a weight half (gradients of
+ * parameters); where a comment says so, a NULL output leaves that part out, and the rest gets the
+ * same bits as without NULL. A size may be 0. Nothing allocates. */
 #ifndef TR_OPS_H
 #define TR_OPS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* What one step of AdamW needs beside the tensors. */
 struct tr_adamw_step {
@@ -16,56 +19,127 @@ struct tr_adamw_step {
     float correct1, correct2; /* 1 / (1 - beta^t) */
 };
 
+/* What one step of SGD needs beside the tensors. */
+struct tr_sgd_step {
+    float gradient_scale;
+    float lr, momentum;
+    float decay; /* 0 for tensors that do not decay */
+};
+
+/* The shapes of one attention. q and dq are [batch, queries] rows of q_stride floats, of which
+ * heads * size are used; k, v, dk and dv are [batch, keys] rows of kv_stride; out and dout are
+ * [batch, queries] rows of out_stride; lse is [batch, heads, queries]. So the three may lie in one
+ * packed matrix. Query head h uses kv head (h + phase) / group; query i sees key j when
+ * j <= i + offset. */
+struct tr_attention {
+    long batch, queries, keys;
+    long heads, size; /* query heads of this call; floats of a head */
+    long group;       /* query heads that share a kv head */
+    long phase;       /* first query head of this call minus the first that its kv head 0 serves */
+    long q_stride, kv_stride, out_stride;
+    long offset; /* 0: causal; keys - 1 and more: every key; may be negative */
+};
+
 struct tr_ops {
     const char *name; /* v4, v3 or baseline */
 
-    /* y[rows,out] = x[rows,in] w[out,in]^T + b[out] (+ residual[rows,out] unless NULL) */
+    /* y[rows,out] = x[rows,in] w[out,in]^T (+ b[out] unless NULL) (+ residual[rows,out] unless
+     * NULL) */
     void (*linear_forward)(float *y, const float *x, const float *w, const float *b,
                            const float *residual, long rows, long in, long out);
-    /* dx[rows,in] = dy w; dw[out,in] += dy^T x; db[out] += column sums of dy (b NULL: no bias) */
+    /* dx[rows,in] = dy w; dw[out,in] += dy^T x; db[out] += column sums of dy. Each may be NULL;
+     * then x (without dw) and w (without dx) are not read. */
     void (*linear_backward)(float *dx, float *dw, float *db, const float *dy, const float *x,
                             const float *w, long rows, long in, long out);
 
-    /* y = (x - mean) * rstd * gamma + beta for each row of n; mean[rows] and rstd[rows] are kept */
+    /* Layer norm. y = (x - mean) * rstd * gamma + beta for each row of n; mean[rows] and rstd[rows]
+     * are kept */
     void (*norm_forward)(float *y, float *mean, float *rstd, const float *x, const float *gamma,
                          const float *beta, long rows, long n);
-    /* dx[rows,n] += ...; dgamma[n] += ...; dbeta[n] += ... */
+    /* dx[rows,n] += unless NULL; dgamma[n] += and dbeta[n] += unless both are NULL */
     void (*norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
+
+    /* RMS norm. y = x * rstd * gamma, rstd[rows] = 1 / sqrt(mean of squares + 1e-5) is kept */
+    void (*rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
+                        long n);
+    /* dx[rows,n] += unless NULL; dgamma[n] += unless NULL */
+    void (*rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
+                         const float *rstd, const float *gamma, long rows, long n);
 
     /* y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     void (*gelu_forward)(float *y, const float *x, long n);
     /* dx = dy * derivative at x; dx may be dy */
     void (*gelu_backward)(float *dx, const float *dy, const float *x, long n);
 
-    /* x[b,t,n] = token_table[tokens[b,t]] + place_table[t] */
-    void (*embed_forward)(float *x, const unsigned char *tokens, const float *token_table,
-                          const float *place_table, long batch, long context, long n);
-    /* both tables += the rows of dx that used them */
-    void (*embed_backward)(float *dtoken_table, float *dplace_table, const float *dx,
-                           const unsigned char *tokens, long batch, long context, long n);
+    /* y = gate / (1 + exp(-gate)) * up */
+    void (*swiglu_forward)(float *y, const float *gate, const float *up, long n);
+    /* dgate = ..., dup = ...; one of them may be dy */
+    void (*swiglu_backward)(float *dgate, float *dup, const float *dy, const float *gate,
+                            const float *up, long n);
 
-    /* Causal attention: qkv[b,t,3n] holds q, k, v, each heads x n/heads; y[b,t,n]. lse[b,heads,t],
-     * the logarithm of each row's sum, is kept for backward. scratch: tr_attention_scratch(context)
-     * floats. */
-    void (*attention_forward)(float *y, float *lse, const float *qkv, float *scratch, long batch,
-                              long context, long n, long heads);
-    /* dqkv[b,t,3n] = ... */
-    void (*attention_backward)(float *dqkv, const float *dy, const float *y, const float *lse,
-                               const float *qkv, float *scratch, long batch, long context, long n,
-                               long heads);
+    /* In each of the heads of x[rows] (rows of `stride` floats), turns the pair of elements (i, i +
+     * size/2) by positions[row] * theta^(-2i/size). direction 1: forward; -1: backward, applied to
+     * the gradient. size is even. */
+    void (*rope)(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
+                 double theta, int direction);
 
-    /* The sum over rows of -log softmax(logits[row])[targets[row]], in row order. Leaves the
-     * gradient of that sum in logits[rows,n]. */
-    double (*loss)(float *logits, const unsigned char *targets, long rows, long n);
+    /* x[rows,n] = table[ids[row] - first] where first <= ids[row] < first + count, else 0 */
+    void (*embed_forward)(float *x, const int32_t *ids, const float *table, long first, long count,
+                          long rows, long n);
+    /* dtable[count,n] += the rows of dx that used it */
+    void (*embed_backward)(float *dtable, const float *dx, const int32_t *ids, long first,
+                           long count, long rows, long n);
 
-    /* Over n floats, in a fixed order in double. */
-    double (*sum_of_squares)(const float *x, size_t n);
+    /* x[rows,n] += table[positions[row]] */
+    void (*place_forward)(float *x, const int32_t *positions, const float *table, long rows,
+                          long n);
+    /* dtable += the rows of dx that used it */
+    void (*place_backward)(float *dtable, const float *dx, const int32_t *positions, long rows,
+                           long n);
 
-    /* One AdamW step over n floats; see optim/adamw.h for the constants. */
+    /* out = softmax(q k^T / sqrt(size)) v over the keys that a query sees, lse = the logarithm of
+     * the sum of the exponentials; 0 and -infinity where a query sees no key. scratch:
+     * tr_attention_scratch(shape) floats. */
+    void (*attention_forward)(float *out, float *lse, const float *q, const float *k,
+                              const float *v, float *scratch, const struct tr_attention *shape);
+    /* dq +=, dk +=, dv += this call's keys' part, where out and lse are of the whole attention,
+     * merged over all keys. The gradients have the strides of q, k and v. */
+    void (*attention_backward)(float *dq, float *dk, float *dv, const float *dout, const float *out,
+                               const float *lse, const float *q, const float *k, const float *v,
+                               float *scratch, const struct tr_attention *shape);
+    /* (out, lse) becomes the attention over its own keys and those of (out2, lse2). keys, group,
+     * phase, offset and the strides of q and k are not used. */
+    void (*attention_merge)(float *out, float *lse, const float *out2, const float *lse2,
+                            const struct tr_attention *shape);
+
+    /* Cross-entropy over a vocabulary that is cut into ranges, here [first, first + n). Between the
+     * calls the caller takes the maximum of `most`, then the sums of `sum` and `right`, over the
+     * ranges. most[rows] = the largest of each row of logits[rows,n] */
+    void (*xent_max)(float *most, const float *logits, long rows, long n);
+    /* logits = exp(logits - most); sum[rows] = each row's sum of these; right[rows] = the logit of
+     * the row's target, or 0 when the target is not in the range */
+    void (*xent_exp)(float *sum, float *right, float *logits, const float *most,
+                     const int32_t *targets, long first, long rows, long n);
+    /* logits = weight * (softmax - 1 at the target): the gradient of what is returned, the sum of
+     * weight * -log softmax[target] in row order (the same for every range). A row of weight 0
+     * gives 0 whatever its logits and target are. */
+    double (*xent_finish)(float *logits, const float *sum, const float *right, const float *most,
+                          const float *weight, const int32_t *targets, long first, long rows,
+                          long n);
+    /* The three in one pass, for the whole vocabulary */
+    double (*loss)(float *logits, const float *weight, const int32_t *targets, long rows, long n);
+
+    /* out[ceil(n/256)] = the sum of squares of each TR_SQUARES_BLOCK floats of x[n], in double, in
+     * a fixed order; a short last block counts as filled up with zeros */
+    void (*sum_of_squares_blocks)(double *out, const float *x, size_t n);
+
+    /* One AdamW step over n floats; see optim/optim.h for the formula. */
     void (*adamw)(float *w, const float *g, float *m, float *v, size_t n,
                   const struct tr_adamw_step *step);
+    /* m = momentum m + gradient_scale g; w -= lr (m + decay w) */
+    void (*sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
 
     /* y[i] = exp(x[i]): what the others are made of, here for its test. Relative error below 2e-7
      * (2 ulp) for x in [-87, 88]; 0 below -87.3; saturates above 88. */
@@ -76,12 +150,15 @@ struct tr_ops {
  * name or the processor cannot run it. */
 const struct tr_ops *tr_ops_choose(const char *name);
 
-/* Queries that attention takes at a time, and the floats of scratch it needs. */
-enum { TR_ATTENTION_BLOCK = 64 };
-size_t tr_attention_scratch(long context);
+/* Queries and keys that attention takes at a time, and the floats of scratch that a call of this
+ * shape needs (it grows with the keys, up to TR_ATTENTION_KEYS, and with nothing else). */
+enum { TR_ATTENTION_QUERIES = 64, TR_ATTENTION_KEYS = 1024 };
+size_t tr_attention_scratch(const struct tr_attention *shape);
+
+enum { TR_SQUARES_BLOCK = 256 };
 
 /* c[m,n] = alpha op(a) op(b) + beta c, through oneDNN; `a` is transposed when ta is 'T' (then
- * stored [k,m]). */
+ * stored [k,m]). Any size may be 0. */
 void tr_gemm(char ta, char tb, long m, long n, long k, float alpha, const float *a, long lda,
              const float *b, long ldb, float beta, float *c, long ldc);
 

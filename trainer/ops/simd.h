@@ -46,6 +46,20 @@ INLINE void store_part(float *to, lanes x, long n)
     memcpy(to, &x, (size_t)n * sizeof *to);
 }
 
+/* Elements i .. i + 15 of n; those past the end are 0, and are not stored. */
+INLINE lanes load_at(const float *x, long i, long n)
+{
+    return n - i >= LANES ? load(x + i) : load_part(x + i, n - i, 0);
+}
+
+INLINE void store_at(float *x, long i, long n, lanes value)
+{
+    if (n - i >= LANES)
+        store(x + i, value);
+    else
+        store_part(x + i, value, n - i);
+}
+
 INLINE lanes splat(float x)
 {
     return (lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
@@ -98,6 +112,12 @@ INLINE lanes exp_lanes(lanes x)
     const lanes_int exponent = ((lanes_int)shifted - (lanes_int)magic) << 23;
     const lanes y = (lanes)((lanes_int)p + exponent);
     return choose(zero, splat(0.f), y);
+}
+
+/* 1 / (1 + exp(-x)) */
+INLINE lanes sigmoid_lanes(lanes x)
+{
+    return splat(1) / (splat(1) + exp_lanes(-x));
 }
 
 #endif

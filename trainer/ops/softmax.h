@@ -1,4 +1,4 @@
-/* Rows of exponentials, for attention and the loss. Included by ops/ files only. */
+/* What attention and the loss do with a row of floats. Included by ops/ files only. */
 #ifndef TR_SOFTMAX_H
 #define TR_SOFTMAX_H
 
@@ -33,6 +33,13 @@ INLINE float row_exp(float *x, long n, float shift)
         store_part(x + i, e, n - i);
         sum += e;
     }
+    return sum_lanes(sum);
+}
+
+INLINE float row_dot(const float *a, const float *b, long n)
+{
+    lanes sum = splat(0);
+    for (long i = 0; i < n; i += LANES) sum += load_at(a, i, n) * load_at(b, i, n);
     return sum_lanes(sum);
 }
 

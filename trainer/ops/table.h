@@ -14,21 +14,43 @@ void TR_OP(norm_forward)(float *y, float *mean, float *rstd, const float *x, con
 void TR_OP(norm_backward)(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
                           const float *mean, const float *rstd, const float *gamma, long rows,
                           long n);
+void TR_OP(rms_forward)(float *y, float *rstd, const float *x, const float *gamma, long rows,
+                        long n);
+void TR_OP(rms_backward)(float *dx, float *dgamma, const float *dy, const float *x,
+                         const float *rstd, const float *gamma, long rows, long n);
 void TR_OP(gelu_forward)(float *y, const float *x, long n);
 void TR_OP(gelu_backward)(float *dx, const float *dy, const float *x, long n);
-void TR_OP(embed_forward)(float *x, const unsigned char *tokens, const float *token_table,
-                          const float *place_table, long batch, long context, long n);
-void TR_OP(embed_backward)(float *dtoken_table, float *dplace_table, const float *dx,
-                           const unsigned char *tokens, long batch, long context, long n);
-void TR_OP(attention_forward)(float *y, float *lse, const float *qkv, float *scratch, long batch,
-                              long context, long n, long heads);
-void TR_OP(attention_backward)(float *dqkv, const float *dy, const float *y, const float *lse,
-                               const float *qkv, float *scratch, long batch, long context, long n,
-                               long heads);
-double TR_OP(loss)(float *logits, const unsigned char *targets, long rows, long n);
-double TR_OP(sum_of_squares)(const float *x, size_t n);
+void TR_OP(swiglu_forward)(float *y, const float *gate, const float *up, long n);
+void TR_OP(swiglu_backward)(float *dgate, float *dup, const float *dy, const float *gate,
+                            const float *up, long n);
+void TR_OP(rope)(float *x, const int32_t *positions, long rows, long heads, long size, long stride,
+                 double theta, int direction);
+void TR_OP(embed_forward)(float *x, const int32_t *ids, const float *table, long first, long count,
+                          long rows, long n);
+void TR_OP(embed_backward)(float *dtable, const float *dx, const int32_t *ids, long first,
+                           long count, long rows, long n);
+void TR_OP(place_forward)(float *x, const int32_t *positions, const float *table, long rows,
+                          long n);
+void TR_OP(place_backward)(float *dtable, const float *dx, const int32_t *positions, long rows,
+                           long n);
+void TR_OP(attention_forward)(float *out, float *lse, const float *q, const float *k,
+                              const float *v, float *scratch, const struct tr_attention *shape);
+void TR_OP(attention_backward)(float *dq, float *dk, float *dv, const float *dout, const float *out,
+                               const float *lse, const float *q, const float *k, const float *v,
+                               float *scratch, const struct tr_attention *shape);
+void TR_OP(attention_merge)(float *out, float *lse, const float *out2, const float *lse2,
+                            const struct tr_attention *shape);
+void TR_OP(xent_max)(float *most, const float *logits, long rows, long n);
+void TR_OP(xent_exp)(float *sum, float *right, float *logits, const float *most,
+                     const int32_t *targets, long first, long rows, long n);
+double TR_OP(xent_finish)(float *logits, const float *sum, const float *right, const float *most,
+                          const float *weight, const int32_t *targets, long first, long rows,
+                          long n);
+double TR_OP(loss)(float *logits, const float *weight, const int32_t *targets, long rows, long n);
+void TR_OP(sum_of_squares_blocks)(double *out, const float *x, size_t n);
 void TR_OP(adamw)(float *w, const float *g, float *m, float *v, size_t n,
                   const struct tr_adamw_step *step);
+void TR_OP(sgd)(float *w, const float *g, float *m, size_t n, const struct tr_sgd_step *step);
 void TR_OP(exponential)(float *y, const float *x, long n);
 
 #endif

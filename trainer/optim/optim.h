@@ -2,25 +2,13 @@
 #ifndef TR_OPTIM_H
 #define TR_OPTIM_H
 
-#include "../config.h"
+#include "../parallel/store.h"
 #include "../ops/ops.h"
-#include "../param.h"
-
-/* The learning rate of step `step` (from 0): rises over the warmup, then follows half a cosine from
- * lr down to lr * min_lr as `progress` goes from 0 to 1. */
-double tr_schedule_lr(const struct tr_config *config, int64_t step, double progress);
-
-/* How far a run is after warmup, 0 to 1: by steps, or by the clock when it has a time budget and
- * that is further along. total 0: unlimited. */
-double tr_schedule_progress(const struct tr_config *config, int64_t step, int64_t total,
-                            double elapsed_seconds);
-
-/* The norm of `scale * gradients`. Gaps of the arena are zero and add nothing. */
-double tr_clip_norm(const struct tr_ops *ops, const struct tr_params *params,
-                    const float *gradients, double scale);
 
 /* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
 double tr_clip_coefficient(double norm, double most);
+
+enum tr_optimizer_kind { TR_ADAMW, TR_SGD };
 
 /* clang-format off */
 /* AdamW (Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019), step number t
@@ -29,10 +17,19 @@ double tr_clip_coefficient(double norm, double most);
  *     m  = b1 m + (1 - b1) g'
  *     v  = b2 v + (1 - b2) g'^2
  *     w -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w)
+ * SGD:
+ *     m  = momentum m + g'
+ *     w -= lr (m + decay w)
  * decay applies to the tensors that the registry marks. */
 /* clang-format on */
-void tr_adamw_step(const struct tr_ops *ops, const struct tr_params *params,
-                   const struct tr_config *config, float *weights, const float *gradients, float *m,
-                   float *v, int64_t t, double lr, double scale);
+struct tr_optimizer {
+    enum tr_optimizer_kind kind;
+    double lr, beta1, beta2, eps, decay, momentum;
+    int64_t t;
+};
+
+/* Updates this rank's shard of every unit. */
+void tr_optimizer_step(const struct tr_optimizer *how, const struct tr_ops *ops,
+                       const struct tr_store *store, double scale);
 
 #endif

@@ -1,111 +1,170 @@
-/* Data parallelism: cuts the gradients into buckets and reduces each as soon as it is complete. */
-#include "ddp.h"
-
+/* Data parallelism: every rank has all weights and a part of the batch. The gradients are cut into
+ * buckets; each is reduced as soon as it is complete.
+ *
+ * Collectives  forward none; backward, in the last micro-batch only, one all-reduce (sum) a bucket
+ *              over all data axes, on the group's stream, launched when the last gradient of the
+ *              bucket is complete, so that it runs beside the rest of backward.
+ * Volume       2 (n-1)/n * 4 P bytes sent a rank and step, whatever the number of micro-batches.
+ * Memory       16 P bytes: weights, gradients and optimizer state whole on every rank; no copies:
+ *              a bucket is a range of the gradient arena.
+ * Limits       none; one rank launches nothing.
+ * Order        buckets are launched in one fixed order (from the last tensor of the last unit to
+ *              the first) on every rank; one that is complete early waits its turn, so ranks
+ *              cannot launch differently.
+ * Test         tests/trainer/store_test.c. */
 #include <stdlib.h>
 
-#include "../watch/clock.h"
+#include "store_ops.h"
 
-/* Cuts the registry, last tensor first, into buckets. */
-static void cut_buckets(struct tr_ddp *ddp, size_t bucket_bytes)
+struct bucket {
+    size_t offset, count; /* floats of the gradient arena */
+    int tensors;
+    int waiting; /* tensors that are not complete yet */
+    struct tr_flight flight;
+};
+
+/* A parameter that this stage holds, and where its gradient begins. */
+struct tensor {
+    size_t offset; /* floats of the gradient arena */
+    int param;
+};
+
+struct tr_ddp {
+    struct bucket *buckets; /* in order of launch */
+    int nbuckets, launched;
+    int *bucket_of; /* [params->n]; -1: not of this stage */
+    bool *ready;    /* [params->n]: in this pass */
+};
+
+/* Last gradient first. */
+static int by_offset(const void *a, const void *b)
 {
-    const struct tr_params *params = ddp->params;
-    size_t end = params->total;
-    struct tr_bucket *bucket = NULL;
-    for (int p = params->n - 1; p >= 0; --p) {
-        const struct tr_param *param = &params->items[p];
-        const struct tr_layout gradient = tr_layout_gradient(param->layout, tr_layout_batch);
-        ddp->bucket_of[p] = -1;
-        if (!tr_layout_is(&gradient, TR_DP, TR_PARTIAL)) {
-            bucket = NULL; /* a bucket is one range: it cannot span what must not be summed */
-        } else {
-            if (!bucket) bucket = &ddp->buckets[ddp->nbuckets++];
-            ddp->bucket_of[p] = (int)(bucket - ddp->buckets);
-            bucket->offset = param->offset;
-            bucket->first_param = p;
-            bucket->nparams++;
-            bucket->count += end - param->offset;
-            if (bucket->count * sizeof(float) >= bucket_bytes) bucket = NULL;
-        }
-        end = param->offset;
+    const struct tensor *one = a, *other = b;
+    return (one->offset < other->offset) - (one->offset > other->offset);
+}
+
+static int list_tensors(const struct tr_store *store, struct tensor *tensors)
+{
+    int n = 0;
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *state = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[state->unit];
+        const size_t at = (size_t)(state->gradients - (float *)store->gradients.base);
+        for (int p = unit->first_param; p < unit->first_param + unit->nparams; ++p)
+            tensors[n++] = (struct tensor){at + store->params->items[p].offset, p};
+    }
+    qsort(tensors, (size_t)n, sizeof *tensors, by_offset);
+    return n;
+}
+
+/* Cuts the gradients, last tensor first, into buckets of at least bucket_bytes. The paddings go
+ * with the tensors before them. */
+static void cut_buckets(struct tr_ddp *ddp, const struct tensor *tensors, int ntensors, size_t end,
+                        size_t bucket_bytes)
+{
+    struct bucket *bucket = NULL;
+    for (int t = 0; t < ntensors; ++t) {
+        if (!bucket) bucket = &ddp->buckets[ddp->nbuckets++];
+        ddp->bucket_of[tensors[t].param] = ddp->nbuckets - 1;
+        bucket->tensors++;
+        bucket->offset = tensors[t].offset;
+        bucket->count += end - tensors[t].offset;
+        end = tensors[t].offset;
+        if (bucket->count * sizeof(float) >= bucket_bytes) bucket = NULL;
     }
 }
 
-tr_status tr_ddp_init(struct tr_ddp *ddp, const struct tr_mesh *mesh,
-                      const struct tr_params *params, float *gradients, size_t bucket_bytes)
+static tr_status ddp_init(struct tr_store *store)
 {
-    *ddp = (struct tr_ddp){.mesh = mesh, .params = params, .gradients = gradients};
-    if (mesh->size[TR_DP] == 1) return TR_OK;
-    ddp->buckets = calloc((size_t)params->n, sizeof *ddp->buckets);
-    ddp->bucket_of = calloc((size_t)params->n, sizeof *ddp->bucket_of);
-    if (!ddp->buckets || !ddp->bucket_of) return tr_fail("out of memory for the buckets");
-    cut_buckets(ddp, bucket_bytes);
-    TR_TRY(tr_mesh_check(mesh, tuttiStreamCreate(&ddp->stream), "making a stream"));
-    for (int b = 0; b < ddp->nbuckets; ++b) {
-        TR_TRY(tr_mesh_check(mesh, tuttiEventCreate(&ddp->buckets[b].begin), "making an event"));
-        TR_TRY(tr_mesh_check(mesh, tuttiEventCreate(&ddp->buckets[b].end), "making an event"));
+    if (store->replica->n == 1) return TR_OK;
+    const size_t n = (size_t)store->params->n;
+    struct tr_ddp *ddp = store->ddp = calloc(1, sizeof *ddp);
+    struct tensor *tensors = calloc(n, sizeof *tensors);
+    if (ddp) {
+        ddp->buckets = calloc(n, sizeof *ddp->buckets);
+        ddp->bucket_of = malloc(n * sizeof *ddp->bucket_of);
+        ddp->ready = calloc(n, sizeof *ddp->ready);
     }
+    if (!ddp || !tensors || !ddp->buckets || !ddp->bucket_of || !ddp->ready) {
+        free(tensors);
+        return tr_fail("out of memory for the buckets of %zu parameters", n);
+    }
+    for (size_t p = 0; p < n; ++p) ddp->bucket_of[p] = -1;
+    cut_buckets(ddp, tensors, list_tensors(store, tensors), store->gradients.used / sizeof(float),
+                store->options.bucket_bytes);
+    free(tensors);
+    for (int b = 0; b < ddp->nbuckets; ++b) TR_TRY(tr_flight_init(&ddp->buckets[b].flight));
     return TR_OK;
 }
 
-void tr_ddp_fini(struct tr_ddp *ddp)
+static void ddp_fini(struct tr_store *store)
 {
-    if (ddp->stream) tuttiStreamDestroy(ddp->stream);
-    for (int b = 0; b < ddp->nbuckets; ++b) {
-        if (ddp->buckets[b].begin) tuttiEventDestroy(ddp->buckets[b].begin);
-        if (ddp->buckets[b].end) tuttiEventDestroy(ddp->buckets[b].end);
-    }
+    struct tr_ddp *ddp = store->ddp;
+    if (!ddp) return;
+    for (int b = 0; b < ddp->nbuckets; ++b) tr_flight_fini(&ddp->buckets[b].flight);
     free(ddp->buckets);
     free(ddp->bucket_of);
-    *ddp = (struct tr_ddp){0};
+    free(ddp->ready);
+    free(ddp);
+    store->ddp = NULL;
 }
 
-void tr_ddp_begin(struct tr_ddp *ddp)
+static void ddp_micro(struct tr_store *store)
 {
+    struct tr_ddp *ddp = store->ddp;
+    if (!ddp) return;
     ddp->launched = 0;
-    ddp->status = TR_OK;
-    for (int b = 0; b < ddp->nbuckets; ++b) ddp->buckets[b].waiting = ddp->buckets[b].nparams;
+    for (int b = 0; b < ddp->nbuckets; ++b) ddp->buckets[b].waiting = ddp->buckets[b].tensors;
+    for (int p = 0; p < store->params->n; ++p) ddp->ready[p] = false;
 }
 
-static tr_status launch(struct tr_ddp *ddp, const struct tr_bucket *bucket)
+static tr_status launch(struct tr_store *store, struct bucket *bucket)
 {
-    static const char what[] = "reducing a bucket of gradients";
-    float *range = ddp->gradients + bucket->offset;
-    TR_TRY(tr_mesh_check(ddp->mesh, tuttiEventRecord(bucket->begin, ddp->stream), what));
-    TR_TRY(tr_mesh_check(ddp->mesh,
-                         tuttiAllReduce(range, range, bucket->count, tuttiFloat32, tuttiSum,
-                                        ddp->mesh->world, ddp->stream),
-                         what));
-    return tr_mesh_check(ddp->mesh, tuttiEventRecord(bucket->end, ddp->stream), what);
+    const struct tr_group *group = store->replica;
+    float *range = (float *)store->gradients.base + bucket->offset;
+    TR_TRY(tr_flight_begin(store, &bucket->flight, group));
+    TR_TRY(tr_store_all_reduce(store, group, group->stream, range, bucket->count,
+                               "reducing a bucket of gradients"));
+    return tr_flight_end(&bucket->flight);
 }
 
-void tr_ddp_ready(void *arg, int param)
+static tr_status ddp_ready(struct tr_store *store, int param)
 {
-    struct tr_ddp *ddp = arg;
-    if (!ddp->nbuckets || ddp->bucket_of[param] < 0) return;
+    struct tr_ddp *ddp = store->ddp;
+    if (!ddp || !store->last_micro) return TR_OK;
+    if (ddp->ready[param])
+        return tr_fail("the gradient of %s was reported complete twice in one pass",
+                       store->params->items[param].name);
+    ddp->ready[param] = true;
     ddp->buckets[ddp->bucket_of[param]].waiting--;
-    while (ddp->launched < ddp->nbuckets && ddp->buckets[ddp->launched].waiting == 0) {
-        const tr_status status = launch(ddp, &ddp->buckets[ddp->launched++]);
-        if (ddp->status == TR_OK) ddp->status = status;
-    }
-}
-
-tr_status tr_ddp_finish(struct tr_ddp *ddp, double *statistics, size_t count)
-{
-    if (!ddp->nbuckets) return TR_OK;
-    TR_TRY(ddp->status);
-    const double before = tr_clock_seconds();
-    TR_TRY(tr_mesh_check(ddp->mesh,
-                         tuttiAllReduce(statistics, statistics, count, tuttiFloat64, tuttiSum,
-                                        ddp->mesh->world, ddp->stream),
-                         "summing the losses"));
-    TR_TRY(tr_mesh_check(ddp->mesh, tuttiStreamSynchronize(ddp->stream), "reducing the gradients"));
-    ddp->waited_seconds += tr_clock_seconds() - before;
-    for (int b = 0; b < ddp->nbuckets; ++b) {
-        float ms = 0;
-        TR_TRY(tr_mesh_check(ddp->mesh,
-                             tuttiEventElapsedTime(&ms, ddp->buckets[b].begin, ddp->buckets[b].end),
-                             "timing a bucket"));
-        ddp->reduce_seconds += (double)ms * 1e-3;
-    }
+    while (ddp->launched < ddp->nbuckets && ddp->buckets[ddp->launched].waiting == 0)
+        TR_TRY(launch(store, &ddp->buckets[ddp->launched++]));
     return TR_OK;
 }
+
+/* The tensors that the hook has not named. */
+static tr_status ddp_complete(struct tr_store *store, struct tr_unit_state *state)
+{
+    const struct tr_unit *unit = &store->params->units[state->unit];
+    if (!store->ddp) return TR_OK;
+    for (int p = unit->first_param + unit->nparams - 1; p >= unit->first_param; --p)
+        if (!store->ddp->ready[p]) TR_TRY(ddp_ready(store, p));
+    return TR_OK;
+}
+
+static tr_status ddp_finish(struct tr_store *store)
+{
+    struct tr_ddp *ddp = store->ddp;
+    if (!ddp) return TR_OK;
+    for (int b = 0; b < ddp->nbuckets; ++b) TR_TRY(tr_flight_wait(store, &ddp->buckets[b].flight));
+    return tr_store_drain(store, store->replica, "reducing the gradients");
+}
+
+const struct tr_store_ops tr_ddp_ops = {
+    .init = ddp_init,
+    .fini = ddp_fini,
+    .micro = ddp_micro,
+    .ready = ddp_ready,
+    .complete = ddp_complete,
+    .finish = ddp_finish,
+};

@@ -1,0 +1,114 @@
+/* The engine on one rank and on few: every parallelism once, beside the grid, which has them all.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "grid.h"
+#include "ranks.h"
+#include "shim.h"
+
+static void body(struct rank *self)
+{
+    const struct grid_case *test = self->arg;
+    struct tr_mesh mesh;
+    tr_process_tune(1);
+    char report[512];
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    grid_run(test, &mesh, report, sizeof report);
+    if (self->rank == 0) CHECK_STR(report, "");
+    tr_mesh_fini(&mesh);
+}
+
+static struct tr_engine_options options(enum tr_model_kind kind)
+{
+    return (struct tr_engine_options){.model = {.kind = kind,
+                                                .layers = 3,
+                                                .heads = 4,
+                                                .kv_heads = kind == TR_LLAMA ? 2 : 4,
+                                                .width = 32,
+                                                .hidden = 48,
+                                                .vocabulary = 61,
+                                                .context = 16,
+                                                .tied = kind == TR_GPT2},
+                                      .sharding = TR_DDP,
+                                      .schedule = TR_1F1B,
+                                      .batch = 8,
+                                      .micro_batch = 2,
+                                      .bucket_bytes = 8192,
+                                      .seed = 1};
+}
+
+static void run_case(struct grid_case test)
+{
+    int n = 1;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= test.size[axis];
+    for (int kind = 0; kind < 2; ++kind) {
+        const enum tr_sharding sharding = test.options.sharding;
+        const bool last = test.options.reduce_last;
+        test.options = options(kind ? TR_LLAMA : TR_GPT2);
+        test.options.sharding = sharding;
+        test.options.reduce_last = last;
+        test.optimizer = kind ? TR_SGD : TR_ADAMW;
+        CHECK(run_ranks(n, body, &test));
+    }
+}
+
+TEST(engine, one_rank_matches_the_oracle)
+{
+    run_case((struct grid_case){.size = {1, 1, 1, 1, 1, 1}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, dp)
+{
+    run_case((struct grid_case){.size = {1, 2, 1, 1, 1, 1}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, zero1)
+{
+    run_case((struct grid_case){.size = {1, 2, 1, 1, 1, 1}, .options = {.sharding = TR_ZERO1}});
+}
+
+TEST(engine, zero2)
+{
+    run_case((struct grid_case){.size = {1, 2, 1, 1, 1, 1}, .options = {.sharding = TR_ZERO2}});
+}
+
+TEST(engine, fsdp)
+{
+    run_case((struct grid_case){.size = {1, 1, 2, 1, 1, 1}, .options = {.sharding = TR_ZERO3}});
+}
+
+TEST(engine, hybrid)
+{
+    run_case((struct grid_case){.size = {1, 2, 2, 1, 1, 1}, .options = {.sharding = TR_ZERO3}});
+}
+
+TEST(engine, pp)
+{
+    run_case((struct grid_case){.size = {2, 1, 1, 1, 1, 1}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, pp_dp)
+{
+    run_case((struct grid_case){.size = {3, 2, 1, 1, 1, 1}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, pp_fsdp)
+{
+    run_case((struct grid_case){.size = {2, 1, 2, 1, 1, 1}, .options = {.sharding = TR_ZERO3}});
+}
+
+TEST(engine, tp)
+{
+    run_case((struct grid_case){.size = {1, 1, 1, 1, 1, 2}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, ring)
+{
+    run_case((struct grid_case){.size = {1, 1, 1, 2, 1, 1}, .options = {.sharding = TR_DDP}});
+}
+
+TEST(engine, ulysses)
+{
+    run_case((struct grid_case){.size = {1, 1, 1, 1, 2, 1}, .options = {.sharding = TR_DDP}});
+}

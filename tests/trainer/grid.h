@@ -1,0 +1,25 @@
+/* One training run of two steps on a mesh, compared with the oracle: loss, norm, every gradient,
+ * every weight after each step, and equal bits on all ranks that hold the same. */
+#ifndef TT_TESTS_TRAINER_GRID_H
+#define TT_TESTS_TRAINER_GRID_H
+
+#include "../../trainer/engine.h"
+#include "oracle.h"
+
+enum grid_mask { GRID_ALL, GRID_RANDOM, GRID_ONE, GRID_FIRST_HALF }; /* which tokens count */
+
+struct grid_case {
+    const char *name;
+    int size[TR_NUM_AXES];
+    struct tr_engine_options options;
+    enum grid_mask mask;
+    enum tr_optimizer_kind optimizer;
+};
+
+/* Runs a case on the ranks of `mesh` (as many as its axes multiply to), and says in `report` what
+ * differed first, "" when nothing did. Gives a checksum of all weights at the end. Collective; the
+ * report is the same on all ranks. */
+uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
+                  size_t report_bytes);
+
+#endif

@@ -1,0 +1,214 @@
+/* The gradient grid: one launch of 8 ranks that goes through every layout by splitting them.
+ *
+ *     tutti-run -n 8 grid_ranks [--only TEXT] [--list]
+ *
+ * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
+ * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
+ * bits in every weight. The exit status is 0 when every case matched the oracle. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grid.h"
+#include "grid_cases.h"
+
+enum { NRANKS = 8, NCASES = sizeof grid_cases / sizeof grid_cases[0], REPORT = 512 };
+
+static const char basis[] = "model=gpt2 zero=0 layers=3 heads=4 kv=4 width=32 hidden=48 vocab=61 "
+                            "context=16 batch=8 micro=2 pipeline=1f1b order=zigzag mask=random "
+                            "reduce=each reshard=auto optimizer=adamw tied=auto det=off";
+
+struct plan {
+    struct grid_case test;
+    char same[32]; /* cases with equal weights at the end; "": none */
+    int nranks;
+};
+
+/* One of the names, or the end of the program: a mistake in the table. */
+static int one_of(const char *value, const char *const *names, int n, const char *line)
+{
+    for (int i = 0; i < n; ++i)
+        if (!strcmp(value, names[i])) return i;
+    fprintf(stderr, "grid: '%s' is no value, in: %s\n", value, line);
+    exit(2);
+}
+#define ONE_OF(value, line, ...)                                                                   \
+    one_of(value, (const char *const[]){__VA_ARGS__},                                              \
+           (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)), line)
+
+static void take_word(struct plan *plan, const char *name, const char *value, const char *line)
+{
+    struct tr_engine_options *o = &plan->test.options;
+    const struct {
+        const char *name;
+        long *field;
+    } numbers[] = {{"layers", &o->model.layers},   {"heads", &o->model.heads},
+                   {"kv", &o->model.kv_heads},     {"width", &o->model.width},
+                   {"hidden", &o->model.hidden},   {"vocab", &o->model.vocabulary},
+                   {"context", &o->model.context}, {"batch", &o->batch},
+                   {"micro", &o->micro_batch}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i)
+        if (!strcmp(name, numbers[i].name)) {
+            *numbers[i].field = atol(value);
+            return;
+        }
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (!strcmp(name, tr_axis_names[axis])) {
+            plan->test.size[axis] = atoi(value);
+            return;
+        }
+    if (!strcmp(name, "model"))
+        o->model.kind = ONE_OF(value, line, "gpt2", "llama") ? TR_LLAMA : TR_GPT2;
+    else if (!strcmp(name, "zero"))
+        o->sharding = (enum tr_sharding)ONE_OF(value, line, "0", "1", "2", "3");
+    else if (!strcmp(name, "pipeline"))
+        o->schedule = ONE_OF(value, line, "gpipe", "1f1b") ? TR_1F1B : TR_GPIPE;
+    else if (!strcmp(name, "order"))
+        o->zigzag = ONE_OF(value, line, "contiguous", "zigzag");
+    else if (!strcmp(name, "mask"))
+        plan->test.mask = (enum grid_mask)ONE_OF(value, line, "all", "random", "one", "half");
+    else if (!strcmp(name, "reduce"))
+        o->reduce_last = ONE_OF(value, line, "each", "last");
+    else if (!strcmp(name, "reshard"))
+        o->reshard_always = ONE_OF(value, line, "auto", "always");
+    else if (!strcmp(name, "optimizer"))
+        plan->test.optimizer = ONE_OF(value, line, "adamw", "sgd") ? TR_SGD : TR_ADAMW;
+    else if (!strcmp(name, "tied"))
+        o->model.tied = (const bool[]){o->model.kind == TR_GPT2, false,
+                                       true}[ONE_OF(value, line, "auto", "off", "on")];
+    else if (!strcmp(name, "det"))
+        o->deterministic = ONE_OF(value, line, "off", "on");
+    else if (!strcmp(name, "same"))
+        snprintf(plan->same, sizeof plan->same, "%s", value);
+    else
+        one_of(name, NULL, 0, line);
+}
+
+static void take_words(struct plan *plan, const char *words, const char *line)
+{
+    char copy[512], *rest = copy, *word;
+    snprintf(copy, sizeof copy, "%s", words);
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+        if (!value) continue;
+        *value++ = 0;
+        take_word(plan, word, value, line);
+    }
+}
+
+static struct plan plan_of(const char *line)
+{
+    struct plan plan = {.test = {.name = line, .options = {.bucket_bytes = 8192, .seed = 1}},
+                        .nranks = 1};
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) plan.test.size[axis] = 1;
+    take_words(&plan, basis, line);
+    take_words(&plan, line, line);
+    if (!strstr(line, "tied="))
+        plan.test.options.model.tied = plan.test.options.model.kind == TR_GPT2;
+    if (!strstr(line, "kv=")) plan.test.options.model.kv_heads = plan.test.options.model.heads;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) plan.nranks *= plan.test.size[axis];
+    return plan;
+}
+
+/* What each case came to, on the first of its ranks; then on rank 0. */
+struct outcome {
+    char report[REPORT];
+    uint64_t checksum;
+    int32_t ran;
+};
+
+static bool chosen(const char *line, const char *only)
+{
+    return !only || strstr(line, only);
+}
+
+/* Runs the cases of `nranks` ranks, 8 / nranks of them at a time. */
+static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const char *only,
+                              struct outcome *outcomes)
+{
+    const int parts = NRANKS / nranks, part = rank / nranks;
+    tuttiComm_t comm;
+    const tuttiResult_t split =
+        tuttiCommSplit(world, part < parts ? part : TUTTI_SPLIT_NOCOLOR, rank, &comm, NULL);
+    if (split != tuttiSuccess || part >= parts) return split;
+    int turn = 0;
+    for (int c = 0; c < NCASES; ++c) {
+        const struct plan plan = plan_of(grid_cases[c]);
+        if (plan.nranks != nranks || !chosen(grid_cases[c], only)) continue;
+        if (turn++ % parts != part) continue;
+        tuttiComm_t own;
+        const tuttiResult_t again = tuttiCommSplit(comm, 0, rank, &own, NULL);
+        if (again != tuttiSuccess) return again;
+        struct tr_mesh mesh;
+        if (tr_mesh_init(&mesh, own) < 0) return tuttiInternalError;
+        struct outcome outcome = {.ran = 1};
+        outcome.checksum = grid_run(&plan.test, &mesh, outcome.report, REPORT);
+        if (mesh.rank == 0) outcomes[c] = outcome;
+        tr_mesh_fini(&mesh);
+    }
+    tuttiCommFinalize(comm);
+    return tuttiCommDestroy(comm);
+}
+
+static int judge(const struct outcome *outcomes, const char *only)
+{
+    int failures = 0, ran = 0;
+    for (int c = 0; c < NCASES; ++c) {
+        if (!chosen(grid_cases[c], only)) continue;
+        const struct plan plan = plan_of(grid_cases[c]);
+        char report[REPORT + 64];
+        snprintf(report, sizeof report, "%.*s", REPORT,
+                 outcomes[c].ran ? outcomes[c].report : "did not run");
+        for (int d = 0; d < c && plan.same[0] && !report[0]; ++d) {
+            if (!chosen(grid_cases[d], only) || outcomes[d].checksum == outcomes[c].checksum)
+                continue;
+            const struct plan other = plan_of(grid_cases[d]);
+            if (!strcmp(other.same, plan.same))
+                snprintf(report, sizeof report, "other bits than: %s", grid_cases[d]);
+        }
+        ++ran;
+        failures += report[0] != 0;
+        printf("%s %s%s%s\n", report[0] ? "FAILED" : "ok", grid_cases[c], report[0] ? "\n    " : "",
+               report);
+    }
+    printf("%d layouts, %d failed\n", ran, failures);
+    return ran && !failures ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = NULL;
+    for (int i = 1; i < argc; ++i) {
+        if (!strcmp(argv[i], "--list")) {
+            for (int c = 0; c < NCASES; ++c) printf("%s\n", grid_cases[c]);
+            return EXIT_SUCCESS;
+        }
+        if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
+    }
+    tuttiComm_t world;
+    int rank, nranks;
+    if (tuttiCommInitEnv(&world, NULL, NULL) != tuttiSuccess) return 2;
+    tuttiCommUserRank(world, &rank);
+    tuttiCommCount(world, &nranks);
+    if (nranks != NRANKS) {
+        fprintf(stderr, "grid: start it on %d ranks: tutti-run -n %d grid_ranks\n", NRANKS, NRANKS);
+        return 2;
+    }
+    tr_process_tune(1);
+    static struct outcome outcomes[NCASES];
+    for (int size = 1; size <= NRANKS; ++size) {
+        const tuttiResult_t result = run_size(world, rank, size, only, outcomes);
+        if (result == tuttiSuccess) continue;
+        fprintf(stderr, "grid: rank %d: %s: %s\n", rank, tuttiGetErrorString(result),
+                tuttiGetLastError(world));
+        return 2;
+    }
+    /* Each outcome is one rank's, and zeros on the others. */
+    if (tuttiAllReduce(outcomes, outcomes, sizeof outcomes, tuttiUint8, tuttiSum, world, NULL) !=
+        tuttiSuccess)
+        return 2;
+    const int status = rank == 0 ? judge(outcomes, only) : EXIT_SUCCESS;
+    tuttiCommFinalize(world);
+    tuttiCommDestroy(world);
+    return status;
+}

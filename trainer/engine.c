@@ -1,0 +1,176 @@
+/* Makes an engine: model, communicators, stages, store, memory. */
+#include "engine.h"
+
+#include <stdlib.h>
+
+#include "parallel/norm.h"
+#include "parallel/stages.h"
+
+static long larger(long a, long b)
+{
+    return a > b ? a : b;
+}
+
+/* Along which axes units are sharded. */
+static tr_axes shard_axes(enum tr_sharding sharding)
+{
+    if (sharding == TR_DDP) return 0;
+    return (sharding == TR_ZERO3 ? 1u << TR_FSDP : 1u << TR_DP) | TR_AXES_SEQUENCE;
+}
+
+/* Which stage holds which unit. */
+static tr_status take_stages(struct tr_engine *e)
+{
+    const struct tr_model *m = &e->model;
+    const struct tr_model_size *size = &m->size;
+    const int stages = e->mesh->size[TR_PP], stage = e->mesh->coord[TR_PP];
+    const double head = (double)(size->vocabulary * size->width);
+    const double rest = tr_model_flops_per_token(size) / 6 - head;
+    const struct tr_stage_costs costs = {
+        .layer = rest / (double)size->layers, .embedding = 0, .head = head};
+    int *first = calloc((size_t)stages + 1, sizeof *first);
+    if (!first) return tr_fail("out of memory for %d stages", stages);
+    const tr_status status = tr_stages_assign((int)size->layers, stages, &costs, first);
+    for (int s = 0; status == TR_OK && s < stages; ++s)
+        for (int layer = first[s]; layer < first[s + 1]; ++layer)
+            m->params.units[m->blocks[layer].unit].stage = s;
+    if (status == TR_OK) {
+        e->first_layer = first[stage];
+        e->nlayers = first[stage + 1] - first[stage];
+    }
+    free(first);
+    TR_TRY(status);
+    m->params.units[m->final_unit].stage = stages - 1;
+    if (size->tied && stages > 1) m->params.units[m->token_unit].tied_stage = stages - 1;
+    e->first_stage = stage == 0;
+    e->last_stage = stage == stages - 1;
+    return TR_OK;
+}
+
+static tr_status connect(struct tr_engine *e)
+{
+    const tr_axes shards = shard_axes(e->options.sharding);
+    const tr_axes sets[] = {TR_AXES_DATA, shards, TR_AXES_DATA & ~shards};
+    const struct tr_model_size *size = &e->options.model;
+    const int tp = e->mesh->size[TR_TP];
+    const int share = size->kv_heads < tp ? tp / (int)size->kv_heads : 1;
+    return tr_mesh_connect(e->mesh, sets, 3, share, e->options.deterministic);
+}
+
+/* This rank's sequences of a step: those of its place along dp and fsdp. */
+static void take_samples(struct tr_engine *e, long *most)
+{
+    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    const int parts = size[TR_DP] * size[TR_FSDP];
+    tr_layout_slice(e->options.batch, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP],
+                    &e->first_sample, &e->samples);
+    long first;
+    tr_layout_slice(e->options.batch, parts, 0, &first, most);
+}
+
+static tr_status make_store(struct tr_engine *e)
+{
+    const struct tr_model *m = &e->model;
+    const struct tr_store_options options = {
+        .sharding = e->options.sharding,
+        .reduce_last = e->options.reduce_last,
+        .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
+        .prefetch = true,
+        .bucket_bytes = e->options.bucket_bytes,
+        .shard_axes = shard_axes(e->options.sharding),
+        .apart = {m->token_unit, m->size.tied ? -1 : m->final_unit},
+    };
+    return tr_store_init(&e->store, e->mesh, &m->params, &options, e->options.seed);
+}
+
+/* Memory of all that passes use; counts while the arenas have none. */
+static void carve(struct tr_engine *e)
+{
+    const long batch = e->options.micro_batch, local = e->sequence.local, rows = batch * local,
+               own = rows / e->seams.tp, h = e->model.size.width;
+    struct tr_arena *a = &e->activations;
+    for (int s = 0; s < e->schedule.nsets; ++s) {
+        struct tr_micro *micro = &e->sets[s];
+        micro->ids = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
+        micro->targets = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
+        micro->positions = tr_arena_take(a, (size_t)rows, sizeof(int32_t));
+        micro->own_positions = tr_arena_take(a, (size_t)own, sizeof(int32_t));
+        micro->weights = tr_arena_take(a, (size_t)rows, sizeof(float));
+        tr_model_take_acts(&e->model, &e->seams, a, e->nlayers, e->last_stage && s == 0, batch,
+                           local, &micro->acts);
+        /* The head runs forward and backward in one go: one set of its activations is enough. */
+        micro->acts.norm = e->sets[0].acts.norm;
+        micro->acts.mean = e->sets[0].acts.mean;
+        micro->acts.rstd = e->sets[0].acts.rstd;
+        micro->acts.logits = e->sets[0].acts.logits;
+    }
+    tr_model_take_scratch(&e->model, a, batch, local, &e->scratch);
+    const struct tr_attend shape = tr_model_attend(&e->model, batch, local);
+    e->parallel.scratch =
+        tr_arena_take(a, tr_parallel_scratch(&e->parallel, &shape, rows), sizeof(float));
+    const size_t context = (size_t)e->options.model.context;
+    e->whole_ids = tr_arena_take(a, context, sizeof(int32_t));
+    e->whole_targets = tr_arena_take(a, context, sizeof(int32_t));
+    e->whole_weights = tr_arena_take(a, context, sizeof(float));
+    e->d_stream = tr_arena_take(a, (size_t)(own * h), sizeof(float));
+    e->d_received = tr_arena_take(a, (size_t)(own * h), sizeof(float));
+    e->sums = tr_arena_take(a, TR_NUM_SUMS + e->nblocks, sizeof(double));
+}
+
+static tr_status take_memory(struct tr_engine *e)
+{
+    e->sets = calloc((size_t)e->schedule.nsets, sizeof *e->sets);
+    if (!e->sets) return tr_fail("out of memory for %d activation sets", e->schedule.nsets);
+    carve(e);
+    const size_t nbytes = e->activations.used;
+    e->activations = (struct tr_arena){0};
+    TR_TRY(tr_arena_create(&e->activations, "activations", nbytes, false));
+    carve(e);
+    return TR_OK;
+}
+
+/* What each rank can do alone. */
+static tr_status prepare(struct tr_engine *e)
+{
+    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    const struct tr_engine_options *o = &e->options;
+    TR_TRY(tr_model_init(&e->model, &o->model, e->ops, size[TR_TP], coord[TR_TP],
+                         tr_mesh_extent(size, shard_axes(o->sharding))));
+    TR_TRY(take_stages(e));
+    e->sequence = tr_sequence_of(o->model.context, size[TR_RING], coord[TR_RING], size[TR_ULYSSES],
+                                 coord[TR_ULYSSES], size[TR_TP], o->zigzag);
+    long most;
+    take_samples(e, &most);
+    e->options.micro_batch = o->micro_batch < most ? o->micro_batch : larger(most, 1);
+    const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
+    TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], (int)larger(passes, 1),
+                            coord[TR_PP]));
+    e->nblocks = tr_norm_blocks(&e->model.params);
+    return TR_OK;
+}
+
+tr_status tr_engine_init(struct tr_engine *e, struct tr_mesh *mesh, const struct tr_ops *ops,
+                         const struct tr_engine_options *options)
+{
+    *e = (struct tr_engine){.options = *options, .mesh = mesh, .ops = ops};
+    TR_TRY(tr_mesh_agree(mesh, prepare(e)));
+    TR_TRY(connect(e));
+    e->parallel = (struct tr_parallel){.ops = ops,
+                                       .tp = tr_mesh_group(mesh, 1u << TR_TP),
+                                       .ring = tr_mesh_group(mesh, 1u << TR_RING),
+                                       .ulysses = tr_mesh_group(mesh, 1u << TR_ULYSSES),
+                                       .sequence = &e->sequence};
+    tr_parallel_seams(&e->seams, &e->parallel);
+    TR_TRY(tr_mesh_agree(mesh, take_memory(e)));
+    return make_store(e);
+}
+
+void tr_engine_fini(struct tr_engine *e)
+{
+    tr_store_fini(&e->store);
+    tr_schedule_fini(&e->schedule);
+    tr_model_fini(&e->model);
+    tr_arena_fini(&e->activations);
+    free(e->sets);
+    *e = (struct tr_engine){0};
+}

@@ -1,0 +1,115 @@
+/* One training step on a mesh: the micro-batches of this rank's stage in the order of the
+ * pipeline's schedule, the reduced gradients, their norm, and the update. Everything below config
+ * and files: trainer.c drives it with text, the tests with whatever they like. */
+#ifndef TR_ENGINE_H
+#define TR_ENGINE_H
+
+#include "mesh.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "parallel/parallel.h"
+#include "parallel/schedule.h"
+#include "parallel/store.h"
+
+/* Where tokens come from. */
+struct tr_feed {
+    /* The first `context` tokens of sample `number`, what follows each, and 1 for each that counts.
+     */
+    void (*sample)(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
+                   float *weights);
+    void *arg;
+};
+
+struct tr_engine_options {
+    struct tr_model_size model;
+    enum tr_sharding sharding;
+    enum tr_schedule_kind schedule;
+    bool zigzag;         /* the order of the sequence along the ring */
+    bool reduce_last;    /* ZeRO-2, FSDP: reduce once a step instead of once a micro-batch */
+    bool reshard_always; /* FSDP with pp: gather for every use */
+    bool deterministic;
+    long batch, micro_batch; /* sequences of a step over all ranks; of one pass of one rank */
+    size_t bucket_bytes;
+    uint64_t seed;
+};
+
+/* One activation set with the tokens it belongs to. */
+struct tr_micro {
+    struct tr_tokens tokens;
+    int32_t *ids, *targets, *positions, *own_positions;
+    float *weights;
+    struct tr_acts acts;
+};
+
+/* What all ranks know after a step, beside what the caller adds up along with it. */
+enum { TR_LOSS, TR_TOKENS, TR_EXTRA, TR_NUM_EXTRA = 2, TR_NUM_SUMS = TR_EXTRA + TR_NUM_EXTRA };
+
+/* Owner: whoever called tr_engine_init. */
+struct tr_engine {
+    struct tr_engine_options options;
+    struct tr_mesh *mesh;
+    const struct tr_ops *ops;
+    struct tr_model model;
+    struct tr_sequence sequence;
+    struct tr_parallel parallel;
+    struct tr_seams seams;
+    struct tr_schedule schedule;
+    struct tr_store store;
+    int first_layer, nlayers; /* of this rank's stage */
+    bool first_stage, last_stage;
+    long first_sample, samples; /* this rank's sequences of a step's batch */
+
+    struct tr_arena activations, exchange;
+    struct tr_micro *sets; /* [schedule.nsets] */
+    struct tr_scratch scratch;
+    float *d_stream, *d_received;       /* [own, h] of a full micro-batch */
+    int32_t *whole_ids, *whole_targets; /* [context] */
+    float *whole_weights;
+    double *sums; /* [TR_NUM_SUMS + nblocks]: summed over all ranks at the end of a step */
+    size_t nblocks;
+};
+
+/* Makes the model, its communicators and memory. The mesh has its shape. Errors are those that
+ * every rank finds alike, or are agreed upon. Collective. fini is right after init, failed or not.
+ */
+TR_NODISCARD tr_status tr_engine_init(struct tr_engine *engine, struct tr_mesh *mesh,
+                                      const struct tr_ops *ops,
+                                      const struct tr_engine_options *options);
+void tr_engine_fini(struct tr_engine *engine);
+
+struct tr_step_sums {
+    double loss;                /* mean over the tokens that count, in nats, before the update */
+    double tokens;              /* that count, of all ranks */
+    double norm;                /* of the gradient of that mean, before clipping */
+    double extra[TR_NUM_EXTRA]; /* sums of what each rank gave */
+};
+
+/* Forward and backward of samples first .. first + batch - 1, and the reductions: after it every
+ * store unit's gradient_shard is complete, a sum over tokens. extra may be NULL. Collective. */
+TR_NODISCARD tr_status tr_engine_gradients(struct tr_engine *engine, const struct tr_feed *feed,
+                                           uint64_t first, const double extra[TR_NUM_EXTRA],
+                                           struct tr_step_sums *sums);
+
+/* The optimizer's update with these gradients, times `scale`. Collective. */
+TR_NODISCARD tr_status tr_engine_update(struct tr_engine *engine, const struct tr_optimizer *how,
+                                        double scale);
+
+/* The mean loss of samples first .. first + count - 1. Collective. */
+TR_NODISCARD tr_status tr_engine_loss(struct tr_engine *engine, const struct tr_feed *feed,
+                                      uint64_t first, long count, double *loss);
+
+/* logits[vocabulary] of what follows ids[count]; count is at most the model's context. Every rank
+ * gets them. Collective. */
+TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t *ids, long count,
+                                        float *logits);
+
+/* passes.c: the passes of one micro-batch through this rank's stage. */
+void tr_pass_tokens(struct tr_engine *engine, struct tr_micro *micro, const struct tr_feed *feed,
+                    uint64_t first, long batch);
+TR_NODISCARD tr_status tr_pass_forward(struct tr_engine *engine, struct tr_micro *micro);
+TR_NODISCARD tr_status tr_pass_backward(struct tr_engine *engine, struct tr_micro *micro,
+                                        double *loss);
+TR_NODISCARD tr_status tr_pass_head(struct tr_engine *engine, struct tr_micro *micro, double *loss);
+struct tr_pass tr_pass_of(struct tr_engine *engine, struct tr_micro *micro);
+
+#endif

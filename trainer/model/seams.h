@@ -1,0 +1,49 @@
+/* Where the model needs other ranks: it calls these, and parallel/ fills them in. A model on one
+ * rank uses tr_seams_local. */
+#ifndef TR_SEAMS_H
+#define TR_SEAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../ops/ops.h"
+#include "../status.h"
+
+/* One attention over all tokens of the sequences, of which this rank has batch * context rows.
+ * Causality follows from the places of the ranks' tokens in the sequence, which the seam knows. */
+struct tr_attend {
+    long batch, context;     /* sequences; this rank's tokens of each */
+    long heads, kv_heads, d; /* this rank's heads */
+    long group, phase;       /* query head h uses kv head (h + phase) / group */
+    long q_stride, kv_stride; /* floats from one token to the next in q, dq; in k, v, dk, dv */
+    const float *q, *k, *v;  /* [batch, context, heads d], [batch, context, kv_heads d] twice */
+    float *out;              /* [batch, context, heads d]: written by forward, read by backward */
+    float *lse;              /* [batch, heads, context]: kept by the seam as it likes */
+    float *room;             /* tr_seams.attend_room floats, kept from forward to backward */
+    const float *dout;       /* backward only */
+    float *dq, *dk, *dv;     /* backward only; = (the seam overwrites) */
+};
+
+struct tr_seams {
+    void *arg;
+    const struct tr_ops *ops;
+    int tp; /* ranks that cut the model; 1: gather and scatter are never called */
+
+    /* all[tp * own, n] = every tp rank's own[own, n], in order of rank. */
+    tr_status (*gather)(void *arg, float *all, const float *mine, long own, long n);
+    /* mine[own, n] = this rank's rows of the sum over tp of all[tp * own, n], which may be lost. */
+    tr_status (*scatter)(void *arg, float *mine, float *all, long own, long n);
+
+    tr_status (*attend_forward)(void *arg, const struct tr_attend *call);
+    tr_status (*attend_backward)(void *arg, const struct tr_attend *call);
+    /* Floats that attend keeps for backward, and floats of scratch it owns, for such a call. */
+    size_t (*attend_room)(void *arg, const struct tr_attend *shape);
+
+    /* *loss = the sum over rows of weights[row] * -log softmax(whole logits of the row)[target], of
+     * which this rank has the columns [first, first + n); leaves the gradient in logits[rows, n].
+     * Every rank of tp gets the same loss. */
+    tr_status (*loss)(void *arg, float *logits, const int32_t *targets, const float *weights,
+                      long first, long rows, long n, double *loss);
+};
+
+#endif

@@ -1,0 +1,105 @@
+/* The collectives of the store: counted, and timed where they run on a stream.
+ *
+ * Collectives  those that ddp.c, zero.c, fsdp.c and store.c ask for; see there.
+ * Order        a flight begins, calls and ends on one stream; waiting for it has no effect on the
+ *              order of calls.
+ * Test         tests/trainer/store_test.c: calls and bytes are those of the formulas. */
+#include "../watch/clock.h"
+#include "store_ops.h"
+
+tr_status tr_flight_init(struct tr_flight *flight)
+{
+    *flight = (struct tr_flight){0};
+    if (tuttiEventCreate(&flight->begun) == tuttiSuccess &&
+        tuttiEventCreate(&flight->done) == tuttiSuccess)
+        return TR_OK;
+    return tr_fail("making an event: %s", tuttiGetLastError(NULL));
+}
+
+void tr_flight_fini(struct tr_flight *flight)
+{
+    tuttiEventDestroy(flight->begun);
+    tuttiEventDestroy(flight->done);
+    *flight = (struct tr_flight){0};
+}
+
+tr_status tr_flight_begin(struct tr_store *store, struct tr_flight *flight,
+                          const struct tr_group *group)
+{
+    TR_TRY(tr_flight_wait(store, flight));
+    flight->group = group;
+    return tr_group_check(group, tuttiEventRecord(flight->begun, group->stream),
+                          "recording an event");
+}
+
+tr_status tr_flight_end(struct tr_flight *flight)
+{
+    const struct tr_group *group = flight->group;
+    TR_TRY(
+        tr_group_check(group, tuttiEventRecord(flight->done, group->stream), "recording an event"));
+    flight->flying = true;
+    return TR_OK;
+}
+
+tr_status tr_flight_wait(struct tr_store *store, struct tr_flight *flight)
+{
+    static const char what[] = "waiting for a collective";
+    if (!flight->flying) return TR_OK;
+    const double before = tr_clock_seconds();
+    float ms = 0;
+    tuttiResult_t failed = tuttiSuccess;
+    TR_TRY(tr_group_check(flight->group, tuttiEventSynchronize(flight->done), what));
+    TR_TRY(
+        tr_group_check(flight->group, tuttiCommGetAsyncError(flight->group->comm, &failed), what));
+    TR_TRY(tr_group_check(flight->group, failed, what));
+    TR_TRY(tr_group_check(flight->group, tuttiEventElapsedTime(&ms, flight->begun, flight->done),
+                          what));
+    flight->flying = false;
+    store->flight_seconds += (double)ms * 1e-3;
+    store->waited_seconds += tr_clock_seconds() - before;
+    return TR_OK;
+}
+
+tr_status tr_store_drain(struct tr_store *store, const struct tr_group *group, const char *what)
+{
+    if (group->n == 1) return TR_OK;
+    const double before = tr_clock_seconds();
+    TR_TRY(tr_group_check(group, tuttiStreamSynchronize(group->stream), what));
+    store->waited_seconds += tr_clock_seconds() - before;
+    return TR_OK;
+}
+
+static void count(struct tr_store *store, enum tr_traffic_kind kind, size_t floats)
+{
+    store->traffic[kind].calls++;
+    store->traffic[kind].bytes += floats * sizeof(float);
+}
+
+tr_status tr_store_all_reduce(struct tr_store *store, const struct tr_group *group,
+                              tuttiStream_t stream, float *range, size_t n, const char *what)
+{
+    count(store, TR_ALL_REDUCE, n);
+    return tr_group_check(
+        group, tuttiAllReduce(range, range, n, tuttiFloat32, tuttiSum, group->comm, stream), what);
+}
+
+tr_status tr_store_reduce_scatter(struct tr_store *store, const struct tr_unit_state *state,
+                                  float *shard)
+{
+    const struct tr_group *group = store->shard;
+    count(store, TR_REDUCE_SCATTER, state->count * (size_t)group->n);
+    return tr_group_check(group,
+                          tuttiReduceScatter(state->gradients, shard, state->count, tuttiFloat32,
+                                             tuttiSum, group->comm, group->stream),
+                          "reducing the gradients of a unit");
+}
+
+tr_status tr_store_all_gather(struct tr_store *store, const struct tr_unit_state *state)
+{
+    const struct tr_group *group = store->shard;
+    count(store, TR_ALL_GATHER, state->count * (size_t)group->n);
+    return tr_group_check(group,
+                          tuttiAllGather(state->weight_shard, state->weights, state->count,
+                                         tuttiFloat32, group->comm, group->stream),
+                          "gathering the weights of a unit");
+}

@@ -1,0 +1,51 @@
+/* The model's seams (model/seams.h) on a mesh: tensor parallelism (tensor.c, vocab.c), Ulysses
+ * (ulysses.c) and ring attention (ring.c), whichever axes exceed one rank. */
+#ifndef TR_PARALLEL_H
+#define TR_PARALLEL_H
+
+#include "../mesh.h"
+#include "../model/seams.h"
+#include "seqlayout.h"
+
+/* Owner: the engine. */
+struct tr_parallel {
+    const struct tr_ops *ops;
+    const struct tr_group *tp, *ring, *ulysses;
+    const struct tr_sequence *sequence; /* of the sequences at hand */
+    float *scratch;                     /* tr_parallel_scratch floats */
+};
+
+/* Fills in the seams; `parallel` must live as long. */
+void tr_parallel_seams(struct tr_seams *seams, struct tr_parallel *parallel);
+
+/* Floats of scratch that attention and loss need for such calls; `rows` of the loss. */
+size_t tr_parallel_scratch(const struct tr_parallel *parallel, const struct tr_attend *shape,
+                           long rows);
+
+/* tensor.c: the residual stream's rows along tp. */
+tr_status tr_tensor_gather(void *parallel, float *all, const float *mine, long own, long n);
+tr_status tr_tensor_scatter(void *parallel, float *mine, float *all, long own, long n);
+
+/* vocab.c: cross-entropy over a vocabulary that tp cuts. */
+tr_status tr_vocab_loss(void *parallel, float *logits, const int32_t *targets, const float *weights,
+                        long first, long rows, long n, double *loss);
+size_t tr_vocab_scratch(const struct tr_parallel *parallel, long rows);
+
+/* local.c, ring.c, ulysses.c: attention. `room` is what a call keeps from forward to backward,
+ * `scratch` what it needs while it runs, both in floats; `at` is where the callee may begin in
+ * parallel->scratch. Ulysses calls ring or local for the heads that a rank has after its exchange.
+ */
+struct tr_attention_kind {
+    tr_status (*forward)(struct tr_parallel *parallel, const struct tr_attend *call,
+                         float *scratch);
+    tr_status (*backward)(struct tr_parallel *parallel, const struct tr_attend *call,
+                          float *scratch);
+    size_t (*room)(const struct tr_parallel *parallel, const struct tr_attend *shape);
+    size_t (*scratch)(const struct tr_parallel *parallel, const struct tr_attend *shape);
+};
+extern const struct tr_attention_kind tr_local_attention, tr_ring_attention, tr_ulysses_attention;
+
+/* Ring or local, as the mesh has it. */
+const struct tr_attention_kind *tr_inner_attention(const struct tr_parallel *parallel);
+
+#endif

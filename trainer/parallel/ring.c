@@ -1,0 +1,288 @@
+/* clang-format off */
+/* Ring attention: every ring rank keeps the queries of its tokens, and the keys and values of all
+ * ranks travel around the ring, a block from each rank (Liu et al., Ring Attention, 2023).
+ *
+ *     step    rank 0    rank 1    rank 2    rank 3      attends to the block of
+ *      0        0         1         2         3         (causal)
+ *      1        3         0         1         2
+ *      2        2         3         0         1
+ *      3        1         2         3         0
+ *
+ * What the mask leaves of a step, where s is the block's rank and r this one:
+ *     contiguous  s < r: everything; s > r: nothing.
+ *     zigzag      rank r has chunks r and 2c-1-r of the sequence: s < r: all queries, the first
+ *                 half of the keys; s > r: the second half of the queries, all keys. So every rank
+ *                 does exactly half of a block at every step after the first.
+ *
+ * Collectives  sends and receives between neighbours. Forward: a block goes to the next rank c-1
+ *              times; the partial attentions are merged by the logarithms of their sums. Backward:
+ *              keys and values travel the same way once more; the block of their gradients follows
+ *              one step later, is added to at every rank, and arrives at home after c sends.
+ * Volume       with c ranks and a block of W = 2 (s/c) B hk 4 bytes, sent by every rank: forward
+ *              (c-1) W, backward (c-1) W + c W. (s: tokens of the sequence, B: sequences, hk:
+ *              width of the key heads.)
+ * Memory       kept for backward: out and its logarithms, nothing else. Scratch: two blocks of keys
+ *              and values, and in forward one sequence's out, in backward three blocks of
+ *              gradients.
+ * Limits       zigzag cuts the tokens of every rank in two equal chunks (seqlayout.h pads).
+ * Order        the exchange of a step is one group on the ring's stream, issued before the step's
+ *              computation and waited for after it. All ranks make the same calls, also for blocks
+ *              that they do not look at and for no sequences.
+ * Test         tests/trainer/parallel_test.c: 1 to 4 ring ranks, alone and inside Ulysses, against
+ *              the uncut attention; bytes sent; equal work of the ranks in zigzag. */
+/* clang-format on */
+#include <string.h>
+
+#include "parallel.h"
+
+/* One call. Blocks are keys[batch, context, width], then values of the same shape. */
+struct ring {
+    const struct tr_ops *ops;
+    const struct tr_group *group;
+    const struct tr_attend *call;
+    bool zigzag;
+    long width;          /* floats of the key heads of a token */
+    long half;           /* floats of a block's keys, and of its values */
+    float *kv, *kv_in;   /* the block at hand, and the one that arrives */
+    float *scratch;      /* of the operations */
+    float *out, *lse;    /* forward: of one sequence and a block that came by */
+    float *sum, *sum_in; /* backward: gradients of the last block, and those that arrive */
+    float *part;         /* backward: this rank's summand of the gradients of kv */
+};
+
+/* What the mask leaves of a step: these queries of a sequence, and the first `keys` keys. */
+struct part {
+    long query, queries, keys, offset;
+};
+
+static struct part part_of(const struct ring *ring, int source)
+{
+    const long n = ring->call->context, half = n / 2;
+    if (source == ring->group->rank) return (struct part){0, n, n, 0};
+    if (ring->zigzag)
+        return source < ring->group->rank ? (struct part){0, n, half, half}
+                                          : (struct part){half, n - half, n, n};
+    return source < ring->group->rank ? (struct part){0, n, n, n} : (struct part){0};
+}
+
+static struct tr_attention shape_of(const struct tr_attend *call)
+{
+    return (struct tr_attention){.batch = 1,
+                                 .queries = call->context,
+                                 .keys = call->context,
+                                 .heads = 1,
+                                 .size = call->d,
+                                 .group = 1,
+                                 .q_stride = call->q_stride,
+                                 .kv_stride = call->kv_heads * call->d,
+                                 .out_stride = call->heads * call->d};
+}
+
+/* One head of one sequence: where the part's rows begin, in floats. */
+struct head {
+    long q, out, lse, kv;
+};
+
+static struct head head_at(const struct ring *ring, const struct part *part, long b, long h)
+{
+    const struct tr_attend *c = ring->call;
+    const long row = b * c->context + part->query;
+    return (struct head){.q = row * c->q_stride + h * c->d,
+                         .out = row * c->heads * c->d + h * c->d,
+                         .lse = (b * c->heads + h) * c->context + part->query,
+                         .kv = b * c->context * ring->width + (h + c->phase) / c->group * c->d};
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+static long block_floats(const struct tr_attend *shape)
+{
+    return 2 * shape->batch * shape->context * shape->kv_heads * shape->d;
+}
+
+static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)
+{
+    (void)parallel;
+    const struct tr_attention shape = shape_of(call);
+    const long block = block_floats(call), forward = call->context * (call->heads * call->d + 1),
+               backward = 3 * block;
+    return tr_attention_scratch(&shape) +
+           (size_t)(2 * block + (forward > backward ? forward : backward));
+}
+
+static size_t room(const struct tr_parallel *parallel, const struct tr_attend *shape)
+{
+    (void)parallel;
+    (void)shape;
+    return 0;
+}
+
+static struct ring ring_of(const struct tr_parallel *parallel, const struct tr_attend *call,
+                           float *scratch)
+{
+    const struct tr_attention shape = shape_of(call);
+    const long block = block_floats(call);
+    float *operations = scratch + 2 * block, *rest = operations + tr_attention_scratch(&shape);
+    return (struct ring){.ops = parallel->ops,
+                         .group = parallel->ring,
+                         .call = call,
+                         .zigzag = parallel->sequence->zigzag,
+                         .width = call->kv_heads * call->d,
+                         .half = block / 2,
+                         .kv = scratch,
+                         .kv_in = scratch + block,
+                         .scratch = operations,
+                         .out = rest,
+                         .lse = rest + call->context * call->heads * call->d,
+                         .sum = rest,
+                         .sum_in = rest + block,
+                         .part = rest + 2 * block};
+}
+
+static void swap(float **a, float **b)
+{
+    float *const kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Between rows of the call's stride and rows of a block. */
+static void copy_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
+                      long width)
+{
+    for (long row = 0; row < rows; ++row)
+        memcpy(to + row * to_stride, from + row * from_stride, (size_t)width * sizeof *to);
+}
+
+static void take_own_block(const struct ring *ring)
+{
+    const struct tr_attend *c = ring->call;
+    const long rows = c->batch * c->context, width = ring->width;
+    copy_rows(ring->kv, width, c->k, c->kv_stride, rows, width);
+    copy_rows(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
+}
+
+/* Issues one hop: `kv` to the next rank and kv_in from the previous one, and the same for the
+ * gradients. */
+static tr_status depart(const struct ring *ring, bool keys, bool gradients)
+{
+    const struct tr_group *group = ring->group;
+    const size_t count = 2 * (size_t)ring->half;
+    const int next = (group->rank + 1) % group->n,
+              previous = (group->rank + group->n - 1) % group->n;
+    tuttiGroupStart(); /* its end returns the first error of its calls */
+    if (keys) {
+        tuttiSend(ring->kv, count, tuttiFloat32, next, group->comm, group->stream);
+        tuttiRecv(ring->kv_in, count, tuttiFloat32, previous, group->comm, group->stream);
+    }
+    if (gradients) {
+        tuttiSend(ring->sum, count, tuttiFloat32, next, group->comm, group->stream);
+        tuttiRecv(ring->sum_in, count, tuttiFloat32, previous, group->comm, group->stream);
+    }
+    return tr_group_check(group, tuttiGroupEnd(), "passing keys and values on around the ring");
+}
+
+static tr_status arrive(const struct ring *ring)
+{
+    return tr_group_check(ring->group, tuttiStreamSynchronize(ring->group->stream),
+                          "waiting for keys and values of the ring");
+}
+
+/* ---- Forward --------------------------------------------------------------------------------- */
+
+/* The attention over this rank's own block is written to the call's out; the others are merged. */
+static void attend_block(const struct ring *ring, int source)
+{
+    const struct tr_attend *c = ring->call;
+    const struct part part = part_of(ring, source);
+    const bool own = source == ring->group->rank;
+    struct tr_attention shape = shape_of(c);
+    shape.queries = part.queries;
+    shape.keys = part.keys;
+    shape.offset = part.offset;
+    if (!part.queries) return;
+    for (long b = 0; b < c->batch; ++b)
+        for (long h = 0; h < c->heads; ++h) {
+            const struct head at = head_at(ring, &part, b, h);
+            float *out = own ? c->out + at.out : ring->out + h * c->d,
+                  *lse = own ? c->lse + at.lse : ring->lse;
+            ring->ops->attention_forward(out, lse, c->q + at.q, ring->kv + at.kv,
+                                         ring->kv + ring->half + at.kv, ring->scratch, &shape);
+            if (!own)
+                ring->ops->attention_merge(c->out + at.out, c->lse + at.lse, out, lse, &shape);
+        }
+}
+
+static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
+{
+    struct ring ring = ring_of(parallel, call, scratch);
+    const int n = ring.group->n, rank = ring.group->rank;
+    take_own_block(&ring);
+    for (int step = 0; step < n; ++step) {
+        const bool more = step + 1 < n;
+        if (more) TR_TRY(depart(&ring, true, false));
+        attend_block(&ring, (rank - step + n) % n);
+        if (more) TR_TRY(arrive(&ring));
+        swap(&ring.kv, &ring.kv_in);
+    }
+    return TR_OK;
+}
+
+/* ---- Backward -------------------------------------------------------------------------------- */
+
+/* dq += and dkv = the gradients through the block of `source`. */
+static void differentiate_block(const struct ring *ring, float *dkv, int source)
+{
+    const struct tr_attend *c = ring->call;
+    const struct part part = part_of(ring, source);
+    struct tr_attention shape = shape_of(c);
+    shape.queries = part.queries;
+    shape.keys = part.keys;
+    shape.offset = part.offset;
+    memset(dkv, 0, 2 * (size_t)ring->half * sizeof *dkv);
+    if (!part.queries) return;
+    for (long b = 0; b < c->batch; ++b)
+        for (long h = 0; h < c->heads; ++h) {
+            const struct head at = head_at(ring, &part, b, h);
+            ring->ops->attention_backward(c->dq + at.q, dkv + at.kv, dkv + ring->half + at.kv,
+                                          c->dout + at.out, c->out + at.out, c->lse + at.lse,
+                                          c->q + at.q, ring->kv + at.kv,
+                                          ring->kv + ring->half + at.kv, ring->scratch, &shape);
+        }
+}
+
+/* The sum that arrived, of the ranks before, becomes the sum with this rank's part. */
+static void add_part(struct ring *ring)
+{
+    const long n = 2 * ring->half;
+    for (long i = 0; i < n; ++i) ring->sum_in[i] += ring->part[i];
+    swap(&ring->sum, &ring->sum_in);
+}
+
+static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
+                          float *scratch)
+{
+    struct ring ring = ring_of(parallel, call, scratch);
+    const int n = ring.group->n, rank = ring.group->rank;
+    const long rows = call->batch * call->context, width = ring.width;
+    for (long row = 0; row < rows; ++row) /* the operation adds */
+        memset(call->dq + row * call->q_stride, 0,
+               (size_t)(call->heads * call->d) * sizeof *call->dq);
+    take_own_block(&ring);
+    for (int step = 0; step < n; ++step) {
+        const bool more = step + 1 < n, travelling = step > 0;
+        if (more || travelling) TR_TRY(depart(&ring, more, travelling));
+        differentiate_block(&ring, travelling ? ring.part : ring.sum, (rank - step + n) % n);
+        if (more || travelling) TR_TRY(arrive(&ring));
+        if (travelling) add_part(&ring);
+        swap(&ring.kv, &ring.kv_in);
+    }
+    TR_TRY(depart(&ring, false, true)); /* home */
+    TR_TRY(arrive(&ring));
+    copy_rows(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
+    copy_rows(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
+    return TR_OK;
+}
+
+const struct tr_attention_kind tr_ring_attention = {
+    .forward = forward, .backward = backward, .room = room, .scratch = scratch_of};

@@ -1,0 +1,146 @@
+/* The weights, gradients and optimizer state of the units that this rank's stage holds, whole or in
+ * shards. The step asks for a unit's weights before it computes, says where gradients are complete,
+ * and at the end finds the reduced gradients of its shard. Which collectives that takes is the
+ * business of ddp.c, zero.c and fsdp.c.
+ *
+ * A unit is cut into equal ranges of floats, its shards, one for each rank along the shard axes;
+ * the ranks of the other data axes hold equal shards (replicas). DDP: one shard, the unit. Where
+ * the shard axes have one rank, every mode is DDP.
+ *
+ * A step:
+ *     tr_store_begin
+ *     a forward pass of each micro-batch:  acquire(unit, next), release, for unit after unit
+ *     a backward pass of each micro-batch: tr_store_micro, then for unit after unit, last first:
+ *         acquire, gradients, (backward adds; tr_store_ready), release, complete
+ *     tr_store_finish
+ *     the optimizer changes weight_shard, m and v of every unit by gradient_shard
+ *     tr_store_publish
+ * Every rank makes the same calls in the same order, also for a micro-batch without sequences. */
+#ifndef TR_STORE_H
+#define TR_STORE_H
+
+#include "../memory.h"
+#include "../mesh.h"
+#include "../param.h"
+
+enum tr_sharding { TR_DDP, TR_ZERO1, TR_ZERO2, TR_ZERO3 }; /* ZeRO-3: FSDP */
+
+/* A collective that runs beside computation, and the events around it. */
+struct tr_flight {
+    const struct tr_group *group;
+    tuttiEvent_t begun, done;
+    bool flying; /* issued, and not waited for since */
+};
+
+/* A buffer of whole weights or whole gradients that units use in turn. */
+struct tr_slot {
+    float *base;
+    struct tr_unit_state *holder; /* NULL: free, when `last` has landed */
+    struct tr_flight *last;       /* the collective that read the slot last, or NULL */
+    bool apart;                   /* for the units of tr_store_options.apart */
+    unsigned released;            /* when: the slot that is free for longest is taken */
+};
+enum { TR_MOST_SLOTS = 3 };
+struct tr_slots {
+    struct tr_slot slot[TR_MOST_SLOTS];
+    int n;
+    unsigned clock;
+};
+
+struct tr_unit_state {
+    int unit;              /* index into the registry */
+    size_t first, count;   /* this rank's shard: floats of the unit */
+    float *weights;        /* whole unit, between acquire and release */
+    float *weight_shard;   /* [count]; within `weights` where these are kept whole */
+    float *gradients;      /* whole unit, from tr_store_gradients to tr_store_complete */
+    float *gradient_shard; /* [count]: the sum over all replicas after tr_store_finish */
+    float *m, *v;          /* [count]: optimizer state */
+
+    /* Owner: the store. */
+    int open;              /* acquires that were not released yet */
+    bool gathered, wanted; /* FSDP: weights are whole (perhaps still in flight); acquired next */
+    bool added;            /* whole gradients were zeroed, and hold what was added since */
+    bool summed;           /* gradient_shard holds the sum of earlier micro-batches */
+    struct tr_slot *weight_slot, *gradient_slot;
+    struct tr_flight gather, reduce, replicate;
+    const float *more; /* what the shard group's stream adds to gradient_shard */
+};
+
+struct tr_store_options {
+    enum tr_sharding sharding;
+    bool reduce_last;    /* keep whole gradients and reduce once, after the last micro-batch */
+    bool keep_gathered;  /* FSDP: keep whole weights and gather once a step, not for each use */
+    bool prefetch;       /* FSDP: gather the next unit while this one computes */
+    size_t bucket_bytes; /* DDP: the least size of a bucket */
+    tr_axes shard_axes;  /* 0 for DDP */
+    int apart[2]; /* units as long as the vocabulary (of the embedding, of the head; -1: none):
+                   * they have a slot to themselves, and must not be in use together */
+};
+
+/* What the store has issued since init: payload is what NCCL calls the message: all elements that
+ * are reduced, or scattered, or gathered. */
+enum tr_traffic_kind { TR_ALL_REDUCE, TR_REDUCE_SCATTER, TR_ALL_GATHER, TR_NUM_TRAFFIC };
+struct tr_traffic {
+    uint64_t calls, bytes;
+};
+
+struct tr_store_ops;
+
+/* Owner: the training thread. Owns all memory that the units' states point to. */
+struct tr_store {
+    const struct tr_mesh *mesh;
+    const struct tr_params *params;
+    struct tr_store_options options;
+    const struct tr_store_ops *ops;
+    const struct tr_group *shard;   /* along the shard axes */
+    const struct tr_group *replica; /* along the other data axes */
+    struct tr_unit_state *units;    /* of this stage, in the order of the registry */
+    int nunits;
+    bool whole_weights, whole_gradients; /* kept for every unit; else in slots while in use */
+    bool last_micro;    /* the micro-batch at hand is the stage's last of this step */
+    int completed;      /* units of this backward pass */
+    tr_status status;   /* first failure from within a hook */
+    struct tr_ddp *ddp; /* the buckets; NULL elsewhere */
+    struct tr_slots weight_slots, gradient_slots;
+    struct tr_arena weights, gradients, optimizer, gathered;
+    struct tr_traffic traffic[TR_NUM_TRAFFIC];
+    double flight_seconds; /* sum of the times of collectives on streams, since init */
+    double waited_seconds; /* of them and of finish's reductions, while nothing was computed */
+};
+
+/* Takes memory for the units of this rank's stage (also those it holds as the tied stage) and fills
+ * the weights with the initial values. The registry's `shards` must be the ranks along the shard
+ * axes. Collective. */
+TR_NODISCARD tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
+                                     const struct tr_params *params,
+                                     const struct tr_store_options *options, uint64_t seed);
+void tr_store_fini(struct tr_store *store);
+
+/* The state of a unit of the registry; NULL when this stage does not hold it. */
+struct tr_unit_state *tr_store_unit(const struct tr_store *store, int unit);
+
+/* Before the first pass of a step. */
+void tr_store_begin(struct tr_store *store);
+/* Before each backward pass of the stage; `last`: of this step. */
+void tr_store_micro(struct tr_store *store, bool last);
+/* Makes state->weights valid until release. Calls pair up and may nest: besides a unit of `apart`,
+ * two others at most are in use at once. `next` (a unit, or -1) is the one that will be acquired
+ * after this one: its gather may begin now; when it is `unit` itself, release keeps its weights. */
+TR_NODISCARD tr_status tr_store_acquire(struct tr_store *store, int unit, int next);
+void tr_store_release(struct tr_store *store, int unit);
+/* Makes state->gradients valid, zeroed when nothing was added yet, until tr_store_complete. */
+TR_NODISCARD tr_status tr_store_gradients(struct tr_store *store, int unit);
+/* Backward has added all that this micro-batch adds to a parameter: a tr_ready_hook. Each parameter
+ * at most once a pass. A failure is kept for tr_store_finish. */
+void tr_store_ready(void *store, int param);
+/* Backward has added all that this micro-batch adds to a unit (zeros without tr_store_gradients).
+ * Every unit once a pass, in the reverse order of store->units. */
+TR_NODISCARD tr_status tr_store_complete(struct tr_store *store, int unit);
+/* After the last backward pass: every gradient_shard is the sum over all ranks that hold equal
+ * slices: the data axes, then the ranks of tp that hold the same tensors, then both stages of a
+ * tied unit. */
+TR_NODISCARD tr_status tr_store_finish(struct tr_store *store);
+/* After weight_shard has changed (by the optimizer, by a checkpoint). No unit is acquired. */
+TR_NODISCARD tr_status tr_store_publish(struct tr_store *store);
+
+#endif

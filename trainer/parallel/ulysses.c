@@ -1,0 +1,311 @@
+/* clang-format off */
+/* Ulysses sequence parallelism: between two exchanges, a rank has some of the heads of all tokens
+ * instead of all heads of some tokens, and computes an attention that knows of no cut (Jacobs et
+ * al., DeepSpeed Ulysses, 2023). Four ranks, seven query heads, two key heads (a key head goes to
+ * every rank that has a query head of its group; a message has q, k and v packed):
+ *
+ *     tokens of rank       0        1        2        3        heads of rank
+ *                       q 0..6   q 0..6   q 0..6   q 0..6
+ *     exchange             |        |        |        |
+ *                       q 0      q 0      q 0      q 0         0    k, v 0
+ *                       q 1 2    q 1 2    q 1 2    q 1 2       1    k, v 0
+ *                       q 3 4    q 3 4    q 3 4    q 3 4       2    k, v 0 and 1
+ *                       q 5 6    q 5 6    q 5 6    q 5 6       3    k, v 1
+ *
+ * Collectives  all-to-alls with a count for each pair of ranks. Forward: one of q, k and v, and one
+ *              of out. Backward: one of the gradient of out, and one of the gradients of q, k and
+ *              v; those of a key head are summed, in the order of ranks, where its tokens are.
+ * Volume       u ranks, Mq = (s/u) B h 4 bytes and Mkv = (s/u) B hk 4 bytes on each: forward and
+ *              backward f(u) (2 Mq + 2 Mkv) bytes sent a rank each, f(u) = (u-1)/u, where u divides
+ *              the heads and the key heads. Else hk counts each key head once for every rank that
+ *              uses it, times u, and ranks differ by the heads that they have.
+ * Memory       kept for backward: q, k, v and out of the rank's heads and all tokens, the logarithm
+ *              of the sums, and what the inner attention keeps. Scratch: the same heads of the
+ *              gradients of out, q, k and v, and the larger of the messages and the inner scratch.
+ * Limits       none on the heads: rank j of u has the query heads from floor(j a / u) on, perhaps
+ *              none.
+ * Order        all on the calling thread, without a stream. The inner attention (ring or local)
+ *              runs between the exchanges; ranks without heads or sequences make all calls.
+ * Test         tests/trainer/parallel_test.c: 1 to 4 ranks, 1, 4 and 7 heads, 1, 2 and all key
+ *              heads, alone and around a ring, against the uncut attention; bytes sent. */
+/* clang-format on */
+#include <string.h>
+
+#include "parallel.h"
+
+/* The heads that a rank has between the exchanges. */
+struct share {
+    long q, nq;   /* first query head, count */
+    long kv, nkv; /* first key head, count */
+};
+
+static struct share share_of(const struct tr_attend *call, int u, int rank)
+{
+    const long first = call->heads * rank / u, end = call->heads * (rank + 1) / u;
+    if (first == end) return (struct share){.q = first};
+    const long kv = (first + call->phase) / call->group,
+               last = (end - 1 + call->phase) / call->group;
+    return (struct share){first, end - first, kv, last - kv + 1};
+}
+
+/* Which heads an exchange moves. */
+enum cargo { QUERIES, ALL };
+
+/* Floats that a token takes in a message with these heads. */
+static long width_of(const struct tr_attend *call, const struct share *share, enum cargo cargo)
+{
+    return (share->nq + (cargo == ALL ? 2 * share->nkv : 0)) * call->d;
+}
+
+/* One call, with its own share of the heads and the memory between the exchanges. `by_heads` has a
+ * message for each rank with its heads of this rank's tokens; `by_tokens` one with each rank's
+ * tokens of this rank's heads. */
+struct ulysses {
+    const struct tr_group *group;
+    const struct tr_attend *call;
+    struct share mine;
+    long tokens;                         /* of a sequence, of all ranks */
+    float *qkv, *out, *lse, *room;       /* in the room */
+    float *dout, *dqkv;                  /* in the scratch, as all below */
+    float *by_heads, *by_tokens, *inner; /* inner lies over the other two */
+    size_t *counts[2], *displs[2];       /* [ranks] of by_heads and by_tokens */
+};
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static struct tr_attend inner_call(const struct tr_attend *call, int u, const struct share *mine)
+{
+    return (struct tr_attend){.batch = call->batch,
+                              .context = call->context * u,
+                              .heads = mine->nq,
+                              .kv_heads = mine->nkv,
+                              .d = call->d,
+                              .group = call->group,
+                              .phase = (mine->q + call->phase) % call->group,
+                              .q_stride = width_of(call, mine, ALL),
+                              .kv_stride = width_of(call, mine, ALL)};
+}
+
+static long sum_of_widths(const struct tr_attend *call, int u)
+{
+    long sum = 0;
+    for (int j = 0; j < u; ++j) {
+        const struct share share = share_of(call, u, j);
+        sum += width_of(call, &share, ALL);
+    }
+    return sum;
+}
+
+static size_t count_floats(int u)
+{
+    return 4 * (size_t)u * sizeof(size_t) / sizeof(float);
+}
+
+static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)
+{
+    const int u = parallel->ulysses->n;
+    const struct share mine = share_of(call, u, parallel->ulysses->rank);
+    const struct tr_attend inner = inner_call(call, u, &mine);
+    const long rows = call->batch * call->context,
+               heads = rows * u * (width_of(call, &mine, QUERIES) + width_of(call, &mine, ALL));
+    const size_t messages =
+        (size_t)(rows * (sum_of_widths(call, u) + u * width_of(call, &mine, ALL)));
+    const size_t within = tr_inner_attention(parallel)->scratch(parallel, &inner);
+    return count_floats(u) + (size_t)heads + (messages > within ? messages : within);
+}
+
+static size_t room(const struct tr_parallel *parallel, const struct tr_attend *call)
+{
+    const int u = parallel->ulysses->n;
+    const struct share mine = share_of(call, u, parallel->ulysses->rank);
+    const struct tr_attend inner = inner_call(call, u, &mine);
+    const long width = width_of(call, &mine, ALL) + width_of(call, &mine, QUERIES) + mine.nq;
+    return (size_t)(call->batch * call->context * u * width) +
+           tr_inner_attention(parallel)->room(parallel, &inner);
+}
+
+static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struct tr_attend *call,
+                                 float *scratch)
+{
+    const int u = parallel->ulysses->n;
+    struct ulysses x = {.group = parallel->ulysses,
+                        .call = call,
+                        .mine = share_of(call, u, parallel->ulysses->rank),
+                        .tokens = call->context * u};
+    const long rows = call->batch * x.tokens, all = rows * width_of(call, &x.mine, ALL),
+               queries = rows * width_of(call, &x.mine, QUERIES);
+    x.qkv = call->room;
+    x.out = x.qkv + all;
+    x.lse = x.out + queries;
+    x.room = x.lse + rows * x.mine.nq;
+    size_t *counts = (void *)scratch; /* an arena's beginning */
+    for (int side = 0; side < 2; ++side) {
+        x.counts[side] = counts + 2 * side * u;
+        x.displs[side] = x.counts[side] + u;
+    }
+    x.dout = scratch + count_floats(u);
+    x.dqkv = x.dout + queries;
+    x.inner = x.by_heads = x.dqkv + all;
+    x.by_tokens = x.by_heads + call->batch * call->context * sum_of_widths(call, u);
+    return x;
+}
+
+/* ---- Exchanges --------------------------------------------------------------------------------
+ */
+
+enum side { BY_HEADS, BY_TOKENS };
+
+/* How many floats each rank's message has on either side, and where it begins. */
+static void plan(const struct ulysses *x, enum cargo cargo)
+{
+    const long rows = x->call->batch * x->call->context;
+    const int u = x->group->n;
+    size_t at[2] = {0, 0};
+    for (int j = 0; j < u; ++j) {
+        const struct share share = share_of(x->call, u, j);
+        x->counts[BY_HEADS][j] = (size_t)(rows * width_of(x->call, &share, cargo));
+        x->counts[BY_TOKENS][j] = (size_t)(rows * width_of(x->call, &x->mine, cargo));
+        for (int side = 0; side < 2; ++side) {
+            x->displs[side][j] = at[side];
+            at[side] += x->counts[side][j];
+        }
+    }
+}
+
+/* Sends the messages of side `from`. */
+static tr_status exchange(const struct ulysses *x, enum side from, const char *what)
+{
+    float *const buffers[] = {x->by_heads, x->by_tokens};
+    const int to = !from;
+    return tr_group_check(x->group,
+                          tuttiAlltoAllV(buffers[from], x->counts[from], x->displs[from],
+                                         buffers[to], x->counts[to], x->displs[to], tuttiFloat32,
+                                         x->group->comm, NULL),
+                          what);
+}
+
+/* Between messages by tokens, [ranks, batch, context, width], and sequences, [batch, ranks,
+ * context, width]. */
+static void order_tokens(const struct ulysses *x, float *sequences, enum cargo cargo, bool pack)
+{
+    const struct tr_attend *c = x->call;
+    const long n = c->context * width_of(c, &x->mine, cargo);
+    float *message = x->by_tokens;
+    for (int j = 0; j < x->group->n; ++j)
+        for (long b = 0; b < c->batch; ++b, message += n) {
+            float *const at = sequences + (b * x->group->n + j) * n;
+            memcpy(pack ? message : at, pack ? at : message, (size_t)n * sizeof *at);
+        }
+}
+
+/* to[rows of to_stride] = or += from[rows of from_stride], `width` floats of each row */
+static void move_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
+                      long width, bool add)
+{
+    for (long row = 0; row < rows; ++row, to += to_stride, from += from_stride) {
+        if (!add) memcpy(to, from, (size_t)width * sizeof *to);
+        for (long i = 0; add && i < width; ++i) to[i] += from[i];
+    }
+}
+
+/* The sequences[batch, tokens, heads] of this rank's heads, of what every rank has of its tokens: q
+ * of q_stride and, unless k is NULL, k and v. */
+static tr_status to_heads(const struct ulysses *x, float *sequences, const float *q, long q_stride,
+                          const float *k, const float *v, const char *what)
+{
+    const struct tr_attend *c = x->call;
+    const long d = c->d, rows = c->batch * c->context;
+    const enum cargo cargo = k ? ALL : QUERIES;
+    plan(x, cargo);
+    for (int j = 0; j < x->group->n; ++j) {
+        const struct share share = share_of(c, x->group->n, j);
+        const long width = width_of(c, &share, cargo), kv = share.nkv * d;
+        float *at = x->by_heads + x->displs[BY_HEADS][j];
+        move_rows(at, width, q + share.q * d, q_stride, rows, share.nq * d, false);
+        if (!k) continue;
+        at += share.nq * d;
+        move_rows(at, width, k + share.kv * d, c->kv_stride, rows, kv, false);
+        move_rows(at + kv, width, v + share.kv * d, c->kv_stride, rows, kv, false);
+    }
+    TR_TRY(exchange(x, BY_HEADS, what));
+    order_tokens(x, sequences, cargo, false);
+    return TR_OK;
+}
+
+/* The way back: q = the sequences' query heads; unless k is NULL, k and v += the key heads, a
+ * summand from each rank that has used them. */
+static tr_status to_tokens(const struct ulysses *x, float *sequences, float *q, long q_stride,
+                           float *k, float *v, const char *what)
+{
+    const struct tr_attend *c = x->call;
+    const long d = c->d, rows = c->batch * c->context;
+    const enum cargo cargo = k ? ALL : QUERIES;
+    plan(x, cargo);
+    order_tokens(x, sequences, cargo, true);
+    TR_TRY(exchange(x, BY_TOKENS, what));
+    for (int j = 0; j < x->group->n; ++j) {
+        const struct share share = share_of(c, x->group->n, j);
+        const long width = width_of(c, &share, cargo), kv = share.nkv * d;
+        const float *at = x->by_heads + x->displs[BY_HEADS][j];
+        move_rows(q + share.q * d, q_stride, at, width, rows, share.nq * d, false);
+        if (!k) continue;
+        at += share.nq * d;
+        move_rows(k + share.kv * d, c->kv_stride, at, width, rows, kv, true);
+        move_rows(v + share.kv * d, c->kv_stride, at + kv, width, rows, kv, true);
+    }
+    return TR_OK;
+}
+
+/* ---- The call ---------------------------------------------------------------------------------
+ */
+
+static struct tr_attend inner_of(const struct ulysses *x)
+{
+    const long nq = x->mine.nq * x->call->d, nkv = x->mine.nkv * x->call->d;
+    struct tr_attend inner = inner_call(x->call, x->group->n, &x->mine);
+    inner.q = x->qkv;
+    inner.k = x->qkv + nq;
+    inner.v = inner.k + nkv;
+    inner.out = x->out;
+    inner.lse = x->lse;
+    inner.room = x->room;
+    inner.dout = x->dout;
+    inner.dq = x->dqkv;
+    inner.dk = x->dqkv + nq;
+    inner.dv = inner.dk + nkv;
+    return inner;
+}
+
+static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
+{
+    const struct ulysses x = ulysses_of(parallel, call, scratch);
+    const struct tr_attend inner = inner_of(&x);
+    TR_TRY(to_heads(&x, x.qkv, call->q, call->q_stride, call->k, call->v,
+                    "exchanging queries, keys and values for the heads of Ulysses"));
+    TR_TRY(tr_inner_attention(parallel)->forward(parallel, &inner, x.inner));
+    return to_tokens(&x, x.out, call->out, call->heads * call->d, NULL, NULL,
+                     "exchanging the heads of Ulysses for tokens");
+}
+
+static void clear(float *x, const struct tr_attend *call)
+{
+    for (long row = 0; row < call->batch * call->context; ++row)
+        memset(x + row * call->kv_stride, 0, (size_t)(call->kv_heads * call->d) * sizeof *x);
+}
+
+static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
+                          float *scratch)
+{
+    const struct ulysses x = ulysses_of(parallel, call, scratch);
+    const struct tr_attend inner = inner_of(&x);
+    TR_TRY(to_heads(&x, x.dout, call->dout, call->heads * call->d, NULL, NULL,
+                    "exchanging the gradient of the output for the heads of Ulysses"));
+    TR_TRY(tr_inner_attention(parallel)->backward(parallel, &inner, x.inner));
+    clear(call->dk, call);
+    clear(call->dv, call);
+    return to_tokens(&x, x.dqkv, call->dq, call->q_stride, call->dk, call->dv,
+                     "exchanging the gradients of queries, keys and values for tokens");
+}
+
+const struct tr_attention_kind tr_ulysses_attention = {
+    .forward = forward, .backward = backward, .room = room, .scratch = scratch_of};

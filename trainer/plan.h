@@ -1,0 +1,11 @@
+/* --plan: what a run would do, without running it. */
+#ifndef TR_PLAN_H
+#define TR_PLAN_H
+
+#include "config.h"
+
+/* Prints mesh, layouts, the pipeline's schedule, memory of each rank by kind, and bytes of each
+ * collective and step, for `nranks` ranks. Errors are those of a run. */
+TR_NODISCARD tr_status tr_plan_print(const struct tr_config *config, int nranks, FILE *out);
+
+#endif

@@ -1,0 +1,163 @@
+/* Runs a training: steps with clipping and learning rate, checkpoints, validation, a sample. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/rate.h"
+#include "random.h"
+#include "trainer.h"
+#include "watch/clock.h"
+
+enum { BYTES = 256 }; /* tokens that are text */
+
+/* What the ranks tell each other beside the loss; summed. Only rank 0 fills it in. */
+enum { ELAPSED, STOP };
+
+static void all_count(long context, float *weights)
+{
+    for (long i = 0; i < context; ++i) weights[i] = 1;
+}
+
+static void feed_training(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
+                          float *weights)
+{
+    const struct tr_trainer *t = arg;
+    tr_sampler_get(&t->text, (uint64_t)t->config.seed, number, context, ids, targets);
+    all_count(context, weights);
+}
+
+static void feed_held_out(void *arg, uint64_t number, long context, int32_t *ids, int32_t *targets,
+                          float *weights)
+{
+    const struct tr_trainer *t = arg;
+    tr_sampler_get_held_out(&t->text, number, context, ids, targets);
+    all_count(context, weights);
+}
+
+tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
+{
+    const struct tr_feed feed = {feed_training, t};
+    double extra[TR_NUM_EXTRA] = {0};
+    if (t->mesh->rank == 0) {
+        extra[ELAPSED] = tr_clock_seconds() - t->started;
+        extra[STOP] = t->config.seconds > 0 && extra[ELAPSED] >= t->config.seconds;
+    }
+    struct tr_step_sums sums;
+    TR_TRY(tr_engine_gradients(&t->engine, &feed, t->samples, extra, &sums));
+    step->loss = sums.loss;
+    step->norm = sums.norm;
+    if (!isfinite(step->loss) || !isfinite(step->norm))
+        return tr_mesh_alike(
+            t->mesh,
+            tr_fail(
+                "step %lld: the loss is %g and the gradient's norm %g; try a smaller --lr than %g",
+                (long long)t->step + 1, step->loss, step->norm, t->config.lr));
+    const double progress = tr_rate_progress(&t->config, t->step, t->total_steps, t->elapsed);
+    step->lr = tr_rate_of(&t->config, t->step, progress);
+    /* Gradients are sums over the tokens of all ranks: divided once, here. */
+    const struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
+    TR_TRY(tr_engine_update(&t->engine, &how,
+                            tr_clip_coefficient(step->norm, t->config.clip) / sums.tokens));
+    t->step++;
+    t->samples += (uint64_t)t->config.batch;
+    t->elapsed = sums.extra[ELAPSED];
+    t->stop = sums.extra[STOP] > 0;
+    return TR_OK;
+}
+
+static void log_step(struct tr_trainer *t, const struct tr_step *step)
+{
+    const struct tr_log_row row = {.step = t->step,
+                                   .total = t->total_steps,
+                                   .loss = step->loss,
+                                   .lr = step->lr,
+                                   .norm = step->norm,
+                                   .tokens_per_step = (double)(t->config.batch * t->config.context),
+                                   .elapsed = tr_clock_seconds() - t->started,
+                                   .seconds = t->config.seconds};
+    tr_log_step(&t->log, &row);
+}
+
+tr_status tr_trainer_run(struct tr_trainer *t)
+{
+    t->started = t->log.last_time = tr_clock_seconds();
+    int64_t saved = -1;
+    while (!t->stop && (!t->total_steps || t->step < t->total_steps)) {
+        struct tr_step step;
+        const double began = tr_clock_seconds();
+        TR_TRY(tr_trainer_step(t, &step));
+        t->stepping += tr_clock_seconds() - began;
+        log_step(t, &step);
+        if (t->config.every && t->step % t->config.every == 0) {
+            TR_TRY(tr_trainer_save(t));
+            saved = t->step;
+        }
+    }
+    if (t->config.checkpoint[0] && saved != t->step) TR_TRY(tr_trainer_save(t));
+    return TR_OK;
+}
+
+tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
+{
+    enum { MOST = 256 }; /* windows: enough for two digits, and short */
+    const struct tr_feed feed = {feed_held_out, t};
+    const uint64_t all = tr_sampler_held_out(&t->text, t->engine.model.size.context);
+    *loss = NAN;
+    if (!all) return TR_OK;
+    return tr_engine_loss(&t->engine, &feed, 0, (long)(all < MOST ? all : MOST), loss);
+}
+
+/* Draws from softmax(logits / temperature) of the bytes; the likeliest at temperature 0. */
+static unsigned char draw(const float *logits, double temperature, double uniform)
+{
+    int best = 0;
+    for (int i = 1; i < BYTES; ++i)
+        if (logits[i] > logits[best]) best = i;
+    if (temperature <= 0) return (unsigned char)best;
+    double weights[BYTES], total = 0;
+    for (int i = 0; i < BYTES; ++i) {
+        weights[i] = exp(((double)logits[i] - (double)logits[best]) / temperature);
+        total += weights[i];
+    }
+    double rest = uniform * total;
+    for (int i = 0; i < BYTES; ++i) {
+        rest -= weights[i];
+        if (rest < 0) return (unsigned char)i;
+    }
+    return (unsigned char)best;
+}
+
+/* The last `context` bytes of prompt and of the `at` that were drawn so far, a line feed when there
+ * are none; gives how many. */
+static long fill_window(const char *prompt, const unsigned char *out, long at, long context,
+                        int32_t *window)
+{
+    const long given = (long)strlen(prompt), all = given + at, n = all < context ? all : context;
+    for (long i = 0; i < n; ++i) {
+        const long from = all - n + i;
+        window[i] = from < given ? (unsigned char)prompt[from] : out[from - given];
+    }
+    if (!n) window[0] = '\n';
+    return n ? n : 1;
+}
+
+tr_status tr_trainer_sample(struct tr_trainer *t, const char *prompt, unsigned char *out,
+                            long count)
+{
+    const struct tr_model_size *size = &t->engine.model.size;
+    float *logits = malloc((size_t)size->vocabulary * sizeof *logits);
+    int32_t *window = malloc((size_t)size->context * sizeof *window);
+    tr_status status = logits && window ? TR_OK : tr_fail("out of memory for the sample");
+    status = tr_mesh_agree(t->mesh, status);
+    for (long at = 0; at < count && status == TR_OK; ++at) {
+        const long n = fill_window(prompt, out, at, size->context, window);
+        status = tr_engine_logits(&t->engine, window, n, logits);
+        if (status < 0) break;
+        out[at] =
+            draw(logits, t->config.temperature,
+                 tr_random_uniform((uint64_t)t->config.seed, TR_RANDOM_SAMPLE, 0, (uint64_t)at));
+    }
+    free(logits);
+    free(window);
+    return status;
+}

@@ -1,0 +1,160 @@
+/* Derives the mesh and the engine's options from the options of the user. */
+#include "setup.h"
+
+#include <string.h>
+
+void tr_setup_resolve(struct tr_config *config)
+{
+    const bool llama = config->model == TR_LLAMA;
+    if (!config->kv_heads) config->kv_heads = config->heads;
+    if (!config->hidden)
+        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
+    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
+}
+
+/* "pp 2 x tp 4": the axes that exceed 1. */
+static void name_axes(const int64_t size[TR_NUM_AXES], char *out, size_t nbytes)
+{
+    size_t n = 0;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (size[axis] > 1 && n < nbytes)
+            n += (size_t)snprintf(out + n, nbytes - n, "%s--%s=%lld", n ? " x " : "",
+                                  tr_axis_names[axis], (long long)size[axis]);
+}
+
+/* The product of the axes but for dp. */
+static int64_t product_of(const int64_t size[TR_NUM_AXES])
+{
+    int64_t product = 1;
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axis != TR_DP)
+            product = product * size[axis] < 1 << 30 ? product * size[axis] : 1 << 30;
+    return product;
+}
+
+/* dp becomes what the other axes leave. */
+static tr_status take_the_rest(int64_t size[TR_NUM_AXES], int nranks)
+{
+    const int64_t product = product_of(size), below = nranks / product * product;
+    char axes[160] = "";
+    name_axes(size, axes, sizeof axes);
+    if (nranks % product && below)
+        return tr_fail("%s are %lld ranks, which do not divide the %d ranks that there are; the "
+                       "nearest numbers of ranks that work are %lld and %lld",
+                       axes, (long long)product, nranks, (long long)below,
+                       (long long)(below + product));
+    if (nranks % product)
+        return tr_fail("%s are %lld ranks, but there %s %d; start %lld (tutti-run -n %lld ...), or "
+                       "make the axes smaller",
+                       axes, (long long)product, nranks == 1 ? "is" : "are", nranks,
+                       (long long)product, (long long)product);
+    size[TR_DP] = nranks / product;
+    return TR_OK;
+}
+
+static tr_status check_product(int64_t size[TR_NUM_AXES], int nranks)
+{
+    const int64_t product = product_of(size), all = product * size[TR_DP];
+    if (all == nranks) return TR_OK;
+    char axes[160] = "", rest[64] = "";
+    name_axes(size, axes, sizeof axes);
+    if (nranks % product == 0)
+        snprintf(rest, sizeof rest, ", or take --dp=%lld", (long long)(nranks / product));
+    return tr_fail("%s %s %lld ranks, but there %s %d; start %lld ranks%s",
+                   axes[0] ? axes : "--dp=1", strstr(axes, " x ") ? "are" : "is", (long long)all,
+                   nranks == 1 ? "is" : "are", nranks, (long long)all, rest);
+}
+
+static tr_status shape_mesh(const struct tr_config *config, int nranks, int mesh[TR_NUM_AXES])
+{
+    int64_t size[TR_NUM_AXES] = {
+        [TR_PP] = config->pp,     [TR_DP] = config->dp, [TR_FSDP] = config->fsdp,
+        [TR_RING] = config->ring, [TR_TP] = config->tp, [TR_ULYSSES] = config->ulysses};
+    if (size[TR_DP])
+        TR_TRY(check_product(size, nranks));
+    else
+        TR_TRY(take_the_rest(size, nranks));
+    if (config->zero == 3 && size[TR_FSDP] > 1 && size[TR_DP] > 1)
+        return tr_fail("--zero=3 shards over all of dp's ranks, --fsdp=%lld leaves %lld replicas: "
+                       "take --fsdp=%lld without --zero for these replicas, or --zero=3 without "
+                       "--fsdp (as --fsdp=%lld) for none",
+                       (long long)size[TR_FSDP], (long long)size[TR_DP], (long long)size[TR_FSDP],
+                       (long long)(size[TR_FSDP] * size[TR_DP]));
+    if (config->zero == 3 && size[TR_FSDP] == 1) {
+        size[TR_FSDP] = size[TR_DP];
+        size[TR_DP] = 1;
+    }
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh[axis] = (int)size[axis];
+    return TR_OK;
+}
+
+static tr_status choose_sharding(const struct tr_config *config, enum tr_sharding *sharding)
+{
+    const long long zero = config->zero, fsdp = config->fsdp;
+    if ((zero == 1 || zero == 2) && fsdp > 1)
+        return tr_fail("--zero=%lld shards over dp, --fsdp=%lld over fsdp: take --zero=%lld with "
+                       "--fsdp=1, or --fsdp=%lld without --zero, which shards the weights, too "
+                       "(as --zero=3 does over all of dp's ranks)",
+                       zero, fsdp, zero, fsdp);
+    *sharding = zero == 1               ? TR_ZERO1
+                : zero == 2             ? TR_ZERO2
+                : zero == 3 || fsdp > 1 ? TR_ZERO3
+                                        : TR_DDP;
+    if (*sharding < TR_ZERO2 && config->reduce == TR_REDUCE_EACH &&
+        tr_config_given(config, TR_OPTION_reduce))
+        return tr_fail("--reduce=each: %s keeps whole gradients and reduces them once a step; give "
+                       "--zero=2, --zero=3 or --fsdp=N, or take --reduce=last",
+                       tr_setup_sharding_name(*sharding));
+    if (*sharding != TR_ZERO3 && config->reshard == TR_RESHARD_ALWAYS)
+        return tr_fail("--reshard=always: %s keeps whole weights on every rank; give --zero=3 or "
+                       "--fsdp=N, or take --reshard=auto",
+                       tr_setup_sharding_name(*sharding));
+    return TR_OK;
+}
+
+tr_status tr_setup_of(const struct tr_config *given, int nranks, struct tr_setup *setup)
+{
+    struct tr_config config = *given;
+    tr_setup_resolve(&config);
+    *setup = (struct tr_setup){0};
+    TR_TRY(shape_mesh(&config, nranks, setup->size));
+    setup->engine = (struct tr_engine_options){
+        .model = {.kind = (enum tr_model_kind)config.model,
+                  .layers = (long)config.layers,
+                  .heads = (long)config.heads,
+                  .kv_heads = (long)config.kv_heads,
+                  .width = (long)config.width,
+                  .hidden = (long)config.hidden,
+                  .vocabulary = (long)config.vocabulary,
+                  .context = (long)config.context,
+                  .tied = config.tied == TR_TIED_ON},
+        .schedule = (enum tr_schedule_kind)config.pipeline,
+        .zigzag = config.ring_order == TR_ZIGZAG,
+        .reduce_last = config.reduce == TR_REDUCE_LAST,
+        .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
+        .deterministic = config.deterministic != 0,
+        .batch = (long)config.batch,
+        .micro_batch = (long)config.micro_batch,
+        .bucket_bytes = (size_t)config.bucket_kib * 1024,
+        .seed = (uint64_t)config.seed,
+    };
+    return choose_sharding(&config, &setup->engine.sharding);
+}
+
+struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)
+{
+    return (struct tr_optimizer){.kind = (enum tr_optimizer_kind)config->optimizer,
+                                 .lr = lr,
+                                 .beta1 = config->beta1,
+                                 .beta2 = config->beta2,
+                                 .eps = config->eps,
+                                 .decay = config->decay,
+                                 .momentum = config->momentum,
+                                 .t = t};
+}
+
+const char *tr_setup_sharding_name(enum tr_sharding sharding)
+{
+    static const char *const names[] = {"DDP", "ZeRO-1", "ZeRO-2", "FSDP (ZeRO-3)"};
+    return names[sharding];
+}

@@ -1,0 +1,29 @@
+/* From options to a run: the sizes of the mesh's axes and the engine's options, for a number of
+ * ranks. Pure: every rank, and --plan, finds the same. */
+#ifndef TR_SETUP_H
+#define TR_SETUP_H
+
+#include "config.h"
+#include "engine.h"
+
+struct tr_setup {
+    int size[TR_NUM_AXES];
+    struct tr_engine_options engine;
+};
+
+/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
+ * what they stand for, as the checkpoint then has them. */
+void tr_setup_resolve(struct tr_config *config);
+
+/* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
+ * sizes of the model that do not fit each other. */
+TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
+                                   struct tr_setup *setup);
+
+/* The optimizer's step number `t` (from 1) at learning rate `lr`. */
+struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);
+
+/* The names of what a run does, for people. */
+const char *tr_setup_sharding_name(enum tr_sharding sharding);
+
+#endif

@@ -31,7 +31,7 @@ static inline vf divide(vf v, vf k)
 }
 
 /* name(dst, ...) folds with op(acc, next). begin(v, k) is applied to the first source's elements
- * and end(v, k) to the result, with k = v_splat(factor). */
+ * and end(v, k) to the result, with k = v_splat(factor). name_to_two folds two sources. */
 #define DEFINE_FLOAT_FOLD(name, type, factor, begin, op, end)                                      \
     static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
@@ -69,6 +69,28 @@ static inline vf divide(vf v, vf k)
         for (int s = 1; s < nsrc; s++)                                                             \
             acc = op(acc, load_##type##_part((const char *)src[s] + skip + whole, n));             \
         store_##type##_part(d + whole, end(acc, k), n);                                            \
+    }                                                                                              \
+    static void name##_to_two(void *dst, void *other, const void *const *src, size_t first,        \
+                              size_t count, const struct tt_reduction *reduction)                  \
+    {                                                                                              \
+        (void)reduction;                                                                           \
+        enum { SIZE = BYTES_##type, STEP = LANES * SIZE };                                         \
+        const vf k = v_splat(factor);                                                              \
+        const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
+        const size_t whole = nbytes / STEP * STEP;                                                 \
+        const char *a = (const char *)src[0] + skip, *b = (const char *)src[1] + skip;             \
+        char *d = dst, *e = other;                                                                 \
+        for (size_t i = 0; i < whole; i += STEP) {                                                 \
+            const vf result = end(op(begin(load_##type(a + i), k), load_##type(b + i)), k);        \
+            store_##type(d + i, result);                                                           \
+            store_##type(e + i, result);                                                           \
+        }                                                                                          \
+        const size_t n = (nbytes - whole) / SIZE;                                                  \
+        if (n == 0) return;                                                                        \
+        const vf left = begin(load_##type##_part(a + whole, n), k);                                \
+        const vf result = end(op(left, load_##type##_part(b + whole, n)), k);                      \
+        store_##type##_part(d + whole, result, n);                                                 \
+        store_##type##_part(e + whole, result, n);                                                 \
     }
 
 #define DEFINE_FLOAT_FOLDS(type)                                                                   \

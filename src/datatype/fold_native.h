@@ -22,7 +22,7 @@ enum {
 }; /* accumulators of folds of many sources; a part of the first-level cache */
 
 /* name(dst, ...) folds with op(a, b). begin(a, k) is applied to the first source's elements; k is
- * the reduction's scalar. */
+ * the reduction's scalar. name_to_two folds two sources. */
 #define DEFINE_NATIVE_FOLD(name, element, begin, op)                                               \
     static void name##_many(element##_at *d, const void *const *src, int nsrc, size_t first,       \
                             size_t count, element k)                                               \
@@ -64,6 +64,15 @@ enum {
         const element##_at *e = (const element##_at *)src[3] + first;                              \
         INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                      \
             op(op(op(begin(a[i], k), b[i]), c[i]), e[i]);                                          \
+    }                                                                                              \
+    static void name##_to_two(void *dst, void *other, const void *const *src, size_t first,        \
+                              size_t count, const struct tt_reduction *reduction)                  \
+    {                                                                                              \
+        element##_at *d = dst, *e = other;                                                         \
+        const element k = *(const element##_at *)reduction->scalar;                                \
+        const element##_at *a = (const element##_at *)src[0] + first;                              \
+        const element##_at *b = (const element##_at *)src[1] + first;                              \
+        INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = e[i] = op(begin(a[i], k), b[i]);     \
     }
 
 /* Sums block by block, and divides each block while it is in the cache. */
@@ -77,6 +86,17 @@ enum {
             element##_at *d = (element##_at *)dst + done;                                          \
             sum(d, src, nsrc, first + done, n, reduction);                                         \
             for (size_t i = 0; i < n; i++) d[i] = quotient(d[i], reduction->nranks);               \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_to_two(void *dst, void *other, const void *const *src, size_t first,        \
+                              size_t count, const struct tt_reduction *reduction)                  \
+    {                                                                                              \
+        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
+        for (size_t done = 0; done < count; done += block) {                                       \
+            const size_t n = count - done < block ? count - done : block;                          \
+            element##_at *d = (element##_at *)dst + done;                                          \
+            name(d, src, 2, first + done, n, reduction);                                           \
+            memcpy((element##_at *)other + done, d, n * sizeof(element));                          \
         }                                                                                          \
     }
 

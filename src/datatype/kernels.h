@@ -13,9 +13,15 @@
 typedef void tt_fold_fn(void *dst, const void *const *src, int nsrc, size_t first, size_t count,
                         const struct tt_reduction *reduction);
 
+/* The same of two sources, to dst and other. */
+typedef void tt_fold_to_two_fn(void *dst, void *other, const void *const *src, size_t first,
+                               size_t count, const struct tt_reduction *reduction);
+
 struct tt_kernels {
     const char *name;
-    tt_fold_fn *fold[TT_NTYPES][TT_NOPS]; /* NULL where the pair is not defined */
+    /* NULL where the pair is not defined */
+    tt_fold_fn *fold[TT_NTYPES][TT_NOPS];
+    tt_fold_to_two_fn *fold_to_two[TT_NTYPES][TT_NOPS];
     /* Copies past the caches; weakly ordered until fence(). */
     void (*stream)(void *dst, const void *src, size_t nbytes);
     void (*fence)(void);

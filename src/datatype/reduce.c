@@ -4,12 +4,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/prefetch.h"
 #include "datatype/datatype.h"
 #include "datatype/kernels.h"
 
 enum {
     TILE_BYTES = 1024,  /* stored past the caches from the first-level cache */
     BLOCK_BYTES = 8192, /* copied from the first-level cache */
+    AHEAD_BYTES = 512,  /* fetched while as many are computed */
     LINE = 64
 };
 
@@ -81,6 +83,30 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
     kernels->fence();
 }
 
+static void fetch_for_writing(char *data, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i += LINE) tt_prefetch_for_writing(data + i);
+}
+
+/* A store to a line that is not in the cache waits for that line. The hardware fetches what is read
+ * ahead of time, but not what is written as well, so this does. */
+static void reduce_to_two(tt_fold_to_two_fn *fold, const struct tt_reduction *reduction,
+                          const struct tt_target *targets, const void *const *src, size_t count)
+{
+    const size_t size = tt_type_size(reduction->type), full = AHEAD_BYTES / size;
+    char *first = targets[0].data, *second = targets[1].data;
+    size_t n = full < count ? full : count;
+    for (size_t done = 0; done < count;) {
+        const size_t next = done + n, left = count - next;
+        const size_t nnext = full < left ? full : left;
+        fetch_for_writing(first + next * size, nnext * size);
+        fetch_for_writing(second + next * size, nnext * size);
+        fold(first + done * size, second + done * size, src, done, n, reduction);
+        done = next;
+        n = nnext;
+    }
+}
+
 /* Long copies that stay in the caches are quickest whole; the others go block by block. */
 static void copy_to(const struct tt_kernels *kernels, const struct tt_target *targets, int ntargets,
                     const void *src, size_t nbytes)
@@ -117,6 +143,8 @@ void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reducti
         copy_to(kernels, targets, ntargets, src[0], count * tt_type_size(reduction->type));
     else if (ntargets == 1 && !targets->nontemporal)
         fold(targets->data, src, nsrc, 0, count, reduction);
+    else if (nsrc == 2 && ntargets == 2 && !targets[0].nontemporal && !targets[1].nontemporal)
+        reduce_to_two(kernels->fold_to_two[reduction->type][op], reduction, targets, src, count);
     else
         reduce_blocks(kernels, fold, reduction, targets, ntargets, src, nsrc, count);
 }

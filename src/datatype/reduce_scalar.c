@@ -92,6 +92,12 @@ const struct tt_kernels tt_kernels_scalar = {
 #include "datatype/kernel_table.h"
 #undef X
         },
+    .fold_to_two =
+        {
+#define X(type, op, kernel) [TT_##type][TT_##op] = kernel##_to_two,
+#include "datatype/kernel_table.h"
+#undef X
+        },
     .stream = stream,
     .fence = fence,
 };

@@ -76,6 +76,7 @@ static void draw(struct trial *trial, enum tt_type type, enum tt_op op, size_t c
     static const unsigned flags[] = {0, TT_SCALE_FIRST, TT_FINISH, TT_SCALE_FIRST | TT_FINISH};
     *trial = (struct trial){.reduction = {.type = type, .op = op}, .count = count};
     trial->nsrc = 1 + (int)(random_next(seed) % MAX_SRC);
+    if (random_next(seed) % 3 == 0) trial->nsrc = 2; /* two to two have kernels of their own */
     trial->reduction.nranks = 1 + (int)(random_next(seed) % (random_next(seed) % 2 ? 9 : 100000));
     trial->flags = flags[random_next(seed) % 4];
     if (random_next(seed) % 3 == 0) trial->flags |= TT_NONTEMPORAL;
@@ -106,33 +107,39 @@ static void perform(const struct trial *trial, const struct tt_kernels *kernels,
     tt_reduce_with(kernels, &trial->reduction, dst, src, trial->nsrc, trial->count, flags);
 }
 
-/* The same to three targets: `out` as above, which may be a source, and two more. */
-static bool reaches_all(const struct trial *trial, const struct tt_kernels *kernels)
+/* The same to ntargets, in a drawn order: `out` as above, which may be a source, and others. Where
+ * `out` is a source, the first of the others is the next source, if there is one. */
+static bool reaches_all(const struct trial *trial, const struct tt_kernels *kernels, int ntargets)
 {
     static char others[2][ROOM];
     const size_t nbytes = trial->count * tt_type_size(trial->reduction.type);
-    const unsigned kinds = (unsigned)(trial->count + trial->dst_shift);
+    const size_t drawn = trial->count + trial->dst_shift;
+    const int out = (int)(drawn / 8) % ntargets, kinds = trial->flags & TT_NONTEMPORAL ? 8 : 1;
+    const int second = trial->alias < 0 ? -1 : trial->alias + 1;
     struct tt_target targets[3];
     const void *src[MAX_SRC];
+    for (int t = 0, other = 0; t < ntargets; t++)
+        targets[t] = (struct tt_target){.data = t == out ? got + trial->dst_shift
+                                                         : others[other++] + 3 + trial->dst_shift,
+                                        .nontemporal = drawn % (size_t)kinds >> t & 1};
+    memset(others, GUARD, sizeof others);
+    memset(got, GUARD, nbytes + 160);
     for (int s = 0; s < trial->nsrc; s++) {
-        char *at = s == trial->alias ? got + trial->dst_shift : work[s] + trial->src_shift[s];
+        char *at = s == trial->alias ? got + trial->dst_shift
+                   : s == second     ? others[0] + 3 + trial->dst_shift
+                                     : work[s] + trial->src_shift[s];
         memcpy(at, inputs[s], nbytes);
         src[s] = at;
     }
-    for (int t = 0; t < 2; t++) memset(others[t], GUARD, nbytes + 160);
-    for (int t = 0; t < 3; t++)
-        targets[t] = (struct tt_target){
-            .data = t == 2 ? got + trial->dst_shift : others[t] + (size_t)t * 3 + trial->dst_shift,
-            .nontemporal = kinds >> t & 1};
-    tt_reduce_to_with(kernels, &trial->reduction, targets, 3, src, trial->nsrc, trial->count,
+    tt_reduce_to_with(kernels, &trial->reduction, targets, ntargets, src, trial->nsrc, trial->count,
                       trial->flags & ~(unsigned)TT_NONTEMPORAL);
     bool right = true;
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < ntargets; t++) {
         const char *to = targets[t].data;
         right = right && memcmp(to, expected + trial->dst_shift, nbytes) == 0 &&
-                (to == others[t] || to[-1] == GUARD) && to[nbytes] == GUARD;
+                (t == out && trial->dst_shift == 0 ? true : to[-1] == GUARD) && to[nbytes] == GUARD;
     }
-    return right && memcmp(got + trial->dst_shift, expected + trial->dst_shift, nbytes) == 0;
+    return right;
 }
 
 static bool same(const struct trial *trial, const struct tt_kernels *kernels)
@@ -149,7 +156,7 @@ static bool same(const struct trial *trial, const struct tt_kernels *kernels)
         }
     }
     if (memcmp(expected, got, nbytes + 160) == 0) {
-        if (reaches_all(trial, kernels)) return true;
+        if (reaches_all(trial, kernels, 2) && reaches_all(trial, kernels, 3)) return true;
         tt_test_fail(__FILE__, __LINE__,
                      "%s %s %s: nsrc %d count %zu flags %u alias %d dst+%zu: another result to "
                      "several targets",
@@ -201,6 +208,11 @@ static void compare_all(int index)
             if (tt_op_supports((enum tt_op)op, (enum tt_type)type) &&
                 !compare_pair(kernels, (enum tt_type)type, (enum tt_op)op, &seed))
                 return;
+}
+
+TEST(kernels, scalar_gives_the_same_bits_to_one_target_and_to_several)
+{
+    compare_all(0);
 }
 
 TEST(kernels, avx2_gives_the_bits_of_scalar_for_every_type_and_operation)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/prefetch.h"
 #include "base/private_fd.h"
 #include "transport/host/cma.h"
 
@@ -88,11 +89,7 @@ static void prefetch_flag(struct tt_shm_link *shm)
     const bool waits = shm->released != released;
     shm->released = released;
     if (waits) return;
-#if defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*flag));
-#else
-    __builtin_prefetch(flag, 1);
-#endif
+    tt_prefetch_for_writing(flag);
 }
 
 static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,

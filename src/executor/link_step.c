@@ -184,21 +184,33 @@ static tt_status list_inputs(const struct tt_work *work, const struct pass *pass
     return TT_OK;
 }
 
+/* A target in the memory of a source stays in the cache, where reading has brought it. */
+static bool is_input(const struct tt_step_pointers *pointers, int ninputs, const char *data)
+{
+    int i = 0;
+    while (i < ninputs && pointers->inputs[i] != data) i++;
+    return i < ninputs;
+}
+
 /* Where a piece goes: dst, unless the piece lies there already, and the send slots. Results of long
  * calls do not stay in the cache, neither this rank's nor those written to peers. */
-static int list_targets(const struct tt_work *work, const struct pass *pass, char *dst)
+static int list_targets(const struct tt_work *work, const struct pass *pass, char *dst, int ninputs)
 {
     const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const bool stream = work->collective.binding.nontemporal;
     int n = 0;
     if (dst)
-        pointers->targets[n++] = (struct tt_target){
-            .data = dst, .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT};
-    for (uint32_t i = 0; i < pass->step->nsend; i++)
+        pointers->targets[n++] =
+            (struct tt_target){.data = dst,
+                               .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT &&
+                                              !is_input(pointers, ninputs, dst)};
+    for (uint32_t i = 0; i < pass->step->nsend; i++) {
+        char *to = pointers->slots[i] + pass->offset;
         if (pointers->slots[i])
-            pointers->targets[n++] =
-                (struct tt_target){.data = pointers->slots[i] + pass->offset,
-                                   .nontemporal = stream && pointers->claimed[i]};
+            pointers->targets[n++] = (struct tt_target){
+                .data = to,
+                .nontemporal = stream && pointers->claimed[i] && !is_input(pointers, ninputs, to)};
+    }
     return n;
 }
 
@@ -216,7 +228,7 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
         TT_TRY(list_inputs(work, pass, local, count, &ninputs));
         const bool scales = pass->step->own_at == 0 && !scales_aside(work, pass);
         const unsigned first = scales ? pass->local_flags : 0;
-        const int ntargets = list_targets(work, pass, dst);
+        const int ntargets = list_targets(work, pass, dst, ninputs);
         tt_reduce_to(reduction, pointers->targets, ntargets, pointers->inputs, ninputs, count,
                      finish | first);
     } else {
@@ -224,7 +236,7 @@ static tt_status do_piece(const struct tt_work *work, struct pass *pass, const c
         const unsigned flags = finish | (local ? pass->local_flags : 0);
         const bool changes = tt_changes(reduction, flags);
         /* A copy onto itself writes nothing: verify lets peers still read that memory. */
-        const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst);
+        const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst, 0);
         if (changes)
             tt_reduce_to(reduction, pointers->targets, ntargets, &source, 1, count, flags);
         else if (ntargets)

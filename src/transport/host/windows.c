@@ -111,11 +111,12 @@ void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nby
     if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
     /* Of a registered buffer the first and the last page may lie outside. */
     if (!tt_window_find((const char *)data + nbytes / 2, 1, &window)) return;
-    if (!tt_window_is_own(&window)) return;
     const uint32_t index = find_entry(room, window.id);
+    const bool is_shown = index < room->nshown && room->shown[index].id == window.id;
+    if (!is_shown && !tt_window_is_own(&window)) return; /* a system call: not in every call */
     if (index == room->nshown && !add_entry(room)) return;
     struct tt_shown_window *shown = &room->shown[index];
-    if (shown->id != window.id) {
+    if (!is_shown) {
         memset(shown->known, 0, (size_t)room->config.nlocal * sizeof *shown->known);
         shown->id = window.id;
         shown->nbytes = window.nbytes;

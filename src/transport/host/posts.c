@@ -1,5 +1,6 @@
 /* Posts: the receiver of a link says where its sender may write a message, and the sender claims
  * that memory. */
+#include "base/prefetch.h"
 #include "transport/host/host.h"
 
 void tt_shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
@@ -38,6 +39,7 @@ void *tt_shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
     uint64_t state = shm->next << 2 | TT_POST_POSTED;
+    tt_prefetch_for_writing(post); /* its line comes once, not to be read and again to be claimed */
     if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL; /* A11 */
     if (post->nbytes != nbytes || post->signature != signature) return NULL;
     char *to = posted_memory(shm);

@@ -8,7 +8,7 @@
 
 enum {
     TT_EXPRESS_STEPS = 4,
-    TT_EXPRESS_BYTES = 4096, /* messages over links are shorter: none is a reference or posted
+    TT_EXPRESS_BYTES = 8192, /* messages over links are shorter: none is a reference or posted
                               * (TT_DIRECT_MIN_BYTES) */
     TT_EXPRESS_LOOKS = 256,  /* then the wait loop takes over: some microseconds */
 };

@@ -11,7 +11,7 @@ enum { TT_BRIEF_LOOKS = 32 };
 
 /* Shorter messages are copied through slots: a reference costs the sender a wait at the end, a post
  * the receiver a cache line. */
-enum { TT_DIRECT_MIN_BYTES = 4096 };
+enum { TT_DIRECT_MIN_BYTES = 8192 };
 
 /* Looks at a link for its first message, at most `looks` times; once with more ranks than cores. */
 TT_NODISCARD static inline tt_status tt_peek_for(const struct tt_engine *engine,

@@ -4,7 +4,7 @@
 #include "program/lower.h"
 #include "shim.h"
 
-enum { NRANKS = 3, BLOCK_BYTES = 4096, COUNT = NRANKS * BLOCK_BYTES / sizeof(int32_t) };
+enum { NRANKS = 3, BLOCK_BYTES = 8192, COUNT = NRANKS * BLOCK_BYTES / sizeof(int32_t) };
 
 /* The all-reduce of rank 0, which has posted a place for a second message of each peer. */
 struct posted {

@@ -21,7 +21,7 @@ static const struct tt_memory no_memory = {.window = TT_NO_WINDOW};
 static inline struct tt_fabric_config together_config(void)
 {
     return (struct tt_fabric_config){.nslots = 4,
-                                     .slot_bytes = 4096,
+                                     .slot_bytes = 8192,
                                      .meet_bytes = 1024,
                                      .nchannels = TOGETHER_CHANNELS,
                                      .allow_window = true};

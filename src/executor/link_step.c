@@ -205,11 +205,11 @@ static int list_targets(const struct tt_work *work, const struct pass *pass, cha
                                .nontemporal = stream && pass->step->dst.buffer == TT_OUTPUT &&
                                               !is_input(pointers, ninputs, dst)};
     for (uint32_t i = 0; i < pass->step->nsend; i++) {
+        if (!pointers->slots[i]) continue;
         char *to = pointers->slots[i] + pass->offset;
-        if (pointers->slots[i])
-            pointers->targets[n++] = (struct tt_target){
-                .data = to,
-                .nontemporal = stream && pointers->claimed[i] && !is_input(pointers, ninputs, to)};
+        pointers->targets[n++] = (struct tt_target){
+            .data = to,
+            .nontemporal = stream && pointers->claimed[i] && !is_input(pointers, ninputs, to)};
     }
     return n;
 }

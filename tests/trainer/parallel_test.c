@@ -10,8 +10,7 @@
 enum { SIZE = 8, GUARD = 16 }; /* floats of a head; behind room and scratch */
 static const double TOLERANCE = 2e-6;
 
-/* ---- Attention --------------------------------------------------------------------------------
- */
+/* ---- Attention --------------------------------------------------------------------------- */
 
 struct heads {
     long heads, group, phase;
@@ -260,8 +259,7 @@ static void attend_everything(struct rank *self)
     tr_mesh_fini(&place.mesh);
 }
 
-/* ---- What a call costs ------------------------------------------------------------------------
- */
+/* ---- What a call costs ------------------------------------------------------------------- */
 
 /* Query heads of rank `rank` of u (what & 1), and twice the key heads that these use (what & 2). */
 enum { QUERY_HEADS = 1, KEY_HEADS = 2 };
@@ -363,8 +361,7 @@ static void count_work(struct rank *self)
     tr_mesh_fini(&place.mesh);
 }
 
-/* ---- Tests ------------------------------------------------------------------------------------
- */
+/* ---- Tests ------------------------------------------------------------------------------- */
 
 static void for_all_cuts(void (*body)(struct rank *))
 {
@@ -412,7 +409,7 @@ static void lose_a_rank(struct rank *self)
         a.call.room = guarded(kind->room(&place.parallel, &a.call));
         float *scratch = guarded(kind->scratch(&place.parallel, &a.call));
         check_failed(kind->forward(&place.parallel, &a.call, scratch),
-                     cut->ring > 1 ? "waiting for keys and values of the ring"
+                     cut->ring > 1 ? "passing keys and values on around the ring"
                                    : "exchanging queries, keys and values for the heads");
         free(scratch);
         free(a.call.room);

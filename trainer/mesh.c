@@ -158,6 +158,23 @@ void tr_mesh_fini(struct tr_mesh *mesh)
     *mesh = (struct tr_mesh){0};
 }
 
+static void abort_group(struct tr_group *group)
+{
+    if (group->comm) tuttiCommAbort(group->comm);
+    group->comm = NULL;
+    end_group(group);
+}
+
+void tr_mesh_abort(struct tr_mesh *mesh)
+{
+    if (!mesh->world) return;
+    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes) abort_group(&mesh->groups[axes]);
+    abort_group(&mesh->share);
+    abort_group(&mesh->tie);
+    tuttiCommAbort(mesh->world);
+    *mesh = (struct tr_mesh){0};
+}
+
 tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
 {
     int32_t first = mine < 0 ? mesh->rank : mesh->nranks;
@@ -166,13 +183,14 @@ tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
     if (result != tuttiSuccess && mine < 0)
         return mine; /* the cause, rather than what came of it */
     TR_TRY(tr_mesh_check(mesh, result, "agreeing with the other ranks"));
-    if (first < mesh->nranks && first != mesh->rank) return TR_ELSEWHERE;
-    return mine;
+    if (first == mesh->nranks) return TR_OK;
+    return first == mesh->rank ? TR_AGREED : TR_ELSEWHERE;
 }
 
 tr_status tr_mesh_alike(const struct tr_mesh *mesh, tr_status mine)
 {
-    return mine < 0 && mesh->rank != 0 ? TR_ELSEWHERE : mine;
+    if (mine == TR_OK) return TR_OK;
+    return mesh->rank == 0 ? TR_AGREED : TR_ELSEWHERE;
 }
 
 tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, const char *what)

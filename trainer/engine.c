@@ -1,6 +1,7 @@
 /* Makes an engine: model, communicators, stages, store, memory. */
 #include "engine.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "parallel/norm.h"
@@ -146,8 +147,8 @@ static tr_status prepare(struct tr_engine *e)
     take_samples(e, &most);
     e->options.micro_batch = o->micro_batch < most ? o->micro_batch : larger(most, 1);
     const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
-    TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], (int)larger(passes, 1),
-                            coord[TR_PP]));
+    const int nbatches = passes < INT_MAX ? (int)larger(passes, 1) : INT_MAX; /* refused below */
+    TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], nbatches, coord[TR_PP]));
     e->nblocks = tr_norm_blocks(&e->model.params);
     return TR_OK;
 }

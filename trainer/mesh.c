@@ -37,14 +37,23 @@ tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
     return tr_mesh_shape(mesh, size);
 }
 
+/* Whether the product of the sizes is nranks; by division, which cannot overflow. */
+static bool multiply_up(const int size[TR_NUM_AXES], int nranks)
+{
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) {
+        if (size[axis] < 1 || nranks % size[axis]) return false;
+        nranks /= size[axis];
+    }
+    return nranks == 1;
+}
+
 tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES])
 {
-    const int product = tr_mesh_extent(size, (1u << TR_NUM_AXES) - 1);
-    if (product != mesh->nranks)
-        return tr_fail("pp %d x dp %d x fsdp %d x ring %d x ulysses %d x tp %d are %d ranks, but "
-                       "there are %d",
+    if (!multiply_up(size, mesh->nranks))
+        return tr_fail("pp %d x dp %d x fsdp %d x ring %d x ulysses %d x tp %d must multiply up to "
+                       "the %d ranks that there are",
                        size[TR_PP], size[TR_DP], size[TR_FSDP], size[TR_RING], size[TR_ULYSSES],
-                       size[TR_TP], product, mesh->nranks);
+                       size[TR_TP], mesh->nranks);
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh->size[axis] = size[axis];
     tr_mesh_coords(size, mesh->rank, mesh->coord);
     return TR_OK;

@@ -41,8 +41,10 @@ static const char *const grid_cases[] = {
     "ulysses=2 model=llama kv=1",
     "ulysses=4 model=llama heads=8 kv=2 width=48",
     "ulysses=3 model=llama kv=2 context=9 mask=one",
+    "ulysses=3 model=llama heads=6 kv=2 width=48",
     /* all pairs */
     "dp=2 fsdp=2 zero=3",
+    "dp=2 fsdp=2 zero=3 micro=1",
     "dp=2 fsdp=2 zero=3 model=llama reduce=last kv=2",
     "dp=2 pp=2",
     "dp=2 pp=2 zero=1 model=llama tied=on pipeline=gpipe",

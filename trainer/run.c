@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/rate.h"
 #include "random.h"
 #include "trainer.h"
 #include "watch/clock.h"

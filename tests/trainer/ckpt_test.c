@@ -16,6 +16,18 @@ struct bench {
     struct tr_tensor tensors[2];
 };
 
+/* Writes both tensors of a bench. */
+static tr_status write_file(const struct bench *b, const char *path)
+{
+    struct tr_safetensors_writer *writer;
+    TR_TRY(tr_safetensors_create(&writer, path, b->tensors, 2, notes, 2));
+    tr_status status = tr_safetensors_append(writer, b->a);
+    if (status == TR_OK) status = tr_safetensors_append(writer, b->b);
+    if (status == TR_OK) return tr_safetensors_commit(writer);
+    tr_safetensors_discard(writer);
+    return status;
+}
+
 static bool setup(struct bench *b)
 {
     strcpy(b->folder, "/tmp/tutti-ckpt-XXXXXX");
@@ -24,9 +36,9 @@ static bool setup(struct bench *b)
     snprintf(b->temporary, sizeof b->temporary, "%s.%ld.tmp", b->path, (long)getpid());
     for (int i = 0; i < 6; ++i) b->a[i] = (float)i / 7;
     for (int i = 0; i < 5; ++i) b->b[i] = -(float)i * 1e20f;
-    b->tensors[0] = (struct tr_tensor){"first.weight", 2, {2, 3}, b->a, 6};
-    b->tensors[1] = (struct tr_tensor){"second.bias", 1, {5}, b->b, 5};
-    return tr_safetensors_write(b->path, b->tensors, 2, notes, 2) == TR_OK;
+    b->tensors[0] = (struct tr_tensor){"first.weight", 2, {2, 3}, 6};
+    b->tensors[1] = (struct tr_tensor){"second.bias", 1, {5}, 5};
+    return write_file(b, b->path) == TR_OK;
 }
 
 static void teardown(const struct bench *b)
@@ -41,11 +53,8 @@ static tr_status read_back(const struct bench *b, float *x, float *y)
 {
     struct tr_safetensors *file;
     TR_TRY(tr_safetensors_open(&file, b->path));
-    struct tr_tensor first = b->tensors[0], second = b->tensors[1];
-    first.data = x;
-    second.data = y;
-    tr_status status = tr_safetensors_read(file, &first);
-    if (status == TR_OK) status = tr_safetensors_read(file, &second);
+    tr_status status = tr_safetensors_read(file, &b->tensors[0], x);
+    if (status == TR_OK) status = tr_safetensors_read(file, &b->tensors[1], y);
     tr_safetensors_close(file);
     return status;
 }
@@ -91,7 +100,7 @@ TEST(safetensors, a_link_at_the_temporary_name_is_not_followed)
     snprintf(other, sizeof other, "%s/other", b.folder);
     write_bytes(other, (const unsigned char *)"kept", 4);
     REQUIRE(symlink(other, b.temporary) == 0);
-    CHECK_MESSAGE(tr_safetensors_write(b.path, b.tensors, 2, notes, 2) == TR_OK, "%s", tr_error());
+    CHECK_MESSAGE(write_file(&b, b.path) == TR_OK, "%s", tr_error());
     unsigned char bytes[8] = {0};
     CHECK_EQ(read_bytes(other, bytes, sizeof bytes), 4);
     CHECK(!memcmp(bytes, "kept", 4));
@@ -210,13 +219,44 @@ TEST(safetensors, another_shape_or_name_is_refused_with_both_sides)
     float x[6];
     struct tr_safetensors *file;
     REQUIRE(tr_safetensors_open(&file, b.path) == TR_OK);
-    const struct tr_tensor turned = {"first.weight", 2, {3, 2}, x, 6},
-                           other = {"third", 1, {6}, x, 6};
-    CHECK(tr_safetensors_read(file, &turned) < 0);
+    const struct tr_tensor turned = {"first.weight", 2, {3, 2}, 6}, other = {"third", 1, {6}, 6};
+    CHECK(tr_safetensors_read(file, &turned, x) < 0);
     CHECK(strstr(tr_error(), "[2, 3]") && strstr(tr_error(), "[3, 2]"));
-    CHECK(tr_safetensors_read(file, &other) < 0);
+    CHECK(tr_safetensors_read(file, &other, x) < 0);
     CHECK(strstr(tr_error(), "third") != NULL);
     tr_safetensors_close(file);
+    teardown(&b);
+}
+
+TEST(safetensors, a_file_that_is_not_complete_leaves_the_old_one)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    struct tr_safetensors_writer *writer;
+    const float other[6] = {1, 2, 3, 4, 5, 6};
+    REQUIRE(tr_safetensors_create(&writer, b.path, b.tensors, 2, notes, 2) == TR_OK);
+    CHECK(access(b.temporary, F_OK) == 0);
+    CHECK(tr_safetensors_append(writer, other) == TR_OK);
+    CHECK(tr_safetensors_commit(writer) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "1 of 2 tensors"), "%s", tr_error());
+    CHECK(access(b.temporary, F_OK) != 0);
+    float x[6], y[5];
+    CHECK_MESSAGE(read_back(&b, x, y) == TR_OK, "%s", tr_error());
+    CHECK(!memcmp(x, b.a, sizeof x));
+    teardown(&b);
+}
+
+TEST(safetensors, one_tensor_too_many_is_refused)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    struct tr_safetensors_writer *writer;
+    REQUIRE(tr_safetensors_create(&writer, b.path, b.tensors, 2, notes, 2) == TR_OK);
+    CHECK(tr_safetensors_append(writer, b.a) == TR_OK);
+    CHECK(tr_safetensors_append(writer, b.b) == TR_OK);
+    CHECK(tr_safetensors_append(writer, b.b) < 0);
+    tr_safetensors_discard(writer);
+    CHECK(access(b.temporary, F_OK) != 0);
     teardown(&b);
 }
 
@@ -224,7 +264,7 @@ TEST(safetensors, a_folder_that_is_not_there_is_an_error)
 {
     struct bench b;
     REQUIRE(setup(&b));
-    CHECK(tr_safetensors_write("/nonexistent/x", b.tensors, 2, notes, 2) < 0);
+    CHECK(write_file(&b, "/nonexistent/x") < 0);
     CHECK(strstr(tr_error(), "/nonexistent/x") != NULL);
     struct tr_safetensors *file;
     CHECK(tr_safetensors_open(&file, "/nonexistent/x") < 0);

@@ -1,47 +1,113 @@
-/* Tests of AdamW, the learning rate, clipping and layouts. */
+/* Tests of the optimizers' step over shards, the learning rate, clipping and balanced slices. */
 #include <math.h>
 #include <string.h>
 
 #include "optim/optim.h"
-#include "parallel/ddp.h"
+#include "optim/rate.h"
 #include "reference.h"
+#include "setup.h"
 #include "shim.h"
+
+/* A vector and a matrix in one unit, of which the store has a shard from `first` on. */
+enum { N = 53, FLOATS = 1024, STEPS = 20 };
+
+struct bench {
+    struct tr_params params;
+    struct tr_unit_state state;
+    struct tr_store store;
+    float w[FLOATS], g[FLOATS], m[FLOATS], v[FLOATS];
+    double ww[FLOATS], mm[FLOATS], vv[FLOATS];
+};
+
+static bool setup(struct bench *b, size_t first, size_t count)
+{
+    static const struct tr_layout whole = {-1, 0, 0};
+    memset(b, 0, sizeof *b);
+    tr_params_init(&b->params, 1, 0, 1);
+    tr_params_begin_unit(&b->params, "unit");
+    if (tr_param_add(&b->params, "vector", N, 0, whole, 0, 0) != 0 ||
+        tr_param_add(&b->params, "matrix", N, 1, whole, 0, 0) != 1)
+        return false;
+    tr_params_place(&b->params);
+    b->state = (struct tr_unit_state){.first = first,
+                                      .count = count,
+                                      .weight_shard = b->w,
+                                      .gradient_shard = b->g,
+                                      .m = b->m,
+                                      .v = b->v};
+    b->store = (struct tr_store){.params = &b->params, .units = &b->state, .nunits = 1};
+    fill(b->w, FLOATS, 1, 1);
+    for (int i = 0; i < FLOATS; ++i) b->ww[i] = (double)b->w[i];
+    return true;
+}
+
+/* Calls visit for each float of the shard that belongs to parameter 0 or 1. */
+static void each(struct bench *b, const struct tr_optimizer *how, double scale,
+                 void (*visit)(struct bench *b, size_t at, bool decays,
+                               const struct tr_optimizer *how, double scale))
+{
+    for (int p = 0; p < 2; ++p)
+        for (size_t k = 0; k < N; ++k) {
+            const size_t at = b->params.items[p].offset + k;
+            if (at >= b->state.first && at < b->state.first + b->state.count)
+                visit(b, at - b->state.first, p == 1, how, scale);
+        }
+}
+
+static void adamw(struct bench *b, size_t i, bool decays, const struct tr_optimizer *how,
+                  double scale)
+{
+    const double g = (double)b->g[i] * scale, t = (double)how->t;
+    b->mm[i] = how->beta1 * b->mm[i] + (1 - how->beta1) * g;
+    b->vv[i] = how->beta2 * b->vv[i] + (1 - how->beta2) * g * g;
+    const double mean = b->mm[i] / (1 - pow(how->beta1, t));
+    const double square = b->vv[i] / (1 - pow(how->beta2, t));
+    b->ww[i] -= how->lr * (mean / (sqrt(square) + how->eps) + (decays ? how->decay : 0) * b->ww[i]);
+}
+
+static void sgd(struct bench *b, size_t i, bool decays, const struct tr_optimizer *how,
+                double scale)
+{
+    b->mm[i] = how->momentum * b->mm[i] + (double)b->g[i] * scale;
+    b->ww[i] -= how->lr * (b->mm[i] + (decays ? how->decay : 0) * b->ww[i]);
+}
+
+static void check_optimizer(enum tr_optimizer_kind kind, size_t first, size_t count)
+{
+    struct tr_config config;
+    tr_config_init(&config);
+    config.optimizer = kind;
+    struct bench b;
+    REQUIRE(setup(&b, first, count));
+    const struct tr_optimizer before = tr_setup_optimizer(&config, 1, 0.5);
+    CHECK(before.kind == kind && before.beta1 == config.beta1 && before.decay == config.decay);
+    for (int t = 1; t <= STEPS; ++t) {
+        const struct tr_optimizer how = tr_setup_optimizer(&config, t, 0.01 * t);
+        fill(b.g, FLOATS, 1, (uint64_t)(100 + t));
+        tr_optimizer_step(&how, tr_ops_choose(""), &b.store, 0.5);
+        each(&b, &how, 0.5, kind == TR_SGD ? sgd : adamw);
+    }
+    /* Floats that belong to no parameter have not changed. */
+    CHECK(difference(b.w, b.ww, FLOATS) < 1e-5);
+    CHECK(difference(b.m, b.mm, FLOATS) < 1e-5);
+    CHECK(difference(b.v, b.vv, FLOATS) < 1e-5);
+    tr_params_fini(&b.params);
+}
 
 TEST(optim, adamw_matches_its_formula_in_double)
 {
-    enum { N = 53, STEPS = 20 };
-    struct tr_config config;
-    tr_config_init(&config);
-    struct tr_params params = {0};
-    REQUIRE(tr_param_add(&params, "vector", N, 0, 0, 0) == 0);
-    REQUIRE(tr_param_add(&params, "matrix", N, 1, 0, 0) == 1);
-    float w[128] = {0}, g[128] = {0}, m[128] = {0}, v[128] = {0};
-    double ww[128], mm[128] = {0}, vv[128] = {0};
-    fill(w, 128, 1, 1);
-    for (int i = 0; i < 128; ++i) ww[i] = (double)w[i];
-    for (int t = 1; t <= STEPS; ++t) {
-        const double lr = 0.01 * t, scale = 0.5;
-        fill(g, 128, 1, (uint64_t)(100 + t));
-        tr_adamw_step(tr_ops_choose(""), &params, &config, w, g, m, v, t, lr, scale);
-        for (int p = 0; p < 2; ++p) {
-            for (size_t k = 0; k < N; ++k) {
-                const size_t i = params.items[p].offset + k;
-                const double gradient = (double)g[i] * scale;
-                mm[i] = config.beta1 * mm[i] + (1 - config.beta1) * gradient;
-                vv[i] = config.beta2 * vv[i] + (1 - config.beta2) * gradient * gradient;
-                const double mean = mm[i] / (1 - pow(config.beta1, t));
-                const double square = vv[i] / (1 - pow(config.beta2, t));
-                ww[i] -= lr * (mean / (sqrt(square) + config.eps) + (p ? config.decay : 0) * ww[i]);
-            }
-        }
-    }
-    for (int p = 0; p < 2; ++p) {
-        const size_t at = params.items[p].offset;
-        CHECK(difference(w + at, ww + at, N) < 1e-5);
-        CHECK(difference(m + at, mm + at, N) < 1e-5);
-        CHECK(difference(v + at, vv + at, N) < 1e-5);
-    }
-    tr_params_fini(&params);
+    check_optimizer(TR_ADAMW, 0, FLOATS);
+}
+
+TEST(optim, sgd_matches_its_formula_in_double)
+{
+    check_optimizer(TR_SGD, 0, FLOATS);
+}
+
+TEST(optim, a_shard_that_begins_inside_a_tensor_is_updated_alike)
+{
+    check_optimizer(TR_ADAMW, 20, 70);
+    check_optimizer(TR_SGD, 60, 10);
 }
 
 TEST(optim, schedule_rises_then_falls_to_the_last_rate)
@@ -54,14 +120,11 @@ TEST(optim, schedule_rises_then_falls_to_the_last_rate)
     CHECK(fabs(tr_rate_of(&config, 0, 0) - 0.1) < 1e-12);
     CHECK(fabs(tr_rate_of(&config, 9, 0) - 1) < 1e-12);
     CHECK(fabs(tr_rate_of(&config, 10, tr_rate_progress(&config, 10, 110, 0)) - 1) < 1e-12);
-    CHECK(fabs(tr_rate_of(&config, 60, tr_rate_progress(&config, 60, 110, 0)) - 0.55) <
-          1e-12);
-    CHECK(fabs(tr_rate_of(&config, 110, tr_rate_progress(&config, 110, 110, 0)) - 0.1) <
-          1e-12);
+    CHECK(fabs(tr_rate_of(&config, 60, tr_rate_progress(&config, 60, 110, 0)) - 0.55) < 1e-12);
+    CHECK(fabs(tr_rate_of(&config, 110, tr_rate_progress(&config, 110, 110, 0)) - 0.1) < 1e-12);
     double before = 2;
     for (int64_t step = 10; step <= 110; ++step) {
-        const double lr =
-            tr_rate_of(&config, step, tr_rate_progress(&config, step, 110, 0));
+        const double lr = tr_rate_of(&config, step, tr_rate_progress(&config, step, 110, 0));
         CHECK(lr < before);
         before = lr;
     }
@@ -99,50 +162,4 @@ TEST(layout, slices_are_balanced_and_cover_everything)
             CHECK_EQ(next, n);
         }
     }
-}
-
-TEST(layout, the_gradient_of_a_replicated_weight_is_partial_where_the_batch_is_cut)
-{
-    const struct tr_layout weight = {0}, gradient = tr_layout_gradient(weight, tr_layout_batch);
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        CHECK(
-            tr_layout_is(&gradient, (enum tr_axis)axis, axis == TR_DP ? TR_PARTIAL : TR_REPLICATE));
-}
-
-TEST(ddp, buckets_cover_every_gradient_once_from_the_last_to_the_first)
-{
-    struct tr_gpt gpt;
-    REQUIRE(tr_gpt_init(&gpt, (struct tr_gpt_size){3, 2, 16, 8}, tr_ops_choose("")) == TR_OK);
-    struct tr_mesh mesh = {.nranks = 2};
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh.size[axis] = axis == TR_DP ? 2 : 1;
-    for (size_t bytes = 1; bytes < 1 << 20; bytes *= 4) {
-        struct tr_ddp ddp;
-        REQUIRE(tr_ddp_init(&ddp, &mesh, &gpt.params, NULL, bytes) == TR_OK);
-        size_t end = gpt.params.total;
-        int nparams = 0;
-        for (int b = 0; b < ddp.nbuckets; ++b) {
-            const struct tr_bucket *bucket = &ddp.buckets[b];
-            CHECK_EQ(bucket->offset + bucket->count, end);
-            CHECK(bucket->count * 4 >= bytes || b == ddp.nbuckets - 1);
-            end = bucket->offset;
-            nparams += bucket->nparams;
-        }
-        CHECK_EQ(end, 0);
-        CHECK_EQ(nparams, gpt.params.n);
-        tr_ddp_fini(&ddp);
-    }
-    tr_gpt_fini(&gpt);
-}
-
-TEST(ddp, one_rank_has_no_buckets)
-{
-    struct tr_gpt gpt;
-    REQUIRE(tr_gpt_init(&gpt, (struct tr_gpt_size){1, 2, 16, 8}, tr_ops_choose("")) == TR_OK);
-    struct tr_mesh mesh = {.nranks = 1};
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh.size[axis] = 1;
-    struct tr_ddp ddp;
-    REQUIRE(tr_ddp_init(&ddp, &mesh, &gpt.params, NULL, 4096) == TR_OK);
-    CHECK_EQ(ddp.nbuckets, 0);
-    tr_ddp_fini(&ddp);
-    tr_gpt_fini(&gpt);
 }

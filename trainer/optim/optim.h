@@ -2,18 +2,8 @@
 #ifndef TR_OPTIM_H
 #define TR_OPTIM_H
 
-#include "../config.h"
 #include "../parallel/store.h"
 #include "../ops/ops.h"
-
-/* The learning rate of step `step` (from 0): rises over the warmup, then follows half a cosine from
- * lr down to lr * min_lr as `progress` goes from 0 to 1. */
-double tr_rate_of(const struct tr_config *config, int64_t step, double progress);
-
-/* How far a run is after warmup, 0 to 1: by steps, or by the clock when it has a time budget and
- * that is further along. total 0: unlimited. */
-double tr_rate_progress(const struct tr_config *config, int64_t step, int64_t total,
-                            double elapsed_seconds);
 
 /* What to multiply by so that a gradient of this norm is at most `most` long; 1 when most is 0. */
 double tr_clip_coefficient(double norm, double most);

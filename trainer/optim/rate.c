@@ -1,5 +1,5 @@
 /* The learning rate of a step: warmup, then half a cosine. */
-#include "optim.h"
+#include "rate.h"
 
 #include <math.h>
 
@@ -11,7 +11,7 @@ double tr_rate_of(const struct tr_config *config, int64_t step, double progress)
 }
 
 double tr_rate_progress(const struct tr_config *config, int64_t step, int64_t total,
-                            double elapsed_seconds)
+                        double elapsed_seconds)
 {
     double progress = 0;
     if (total > config->warmup && step > config->warmup)

@@ -28,6 +28,7 @@ static const char *const grid_cases[] = {
     "pp=4 layers=5 batch=8 micro=1 pipeline=gpipe tied=off",
     "tp=2",
     "tp=2 vocab=257 hidden=49",
+    "tp=4 context=13",
     "tp=4 model=llama kv=2",
     "tp=4 model=llama kv=1 vocab=257 hidden=47",
     "tp=2 vocab=50257 layers=1 width=16 hidden=16 batch=2 micro=1 context=8",

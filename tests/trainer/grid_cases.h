@@ -28,6 +28,7 @@ static const char *const grid_cases[] = {
     "pp=4 layers=5 batch=8 micro=1 pipeline=gpipe tied=off",
     "tp=2",
     "tp=2 vocab=257 hidden=49",
+    "tp=4 context=13",
     "tp=4 model=llama kv=2",
     "tp=4 model=llama kv=1 vocab=257 hidden=47",
     "tp=2 vocab=50257 layers=1 width=16 hidden=16 batch=2 micro=1 context=8",
@@ -41,8 +42,10 @@ static const char *const grid_cases[] = {
     "ulysses=2 model=llama kv=1",
     "ulysses=4 model=llama heads=8 kv=2 width=48",
     "ulysses=3 model=llama kv=2 context=9 mask=one",
+    "ulysses=3 model=llama heads=6 kv=2 width=48",
     /* all pairs */
     "dp=2 fsdp=2 zero=3",
+    "dp=2 fsdp=2 zero=3 micro=1",
     "dp=2 fsdp=2 zero=3 model=llama reduce=last kv=2",
     "dp=2 pp=2",
     "dp=2 pp=2 zero=1 model=llama tied=on pipeline=gpipe",

@@ -247,7 +247,7 @@ void tr_config_print_help(FILE *out)
             "  tutti-train [--name=value ...] [--config FILE.json]\n"
             "  tutti-run -n 2 tutti-train --seconds=60\n"
             "  tutti-run -n 8 tutti-train --model=llama --pp=2 --fsdp=2 --tp=2\n"
-            "  tutti-train --plan --ranks=64 --pp=4 --tp=8\n\n"
+            "  tutti-train --plan --ranks=8 --pp=2 --tp=2\n\n"
             "The ranks form a mesh of the axes pp, dp, fsdp, ring, ulysses and tp, which multiply "
             "to all ranks.\n"
             "--plan prints mesh, layouts, schedule, memory and communication, and trains nothing. "

@@ -1,21 +1,28 @@
 /* Makes an engine: model, communicators, stages, store, memory. */
 #include "engine.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "parallel/norm.h"
-#include "parallel/stages.h"
 
 static long larger(long a, long b)
 {
     return a > b ? a : b;
 }
 
-/* Along which axes units are sharded. */
-static tr_axes shard_axes(enum tr_sharding sharding)
+tr_axes tr_engine_shard_axes(enum tr_sharding sharding)
 {
     if (sharding == TR_DDP) return 0;
     return (sharding == TR_ZERO3 ? 1u << TR_FSDP : 1u << TR_DP) | TR_AXES_SEQUENCE;
+}
+
+struct tr_stage_costs tr_engine_stage_costs(const struct tr_model_size *size)
+{
+    const double head = (double)(size->vocabulary * size->width);
+    const double rest = tr_model_flops_per_token(size) / 6 - head;
+    return (struct tr_stage_costs){
+        .layer = rest / (double)size->layers, .embedding = 0, .head = head};
 }
 
 /* Which stage holds which unit. */
@@ -24,10 +31,7 @@ static tr_status take_stages(struct tr_engine *e)
     const struct tr_model *m = &e->model;
     const struct tr_model_size *size = &m->size;
     const int stages = e->mesh->size[TR_PP], stage = e->mesh->coord[TR_PP];
-    const double head = (double)(size->vocabulary * size->width);
-    const double rest = tr_model_flops_per_token(size) / 6 - head;
-    const struct tr_stage_costs costs = {
-        .layer = rest / (double)size->layers, .embedding = 0, .head = head};
+    const struct tr_stage_costs costs = tr_engine_stage_costs(size);
     int *first = calloc((size_t)stages + 1, sizeof *first);
     if (!first) return tr_fail("out of memory for %d stages", stages);
     const tr_status status = tr_stages_assign((int)size->layers, stages, &costs, first);
@@ -49,7 +53,7 @@ static tr_status take_stages(struct tr_engine *e)
 
 static tr_status connect(struct tr_engine *e)
 {
-    const tr_axes shards = shard_axes(e->options.sharding);
+    const tr_axes shards = tr_engine_shard_axes(e->options.sharding);
     const tr_axes sets[] = {TR_AXES_DATA, shards, TR_AXES_DATA & ~shards};
     const struct tr_model_size *size = &e->options.model;
     const int tp = e->mesh->size[TR_TP];
@@ -77,7 +81,7 @@ static tr_status make_store(struct tr_engine *e)
         .keep_gathered = e->mesh->size[TR_PP] > 1 && !e->options.reshard_always,
         .prefetch = true,
         .bucket_bytes = e->options.bucket_bytes,
-        .shard_axes = shard_axes(e->options.sharding),
+        .shard_axes = tr_engine_shard_axes(e->options.sharding),
         .apart = {m->token_unit, m->size.tied ? -1 : m->final_unit},
     };
     return tr_store_init(&e->store, e->mesh, &m->params, &options, e->options.seed);
@@ -135,7 +139,7 @@ static tr_status prepare(struct tr_engine *e)
     const int *size = e->mesh->size, *coord = e->mesh->coord;
     const struct tr_engine_options *o = &e->options;
     TR_TRY(tr_model_init(&e->model, &o->model, e->ops, size[TR_TP], coord[TR_TP],
-                         tr_mesh_extent(size, shard_axes(o->sharding))));
+                         tr_mesh_extent(size, tr_engine_shard_axes(o->sharding))));
     TR_TRY(take_stages(e));
     e->sequence = tr_sequence_of(o->model.context, size[TR_RING], coord[TR_RING], size[TR_ULYSSES],
                                  coord[TR_ULYSSES], size[TR_TP], o->zigzag);
@@ -143,8 +147,8 @@ static tr_status prepare(struct tr_engine *e)
     take_samples(e, &most);
     e->options.micro_batch = o->micro_batch < most ? o->micro_batch : larger(most, 1);
     const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
-    TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], (int)larger(passes, 1),
-                            coord[TR_PP]));
+    const int nbatches = passes < INT_MAX ? (int)larger(passes, 1) : INT_MAX; /* refused below */
+    TR_TRY(tr_schedule_init(&e->schedule, o->schedule, size[TR_PP], nbatches, coord[TR_PP]));
     e->nblocks = tr_norm_blocks(&e->model.params);
     return TR_OK;
 }

@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "parallel/parallel.h"
 #include "parallel/schedule.h"
+#include "parallel/stages.h"
 #include "parallel/store.h"
 
 /* Where tokens come from. */
@@ -68,6 +69,11 @@ struct tr_engine {
     double *sums; /* [TR_NUM_SUMS + nblocks]: summed over all ranks at the end of a step */
     size_t nblocks;
 };
+
+/* What a layer and the head cost: how the stages of the pipeline are balanced. */
+struct tr_stage_costs tr_engine_stage_costs(const struct tr_model_size *size);
+/* Along which axes units are sharded. */
+tr_axes tr_engine_shard_axes(enum tr_sharding sharding);
 
 /* Makes the model, its communicators and memory. The mesh has its shape. Errors are those that
  * every rank finds alike, or are agreed upon. Collective. fini is right after init, failed or not.

@@ -101,6 +101,7 @@ int main(int argc, char **argv)
     if (status == TR_OK) status = tr_mesh_agree(&mesh, parsed);
     if (status == TR_OK) status = train(&trainer, &config, &mesh);
     const int code = status < 0 ? failed(&mesh, status) : EXIT_SUCCESS;
+    if (status == TR_FAILED) tr_mesh_abort(&mesh);
     tr_trainer_fini(&trainer);
     tr_mesh_fini(&mesh);
     return code;

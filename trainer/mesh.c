@@ -37,14 +37,23 @@ tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
     return tr_mesh_shape(mesh, size);
 }
 
+/* Whether the product of the sizes is nranks; by division, which cannot overflow. */
+static bool multiply_up(const int size[TR_NUM_AXES], int nranks)
+{
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis) {
+        if (size[axis] < 1 || nranks % size[axis]) return false;
+        nranks /= size[axis];
+    }
+    return nranks == 1;
+}
+
 tr_status tr_mesh_shape(struct tr_mesh *mesh, const int size[TR_NUM_AXES])
 {
-    const int product = tr_mesh_extent(size, (1u << TR_NUM_AXES) - 1);
-    if (product != mesh->nranks)
-        return tr_fail("pp %d x dp %d x fsdp %d x ring %d x ulysses %d x tp %d are %d ranks, but "
-                       "there are %d",
+    if (!multiply_up(size, mesh->nranks))
+        return tr_fail("pp %d x dp %d x fsdp %d x ring %d x ulysses %d x tp %d must multiply up to "
+                       "the %d ranks that there are",
                        size[TR_PP], size[TR_DP], size[TR_FSDP], size[TR_RING], size[TR_ULYSSES],
-                       size[TR_TP], product, mesh->nranks);
+                       size[TR_TP], mesh->nranks);
     for (int axis = 0; axis < TR_NUM_AXES; ++axis) mesh->size[axis] = size[axis];
     tr_mesh_coords(size, mesh->rank, mesh->coord);
     return TR_OK;
@@ -158,6 +167,23 @@ void tr_mesh_fini(struct tr_mesh *mesh)
     *mesh = (struct tr_mesh){0};
 }
 
+static void abort_group(struct tr_group *group)
+{
+    if (group->comm) tuttiCommAbort(group->comm);
+    group->comm = NULL;
+    end_group(group);
+}
+
+void tr_mesh_abort(struct tr_mesh *mesh)
+{
+    if (!mesh->world) return;
+    for (tr_axes axes = 0; axes < 1u << TR_NUM_AXES; ++axes) abort_group(&mesh->groups[axes]);
+    abort_group(&mesh->share);
+    abort_group(&mesh->tie);
+    tuttiCommAbort(mesh->world);
+    *mesh = (struct tr_mesh){0};
+}
+
 tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
 {
     int32_t first = mine < 0 ? mesh->rank : mesh->nranks;
@@ -166,13 +192,14 @@ tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine)
     if (result != tuttiSuccess && mine < 0)
         return mine; /* the cause, rather than what came of it */
     TR_TRY(tr_mesh_check(mesh, result, "agreeing with the other ranks"));
-    if (first < mesh->nranks && first != mesh->rank) return TR_ELSEWHERE;
-    return mine;
+    if (first == mesh->nranks) return TR_OK;
+    return first == mesh->rank ? TR_AGREED : TR_ELSEWHERE;
 }
 
 tr_status tr_mesh_alike(const struct tr_mesh *mesh, tr_status mine)
 {
-    return mine < 0 && mesh->rank != 0 ? TR_ELSEWHERE : mine;
+    if (mine == TR_OK) return TR_OK;
+    return mesh->rank == 0 ? TR_AGREED : TR_ELSEWHERE;
 }
 
 tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, const char *what)

@@ -55,8 +55,9 @@ int tr_mesh_rank_at(const int size[TR_NUM_AXES], const int coord[TR_NUM_AXES]);
 int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes);
 
 /* Makes every communicator of the mesh: of all ranks, along each axis and each of `nsets` sets that
- * exceed one rank, `share` for kv heads that `share` ranks of tp hold together, `tie` when pp exceeds 1.
- * deterministic: their reductions add in the order of the ranks, whatever the size. Collective. */
+ * exceed one rank, `share` for kv heads that `share` ranks of tp hold together, `tie` when pp
+ * exceeds 1. deterministic: their reductions add in the order of the ranks, whatever the size.
+ * Collective. */
 TR_NODISCARD tr_status tr_mesh_connect(struct tr_mesh *mesh, const tr_axes *sets, int nsets,
                                        int share, bool deterministic);
 
@@ -66,12 +67,16 @@ const struct tr_group *tr_mesh_group(const struct tr_mesh *mesh, tr_axes axes);
 /* Waits for the other ranks' last collective and leaves. Safe on a zeroed mesh. */
 void tr_mesh_fini(struct tr_mesh *mesh);
 
+/* After a failure that other ranks may not know (TR_FAILED): fails the calls in which they wait for
+ * this rank, and leaves. */
+void tr_mesh_abort(struct tr_mesh *mesh);
+
 /* Turns a failure of any rank into a failure of every rank, so that none waits for one that has
- * left. The lowest rank that failed gets TR_FAILED and tells; the others get TR_ELSEWHERE.
+ * left. The lowest rank that failed gets TR_AGREED and tells; the others get TR_ELSEWHERE.
  * Collective. */
 TR_NODISCARD tr_status tr_mesh_agree(const struct tr_mesh *mesh, tr_status mine);
 
-/* For a failure that every rank detects alike: rank 0 keeps it and tells, the others get
+/* For a failure that every rank detects alike: rank 0 gets TR_AGREED and tells, the others get
  * TR_ELSEWHERE. Not collective. */
 TR_NODISCARD tr_status tr_mesh_alike(const struct tr_mesh *mesh, tr_status mine);
 

@@ -139,18 +139,20 @@ static tr_status head_backward(struct tr_engine *e, const struct tr_pass *pass,
     TR_TRY(gradients_of(e, m->head_unit, &d_head));
     TR_TRY(tr_head_backward(pass, final, head, d_final, d_head, e->d_stream, hook));
     release_head(e);
-    if (m->size.tied && !e->first_stage) { /* the embedding's stage is another */
-        tr_hook_call(hook, m->token_w);
-        TR_TRY(tr_store_complete(&e->store, m->token_unit));
-    }
     return tr_store_complete(&e->store, m->final_unit);
 }
 
+/* The first stage's end of backward; a last stage that holds the tied table only completes it. */
 static tr_status embed_backward(struct tr_engine *e, const struct tr_pass *pass,
                                 const struct tr_ready_hook *hook)
 {
     const struct tr_model *m = &e->model;
     float *d_token, *d_place;
+    if (!e->first_stage) {
+        if (!tr_store_unit(&e->store, m->token_unit)) return TR_OK;
+        tr_hook_call(hook, m->token_w);
+        return tr_store_complete(&e->store, m->token_unit);
+    }
     TR_TRY(gradients_of(e, m->token_unit, &d_token));
     TR_TRY(gradients_of(e, m->place_unit, &d_place));
     TR_TRY(tr_embed_backward(pass, d_token, d_place, e->d_stream, hook));
@@ -174,5 +176,5 @@ tr_status tr_pass_backward(struct tr_engine *e, struct tr_micro *micro, double *
         tr_store_release(&e->store, unit);
         TR_TRY(tr_store_complete(&e->store, unit));
     }
-    return e->first_stage ? embed_backward(e, &pass, &hook) : TR_OK;
+    return embed_backward(e, &pass, &hook);
 }

@@ -1,12 +1,266 @@
-/* Prints what a run would do. */
+/* Prints what a run would do: who is where, who holds what, when the stages work, what a rank
+ * remembers and sends. */
 #include "plan.h"
 
+#include <stdlib.h>
+
+#include "parallel/schedule.h"
 #include "setup.h"
+
+enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_DRAWN = 32 };
+
+struct plan {
+    struct tr_setup setup;
+    struct tr_cost_sizes sizes;
+    struct tr_model *models; /* [tp]: what each rank of tp registers */
+    int *first_layer;        /* [pp + 1] */
+    int nranks, shards, replicas;
+    FILE *out;
+};
+
+/* ---- The mesh ----------------------------------------------------------------------------------
+ */
+
+static void print_coords(const struct plan *p, int rank)
+{
+    int coord[TR_NUM_AXES];
+    tr_mesh_coords(p->setup.size, rank, coord);
+    fprintf(p->out, "  rank %4d ", rank);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (p->setup.size[axis] > 1) fprintf(p->out, "  %s %d", tr_axis_names[axis], coord[axis]);
+    fprintf(p->out, "\n");
+}
+
+static void print_mesh(const struct plan *p)
+{
+    fprintf(p->out, "Mesh: %d ranks", p->nranks);
+    const char *before = " =";
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (p->setup.size[axis] > 1) {
+            fprintf(p->out, "%s %s %d", before, tr_axis_names[axis], p->setup.size[axis]);
+            before = " x";
+        }
+    fprintf(p->out, "; %s, %d shards a unit, %d replicas\n",
+            tr_setup_sharding_name(p->setup.engine.sharding), p->shards, p->replicas);
+    for (int rank = 0; p->nranks > 1 && rank < p->nranks && rank < MOST_RANKS; ++rank)
+        print_coords(p, rank);
+    if (p->nranks > MOST_RANKS)
+        fprintf(p->out, "  ... and %d ranks more in the same order\n", p->nranks - MOST_RANKS);
+}
+
+/* ---- Layouts ------------------------------------------------------------------------------------
+ */
+
+static void print_slice(const struct plan *p, const struct tr_param *param,
+                        const struct tr_slice *slice)
+{
+    fprintf(p->out, " %ld-%ld", slice->row, slice->row + slice->rows - 1);
+    if (param->ndim == 2 && slice->cols < param->shape[1])
+        fprintf(p->out, " x %ld-%ld", slice->col, slice->col + slice->cols - 1);
+}
+
+/* What one shard on one rank of tp holds of a tensor. */
+static void print_holder(const struct plan *p, int index, int tp, int shard)
+{
+    const struct tr_params *params = &p->models[tp].params;
+    const struct tr_param *param = &params->items[index];
+    const size_t each = params->units[param->unit].total / (size_t)p->shards;
+    const size_t count = (size_t)(param->local[0] * param->local[1]);
+    const size_t begin = each * (size_t)shard, end = begin + each;
+    const size_t first = begin > param->offset ? begin - param->offset : 0,
+                 stop = end > param->offset ? end - param->offset : 0;
+    struct tr_slice slices[TR_MOST_SLICES];
+    const size_t last = stop < count ? stop : count;
+    const int n = first < last ? tr_layout_slices(&param->layout, param->shape, params->tp, tp,
+                                                  first, last - first, slices)
+                               : 0;
+    if (!n) return;
+    fprintf(p->out, "      ");
+    if (params->tp > 1) fprintf(p->out, "tp %d ", tp);
+    if (p->shards > 1) fprintf(p->out, "shard %d ", shard);
+    fprintf(p->out, "%s:", params->tp > 1 || p->shards > 1 ? "has rows" : "rows");
+    for (int i = 0; i < n; ++i) {
+        if (i) fprintf(p->out, ",");
+        print_slice(p, param, &slices[i]);
+    }
+    fprintf(p->out, "\n");
+}
+
+static void print_reduction(const struct plan *p, int index)
+{
+    const struct tr_params *params = &p->models[0].params;
+    const struct tr_param *param = &params->items[index];
+    const int *size = p->setup.size, data = tr_mesh_extent(size, TR_AXES_DATA);
+    const int holders = tr_layout_replicas(&param->layout, param->shape, params->tp, 0).count;
+    const char *before = "; its gradient is summed over ";
+    if (data > 1) {
+        fprintf(p->out, "%s%d ranks with tokens of their own", before, data);
+        before = ", then ";
+    }
+    if (params->tp > 1 && holders > 1) {
+        fprintf(p->out, "%s%d ranks of tp", before, holders);
+        before = ", then ";
+    }
+    if (size[TR_PP] > 1 && params->units[param->unit].tied_stage >= 0)
+        fprintf(p->out, "%sthe first and the last stage", before);
+}
+
+static void print_param(const struct plan *p, int index)
+{
+    const struct tr_param *param = &p->models[0].params.items[index];
+    fprintf(p->out, "    %s [%ld", param->name, param->shape[0]);
+    if (param->ndim == 2) fprintf(p->out, ", %ld", param->shape[1]);
+    fprintf(p->out, "]");
+    print_reduction(p, index);
+    fprintf(p->out, "\n");
+    const int holders = p->setup.size[TR_TP] * p->shards;
+    for (int h = 0; h < holders && h < MOST_HOLDERS; ++h)
+        print_holder(p, index, h / p->shards, h % p->shards);
+    if (holders > MOST_HOLDERS)
+        fprintf(p->out, "      ... and %d holders more\n", holders - MOST_HOLDERS);
+}
+
+/* Blocks are alike: the first stands for all. */
+static void print_layouts(const struct plan *p)
+{
+    const struct tr_params *params = &p->models[0].params;
+    const long layers = p->setup.engine.model.layers;
+    fprintf(p->out, "\nLayouts: %zu parameters\n", params->count);
+    for (int u = 0; u < params->nunits; ++u) {
+        const struct tr_unit *unit = &params->units[u];
+        const bool block =
+            u >= p->models[0].blocks[0].unit && u <= p->models[0].blocks[layers - 1].unit;
+        if (block && u > p->models[0].blocks[0].unit) continue;
+        fprintf(p->out, "  unit %s", unit->name);
+        if (block && layers > 1) fprintf(p->out, " (and the %ld blocks after it)", layers - 1);
+        fprintf(p->out, ": %zu floats", unit->total);
+        if (p->setup.size[TR_PP] > 1 && !block) {
+            fprintf(p->out, ", stage %d", unit->stage);
+            if (unit->tied_stage >= 0) fprintf(p->out, " and stage %d", unit->tied_stage);
+        }
+        fprintf(p->out, "\n");
+        for (int i = unit->first_param; i < unit->first_param + unit->nparams; ++i)
+            print_param(p, i);
+    }
+}
+
+/* ---- Pipeline, memory, communication ------------------------------------------------------------
+ */
+
+static tr_status print_pipeline(const struct plan *p)
+{
+    const int stages = p->setup.size[TR_PP], m = (int)tr_cost_micro_batches(&p->sizes);
+    fprintf(p->out, "\nPipeline: %d stages, %d micro-batches of a step\n", stages, m);
+    for (int s = 0; s < stages; ++s)
+        fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
+                p->first_layer[s + 1] - 1);
+    const int drawn = m < MOST_DRAWN ? m : MOST_DRAWN;
+    if (drawn < m) fprintf(p->out, "  drawn with %d micro-batches:\n", drawn);
+    return tr_schedule_draw(p->out, p->setup.engine.schedule, stages, drawn);
+}
+
+static struct tr_cost_rank rank_of(const struct plan *p, int rank)
+{
+    const int *size = p->setup.size;
+    int coord[TR_NUM_AXES], shard = 0;
+    tr_mesh_coords(size, rank, coord);
+    const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+    long first, samples;
+    tr_layout_slice(p->setup.engine.batch, size[TR_DP] * size[TR_FSDP],
+                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
+    const int stage = coord[TR_PP];
+    return (struct tr_cost_rank){.stage = stage,
+                                 .stage_layers = p->first_layer[stage + 1] - p->first_layer[stage],
+                                 .shard = shard,
+                                 .samples = samples,
+                                 .ulysses_rank = coord[TR_ULYSSES]};
+}
+
+static void print_memory(const struct plan *p)
+{
+    const int per_stage = p->nranks / p->setup.size[TR_PP];
+    fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
+            "weights", "gradients", "optimizer", "gathered", "activations", "all");
+    for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
+        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+        struct tr_cost cost;
+        tr_cost_of(&p->sizes, &rank, &cost);
+        const struct tr_cost_memory *m = &cost.memory;
+        const double mib = 1048576;
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
+                (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
+                (double)m->gathered / mib, (double)m->activations / mib,
+                (double)(m->weights + m->gradients + m->optimizer + m->gathered + m->activations) /
+                    mib);
+    }
+}
+
+static void print_traffic(const struct plan *p)
+{
+    const int per_stage = p->nranks / p->setup.size[TR_PP];
+    fprintf(p->out, "\nCommunication of a step, payload of the calls of one rank\n");
+    for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
+        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+        struct tr_cost cost;
+        tr_cost_of(&p->sizes, &rank, &cost);
+        fprintf(p->out, "  rank %d%s\n", stage * per_stage,
+                p->setup.size[TR_PP] > 1 ? ", the first of its stage" : "");
+        for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+            for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
+                const struct tr_cost_traffic *t = &cost.traffic[group][call];
+                if (t->calls)
+                    fprintf(p->out, "    %-16s %-16s %8llu calls %14llu bytes\n",
+                            tr_cost_group_names[group], tr_cost_call_names[call],
+                            (unsigned long long)t->calls, (unsigned long long)t->bytes);
+            }
+    }
+}
+
+/* ---- All
+ * ----------------------------------------------------------------------------------------- */
+
+static tr_status prepare(struct plan *p)
+{
+    const struct tr_model_size *size = &p->setup.engine.model;
+    const int tp = p->setup.size[TR_TP], stages = p->setup.size[TR_PP];
+    const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
+    p->shards = tr_mesh_extent(p->setup.size, axes);
+    p->replicas = tr_mesh_extent(p->setup.size, TR_AXES_DATA) / p->shards;
+    p->models = calloc((size_t)tp, sizeof *p->models);
+    p->first_layer = calloc((size_t)stages + 1, sizeof *p->first_layer);
+    if (!p->models || !p->first_layer) return tr_fail("out of memory for the plan");
+    for (int rank = 0; rank < tp; ++rank)
+        TR_TRY(tr_model_init(&p->models[rank], size, NULL, tp, rank, p->shards));
+    const struct tr_stage_costs costs = tr_engine_stage_costs(size);
+    TR_TRY(tr_stages_assign((int)size->layers, stages, &costs, p->first_layer));
+    const struct tr_model *model = &p->models[0];
+    model->params.units[model->final_unit].stage = stages - 1;
+    if (size->tied && stages > 1) model->params.units[model->token_unit].tied_stage = stages - 1;
+    return TR_OK;
+}
+
+static tr_status print_all(struct plan *p)
+{
+    TR_TRY(prepare(p));
+    print_mesh(p);
+    print_layouts(p);
+    if (p->setup.size[TR_PP] > 1) TR_TRY(print_pipeline(p));
+    print_memory(p);
+    print_traffic(p);
+    return TR_OK;
+}
 
 tr_status tr_plan_print(const struct tr_config *config, int nranks, FILE *out)
 {
-    struct tr_setup setup;
-    TR_TRY(tr_setup_of(config, nranks, &setup));
-    fprintf(out, "ranks: %d\n", nranks);
-    return TR_OK;
+    struct plan p = {.nranks = nranks, .out = out};
+    TR_TRY(tr_setup_of(config, nranks, &p.setup));
+    p.sizes = tr_setup_sizes(&p.setup);
+    const tr_status status = print_all(&p);
+    for (int rank = 0; p.models && rank < p.setup.size[TR_TP]; ++rank)
+        tr_model_fini(&p.models[rank]);
+    free(p.models);
+    free(p.first_layer);
+    return status;
 }

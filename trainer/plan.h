@@ -1,4 +1,4 @@
-/* --plan: what a run would do, without running it. */
+/* What a run would do, printed without running it (--plan). */
 #ifndef TR_PLAN_H
 #define TR_PLAN_H
 

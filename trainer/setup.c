@@ -141,6 +141,35 @@ tr_status tr_setup_of(const struct tr_config *given, int nranks, struct tr_setup
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
+struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
+{
+    const struct tr_engine_options *o = &setup->engine;
+    const struct tr_model_size *m = &o->model;
+    const int *size = setup->size;
+    return (struct tr_cost_sizes){.llama = m->kind == TR_LLAMA,
+                                  .tied = m->tied,
+                                  .layers = m->layers,
+                                  .heads = m->heads,
+                                  .kv_heads = m->kv_heads,
+                                  .width = m->width,
+                                  .hidden = m->hidden,
+                                  .vocabulary = m->vocabulary,
+                                  .context = m->context,
+                                  .pp = size[TR_PP],
+                                  .dp = size[TR_DP],
+                                  .fsdp = size[TR_FSDP],
+                                  .ring = size[TR_RING],
+                                  .ulysses = size[TR_ULYSSES],
+                                  .tp = size[TR_TP],
+                                  .zero = (int)o->sharding,
+                                  .gpipe = o->schedule == TR_GPIPE,
+                                  .reduce_last = o->reduce_last,
+                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
+                                  .batch = o->batch,
+                                  .micro_batch = o->micro_batch,
+                                  .bucket_bytes = (long)o->bucket_bytes};
+}
+
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)
 {
     return (struct tr_optimizer){.kind = (enum tr_optimizer_kind)config->optimizer,

@@ -4,6 +4,7 @@
 #define TR_SETUP_H
 
 #include "config.h"
+#include "cost.h"
 #include "engine.h"
 
 struct tr_setup {
@@ -19,6 +20,9 @@ void tr_setup_resolve(struct tr_config *config);
  * sizes of the model that do not fit each other. */
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
+
+/* The sizes of a run, for cost.h. */
+struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
 
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);

@@ -1,10 +1,11 @@
-/* Errors of the trainer: 0 is done, negative is an error whose story is in tr_error().
- * TR_ELSEWHERE: another rank has failed and tells the story. */
+/* Errors of the trainer: 0 is done, negative is an error whose story is in tr_error(). TR_FAILED:
+ * of this rank; others may not know. TR_AGREED: every rank knows that the run has failed, and this
+ * one tells the story; TR_ELSEWHERE: another one does. */
 #ifndef TR_STATUS_H
 #define TR_STATUS_H
 
 typedef int tr_status;
-enum { TR_OK = 0, TR_FAILED = -1, TR_ELSEWHERE = -2 };
+enum { TR_OK = 0, TR_FAILED = -1, TR_ELSEWHERE = -2, TR_AGREED = -3 };
 
 #define TR_NODISCARD __attribute__((warn_unused_result))
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "place.h"
+#include "setup.h"
 #include "shim.h"
 
 /* Parses one line of arguments; the error is in tr_error(). */
@@ -56,6 +58,9 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--steps", "missing"},
         {"text.txt", "unexpected argument"},
         {"--heads=", "not a number"},
+        {"--model=bert", "--model=bert: expected one of gpt2|llama"},
+        {"--tied=yes", "auto|on|off"},
+        {"--tp=0", "1 to 1024"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -66,12 +71,127 @@ TEST(config, bad_options_are_named_with_what_was_expected)
     }
 }
 
-TEST(config, width_must_be_divisible_by_heads)
+/* What the options (at most three) mean for a number of ranks. */
+static tr_status set_up(int nranks, const char *a, const char *b, const char *c,
+                        struct tr_setup *setup)
 {
     struct tr_config config;
-    REQUIRE(parse(&config, "--heads=5", NULL) == TR_OK);
-    CHECK(tr_config_check(&config) < 0);
-    CHECK(strstr(tr_error(), "--heads=5") != NULL);
+    const char *const arguments[] = {a, b, c};
+    tr_config_init(&config);
+    for (int i = 0; i < 3; ++i) {
+        char program[] = "tutti-train", one[64];
+        if (!arguments[i]) continue;
+        snprintf(one, sizeof one, "%s", arguments[i]);
+        char *argv[] = {program, one, NULL};
+        TR_TRY(tr_config_parse(&config, 2, argv));
+    }
+    return tr_setup_of(&config, nranks, setup);
+}
+
+TEST(setup, axes_take_the_ranks_that_there_are)
+{
+    static const struct {
+        int nranks;
+        const char *a, *b, *c;
+        int size[TR_NUM_AXES];
+        enum tr_sharding sharding;
+    } cases[] = {
+        {1, NULL, NULL, NULL, {1, 1, 1, 1, 1, 1}, TR_DDP},
+        {6, NULL, NULL, NULL, {1, 6, 1, 1, 1, 1}, TR_DDP},
+        {8, "--tp=2", "--pp=2", NULL, {2, 2, 1, 1, 1, 2}, TR_DDP},
+        {8, "--fsdp=4", NULL, NULL, {1, 2, 4, 1, 1, 1}, TR_ZERO3},
+        {8, "--zero=3", NULL, NULL, {1, 1, 8, 1, 1, 1}, TR_ZERO3},
+        {8, "--zero=3", "--fsdp=8", NULL, {1, 1, 8, 1, 1, 1}, TR_ZERO3},
+        {8, "--zero=3", "--ring=8", NULL, {1, 1, 1, 8, 1, 1}, TR_ZERO3},
+        {8, "--zero=2", "--ulysses=2", NULL, {1, 4, 1, 1, 2, 1}, TR_ZERO2},
+        {4, "--zero=1", "--dp=4", "--reduce=last", {1, 4, 1, 1, 1, 1}, TR_ZERO1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_setup setup;
+        CHECK_MESSAGE(set_up(cases[i].nranks, cases[i].a, cases[i].b, cases[i].c, &setup) == TR_OK,
+                      "case %zu: %s", i, tr_error());
+        for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+            CHECK_MESSAGE(setup.size[axis] == cases[i].size[axis], "case %zu: %s is %d", i,
+                          tr_axis_names[axis], setup.size[axis]);
+        CHECK_EQ(setup.engine.sharding, cases[i].sharding);
+    }
+}
+
+TEST(setup, mixes_that_have_no_meaning_are_named_with_what_works)
+{
+    static const struct {
+        int nranks;
+        const char *a, *b, *c, *says;
+    } cases[] = {
+        {8, "--tp=3", NULL, NULL, "nearest numbers of ranks that work are 6 and 9"},
+        {2, "--tp=4", NULL, NULL, "--tp=4 are 4 ranks, but there are 2; start 4"},
+        {8, "--dp=3", "--tp=2", NULL, "--dp=3 x --tp=2 are 6 ranks, but there are 8; start 6"},
+        {8, "--dp=3", "--tp=2", NULL, "or take --dp=4"},
+        {8, "--zero=1", "--fsdp=2", NULL, "take --zero=1 with --fsdp=1"},
+        {8, "--zero=2", "--fsdp=2", NULL, "or --fsdp=2 without --zero"},
+        {8, "--zero=3", "--fsdp=2", NULL, "--zero=3 without --fsdp (as --fsdp=8)"},
+        {8, "--reduce=each", NULL, NULL, "--reduce=last"},
+        {8, "--reduce=each", "--zero=1", NULL, "ZeRO-1 keeps whole gradients"},
+        {8, "--reshard=always", "--zero=2", NULL, "ZeRO-2 keeps whole weights"},
+        {8, "--reshard=sometimes", NULL, NULL, "--reshard=sometimes: expected one of auto|always"},
+        {8, "--zero=4", NULL, NULL, "--zero=4: out of range, expected 0 to 3"},
+        {8, "--dp=-1", NULL, NULL, "--dp=-1: out of range"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_setup setup;
+        CHECK_MESSAGE(set_up(cases[i].nranks, cases[i].a, cases[i].b, cases[i].c, &setup) < 0,
+                      "%s was taken", cases[i].a);
+        CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
+    }
+}
+
+TEST(setup, what_is_left_open_follows_from_the_model)
+{
+    struct tr_setup setup;
+    REQUIRE(set_up(1, "--width=192", NULL, NULL, &setup) == TR_OK);
+    CHECK(setup.engine.model.tied && setup.engine.model.hidden == 768);
+    CHECK_EQ(setup.engine.model.kv_heads, setup.engine.model.heads);
+    REQUIRE(set_up(1, "--model=llama", "--width=200", "--kv-heads=1", &setup) == TR_OK);
+    CHECK(!setup.engine.model.tied);
+    CHECK_EQ(setup.engine.model.hidden, 544);
+    CHECK_EQ(setup.engine.model.kv_heads, 1);
+    REQUIRE(set_up(1, "--model=llama", "--tied=on", "--hidden=7", &setup) == TR_OK);
+    CHECK(setup.engine.model.tied && setup.engine.model.hidden == 7);
+}
+
+TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
+{
+    static const struct {
+        struct tr_model_size size;
+        int tp;
+        const char *says;
+    } cases[] = {
+        {{TR_GPT2, 1, 5, 5, 192, 64, 256, 8, true}, 1, "that do are 4 and 6"},
+        {{TR_GPT2, 1, 6, 4, 192, 64, 256, 8, true}, 1, "nearest that do are 3 and 6"},
+        {{TR_LLAMA, 1, 4, 4, 12, 64, 256, 8, true}, 1, "widths that work are 8 and 16"},
+        {{TR_GPT2, 1, 6, 6, 192, 64, 256, 8, true}, 4, "values of --tp that do are 3 and 6"},
+        {{TR_GPT2, 1, 12, 4, 192, 64, 256, 8, true}, 6, "--tp=6 and --kv-heads=4"},
+        {{TR_GPT2, 1, 4, 4, 192, 3, 256, 8, true}, 4, "--hidden=3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct tr_model model;
+        CHECK(tr_model_init(&model, &cases[i].size, tr_ops_choose(""), cases[i].tp, 0, 1) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
+        tr_model_fini(&model);
+    }
+}
+
+TEST(place, ranks_are_ordered_by_host_and_blocks_that_cross_hosts_are_found)
+{
+    static const int cyclic[6] = {0, 1, 0, 1, 0, 1}, blocks[6] = {0, 0, 0, 1, 1, 1};
+    int order[6], first;
+    REQUIRE(tr_place_order(cyclic, 6, order));
+    static const int expected[6] = {0, 2, 4, 1, 3, 5};
+    for (int i = 0; i < 6; ++i) CHECK_EQ(order[i], expected[i]);
+    CHECK(!tr_place_order(blocks, 6, order));
+    CHECK(tr_place_fits(blocks, 6, 3, &first));
+    CHECK(!tr_place_fits(blocks, 6, 2, &first));
+    CHECK_EQ(first, 2);
 }
 
 /* Writes text to a file and reads it as options. */

@@ -112,3 +112,40 @@ TEST(engine, ulysses)
 {
     run_case((struct grid_case){.size = {1, 1, 1, 1, 2, 1}, .options = {.sharding = TR_DDP}});
 }
+
+static void refuse_too_many(struct rank *self)
+{
+    struct tr_mesh mesh;
+    struct tr_engine engine;
+    struct tr_engine_options many = options(TR_GPT2);
+    many.batch = (1L << 32) + 2; /* 2, if cut to an int */
+    many.micro_batch = 1;
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    CHECK(tr_engine_init(&engine, &mesh, tr_ops_choose(""), &many) < 0);
+    CHECK(strstr(tr_error(), "micro-batches") != NULL);
+    tr_engine_fini(&engine);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(engine, more_micro_batches_than_an_int_counts_are_refused)
+{
+    CHECK(run_ranks(1, refuse_too_many, NULL));
+}
+
+static void refuse_wrapped_mesh(struct rank *self)
+{
+    struct tr_mesh mesh;
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    const int wraps[TR_NUM_AXES] = {641, 6700417, 1, 1, 1, 1}; /* 2^32 + 1 */
+    const int negative[TR_NUM_AXES] = {-1, -1, 1, 1, 1, 1}, none[TR_NUM_AXES] = {0, 1, 1, 1, 1, 1};
+    CHECK(tr_mesh_shape(&mesh, wraps) < 0);
+    CHECK(tr_mesh_shape(&mesh, negative) < 0);
+    CHECK(tr_mesh_shape(&mesh, none) < 0);
+    CHECK_EQ(1, mesh.size[TR_PP]);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(engine, a_mesh_whose_product_overflows_is_refused)
+{
+    CHECK(run_ranks(1, refuse_wrapped_mesh, NULL));
+}

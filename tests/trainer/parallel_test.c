@@ -1,55 +1,16 @@
-/* Attention cut along the ring and the ulysses axis against the uncut attention, cross-entropy cut
- * along tp against the uncut one: values, gradients, bytes sent, work of each rank, failures. */
+/* Attention cut along the ring and the ulysses axis against the uncut attention: values, gradients,
+ * bytes sent, work of each rank, failures. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../trainer/memory.h"
-#include "../../trainer/parallel/parallel.h"
-#include "../shim.h"
-#include "ranks.h"
+#include "cut.h"
 
 enum { SIZE = 8, GUARD = 16 }; /* floats of a head; behind room and scratch */
 static const double TOLERANCE = 2e-6;
 
-/* ---- Meshes -----------------------------------------------------------------------------------
- */
-
-struct cut {
-    int ring, ulysses, tp;
-};
-
-struct place {
-    struct tr_mesh mesh;
-    struct tr_sequence sequence;
-    struct tr_parallel parallel;
-};
-
-static bool settle(struct place *place, struct rank *self, const struct cut *cut)
-{
-    const int size[TR_NUM_AXES] = {1, 1, 1, cut->ring, cut->ulysses, cut->tp};
-    tr_process_tune(1);
-    if (tr_mesh_init(&place->mesh, self->world) < 0 || tr_mesh_shape(&place->mesh, size) < 0 ||
-        tr_mesh_connect(&place->mesh, NULL, 0, 1, false) < 0) {
-        tt_test_fail(__FILE__, __LINE__, "%s", tr_error());
-        return false;
-    }
-    place->parallel = (struct tr_parallel){.ops = tr_ops_choose(""),
-                                           .tp = tr_mesh_group(&place->mesh, 1u << TR_TP),
-                                           .ring = tr_mesh_group(&place->mesh, 1u << TR_RING),
-                                           .ulysses = tr_mesh_group(&place->mesh, 1u << TR_ULYSSES),
-                                           .sequence = &place->sequence};
-    return true;
-}
-
-static void run_cut(const struct cut *cut, void (*body)(struct rank *))
-{
-    CHECK(run_ranks(cut->ring * cut->ulysses * cut->tp, body, cut));
-}
-
-/* ---- Attention --------------------------------------------------------------------------------
- */
+/* ---- Attention --------------------------------------------------------------------------- */
 
 struct heads {
     long heads, group, phase;
@@ -298,12 +259,167 @@ static void attend_everything(struct rank *self)
     tr_mesh_fini(&place.mesh);
 }
 
-TEST(parallel, attention_cut_by_ring_and_ulysses_equals_the_uncut_attention)
+/* ---- What a call costs ------------------------------------------------------------------- */
+
+/* Query heads of rank `rank` of u (what & 1), and twice the key heads that these use (what & 2). */
+enum { QUERY_HEADS = 1, KEY_HEADS = 2 };
+static uint64_t heads_at(const struct heads *heads, int u, int rank, int what)
+{
+    long queries = 0, keys = 0, last = -1;
+    for (long h = heads->heads * rank / u; h < heads->heads * (rank + 1) / u; ++h) {
+        const long kv = (h + heads->phase) / heads->group;
+        queries++;
+        keys += kv != last;
+        last = kv;
+    }
+    return (uint64_t)((what & QUERY_HEADS ? queries : 0) + (what & KEY_HEADS ? 2 * keys : 0));
+}
+
+/* The counters have a rank's message to itself too: the formulas without the factor (u-1)/u. */
+static void check_sent(const struct place *place, const struct shape *shape,
+                       const struct traffic sent[2])
+{
+    const struct tr_sequence *s = &place->sequence;
+    const int u = s->ulysses, rank = s->ulysses_rank, all = QUERY_HEADS | KEY_HEADS;
+    const uint64_t head = (uint64_t)(shape->batch * s->local * SIZE) * sizeof(float),
+                   ring = (uint64_t)s->ring, ranks = (uint64_t)u,
+                   block = heads_at(&shape->heads, u, rank, KEY_HEADS) * ranks * head;
+    uint64_t forward = ranks * heads_at(&shape->heads, u, rank, QUERY_HEADS),
+             backward = ranks * heads_at(&shape->heads, u, rank, all);
+    for (int j = 0; j < u; ++j) {
+        forward += heads_at(&shape->heads, u, j, all);
+        backward += heads_at(&shape->heads, u, j, QUERY_HEADS);
+    }
+    CHECK_EQ(sent[0].ring, (ring - 1) * block);
+    CHECK_EQ(sent[1].ring, ring > 1 ? (2 * ring - 1) * block : 0);
+    CHECK_EQ(sent[0].ulysses, u > 1 ? forward * head : 0);
+    CHECK_EQ(sent[1].ulysses, u > 1 ? backward * head : 0);
+    const long a = shape->heads.heads, k = kv_heads_of(&shape->heads);
+    if (u == 1 || a % u || k % u || shape->heads.phase) return;
+    CHECK_EQ(sent[0].ulysses, (uint64_t)(2 * a + 2 * k) * head);
+    CHECK_EQ(sent[1].ulysses, (uint64_t)(2 * a + 2 * k) * head);
+}
+
+static void count_sent(struct rank *self)
+{
+    struct place place;
+    struct traffic sent[2];
+    if (!settle(&place, self, self->arg)) return;
+    for (int h = 0; h < NHEADS; ++h)
+        for (long batch = 0; batch < 3; ++batch) {
+            const struct shape shape = {some_heads[h], batch, 37, batch == 1, false};
+            check_attention(&place, &shape, sent);
+            check_sent(&place, &shape, sent);
+        }
+    tr_mesh_fini(&place.mesh);
+}
+
+/* Pairs of a query and a key that this thread's operations have computed. */
+static _Thread_local long pairs;
+
+static void count_pairs(const struct tr_attention *s)
+{
+    for (long i = 0; i < s->queries; ++i) {
+        const long seen = i + s->offset + 1;
+        pairs += s->batch * s->heads * (seen < 0 ? 0 : seen < s->keys ? seen : s->keys);
+    }
+}
+
+static void counting_forward(float *out, float *lse, const float *q, const float *k, const float *v,
+                             float *scratch, const struct tr_attention *shape)
+{
+    count_pairs(shape);
+    tr_ops_choose("")->attention_forward(out, lse, q, k, v, scratch, shape);
+}
+
+static void counting_backward(float *dq, float *dk, float *dv, const float *dout, const float *out,
+                              const float *lse, const float *q, const float *k, const float *v,
+                              float *scratch, const struct tr_attention *shape)
+{
+    count_pairs(shape);
+    tr_ops_choose("")->attention_backward(dq, dk, dv, dout, out, lse, q, k, v, scratch, shape);
+}
+
+static void count_work(struct rank *self)
+{
+    struct place place;
+    struct traffic sent[2];
+    if (!settle(&place, self, self->arg)) return;
+    struct tr_ops counting = *place.parallel.ops;
+    counting.attention_forward = counting_forward;
+    counting.attention_backward = counting_backward;
+    place.parallel.ops = &counting;
+    for (int zigzag = 0; zigzag < 2; ++zigzag) {
+        const struct shape shape = {some_heads[3], 3, 96, zigzag, true};
+        pairs = 0;
+        check_attention(&place, &shape, sent);
+        const long n = place.sequence.local, before = zigzag ? place.parallel.ring->n - 1 : 0,
+                   rank = place.sequence.ring_rank;
+        const long block = zigzag ? before * n * n / 2 : rank * n * n, own = n * (n + 1) / 2;
+        CHECK_EQ(pairs, 2 * shape.batch * shape.heads.heads * (block + own));
+    }
+    tr_mesh_fini(&place.mesh);
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void for_all_cuts(void (*body)(struct rank *))
 {
     for (int ring = 1; ring <= 4; ++ring)
         for (int ulysses = 1; ulysses <= 4 && ring * ulysses <= MOST_RANKS; ++ulysses) {
             const struct cut cut = {ring, ulysses, 1};
-            run_cut(&cut, attend_everything);
-            if (tt_test_failed()) printf("ring %d, ulysses %d\n", ring, ulysses);
+            run_cut(&cut, body);
+            CHECK_MESSAGE(!tt_test_failed(), "so far: ring %d, ulysses %d", ring, ulysses);
         }
+}
+
+TEST(parallel, attention_cut_by_ring_and_ulysses_equals_the_uncut_attention)
+{
+    for_all_cuts(attend_everything);
+}
+
+TEST(parallel, attention_sends_the_bytes_of_the_formulas_also_without_sequences)
+{
+    for_all_cuts(count_sent);
+}
+
+TEST(parallel, ring_ranks_compute_what_the_mask_leaves_and_equally_much_in_zigzag)
+{
+    for (int ring = 2; ring <= 4; ++ring) {
+        const struct cut cut = {ring, 1, 1};
+        run_cut(&cut, count_work);
+    }
+}
+
+static void lose_a_rank(struct rank *self)
+{
+    const struct cut *cut = self->arg;
+    struct place place;
+    if (!settle(&place, self, cut)) return;
+    place.sequence = tr_sequence_of(8, cut->ring, self->rank, cut->ulysses, 0, 1, false);
+    const struct shape shape = {some_heads[2], 1, 8, false, true};
+    const long places[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct attention a;
+    make_attention(&a, &shape, place.sequence.local);
+    fill_attention(&a, &shape, places);
+    if (self->rank == 1) {
+        abort_group(&place, cut->ring > 1 ? TR_RING : TR_ULYSSES);
+    } else {
+        const struct tr_attention_kind *kind = kind_of(&place);
+        a.call.room = guarded(kind->room(&place.parallel, &a.call));
+        float *scratch = guarded(kind->scratch(&place.parallel, &a.call));
+        check_failed(kind->forward(&place.parallel, &a.call, scratch),
+                     cut->ring > 1 ? "passing keys and values on around the ring"
+                                   : "exchanging queries, keys and values for the heads");
+        free(scratch);
+        free(a.call.room);
+    }
+    free(a.memory);
+    tr_mesh_fini(&place.mesh);
+}
+
+TEST(parallel, attention_fails_with_a_sentence_when_a_rank_leaves)
+{
+    static const struct cut cuts[] = {{2, 1, 1}, {1, 2, 1}};
+    for (int i = 0; i < 2; ++i) run_cut(&cuts[i], lose_a_rank);
 }

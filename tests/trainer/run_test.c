@@ -256,7 +256,18 @@ static void expect_errors(int nranks)
     expect_error(nranks, SMALL "--steps=lots", "--steps=lots: not a number");
     expect_error(nranks, SMALL "--context=10000000", "--context");
     expect_error(nranks, SMALL "--data=/nonexistent", "/nonexistent: No such file");
-    expect_error(nranks, SMALL "--heads=5", "not divisible by --heads=5");
+    expect_error(nranks, SMALL "--heads=5",
+                 "--heads=5 do not divide --width=32; the nearest numbers of heads that do are 4 "
+                 "and 8");
+    expect_error(nranks, SMALL "--pp=4", "--pp=4");
+    expect_error(nranks, SMALL "--tp=3", "--tp=3");
+    expect_error(nranks, SMALL "--zero=1 --fsdp=2", nranks > 1 ? "--zero=1 with" : "--fsdp=2");
+    expect_error(nranks, SMALL "--model=gpt3", "--model=gpt3: expected one of gpt2|llama");
+    expect_error(nranks, SMALL "--kv-heads=3", "--kv-heads=3 do not divide --heads=2");
+    expect_error(nranks, SMALL "--vocabulary=255", "--vocabulary=255");
+    expect_error(nranks, SMALL "--ranks=2", "--ranks=2 is for --plan");
+    expect_error(nranks, SMALL "--data=" TUTTI_SOURCE_DIR "/.gitignore --context=4096",
+                 "--context=4096 needs 4097 bytes");
     expect_error(nranks, SMALL "--resume=/nonexistent", "--resume=/nonexistent");
     expect_error(nranks, SMALL "--steps=1000000 --checkpoint=/proc/none",
                  "--checkpoint=/proc/none");
@@ -274,7 +285,63 @@ TEST(run, bad_input_is_told_on_one_rank)
 TEST(run, bad_input_ends_every_rank)
 {
     expect_errors(2);
-    expect_error(2, SMALL "--batch=1", "--batch=1");
+}
+
+TEST(run, a_truncated_or_foreign_checkpoint_ends_every_rank)
+{
+    static const char *const spoil[] = {"truncate -s -100", "truncate -s 20",
+                                        "sed -i s/tutti-train/other-train/"};
+    static const char *const says[] = {"truncated", "truncated", "its format is"};
+    for (int i = 0; i < 3; ++i) {
+        struct bench b;
+        REQUIRE(setup(&b));
+        char options[COMMAND], command[COMMAND];
+        snprintf(options, sizeof options, SMALL "--steps=1 --checkpoint=%s", b.folder);
+        CHECK_EQ(train(1, options, b.output), 0);
+        snprintf(command, sizeof command, "%s %s/step-00000001.safetensors", spoil[i], b.folder);
+        CHECK_EQ(run(command, b.output), 0);
+        snprintf(options, sizeof options, "--resume=%s", b.folder);
+        expect_error(2, options, says[i]);
+        teardown(&b);
+    }
+}
+
+/* One rank: several would not get shared memory under this limit. */
+TEST(run, a_full_disk_is_told_and_leaves_no_half_checkpoint)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char command[COMMAND];
+    snprintf(command, sizeof command,
+             "trap \"\" XFSZ; ulimit -f 100; timeout 60 %s/bin/tutti-train " SMALL
+             "--steps=2 --checkpoint=%s 2>&1",
+             TUTTI_BINARY_DIR, b.folder);
+    const int code = run(command, b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "File too large") == 1, "%s", b.output);
+    snprintf(command, sizeof command, "ls %s", b.folder);
+    run(command, b.output);
+    CHECK_STR(b.output, "");
+    teardown(&b);
+}
+
+TEST(run, fewer_sequences_than_ranks_work)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    const int code = train(3, SMALL "--batch=1 --steps=2", b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_plan_needs_no_launcher)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    const int code = train(1, SMALL "--plan --ranks=16 --pp=2 --fsdp=2 --tp=2", b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(strstr(b.output, "16 ranks"), "%s", b.output);
+    teardown(&b);
 }
 
 TEST(run, a_time_budget_is_kept)
@@ -324,15 +391,28 @@ TEST(run, ranks_with_different_options_or_data_are_told_so)
     teardown(&b);
 }
 
-TEST(run, a_killed_rank_ends_the_others_with_its_name)
+/* Rank 1 kills itself when its first steps are logged; the others must end, and say who died. */
+static void check_killed(const char *layout)
 {
     struct bench b;
     REQUIRE(setup(&b));
-    const int code = train_by_shell("if [ $RANK = 1 ]; then exec timeout -s KILL 2 $train "
-                                    "--seconds=40; fi; exec $train --seconds=40",
-                                    b.output);
-    CHECK_MESSAGE(code != 0 && code != 124, "exit code %d", code);
+    char script[COMMAND];
+    snprintf(
+        script, sizeof script,
+        "if [ $RANK = 1 ]; then exec timeout -s KILL 2 $train %s --seconds=40; fi; exec $train "
+        "%s --seconds=40",
+        layout, layout);
+    const int code = train_by_shell(script, b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "%s: exit code %d", layout, code);
     CHECK_MESSAGE(strstr(b.output, "tutti-train: rank 0: ") && strstr(b.output, "rank 1 (host"),
-                  "%s", b.output);
+                  "%s: %s", layout, b.output);
     teardown(&b);
+}
+
+TEST(run, a_killed_rank_ends_the_others_with_its_name)
+{
+    check_killed("--dp=2");
+    check_killed("--tp=2");
+    check_killed("--pp=2");
+    check_killed("--ring=2");
 }

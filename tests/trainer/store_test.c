@@ -203,3 +203,35 @@ TEST(store, both_stages_of_a_tied_unit_get_its_whole_gradient)
     check_grid((struct grid){.size = {2, 1, 2, 1, 1, 2}, .tied = true});
     check_grid((struct grid){.size = {2, 2, 2, 1, 1, 1}});
 }
+
+/* One rank of the first stage needs more memory than there is, the second stage does not. */
+static void fail_on_one_stage(struct rank *self)
+{
+    const struct grid *grid = self->arg;
+    struct tr_mesh mesh;
+    CHECK_EQ(TR_OK, trial_connect(&mesh, self, grid));
+    const struct tr_store_options options = {.sharding = TR_ZERO1,
+                                             .shard_axes = trial_shard_axes(TR_ZERO1)};
+    struct tr_params params;
+    tr_params_init(&params, 1, 0, 2);
+    for (int stage = 0; stage < 2; ++stage) {
+        tr_params_begin_unit(&params, stage ? "small" : "huge");
+        params.units[stage].stage = stage;
+        const struct tr_layout whole = {-1, 0, 0};
+        tr_param_add(&params, stage ? "small" : "huge", stage ? 1 : 1L << 50, 0, whole, 0, 1);
+    }
+    tr_params_place(&params);
+    struct tr_store store;
+    const tr_status status = tr_store_init(&store, &mesh, &params, &options, SEED);
+    if (status >= 0)
+        tt_test_fail(__FILE__, __LINE__, "rank %d goes on though another one failed", self->rank);
+    tr_store_fini(&store);
+    tr_params_fini(&params);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(store, a_rank_without_memory_fails_every_rank)
+{
+    const struct grid grid = {.size = {2, 2, 1, 1, 1, 1}, .share = 1};
+    CHECK(run_ranks(4, fail_on_one_stage, &grid));
+}

@@ -108,28 +108,51 @@ static tr_status register_all(struct tr_model *model)
     return TR_OK;
 }
 
-static tr_status check_size(const struct tr_model_size *size, int tp)
+/* The divisors of `of` next to n, on both sides, as "4 and 6"; one where there is only one. */
+static const char *near_divisors(long of, long n, char out[48])
 {
+    long below = n < of ? n : of, above = n;
+    while (below > 1 && of % below) --below;
+    while (above < of && of % above) ++above;
+    if (above > of || below == above)
+        snprintf(out, 48, "%ld", below);
+    else
+        snprintf(out, 48, "%ld and %ld", below, above);
+    return out;
+}
+
+static tr_status check_heads(const struct tr_model_size *size)
+{
+    char near[48];
     if (size->width % size->heads)
-        return tr_fail(
-            "--heads=%ld do not divide --width=%ld; the width must be a multiple of them",
-            size->heads, size->width);
+        return tr_fail("--heads=%ld do not divide --width=%ld; the nearest numbers of heads that "
+                       "do are %s",
+                       size->heads, size->width, near_divisors(size->width, size->heads, near));
     if (size->heads % size->kv_heads)
         return tr_fail("--kv-heads=%ld do not divide --heads=%ld: every key and value head serves "
-                       "the same number of query heads",
-                       size->kv_heads, size->heads);
+                       "the same number of query heads; the nearest that do are %s",
+                       size->kv_heads, size->heads,
+                       near_divisors(size->heads, size->kv_heads, near));
     if (size->kind == TR_LLAMA && size->width / size->heads % 2)
-        return tr_fail("--width=%ld with --heads=%ld gives heads of %ld floats; Llama turns pairs "
-                       "of them, so the number must be even",
-                       size->width, size->heads, size->width / size->heads);
+        return tr_fail("--width=%ld with --heads=%ld gives heads of %ld floats, but Llama turns "
+                       "pairs of them; the nearest widths that work are %ld and %ld",
+                       size->width, size->heads, size->width / size->heads,
+                       size->width - size->heads, size->width + size->heads);
+    return TR_OK;
+}
+
+static tr_status check_size(const struct tr_model_size *size, int tp)
+{
+    char near[48];
+    TR_TRY(check_heads(size));
     if (size->heads % tp)
-        return tr_fail(
-            "--tp=%d does not divide --heads=%ld; the nearest numbers of heads that work "
-            "are %ld and %ld",
-            tp, size->heads, size->heads / tp * tp, (size->heads / tp + 1) * tp);
+        return tr_fail("--tp=%d does not divide --heads=%ld; the nearest values of --tp that do "
+                       "are %s",
+                       tp, size->heads, near_divisors(size->heads, tp, near));
     if (size->kv_heads % tp && tp % size->kv_heads)
-        return tr_fail("--tp=%d and --kv-heads=%ld: one of them must divide the other", tp,
-                       size->kv_heads);
+        return tr_fail("--tp=%d and --kv-heads=%ld: one of them must divide the other; the nearest "
+                       "values of --tp that do are %s",
+                       tp, size->kv_heads, near_divisors(size->kv_heads, tp, near));
     if (size->hidden < tp || size->vocabulary < tp)
         return tr_fail("--tp=%d ranks cannot share --hidden=%ld and --vocabulary=%ld: each rank "
                        "needs at least one row of both",

@@ -1,5 +1,5 @@
-/* Where the model needs other ranks: it calls these, and parallel/ fills them in. A model on one
- * rank uses tr_seams_local. */
+/* Where the model needs other ranks: it calls these, and parallel/parallel.c fills them in, also
+ * for one rank. */
 #ifndef TR_SEAMS_H
 #define TR_SEAMS_H
 
@@ -12,21 +12,20 @@
 /* One attention over all tokens of the sequences, of which this rank has batch * context rows.
  * Causality follows from the places of the ranks' tokens in the sequence, which the seam knows. */
 struct tr_attend {
-    long batch, context;     /* sequences; this rank's tokens of each */
-    long heads, kv_heads, d; /* this rank's heads */
-    long group, phase;       /* query head h uses kv head (h + phase) / group */
+    long batch, context;      /* sequences; this rank's tokens of each */
+    long heads, kv_heads, d;  /* this rank's heads */
+    long group, phase;        /* query head h uses kv head (h + phase) / group */
     long q_stride, kv_stride; /* floats from one token to the next in q, dq; in k, v, dk, dv */
-    const float *q, *k, *v;  /* [batch, context, heads d], [batch, context, kv_heads d] twice */
-    float *out;              /* [batch, context, heads d]: written by forward, read by backward */
-    float *lse;              /* [batch, heads, context]: kept by the seam as it likes */
-    float *room;             /* tr_seams.attend_room floats, kept from forward to backward */
-    const float *dout;       /* backward only */
-    float *dq, *dk, *dv;     /* backward only; = (the seam overwrites) */
+    const float *q, *k, *v;   /* [batch, context, heads d], [batch, context, kv_heads d] twice */
+    float *out;               /* [batch, context, heads d]: written by forward, read by backward */
+    float *lse;               /* [batch, heads, context]: kept by the seam as it likes */
+    float *room;              /* tr_seams.attend_room floats, kept from forward to backward */
+    const float *dout;        /* backward only */
+    float *dq, *dk, *dv;      /* backward only; = (the seam overwrites) */
 };
 
 struct tr_seams {
     void *arg;
-    const struct tr_ops *ops;
     int tp; /* ranks that cut the model; 1: gather and scatter are never called */
 
     /* all[tp * own, n] = every tp rank's own[own, n], in order of rank. */

@@ -1,7 +1,11 @@
-/* Attention of a rank that has whole sequences. No collectives. */
-#include <string.h>
-
+/* Attention of a rank that has whole sequences.
+ *
+ * Collectives  none.
+ * Memory       scratch: that of the operations (tr_attention_scratch); nothing is kept.
+ * Limits       none.
+ * Test         tests/trainer/parallel_test.c: what the cut attentions are compared with. */
 #include "parallel.h"
+#include "rows.h"
 
 static struct tr_attention shape_of(const struct tr_attend *call)
 {
@@ -26,19 +30,14 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
     return TR_OK;
 }
 
-static void clear(float *x, long rows, long stride, long n)
-{
-    for (long row = 0; row < rows; ++row) memset(x + row * stride, 0, (size_t)n * sizeof *x);
-}
-
 static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
                           float *scratch)
 {
     const struct tr_attention shape = shape_of(call);
     const long rows = call->batch * call->context;
-    clear(call->dq, rows, call->q_stride, call->heads * call->d); /* the operation adds */
-    clear(call->dk, rows, call->kv_stride, call->kv_heads * call->d);
-    clear(call->dv, rows, call->kv_stride, call->kv_heads * call->d);
+    tr_rows_clear(call->dq, call->q_stride, rows, call->heads * call->d); /* the operation adds */
+    tr_rows_clear(call->dk, call->kv_stride, rows, call->kv_heads * call->d);
+    tr_rows_clear(call->dv, call->kv_stride, rows, call->kv_heads * call->d);
     parallel->ops->attention_backward(call->dq, call->dk, call->dv, call->dout, call->out,
                                       call->lse, call->q, call->k, call->v, scratch, &shape);
     return TR_OK;

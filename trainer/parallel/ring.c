@@ -34,6 +34,7 @@
 #include <string.h>
 
 #include "parallel.h"
+#include "rows.h"
 
 /* One call. Blocks are keys[batch, context, width], then values of the same shape. */
 struct ring {
@@ -93,7 +94,7 @@ static struct head head_at(const struct ring *ring, const struct part *part, lon
                          .kv = b * c->context * ring->width + (h + c->phase) / c->group * c->d};
 }
 
-/* ---- Blocks ---------------------------------------------------------------------------------- */
+/* ---- Blocks ------------------------------------------------------------------------------ */
 
 static long block_floats(const struct tr_attend *shape)
 {
@@ -146,24 +147,18 @@ static void swap(float **a, float **b)
     *b = kept;
 }
 
-/* Between rows of the call's stride and rows of a block. */
-static void copy_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
-                      long width)
-{
-    for (long row = 0; row < rows; ++row)
-        memcpy(to + row * to_stride, from + row * from_stride, (size_t)width * sizeof *to);
-}
-
 static void take_own_block(const struct ring *ring)
 {
     const struct tr_attend *c = ring->call;
     const long rows = c->batch * c->context, width = ring->width;
-    copy_rows(ring->kv, width, c->k, c->kv_stride, rows, width);
-    copy_rows(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
+    tr_rows_copy(ring->kv, width, c->k, c->kv_stride, rows, width);
+    tr_rows_copy(ring->kv + ring->half, width, c->v, c->kv_stride, rows, width);
 }
 
-/* Issues one hop: `kv` to the next rank and kv_in from the previous one, and the same for the
- * gradients. */
+static const char passing[] = "passing keys and values on around the ring";
+
+/* Issues one hop: `kv` goes to the next rank and kv_in comes from the previous one; `sum` and
+ * sum_in likewise. */
 static tr_status depart(const struct ring *ring, bool keys, bool gradients)
 {
     const struct tr_group *group = ring->group;
@@ -179,16 +174,15 @@ static tr_status depart(const struct ring *ring, bool keys, bool gradients)
         tuttiSend(ring->sum, count, tuttiFloat32, next, group->comm, group->stream);
         tuttiRecv(ring->sum_in, count, tuttiFloat32, previous, group->comm, group->stream);
     }
-    return tr_group_check(group, tuttiGroupEnd(), "passing keys and values on around the ring");
+    return tr_group_check(group, tuttiGroupEnd(), passing);
 }
 
 static tr_status arrive(const struct ring *ring)
 {
-    return tr_group_check(ring->group, tuttiStreamSynchronize(ring->group->stream),
-                          "waiting for keys and values of the ring");
+    return tr_group_check(ring->group, tuttiStreamSynchronize(ring->group->stream), passing);
 }
 
-/* ---- Forward --------------------------------------------------------------------------------- */
+/* ---- Forward ----------------------------------------------------------------------------- */
 
 /* The attention over this rank's own block is written to the call's out; the others are merged. */
 static void attend_block(const struct ring *ring, int source)
@@ -228,7 +222,7 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
     return TR_OK;
 }
 
-/* ---- Backward -------------------------------------------------------------------------------- */
+/* ---- Backward ---------------------------------------------------------------------------- */
 
 /* dq += and dkv = the gradients through the block of `source`. */
 static void differentiate_block(const struct ring *ring, float *dkv, int source)
@@ -265,9 +259,7 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     struct ring ring = ring_of(parallel, call, scratch);
     const int n = ring.group->n, rank = ring.group->rank;
     const long rows = call->batch * call->context, width = ring.width;
-    for (long row = 0; row < rows; ++row) /* the operation adds */
-        memset(call->dq + row * call->q_stride, 0,
-               (size_t)(call->heads * call->d) * sizeof *call->dq);
+    tr_rows_clear(call->dq, call->q_stride, rows, call->heads * call->d); /* the operation adds */
     take_own_block(&ring);
     for (int step = 0; step < n; ++step) {
         const bool more = step + 1 < n, travelling = step > 0;
@@ -279,8 +271,8 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     }
     TR_TRY(depart(&ring, false, true)); /* home */
     TR_TRY(arrive(&ring));
-    copy_rows(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
-    copy_rows(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
+    tr_rows_copy(call->dk, call->kv_stride, ring.sum_in, width, rows, width);
+    tr_rows_copy(call->dv, call->kv_stride, ring.sum_in + ring.half, width, rows, width);
     return TR_OK;
 }
 

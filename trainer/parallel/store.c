@@ -117,11 +117,9 @@ static tr_status choose(struct tr_store *store)
     return TR_OK;
 }
 
-tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
-                        const struct tr_params *params, const struct tr_store_options *options,
-                        uint64_t seed)
+/* What each rank does alone. */
+static tr_status prepare(struct tr_store *store, uint64_t seed)
 {
-    *store = (struct tr_store){.mesh = mesh, .params = params, .options = *options};
     TR_TRY(choose(store));
     TR_TRY(list_units(store));
     TR_TRY(take_memory(store));
@@ -130,9 +128,18 @@ tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
         TR_TRY(tr_flight_init(&s->gather));
         TR_TRY(tr_flight_init(&s->reduce));
         TR_TRY(tr_flight_init(&s->replicate));
-        tr_params_initialize(params, s->unit, s->weight_shard, s->first, s->count, seed);
+        tr_params_initialize(store->params, s->unit, s->weight_shard, s->first, s->count, seed);
     }
-    if (store->ops->init) TR_TRY(store->ops->init(store));
+    return store->ops->init ? store->ops->init(store) : TR_OK;
+}
+
+tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
+                        const struct tr_params *params, const struct tr_store_options *options,
+                        uint64_t seed)
+{
+    *store = (struct tr_store){.mesh = mesh, .params = params, .options = *options};
+    /* Nothing is gathered from a rank that has failed. */
+    TR_TRY(tr_mesh_agree(mesh, prepare(store, seed)));
     tr_store_begin(store);
     return tr_store_publish(store);
 }

@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "parallel.h"
+#include "rows.h"
 
 /* The heads that a rank has between the exchanges. */
 struct share {
@@ -48,7 +49,7 @@ static struct share share_of(const struct tr_attend *call, int u, int rank)
     return (struct share){first, end - first, kv, last - kv + 1};
 }
 
-/* Which heads an exchange moves. */
+/* What an exchange moves: out or its gradient; or q, k and v, or theirs. */
 enum cargo { QUERIES, ALL };
 
 /* Floats that a token takes in a message with these heads. */
@@ -71,7 +72,7 @@ struct ulysses {
     size_t *counts[2], *displs[2];       /* [ranks] of by_heads and by_tokens */
 };
 
-/* ---- Memory ---------------------------------------------------------------------------------- */
+/* ---- Memory ------------------------------------------------------------------------------ */
 
 static struct tr_attend inner_call(const struct tr_attend *call, int u, const struct share *mine)
 {
@@ -150,8 +151,7 @@ static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struc
     return x;
 }
 
-/* ---- Exchanges --------------------------------------------------------------------------------
- */
+/* ---- Exchanges --------------------------------------------------------------------------- */
 
 enum side { BY_HEADS, BY_TOKENS };
 
@@ -198,66 +198,59 @@ static void order_tokens(const struct ulysses *x, float *sequences, enum cargo c
         }
 }
 
-/* to[rows of to_stride] = or += from[rows of from_stride], `width` floats of each row */
-static void move_rows(float *to, long to_stride, const float *from, long from_stride, long rows,
-                      long width, bool add)
-{
-    for (long row = 0; row < rows; ++row, to += to_stride, from += from_stride) {
-        if (!add) memcpy(to, from, (size_t)width * sizeof *to);
-        for (long i = 0; add && i < width; ++i) to[i] += from[i];
-    }
-}
-
-/* The sequences[batch, tokens, heads] of this rank's heads, of what every rank has of its tokens: q
- * of q_stride and, unless k is NULL, k and v. */
-static tr_status to_heads(const struct ulysses *x, float *sequences, const float *q, long q_stride,
-                          const float *k, const float *v, const char *what)
+/* The sequences of this rank's heads, of what every rank has of its tokens: of the gradient of out,
+ * or of q, k and v. */
+static tr_status to_heads(const struct ulysses *x, enum cargo cargo, const char *what)
 {
     const struct tr_attend *c = x->call;
     const long d = c->d, rows = c->batch * c->context;
-    const enum cargo cargo = k ? ALL : QUERIES;
     plan(x, cargo);
     for (int j = 0; j < x->group->n; ++j) {
         const struct share share = share_of(c, x->group->n, j);
-        const long width = width_of(c, &share, cargo), kv = share.nkv * d;
+        const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
         float *at = x->by_heads + x->displs[BY_HEADS][j];
-        move_rows(at, width, q + share.q * d, q_stride, rows, share.nq * d, false);
-        if (!k) continue;
-        at += share.nq * d;
-        move_rows(at, width, k + share.kv * d, c->kv_stride, rows, kv, false);
-        move_rows(at + kv, width, v + share.kv * d, c->kv_stride, rows, kv, false);
+        if (cargo == QUERIES) {
+            tr_rows_copy(at, width, c->dout + share.q * d, c->heads * d, rows, q);
+            continue;
+        }
+        tr_rows_copy(at, width, c->q + share.q * d, c->q_stride, rows, q);
+        tr_rows_copy(at + q, width, c->k + share.kv * d, c->kv_stride, rows, kv);
+        tr_rows_copy(at + q + kv, width, c->v + share.kv * d, c->kv_stride, rows, kv);
     }
     TR_TRY(exchange(x, BY_HEADS, what));
-    order_tokens(x, sequences, cargo, false);
+    order_tokens(x, cargo == QUERIES ? x->dout : x->qkv, cargo, false);
     return TR_OK;
 }
 
-/* The way back: q = the sequences' query heads; unless k is NULL, k and v += the key heads, a
- * summand from each rank that has used them. */
-static tr_status to_tokens(const struct ulysses *x, float *sequences, float *q, long q_stride,
-                           float *k, float *v, const char *what)
+/* The way back: of out, or of the gradients of q, k and v. The key heads get a summand from each
+ * rank that has used them. */
+static tr_status to_tokens(const struct ulysses *x, enum cargo cargo, const char *what)
 {
     const struct tr_attend *c = x->call;
     const long d = c->d, rows = c->batch * c->context;
-    const enum cargo cargo = k ? ALL : QUERIES;
     plan(x, cargo);
-    order_tokens(x, sequences, cargo, true);
+    order_tokens(x, cargo == QUERIES ? x->out : x->dqkv, cargo, true);
     TR_TRY(exchange(x, BY_TOKENS, what));
+    if (cargo == ALL) {
+        tr_rows_clear(c->dk, c->kv_stride, rows, c->kv_heads * d);
+        tr_rows_clear(c->dv, c->kv_stride, rows, c->kv_heads * d);
+    }
     for (int j = 0; j < x->group->n; ++j) {
         const struct share share = share_of(c, x->group->n, j);
-        const long width = width_of(c, &share, cargo), kv = share.nkv * d;
+        const long width = width_of(c, &share, cargo), q = share.nq * d, kv = share.nkv * d;
         const float *at = x->by_heads + x->displs[BY_HEADS][j];
-        move_rows(q + share.q * d, q_stride, at, width, rows, share.nq * d, false);
-        if (!k) continue;
-        at += share.nq * d;
-        move_rows(k + share.kv * d, c->kv_stride, at, width, rows, kv, true);
-        move_rows(v + share.kv * d, c->kv_stride, at + kv, width, rows, kv, true);
+        if (cargo == QUERIES) {
+            tr_rows_copy(c->out + share.q * d, c->heads * d, at, width, rows, q);
+            continue;
+        }
+        tr_rows_copy(c->dq + share.q * d, c->q_stride, at, width, rows, q);
+        tr_rows_add(c->dk + share.kv * d, c->kv_stride, at + q, width, rows, kv);
+        tr_rows_add(c->dv + share.kv * d, c->kv_stride, at + q + kv, width, rows, kv);
     }
     return TR_OK;
 }
 
-/* ---- The call ---------------------------------------------------------------------------------
- */
+/* ---- The call ---------------------------------------------------------------------------- */
 
 static struct tr_attend inner_of(const struct ulysses *x)
 {
@@ -280,17 +273,9 @@ static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *c
 {
     const struct ulysses x = ulysses_of(parallel, call, scratch);
     const struct tr_attend inner = inner_of(&x);
-    TR_TRY(to_heads(&x, x.qkv, call->q, call->q_stride, call->k, call->v,
-                    "exchanging queries, keys and values for the heads of Ulysses"));
+    TR_TRY(to_heads(&x, ALL, "exchanging queries, keys and values for the heads of Ulysses"));
     TR_TRY(tr_inner_attention(parallel)->forward(parallel, &inner, x.inner));
-    return to_tokens(&x, x.out, call->out, call->heads * call->d, NULL, NULL,
-                     "exchanging the heads of Ulysses for tokens");
-}
-
-static void clear(float *x, const struct tr_attend *call)
-{
-    for (long row = 0; row < call->batch * call->context; ++row)
-        memset(x + row * call->kv_stride, 0, (size_t)(call->kv_heads * call->d) * sizeof *x);
+    return to_tokens(&x, QUERIES, "exchanging the output of Ulysses' heads for tokens");
 }
 
 static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *call,
@@ -298,13 +283,9 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
 {
     const struct ulysses x = ulysses_of(parallel, call, scratch);
     const struct tr_attend inner = inner_of(&x);
-    TR_TRY(to_heads(&x, x.dout, call->dout, call->heads * call->d, NULL, NULL,
-                    "exchanging the gradient of the output for the heads of Ulysses"));
+    TR_TRY(to_heads(&x, QUERIES, "exchanging the output's gradient for the heads of Ulysses"));
     TR_TRY(tr_inner_attention(parallel)->backward(parallel, &inner, x.inner));
-    clear(call->dk, call);
-    clear(call->dv, call);
-    return to_tokens(&x, x.dqkv, call->dq, call->q_stride, call->dk, call->dv,
-                     "exchanging the gradients of queries, keys and values for tokens");
+    return to_tokens(&x, ALL, "exchanging the gradients of Ulysses' heads for tokens");
 }
 
 const struct tr_attention_kind tr_ulysses_attention = {

@@ -16,7 +16,7 @@
  * Order        both calls on the calling thread, without a stream: the gradient waits for them.
  *              All ranks of tp sum the rows' losses in the same order, of the same numbers, so they
  *              get the same bits.
- * Test         tests/trainer/parallel_test.c: 2, 3 and 4 ranks, uneven and empty ranges, against
+ * Test         tests/trainer/vocab_test.c: 2, 3 and 4 ranks, uneven and empty ranges, against
  *              the loss of one rank. */
 /* clang-format on */
 #include "parallel.h"

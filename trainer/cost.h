@@ -1,0 +1,79 @@
+/* What a training step communicates and what a rank needs to remember, from sizes alone: formulas,
+ * worked out again without the layouts, the registry and the engine, whose counters and arenas the
+ * tests compare with them. Symbols: t = tp, n = ranks that shard, m = micro-batches of a step. */
+#ifndef TR_COST_H
+#define TR_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The sizes of a run, those that the options give. */
+struct tr_cost_sizes {
+    bool llama, tied;
+    long layers, heads, kv_heads, width, hidden, vocabulary, context;
+    int pp, dp, fsdp, ring, ulysses, tp;
+    int zero; /* 0 DDP, 1, 2, 3: as enum tr_sharding */
+    bool gpipe, reduce_last, keep_gathered;
+    long batch, micro_batch, bucket_bytes;
+};
+
+/* One rank: its place along the axes that make ranks differ. */
+struct tr_cost_rank {
+    int stage, stage_layers; /* of pp; layers that the stage has */
+    int shard;               /* which of the n shards of a unit */
+    long samples;            /* sequences of a step */
+    int ulysses_rank;
+};
+
+/* Whom a call is with. */
+enum tr_cost_group {
+    TR_COST_SHARD,   /* the ranks that shard a unit */
+    TR_COST_REPLICA, /* the other ranks with tokens of their own */
+    TR_COST_TP,
+    TR_COST_SHARE, /* the ranks of tp that hold the same key and value heads */
+    TR_COST_TIE,   /* the first and the last stage */
+    TR_COST_PP,
+    TR_COST_RING,
+    TR_COST_ULYSSES,
+    TR_COST_WORLD,
+    TR_COST_NUM_GROUPS
+};
+enum tr_cost_call {
+    TR_COST_ALL_REDUCE,
+    TR_COST_REDUCE_SCATTER,
+    TR_COST_ALL_GATHER,
+    TR_COST_ALL_TO_ALL,
+    TR_COST_SEND,
+    TR_COST_RECV,
+    TR_COST_NUM_CALLS
+};
+extern const char *const tr_cost_group_names[TR_COST_NUM_GROUPS];
+extern const char *const tr_cost_call_names[TR_COST_NUM_CALLS];
+
+/* Calls of a step and their payload: the whole message, as tuttiCommCallCounters counts it. */
+struct tr_cost_traffic {
+    uint64_t calls, bytes;
+};
+
+/* Bytes of memory by kind. */
+struct tr_cost_memory {
+    uint64_t weights, gradients, optimizer, gathered, activations;
+};
+
+struct tr_cost {
+    struct tr_cost_traffic traffic[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS];
+    struct tr_cost_memory memory;
+};
+
+/* The cost of a step of one rank. */
+void tr_cost_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
+                struct tr_cost *cost);
+
+/* Parameters of the model, each once. */
+uint64_t tr_cost_parameters(const struct tr_cost_sizes *sizes);
+
+/* Tokens of a sequence with padding, and micro-batches of a step. */
+long tr_cost_padded(const struct tr_cost_sizes *sizes);
+long tr_cost_micro_batches(const struct tr_cost_sizes *sizes);
+
+#endif

@@ -329,7 +329,11 @@ uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *repo
     tr_status status = tr_mesh_shape(mesh, test->size);
     if (status == TR_OK) status = tr_engine_init(&engine, mesh, ops, &test->options);
     if (status == TR_OK) status = run(&s, &checksum);
-    if (status < 0) complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());
+    if (status < 0) {
+        complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());
+        /* The others may wait for this rank in vain, so that the report reaches nobody. */
+        fprintf(stderr, "grid: rank %d of %s: %s\n", mesh->rank, test->name, report);
+    }
     tr_engine_fini(&engine);
     forget(&expected);
     /* The lowest rank that has something to say tells all. */

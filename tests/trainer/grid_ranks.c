@@ -1,7 +1,8 @@
 /* The gradient grid: one launch of 8 ranks that goes through every layout by splitting them.
  *
- *     tutti-run -n 8 grid_ranks [--only TEXT] [--list]
+ *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--list]
  *
+ * --only runs the cases whose line holds the text, --case those with exactly this line.
  * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
  * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
  * bits in every weight. The exit status is 0 when every case matched the oracle. */
@@ -117,13 +118,30 @@ struct outcome {
     int32_t ran;
 };
 
-static bool chosen(const char *line, const char *only)
+/* Reads the options: which cases to run. */
+static void choose(int argc, char **argv, bool chosen[NCASES])
 {
-    return !only || strstr(line, only);
+    bool all = true;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const bool whole = !strcmp(argv[i], "--case");
+        if (!whole && strcmp(argv[i], "--only")) break;
+        int found = 0;
+        all = false;
+        for (int c = 0; c < NCASES; ++c) {
+            const bool hit = whole ? !strcmp(grid_cases[c], argv[i + 1])
+                                   : strstr(grid_cases[c], argv[i + 1]) != NULL;
+            chosen[c] |= hit;
+            found += hit;
+        }
+        if (found) continue;
+        fprintf(stderr, "grid: no case for %s '%s'; --list prints them\n", argv[i], argv[i + 1]);
+        exit(2);
+    }
+    for (int c = 0; c < NCASES; ++c) chosen[c] |= all;
 }
 
 /* Runs the cases of `nranks` ranks, 8 / nranks of them at a time. */
-static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const char *only,
+static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const bool *chosen,
                               struct outcome *outcomes)
 {
     const int parts = NRANKS / nranks, part = rank / nranks;
@@ -134,7 +152,7 @@ static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const cha
     int turn = 0;
     for (int c = 0; c < NCASES; ++c) {
         const struct plan plan = plan_of(grid_cases[c]);
-        if (plan.nranks != nranks || !chosen(grid_cases[c], only)) continue;
+        if (plan.nranks != nranks || !chosen[c]) continue;
         if (turn++ % parts != part) continue;
         tuttiComm_t own;
         const tuttiResult_t again = tuttiCommSplit(comm, 0, rank, &own, NULL);
@@ -150,18 +168,17 @@ static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const cha
     return tuttiCommDestroy(comm);
 }
 
-static int judge(const struct outcome *outcomes, const char *only)
+static int judge(const struct outcome *outcomes, const bool *chosen)
 {
     int failures = 0, ran = 0;
     for (int c = 0; c < NCASES; ++c) {
-        if (!chosen(grid_cases[c], only)) continue;
+        if (!chosen[c]) continue;
         const struct plan plan = plan_of(grid_cases[c]);
         char report[REPORT + 64];
         snprintf(report, sizeof report, "%.*s", REPORT,
                  outcomes[c].ran ? outcomes[c].report : "did not run");
         for (int d = 0; d < c && plan.same[0] && !report[0]; ++d) {
-            if (!chosen(grid_cases[d], only) || outcomes[d].checksum == outcomes[c].checksum)
-                continue;
+            if (!chosen[d] || outcomes[d].checksum == outcomes[c].checksum) continue;
             const struct plan other = plan_of(grid_cases[d]);
             if (!strcmp(other.same, plan.same))
                 snprintf(report, sizeof report, "other bits than: %s", grid_cases[d]);
@@ -177,14 +194,12 @@ static int judge(const struct outcome *outcomes, const char *only)
 
 int main(int argc, char **argv)
 {
-    const char *only = NULL;
-    for (int i = 1; i < argc; ++i) {
-        if (!strcmp(argv[i], "--list")) {
-            for (int c = 0; c < NCASES; ++c) printf("%s\n", grid_cases[c]);
-            return EXIT_SUCCESS;
-        }
-        if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
+    static bool chosen[NCASES];
+    if (argc > 1 && !strcmp(argv[1], "--list")) {
+        for (int c = 0; c < NCASES; ++c) printf("%s\n", grid_cases[c]);
+        return EXIT_SUCCESS;
     }
+    choose(argc, argv, chosen);
     tuttiComm_t world;
     int rank, nranks;
     if (tuttiCommInitEnv(&world, NULL, NULL) != tuttiSuccess) return 2;
@@ -197,7 +212,7 @@ int main(int argc, char **argv)
     tr_process_tune(1);
     static struct outcome outcomes[NCASES];
     for (int size = 1; size <= NRANKS; ++size) {
-        const tuttiResult_t result = run_size(world, rank, size, only, outcomes);
+        const tuttiResult_t result = run_size(world, rank, size, chosen, outcomes);
         if (result == tuttiSuccess) continue;
         fprintf(stderr, "grid: rank %d: %s: %s\n", rank, tuttiGetErrorString(result),
                 tuttiGetLastError(world));
@@ -207,7 +222,7 @@ int main(int argc, char **argv)
     if (tuttiAllReduce(outcomes, outcomes, sizeof outcomes, tuttiUint8, tuttiSum, world, NULL) !=
         tuttiSuccess)
         return 2;
-    const int status = rank == 0 ? judge(outcomes, only) : EXIT_SUCCESS;
+    const int status = rank == 0 ? judge(outcomes, chosen) : EXIT_SUCCESS;
     tuttiCommFinalize(world);
     tuttiCommDestroy(world);
     return status;

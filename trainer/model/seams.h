@@ -1,5 +1,5 @@
-/* Where the model needs other ranks: it calls these, and parallel/ fills them in. A model on one
- * rank uses tr_seams_local. */
+/* Where the model needs other ranks: it calls these, and parallel/parallel.c fills them in, also
+ * for one rank. */
 #ifndef TR_SEAMS_H
 #define TR_SEAMS_H
 
@@ -26,7 +26,6 @@ struct tr_attend {
 
 struct tr_seams {
     void *arg;
-    const struct tr_ops *ops;
     int tp; /* ranks that cut the model; 1: gather and scatter are never called */
 
     /* all[tp * own, n] = every tp rank's own[own, n], in order of rank. */

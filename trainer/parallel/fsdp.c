@@ -1,3 +1,4 @@
+/* clang-format off */
 /* ZeRO-3, fully sharded data parallelism (FSDP): every rank of the shard group has a shard of the
  * weights, gradients and optimizer state of every unit; a unit's weights are gathered for the time
  * they are used.
@@ -10,17 +11,19 @@
  * Collectives  acquire: one all-gather a unit, issued one acquire ahead (prefetch); with
  *              keep_gathered the first acquire of a step only. Backward: the reduce-scatter of
  *              zero.c after every micro-batch (with reduce_last once), beside the backward pass of
- * the unit before. Hybrid: the shard group is fsdp x ring x ulysses; then zero.c sums the shards
- * over dp, once a step. Volume       n ranks, P parameters, G micro-batches: 3 G (n-1)/n * 4 P
- * bytes sent a rank and step when forward and backward both acquire every unit; keep_gathered (G+1)
- * (n-1)/n * 4 P; with reduce_last too 2 (n-1)/n * 4 P. Hybrid over r replicas: + 2 (r-1)/r * 4 P/n.
+ *              the unit before. Hybrid: the shard group is fsdp x ring x ulysses; then zero.c sums
+ *              the shards over dp, once a step.
+ * Volume       n ranks, P parameters, G micro-batches: 3 G (n-1)/n * 4 P bytes sent a rank and step
+ *              when forward and backward both acquire every unit; keep_gathered (G+1) (n-1)/n * 4 P;
+ *              with reduce_last too 2 (n-1)/n * 4 P. Hybrid over r replicas: + 2 (r-1)/r * 4 P/n.
  * Memory       16 P/n bytes and the slots (slots.c) of weights and of gradients; keep_gathered 4 P
  *              instead of weight slots, reduce_last 4 P instead of gradient slots.
  * Limits       gathers and reductions share one communicator and one stream: a gather that is
- * issued after a reduction runs after it. A shard group of one rank runs as DDP. Order program
- * order: the gather of `next` is issued at acquire, never when a slot happens to become free;
- * without a free slot it is issued when the unit itself is acquired. Test
- * tests/trainer/store_test.c. */
+ *              issued after a reduction runs after it. A shard group of one rank runs as DDP.
+ * Order        program order: the gather of `next` is issued at acquire, never when a slot happens
+ *              to become free; without a free slot it is issued when the unit itself is acquired.
+ * Test         tests/trainer/store_test.c. */
+/* clang-format on */
 #include "store_ops.h"
 
 static void reshard(struct tr_store *store, struct tr_unit_state *state)

@@ -1,4 +1,9 @@
-/* Attention of a rank that has whole sequences. No collectives. */
+/* Attention of a rank that has whole sequences.
+ *
+ * Collectives  none.
+ * Memory       scratch: that of the operations (tr_attention_scratch); nothing is kept.
+ * Limits       none.
+ * Test         tests/trainer/parallel_test.c: what the cut attentions are compared with. */
 #include "parallel.h"
 #include "rows.h"
 

@@ -41,7 +41,6 @@ static tr_status local_loss(void *arg, float *logits, const int32_t *targets, co
 void tr_parallel_seams(struct tr_seams *seams, struct tr_parallel *parallel)
 {
     *seams = (struct tr_seams){.arg = parallel,
-                               .ops = parallel->ops,
                                .tp = parallel->tp->n,
                                .gather = tr_tensor_gather,
                                .scatter = tr_tensor_scatter,

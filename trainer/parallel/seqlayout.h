@@ -1,12 +1,16 @@
+/* clang-format off */
 /* Which tokens of a sequence each rank has: the order of a sequence cut along the ring and ulysses
  * axes.
  *
  * Definition   a sequence of `length` tokens is padded to a multiple of 2 x ring x ulysses x tp
- * (not at all where these are 1). Contiguous: ring rank r has the r-th of `ring` parts. Zigzag: the
- * sequence is cut into 2 x ring chunks, and ring rank r has chunks r and 2 x ring - 1 - r, so that
- * under a causal mask all have the same work. Either way the part of a ring rank is cut once more,
- * into `ulysses` contiguous parts. Collectives  none. Padding      lies at the end of the sequence,
- * with weight 0: no token that counts sees it. Test         tests/trainer/seqlayout_test.c */
+ *              (not at all where these are 1). Contiguous: ring rank r has the r-th of `ring` parts.
+ *              Zigzag: the sequence is cut into 2 x ring chunks, and ring rank r has chunks r and
+ *              2 x ring - 1 - r, so that under a causal mask all have the same work. Either way the
+ *              part of a ring rank is cut once more, into `ulysses` contiguous parts.
+ * Collectives  none.
+ * Padding      lies at the end of the sequence, with weight 0: no token that counts sees it.
+ * Test         tests/trainer/seqlayout_test.c. */
+/* clang-format on */
 #ifndef TR_SEQLAYOUT_H
 #define TR_SEQLAYOUT_H
 

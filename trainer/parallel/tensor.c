@@ -1,5 +1,20 @@
-/* Tensor parallelism: the rows of the residual stream along tp (sequence-parallel norms). See
- * tensor.h's head in parallel.h. */
+/* clang-format off */
+/* Tensor parallelism: every matrix and the heads are cut along tp, and the rows of the residual
+ * stream between them, too (sequence-parallel norms; Korthikanti et al., 2022). The model asks for
+ * both exchanges through its seams (model/seams.h).
+ *
+ *     rows of rank r [own, h]  --gather-->   all rows [rows, h]  -> columns of a matrix, heads
+ *     rows of rank r [own, h]  <--scatter--  all rows [rows, h]  <- rows of a matrix, summed
+ *
+ * Collectives  gather: one all-gather; scatter: one reduce-scatter (sum). A block: forward two of
+ *              each; backward four gathers (two of gradients, two of the norms' outputs again) and
+ *              two scatters.
+ * Volume       (t-1)/t * 4 rows h bytes sent a call with t ranks.
+ * Memory       none of its own; the model's scratch holds [rows, h] twice.
+ * Limits       rows are a multiple of t (seqlayout.h pads sequences).
+ * Order        on the calling thread, without a stream: the computation waits for them.
+ * Test         tests/trainer/grid_cases.h: every case with tp. */
+/* clang-format on */
 #include "parallel.h"
 
 tr_status tr_tensor_gather(void *arg, float *all, const float *mine, long own, long n)

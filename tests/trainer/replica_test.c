@@ -1,0 +1,91 @@
+/* A checkpoint is refused when ranks that hold the same weights have different bits. */
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "ranks.h"
+#include "shim.h"
+
+/* One float of `unit` is changed on rank 1 only: in a section that several ranks hold. */
+struct mistake {
+    int size[TR_NUM_AXES];
+    enum tr_sharding sharding;
+    const char *unit;
+    enum tr_section section;
+    bool llama, whole; /* whole: not in the shard, but in what was gathered */
+};
+
+static struct tr_engine_options options_of(const struct mistake *mistake)
+{
+    return (struct tr_engine_options){.model = {.kind = mistake->llama ? TR_LLAMA : TR_GPT2,
+                                                .layers = 2,
+                                                .heads = 4,
+                                                .kv_heads = mistake->llama ? 2 : 4,
+                                                .width = 32,
+                                                .hidden = 64,
+                                                .vocabulary = 256,
+                                                .context = 16,
+                                                .tied = true},
+                                      .sharding = mistake->sharding,
+                                      .schedule = TR_1F1B,
+                                      .batch = 4,
+                                      .micro_batch = 2,
+                                      .bucket_bytes = 1 << 20,
+                                      .seed = 1};
+}
+
+/* A float of the section that lies in the shard of rank 1, or outside of it. */
+static float *find(struct tr_store *store, const struct mistake *mistake)
+{
+    for (int u = 0; u < store->nunits; ++u) {
+        const struct tr_unit_state *s = &store->units[u];
+        const struct tr_unit *unit = &store->params->units[s->unit];
+        if (strcmp(unit->name, mistake->unit) != 0) continue;
+        if (mistake->whole) return s->weights + (s->first ? 0 : s->count);
+        return s->weight_shard + unit->section[mistake->section];
+    }
+    return NULL;
+}
+
+static void body(struct rank *self)
+{
+    const struct mistake *mistake = self->arg;
+    const struct tr_engine_options options = options_of(mistake);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    tr_process_tune(1);
+    CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
+    tr_status status = tr_mesh_shape(&mesh, mistake->size);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &options);
+    CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+    if (status == TR_OK) {
+        status = tr_ckpt_compare(&e);
+        CHECK_MESSAGE(status == TR_OK, "%s without a mistake: %s", mistake->unit, tr_error());
+        float *at = self->rank == 1 ? find(&e.store, mistake) : NULL;
+        if (self->rank == 1) CHECK(at != NULL);
+        if (at) *at += 1;
+        status = tr_ckpt_compare(&e);
+        CHECK_MESSAGE(status < 0, "%s: the mistake was not found on rank %d", mistake->unit,
+                      self->rank);
+        if (status == TR_AGREED)
+            CHECK_MESSAGE(strstr(tr_error(), "other weights"), "%s", tr_error());
+    }
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(checkpoint, ranks_that_differ_in_what_they_hold_in_common_are_found)
+{
+    static const struct mistake mistakes[] = {
+        {{1, 2, 1, 1, 1, 1}, TR_DDP, "blocks.1", TR_CUT, false, false},
+        {{1, 1, 1, 2, 1, 1}, TR_DDP, "final", TR_CUT, false, false},
+        {{1, 2, 1, 1, 1, 1}, TR_ZERO1, "blocks.0", TR_CUT, false, true},
+        {{1, 1, 1, 1, 1, 2}, TR_DDP, "blocks.0", TR_REPLICATED, false, false},
+        {{1, 1, 1, 1, 1, 4}, TR_DDP, "blocks.1", TR_SHARED, true, false},
+        {{2, 1, 1, 1, 1, 1}, TR_DDP, "token", TR_CUT, false, false},
+    };
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; ++i) {
+        int n = 1;
+        for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= mistakes[i].size[axis];
+        CHECK(run_ranks(n, body, &mistakes[i]));
+    }
+}

@@ -3,6 +3,7 @@
 . "$(dirname "$0")/common.sh"
 warnings=(-Wall -Wextra -Werror -fsyntax-only)
 
+# Not behind a pipe: fail counts in this shell.
 compile() {
     local what=$1 output
     shift
@@ -15,14 +16,13 @@ while read -r header; do
     # tests/gpu needs the headers of CUDA; its Makefile compiles it.
     case $header in tests/gpu/* | *_table.h | src/datatype/fold_*.h | src/datatype/stream_x86.h) continue ;; esac
     n=$((n + 1))
-    printf '#include "%s"\n' "$SOURCE/$header" |
-        compile "$header does not compile alone" "$CC" -std=c17 -D_GNU_SOURCE -DTUTTI_SOURCE_DIR='""' \
-            -DTUTTI_BINARY_DIR='""' -Wno-psabi "${warnings[@]}" -Iinclude -Isrc -Itests -I"${header%%/*}" -x c -
+    compile "$header does not compile alone" "$CC" -std=c17 -D_GNU_SOURCE -DTUTTI_SOURCE_DIR='""' \
+        -DTUTTI_BINARY_DIR='""' -Wno-psabi "${warnings[@]}" -Iinclude -Isrc -Itests -I"${header%%/*}" -x c - \
+        <<<"#include \"$SOURCE/$header\""
 done < <(sources '*.h')
 
-printf '#include <tutti.h>\nint used(void);\nint used(void) { return tuttiSuccess; }\n' |
-    compile "tutti.h is not C99" "$CC" -std=c99 -pedantic -Wconversion -Wstrict-prototypes "${warnings[@]}" \
-        -Iinclude -x c -
-printf '#include <tutti.h>\ntuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;\n' |
-    compile "tutti.h is not C++11" "$CXX" -std=c++11 -pedantic "${warnings[@]}" -Iinclude -x c++ -
+compile "tutti.h is not C99" "$CC" -std=c99 -pedantic -Wconversion -Wstrict-prototypes "${warnings[@]}" \
+    -Iinclude -x c - <<<$'#include <tutti.h>\nint used(void);\nint used(void) { return tuttiSuccess; }'
+compile "tutti.h is not C++11" "$CXX" -std=c++11 -pedantic "${warnings[@]}" -Iinclude -x c++ - \
+    <<<$'#include <tutti.h>\ntuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;'
 finish "$n headers compile alone; tutti.h is C99 and C++11"

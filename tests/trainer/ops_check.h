@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ops/ops.h"
+#include "../../trainer/ops/ops.h"
 #include "reference.h"
 
 /* Runs what follows with each build of the operations that this processor can run. */

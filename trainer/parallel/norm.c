@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "../ops/ops.h"
 #include "norm.h"
 
 enum { PER_BLOCK = TR_BLOCK / TR_SQUARES_BLOCK };

@@ -12,6 +12,7 @@
 #ifndef TR_NORM_H
 #define TR_NORM_H
 
+#include "../ops/ops.h"
 #include "store.h"
 
 /* Blocks of all units of the model, those of every rank of tp apart. */

@@ -78,7 +78,7 @@ check_perf() {
     grep -q 'Out of bounds values : 0 OK' "$work/out" || echo "no verified result"
 }
 check_train() {
-    grep -q "ranks: $1," "$work/out" || echo "not $1 ranks"
+    grep -q "ranks: $1 = " "$work/out" || echo "not $1 ranks"
     grep -q 'done: loss [0-9.]* at the first step' "$work/out" || echo "no losses"
 }
 

@@ -202,9 +202,6 @@ static void each_param(struct state *s, visitor visit)
 static void set_weights(struct state *s, const struct tr_param *param,
                         const struct tr_unit_state *unit, const struct oracle_param *row)
 {
-    /* The initial weights may still be on their way to other ranks. */
-    if (tr_store_acquire(&s->engine->store, unit->unit, -1) < 0) complain(s, "%s", tr_error());
-    tr_store_release(&s->engine->store, unit->unit);
     float *whole = malloc(param->count * sizeof *whole);
     for (size_t i = 0; i < param->count; ++i)
         whole[i] = (float)s->expected->weights[0][row->offset + (long)i];

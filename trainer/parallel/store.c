@@ -141,7 +141,10 @@ tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
     /* Nothing is gathered from a rank that has failed. */
     TR_TRY(tr_mesh_agree(mesh, prepare(store, seed)));
     tr_store_begin(store);
-    return tr_store_publish(store);
+    TR_TRY(tr_store_publish(store));
+    /* Whoever changes the first weights, as a checkpoint does, finds nothing under way. */
+    for (int u = 0; u < store->nunits; ++u) TR_TRY(tr_flight_wait(store, &store->units[u].gather));
+    return TR_OK;
 }
 
 void tr_store_fini(struct tr_store *store)

@@ -110,7 +110,7 @@ struct tr_store {
 
 /* Takes memory for the units of this rank's stage (also those it holds as the tied stage) and fills
  * the weights with the initial values. The registry's `shards` must be the ranks along the shard
- * axes. Collective. */
+ * axes. No collective is under way when it returns. Collective. */
 TR_NODISCARD tr_status tr_store_init(struct tr_store *store, const struct tr_mesh *mesh,
                                      const struct tr_params *params,
                                      const struct tr_store_options *options, uint64_t seed);

@@ -262,7 +262,8 @@ static void count_held_twice(const struct tr_cost_sizes *s, const struct stage *
 /* ---- Collectives of the passes -----------------------------------------------------------------
  */
 
-long tr_cost_padded(const struct tr_cost_sizes *s)
+/* Tokens of a sequence with padding. */
+static long padded(const struct tr_cost_sizes *s)
 {
     const long ranks = (long)s->ring * s->ulysses * s->tp;
     return ranks > 1 ? up(s->context, 2 * ranks) : s->context;
@@ -313,7 +314,7 @@ static void ulysses_floats(const struct tr_cost_sizes *s, int rank, long rows, l
 static void count_attention(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
                             long batch, struct tr_cost *cost)
 {
-    const long c = s->ring, local = tr_cost_padded(s) / c / s->ulysses, rows = batch * local,
+    const long c = s->ring, local = padded(s) / c / s->ulysses, rows = batch * local,
                layers = rank->stage_layers;
     long nq = s->heads / s->tp, nkv = kv_of(s);
     if (s->ulysses > 1) {
@@ -346,7 +347,7 @@ static void count_tensor(const struct tr_cost_sizes *s, const struct stage *stag
 static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
                          const struct stage *stage, long m, struct tr_cost *cost)
 {
-    const long micro = micro_batch_of(s), local = tr_cost_padded(s) / s->ring / s->ulysses;
+    const long micro = micro_batch_of(s), local = padded(s) / s->ring / s->ulysses;
     for (long pass = 0; pass < m; ++pass) {
         const long batch = max(0, min(micro, rank->samples - pass * micro)), rows = batch * local;
         const long message = rows / s->tp * s->width * 4;
@@ -435,7 +436,7 @@ static long attention_scratch(const struct tr_cost_sizes *s, const struct tr_cos
 static long remember_passes(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
                             const struct stage *stage, long m)
 {
-    const long batch = micro_batch_of(s), local = tr_cost_padded(s) / s->ring / s->ulysses,
+    const long batch = micro_batch_of(s), local = padded(s) / s->ring / s->ulysses,
                rows = batch * local, own = rows / s->tp, h = s->width, d = h / s->heads,
                q = s->heads / s->tp * d, kv = kv_of(s) * d, f = up(s->hidden, s->tp) / s->tp;
     const long sets = s->gpipe ? m : min(s->pp - rank->stage, m);

@@ -72,8 +72,7 @@ void tr_cost_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *ra
 /* Parameters of the model, each once. */
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *sizes);
 
-/* Tokens of a sequence with padding, and micro-batches of a step. */
-long tr_cost_padded(const struct tr_cost_sizes *sizes);
+/* Micro-batches of a step. */
 long tr_cost_micro_batches(const struct tr_cost_sizes *sizes);
 
 #endif

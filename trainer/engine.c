@@ -61,15 +61,14 @@ static tr_status connect(struct tr_engine *e)
     return tr_mesh_connect(e->mesh, sets, 3, share, e->options.deterministic);
 }
 
-/* This rank's sequences of a step: those of its place along dp and fsdp. */
-static void take_samples(struct tr_engine *e, long *most)
+long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *samples)
 {
-    const int *size = e->mesh->size, *coord = e->mesh->coord;
+    const int *size = mesh->size, *coord = mesh->coord;
     const int parts = size[TR_DP] * size[TR_FSDP];
-    tr_layout_slice(e->options.batch, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP],
-                    &e->first_sample, &e->samples);
-    long first;
-    tr_layout_slice(e->options.batch, parts, 0, &first, most);
+    long begin, most;
+    tr_layout_slice(count, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], first, samples);
+    tr_layout_slice(count, parts, 0, &begin, &most);
+    return most;
 }
 
 static tr_status make_store(struct tr_engine *e)
@@ -143,8 +142,7 @@ static tr_status prepare(struct tr_engine *e)
     TR_TRY(take_stages(e));
     e->sequence = tr_sequence_of(o->model.context, size[TR_RING], coord[TR_RING], size[TR_ULYSSES],
                                  coord[TR_ULYSSES], size[TR_TP], o->zigzag);
-    long most;
-    take_samples(e, &most);
+    const long most = tr_engine_share(e->mesh, o->batch, &e->first_sample, &e->samples);
     e->options.micro_batch = o->micro_batch < most ? o->micro_batch : larger(most, 1);
     const long passes = (most + e->options.micro_batch - 1) / e->options.micro_batch;
     const int nbatches = passes < INT_MAX ? (int)larger(passes, 1) : INT_MAX; /* refused below */

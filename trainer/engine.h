@@ -109,6 +109,10 @@ TR_NODISCARD tr_status tr_engine_loss(struct tr_engine *engine, const struct tr_
 TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t *ids, long count,
                                         float *logits);
 
+/* This rank's samples of `count`: those of its place along dp and fsdp. Gives the most that a rank
+ * has. */
+long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *samples);
+
 /* passes.c: the passes of one micro-batch through this rank's stage. */
 void tr_pass_tokens(struct tr_engine *engine, struct tr_micro *micro, const struct tr_feed *feed,
                     uint64_t first, long batch);
@@ -116,6 +120,5 @@ TR_NODISCARD tr_status tr_pass_forward(struct tr_engine *engine, struct tr_micro
 TR_NODISCARD tr_status tr_pass_backward(struct tr_engine *engine, struct tr_micro *micro,
                                         double *loss);
 TR_NODISCARD tr_status tr_pass_head(struct tr_engine *engine, struct tr_micro *micro, double *loss);
-struct tr_pass tr_pass_of(struct tr_engine *engine, struct tr_micro *micro);
 
 #endif

@@ -92,12 +92,6 @@ void tr_params_fini(struct tr_params *params)
     *params = (struct tr_params){0};
 }
 
-struct tr_part tr_param_part(const struct tr_params *params, const struct tr_param *param)
-{
-    const long extent = param->shape[param->layout.dim > 0];
-    return tr_layout_part(&param->layout, extent, params->tp, params->tp_rank);
-}
-
 /* Calls visit for each run of elements that are neighbours both in the global tensor and in the
  * range [first, first + count) of the unit. */
 struct run {

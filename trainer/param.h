@@ -71,9 +71,6 @@ int tr_param_add(struct tr_params *params, const char *name, long rows, long col
 void tr_params_place(struct tr_params *params);
 void tr_params_fini(struct tr_params *params);
 
-/* This rank's part of a parameter along its cut dimension. */
-struct tr_part tr_param_part(const struct tr_params *params, const struct tr_param *param);
-
 /* Fills [first, first + count) of a unit's floats with initial values: a function of the seed, the
  * tensor's name and the element's place in the global tensor only. Padding becomes zero. */
 void tr_params_initialize(const struct tr_params *params, int unit, float *range, size_t first,

@@ -36,7 +36,7 @@ void tr_pass_tokens(struct tr_engine *e, struct tr_micro *micro, const struct tr
                                        .weights = micro->weights};
 }
 
-struct tr_pass tr_pass_of(struct tr_engine *e, struct tr_micro *micro)
+static struct tr_pass pass_of(struct tr_engine *e, struct tr_micro *micro)
 {
     return (struct tr_pass){.model = &e->model,
                             .seams = &e->seams,
@@ -81,7 +81,7 @@ static tr_status embed(struct tr_engine *e, const struct tr_pass *pass)
 
 tr_status tr_pass_forward(struct tr_engine *e, struct tr_micro *micro)
 {
-    const struct tr_pass pass = tr_pass_of(e, micro);
+    const struct tr_pass pass = pass_of(e, micro);
     if (e->first_stage) TR_TRY(embed(e, &pass));
     for (int slot = 0; slot < e->nlayers; ++slot) {
         const bool last = slot + 1 == e->nlayers;
@@ -115,7 +115,7 @@ static void release_head(struct tr_engine *e)
 tr_status tr_pass_head(struct tr_engine *e, struct tr_micro *micro, double *loss)
 {
     const struct tr_model *m = &e->model;
-    const struct tr_pass pass = tr_pass_of(e, micro);
+    const struct tr_pass pass = pass_of(e, micro);
     TR_TRY(acquire_head(e, -1));
     if (loss)
         TR_TRY(tr_head_forward(&pass, weights_of(e, m->final_unit), weights_of(e, m->head_unit),
@@ -162,7 +162,7 @@ static tr_status embed_backward(struct tr_engine *e, const struct tr_pass *pass,
 
 tr_status tr_pass_backward(struct tr_engine *e, struct tr_micro *micro, double *loss)
 {
-    const struct tr_pass pass = tr_pass_of(e, micro);
+    const struct tr_pass pass = pass_of(e, micro);
     const struct tr_ready_hook hook = {.ready = tr_store_ready, .arg = &e->store};
     *loss = 0;
     if (e->last_stage) TR_TRY(head_backward(e, &pass, &hook, loss));

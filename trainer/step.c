@@ -77,6 +77,17 @@ static tr_status exchange(struct tr_engine *e, const struct progress *p,
     return posted < 0 ? posted : ended;
 }
 
+/* A micro-batch's loss and the tokens that count, on the last stage and once for all ranks of tp.
+ */
+static void add_up(const struct tr_engine *e, struct progress *p, const struct tr_micro *micro,
+                   double loss)
+{
+    if (!e->last_stage || e->parallel.tp->rank != 0) return;
+    p->loss += loss;
+    for (long row = 0; row < micro->tokens.rows; ++row)
+        p->tokens += (double)micro->tokens.weights[row];
+}
+
 static tr_status backward(struct tr_engine *e, struct progress *p,
                           const struct tr_schedule_step *step)
 {
@@ -89,10 +100,7 @@ static tr_status backward(struct tr_engine *e, struct progress *p,
     double loss;
     tr_store_micro(&e->store, step->batch + 1 == e->schedule.nbatches);
     TR_TRY(tr_pass_backward(e, micro, &loss));
-    if (!e->last_stage || e->parallel.tp->rank != 0) return TR_OK; /* each token counts once */
-    p->loss += loss;
-    for (long row = 0; row < micro->tokens.rows; ++row)
-        p->tokens += (double)micro->tokens.weights[row];
+    add_up(e, p, micro, loss);
     return TR_OK;
 }
 
@@ -180,24 +188,17 @@ static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
 tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64_t first,
                          long count, double *loss)
 {
-    const int *size = e->mesh->size, *coord = e->mesh->coord;
-    const int parts = size[TR_DP] * size[TR_FSDP];
-    long mine, samples, most, begin;
-    tr_layout_slice(count, parts, coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &mine, &samples);
-    tr_layout_slice(count, parts, 0, &begin, &most);
-    double sums[2] = {0, 0};
+    long mine, samples;
+    const long most = tr_engine_share(e->mesh, count, &mine, &samples);
     struct progress p = {.feed = feed, .first = first + (uint64_t)mine, .samples = samples};
     for (int pass = 0; pass * e->options.micro_batch < most; ++pass) {
         struct tr_micro *micro = take_set(e, &p, 0, pass);
         TR_TRY(forward_only(e, micro));
-        if (!e->last_stage) continue;
-        double part;
-        TR_TRY(tr_pass_head(e, micro, &part));
-        if (e->parallel.tp->rank != 0) continue;
-        sums[0] += part;
-        for (long row = 0; row < micro->tokens.rows; ++row)
-            sums[1] += (double)micro->tokens.weights[row];
+        double part = 0;
+        if (e->last_stage) TR_TRY(tr_pass_head(e, micro, &part));
+        add_up(e, &p, micro, part);
     }
+    double sums[2] = {p.loss, p.tokens};
     TR_TRY(tr_mesh_check(
         e->mesh, tuttiAllReduce(sums, sums, 2, tuttiFloat64, tuttiSum, e->mesh->world, NULL),
         "summing the held-out loss"));

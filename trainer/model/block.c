@@ -147,12 +147,32 @@ static tr_status attention_forward(const struct tr_pass *pass, const struct tr_b
                        tr_weight(pass, w, b->proj_b), a->input, m->heads * m->d);
 }
 
-/* d_all[rows, h] += more[rows, h] */
-static void add_rows(const struct tr_pass *pass, const float *more)
+/* The gradients of one more product x[rows, h] w[n, h]^T of the same x: dw and db +=, and its
+ * summand of x's gradient is added to scratch->d_all. May take the room of x, which is read before.
+ */
+static void add_product(const struct tr_pass *pass, float *dw, float *db, const float *dy,
+                        const float *x, const float *w, long n)
 {
-    const long n = pass->tokens->rows * pass->model->size.width;
-    float *d_all = pass->scratch->d_all;
-    for (long i = 0; i < n; ++i) d_all[i] += more[i];
+    const struct tr_ops *ops = pass->model->ops;
+    const long rows = pass->tokens->rows, h = pass->model->size.width;
+    float *more = pass->scratch->all, *d_all = pass->scratch->d_all;
+    ops->linear_backward(NULL, dw, db, dy, x, NULL, rows, h, n);
+    ops->linear_backward(more, NULL, NULL, dy, NULL, w, rows, h, n);
+    for (long i = 0; i < rows * h; ++i) d_all[i] += more[i];
+}
+
+/* The end of either half's backward: scratch->d_all, the gradient of what the norm gave, goes
+ * through the norm and is added to d_stream. */
+static tr_status enter_stream(const struct tr_pass *pass, const struct tr_norm *norm,
+                              const float *w, float *g, float *d_stream, const float *x,
+                              const struct tr_ready_hook *hook)
+{
+    const float *d_norm;
+    TR_TRY(tr_scatter(pass, pass->scratch->d_norm, pass->scratch->d_all, &d_norm));
+    tr_norm_backward(pass, norm, w, g, d_stream, d_norm, x);
+    tr_hook_call(hook, norm->b);
+    tr_hook_call(hook, norm->w);
+    return TR_OK;
 }
 
 /* From the gradients of q, k and v to that of the normalised input, in scratch->d_all. */
@@ -164,17 +184,11 @@ static tr_status qkv_backward(const struct tr_pass *pass, const struct tr_block 
     const long rows = pass->tokens->rows, h = m->size.width;
     const float *x;
     TR_TRY(tr_gather(pass, s->all, a->norm1, &x));
-    if (!m->packed) { /* the room of x takes the second summand */
-        m->ops->linear_backward(NULL, tr_gradient(pass, g, b->k_w), tr_gradient(pass, g, b->k_b),
-                                s->dk, x, tr_weight(pass, w, b->k_w), rows, h, m->kv_stride);
-    }
     m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->q_w), tr_gradient(pass, g, b->q_b),
                             s->dq, x, tr_weight(pass, w, b->q_w), rows, h, m->q_stride);
-    if (!m->packed) {
-        m->ops->linear_backward(s->all, NULL, NULL, s->dk, x, tr_weight(pass, w, b->k_w), rows, h,
-                                m->kv_stride);
-        add_rows(pass, s->all);
-    }
+    if (!m->packed)
+        add_product(pass, tr_gradient(pass, g, b->k_w), tr_gradient(pass, g, b->k_b), s->dk, x,
+                    tr_weight(pass, w, b->k_w), m->kv_stride);
     return TR_OK;
 }
 
@@ -199,13 +213,8 @@ static tr_status attention_backward(const struct tr_pass *pass, const struct tr_
     TR_TRY(qkv_backward(pass, b, a, w, g));
     const int qkv[] = {b->v_b, b->k_b, b->q_b, b->v_w, b->k_w, b->q_w};
     for (int i = 0; i < 6; ++i) tr_hook_call(hook, qkv[i]);
-    const float *d_norm;
-    TR_TRY(tr_scatter(pass, s->d_norm, s->d_all, &d_norm));
     const struct tr_norm norm = norm1_of(b, a);
-    tr_norm_backward(pass, &norm, w, g, d_stream, d_norm, a->input);
-    tr_hook_call(hook, b->norm1_b);
-    tr_hook_call(hook, b->norm1_w);
-    return TR_OK;
+    return enter_stream(pass, &norm, w, g, d_stream, a->input, hook);
 }
 
 /* ---- MLP --------------------------------------------------------------------------------------
@@ -241,20 +250,15 @@ static tr_status up_backward(const struct tr_pass *pass, const struct tr_block *
     const long rows = pass->tokens->rows, h = m->size.width, f = m->hidden;
     const float *x;
     TR_TRY(tr_gather(pass, s->all, a->norm2, &x));
-    if (b->gate_w < 0) {
+    if (b->gate_w < 0)
         m->ops->gelu_backward(s->d_wide, s->d_wide, a->up, rows * f);
-    } else {
+    else
         m->ops->swiglu_backward(s->d_gate, s->d_wide, s->d_wide, a->gate, a->up, rows * f);
-        m->ops->linear_backward(NULL, tr_gradient(pass, g, b->gate_w), NULL, s->d_gate, x,
-                                tr_weight(pass, w, b->gate_w), rows, h, f);
-    }
     m->ops->linear_backward(s->d_all, tr_gradient(pass, g, b->up_w), tr_gradient(pass, g, b->up_b),
                             s->d_wide, x, tr_weight(pass, w, b->up_w), rows, h, f);
-    if (b->gate_w >= 0) { /* the room of x takes the second summand */
-        m->ops->linear_backward(s->all, NULL, NULL, s->d_gate, NULL, tr_weight(pass, w, b->gate_w),
-                                rows, h, f);
-        add_rows(pass, s->all);
-    }
+    if (b->gate_w >= 0)
+        add_product(pass, tr_gradient(pass, g, b->gate_w), NULL, s->d_gate, x,
+                    tr_weight(pass, w, b->gate_w), f);
     return TR_OK;
 }
 
@@ -272,13 +276,8 @@ static tr_status mlp_backward(const struct tr_pass *pass, const struct tr_block 
     tr_hook_call(hook, b->up_b);
     tr_hook_call(hook, b->up_w);
     tr_hook_call(hook, b->gate_w);
-    const float *d_norm;
-    TR_TRY(tr_scatter(pass, s->d_norm, s->d_all, &d_norm));
     const struct tr_norm norm = norm2_of(b, a);
-    tr_norm_backward(pass, &norm, w, g, d_stream, d_norm, a->middle);
-    tr_hook_call(hook, b->norm2_b);
-    tr_hook_call(hook, b->norm2_w);
-    return TR_OK;
+    return enter_stream(pass, &norm, w, g, d_stream, a->middle, hook);
 }
 
 tr_status tr_block_forward(const struct tr_pass *pass, int slot, const struct tr_block *block,

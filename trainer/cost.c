@@ -205,9 +205,6 @@ static long gathers_of(const struct tr_cost_sizes *s, const struct stage *stage,
     if (s->keep_gathered) return 1;
     if (kind == BLOCKS) return 2 * m;
     if (kind == TOKEN) return (stage->first ? m : 0) + (stage->last && s->tied ? m : 0);
-    /* GPipe's forward passes all come first, and each gathers the head ahead; where the same
-     * stage's embedding needs the buffer, in vain but for the last. */
-    if (kind == FINAL && s->gpipe && stage->first && !s->tied) return 2 * m - 1;
     return m;
 }
 

@@ -116,7 +116,10 @@ long tr_engine_share(const struct tr_mesh *mesh, long count, long *first, long *
 /* passes.c: the passes of one micro-batch through this rank's stage. */
 void tr_pass_tokens(struct tr_engine *engine, struct tr_micro *micro, const struct tr_feed *feed,
                     uint64_t first, long batch);
-TR_NODISCARD tr_status tr_pass_forward(struct tr_engine *engine, struct tr_micro *micro);
+/* head_next: on the last stage, the pass after this one begins with the head, whose weights are
+ * gathered ahead. */
+TR_NODISCARD tr_status tr_pass_forward(struct tr_engine *engine, struct tr_micro *micro,
+                                       bool head_next);
 TR_NODISCARD tr_status tr_pass_backward(struct tr_engine *engine, struct tr_micro *micro,
                                         double *loss);
 TR_NODISCARD tr_status tr_pass_head(struct tr_engine *engine, struct tr_micro *micro, double *loss);

@@ -79,15 +79,16 @@ static tr_status embed(struct tr_engine *e, const struct tr_pass *pass)
     return TR_OK;
 }
 
-tr_status tr_pass_forward(struct tr_engine *e, struct tr_micro *micro)
+tr_status tr_pass_forward(struct tr_engine *e, struct tr_micro *micro, bool head_next)
 {
     const struct tr_pass pass = pass_of(e, micro);
     if (e->first_stage) TR_TRY(embed(e, &pass));
     for (int slot = 0; slot < e->nlayers; ++slot) {
         const bool last = slot + 1 == e->nlayers;
-        const int unit = block_unit(e, slot), next = !last           ? block_unit(e, slot + 1)
-                                                     : e->last_stage ? e->model.final_unit
-                                                                     : -1;
+        const int unit = block_unit(e, slot), next = !last ? block_unit(e, slot + 1)
+                                                     : e->last_stage && head_next
+                                                         ? e->model.final_unit
+                                                         : -1;
         TR_TRY(tr_store_acquire(&e->store, unit, next));
         TR_TRY(tr_block_forward(&pass, slot, &e->model.blocks[e->first_layer + slot],
                                 weights_of(e, unit),

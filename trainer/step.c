@@ -104,6 +104,14 @@ static tr_status backward(struct tr_engine *e, struct progress *p,
     return TR_OK;
 }
 
+/* Whether the pass after step `s` is a backward pass. */
+static bool turns_after(const struct tr_schedule *schedule, int s)
+{
+    do ++s;
+    while (s < schedule->nsteps && schedule->steps[s].action == TR_EXCHANGE);
+    return s < schedule->nsteps && schedule->steps[s].action == TR_BACKWARD;
+}
+
 static tr_status run_schedule(struct tr_engine *e, struct progress *p)
 {
     const float *output = NULL; /* of the forward pass that was last */
@@ -115,7 +123,7 @@ static tr_status run_schedule(struct tr_engine *e, struct progress *p)
             break;
         case TR_FORWARD:
             if (e->first_stage) take_set(e, p, step->set, step->batch);
-            TR_TRY(tr_pass_forward(e, &e->sets[step->set]));
+            TR_TRY(tr_pass_forward(e, &e->sets[step->set], turns_after(&e->schedule, s)));
             output = e->sets[step->set].acts.output;
             break;
         case TR_BACKWARD:
@@ -179,7 +187,7 @@ static tr_status forward_only(struct tr_engine *e, struct tr_micro *micro)
                               tuttiRecv(micro->acts.blocks[0].input, count, tuttiFloat32,
                                         pp->rank - 1, pp->comm, NULL),
                               what));
-    TR_TRY(tr_pass_forward(e, micro));
+    TR_TRY(tr_pass_forward(e, micro, true));
     if (e->last_stage) return TR_OK;
     return tr_group_check(
         pp, tuttiSend(micro->acts.output, count, tuttiFloat32, pp->rank + 1, pp->comm, NULL), what);

@@ -96,6 +96,19 @@ TEST(cost, fsdp_with_two_micro_batches_worked_out_by_hand)
     CHECK_EQ(cost.memory.gathered, 4 * (2 * 51200 + 16384));
 }
 
+TEST(cost, gpipe_gathers_the_head_once_a_micro_batch)
+{
+    struct tr_cost_sizes s = sizes_by_hand();
+    s.tied = false;
+    s.fsdp = 2;
+    s.zero = 3;
+    s.micro_batch = 1;
+    s.gpipe = true;
+    const struct tr_cost cost = cost_by_hand(&s);
+    /* As 1F1B: the table, places, each block forward and backward, the head with its norm */
+    check(&cost, TR_COST_SHARD, TR_COST_ALL_GATHER, 14, 2 * 4 * (16384 + 2048 + 4 * 51200 + 18432));
+}
+
 TEST(cost, tensor_parallelism_worked_out_by_hand)
 {
     struct tr_cost_sizes s = sizes_by_hand();
@@ -316,6 +329,7 @@ TEST(cost, an_engine_calls_and_remembers_what_the_formulas_say)
         {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, false, true, false, 8, 64},
         {{1, 1, 2, 1, 1, 1}, TR_ZERO3, true, false, true, false, false, 8, 64},
         {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, true, true, false, false, 8, 64},
+        {{1, 1, 2, 1, 1, 1}, TR_ZERO3, false, false, true, false, false, 16, 32},
         {{1, 2, 2, 1, 1, 1}, TR_ZERO3, false, false, false, false, false, 8, 64},
         {{1, 1, 1, 1, 1, 2}, TR_DDP, false, true, false, false, false, 8, 61},
         {{1, 1, 1, 1, 1, 4}, TR_DDP, true, false, false, false, false, 8, 64},

@@ -404,7 +404,7 @@ static long attention_room(const struct tr_cost_sizes *s, const struct tr_cost_r
                            long rows)
 {
     long nq, nkv;
-    if (s->ulysses == 1) return 0;
+    if (s->ulysses == 1) return rows * s->heads / s->tp; /* logarithms of the sums */
     share_heads(s, rank->ulysses_rank, &nq, &nkv);
     return rows * s->ulysses * ((2 * nq + 2 * nkv) * (s->width / s->heads) + nq);
 }
@@ -438,8 +438,8 @@ static long remember_passes(const struct tr_cost_sizes *s, const struct tr_cost_
                q = s->heads / s->tp * d, kv = kv_of(s) * d, f = up(s->hidden, s->tp) / s->tp;
     const long sets = s->gpipe ? m : min(s->pp - rank->stage, m);
     const long gate = s->llama ? 1 : 0;
-    const long block = own * (4 * h + 4) + rows * (2 * q + 2 * kv + s->heads / s->tp) +
-                       rows * f * (2 + gate) + attention_room(s, rank, rows);
+    const long block = own * (4 * h + 4) + rows * (2 * q + 2 * kv) + rows * f * (2 + gate) +
+                       attention_room(s, rank, rows);
     const long head = stage->last ? own * (h + 2) + rows * words_of(s) : 0;
     const long tokens = 4 * rows + own;
     const long scratch = rows * h * (1 + (s->tp > 1 || s->llama)) + (s->tp > 1 ? own * h : 0) +

@@ -350,3 +350,48 @@ TEST(cost, an_engine_calls_and_remembers_what_the_formulas_say)
         CHECK(run_ranks(n, body, &layouts[i]));
     }
 }
+
+/* Heads of one float: the sums of attention are as many as its queries. */
+static void remember_narrow_heads(struct rank *self)
+{
+    const int size[TR_NUM_AXES] = {1, 1, 1, 1, self->nranks, 1};
+    struct tr_setup setup = {.engine = {.model = {.kind = TR_GPT2,
+                                                  .layers = 12,
+                                                  .heads = 64,
+                                                  .kv_heads = 64,
+                                                  .width = 64,
+                                                  .hidden = 1,
+                                                  .vocabulary = 5,
+                                                  .context = 64,
+                                                  .tied = true},
+                                        .schedule = TR_1F1B,
+                                        .batch = 4,
+                                        .micro_batch = 4}};
+    memcpy(setup.size, size, sizeof size);
+    const struct tr_cost_sizes sizes = tr_setup_sizes(&setup);
+    const struct tr_cost_rank rank = {.stage_layers = 12, .samples = 4, .ulysses_rank = self->rank};
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_cost cost;
+    CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
+    tr_status status = tr_mesh_shape(&mesh, size);
+    if (status == TR_OK) status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &setup.engine);
+    CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+    tr_cost_of(&sizes, &rank, &cost);
+    if (status == TR_OK) compare_memory(&e, &cost.memory);
+    /* A block: input, norms and middle of 64 floats, means and deviations, 4 h of q, k, v and out,
+     * two floats of the MLP. Ulysses: q, k, v and out once more, and the sums of its heads. */
+    const int rows = 4 * 64 / self->nranks, more = self->nranks > 1 ? 4 * 64 : 0;
+    const uint64_t block = (uint64_t)(rows * (4 * 64 + 4 + 4 * 64 + 2 + 64 + more));
+    const uint64_t blocks = 12 * block * sizeof(float), used = e.activations.used;
+    CHECK_MESSAGE(used > blocks && used - blocks < blocks / 8, "%llu bytes, of blocks %llu",
+                  (unsigned long long)used, (unsigned long long)blocks);
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(cost, a_block_keeps_the_sums_of_attention_once_with_ulysses_too)
+{
+    CHECK(run_ranks(1, remember_narrow_heads, NULL));
+    CHECK(run_ranks(2, remember_narrow_heads, NULL));
+}

@@ -54,8 +54,8 @@ static void make_attention(struct attention *a, const struct shape *shape, long 
     const long q_stride = shape->packed ? width + gap : q + gap,
                kv_stride = shape->packed ? width + gap : 2 * kv * SIZE + gap;
     *a = (struct attention){.q_floats = rows * q_stride, .n = rows * (width + 2 * gap)};
-    a->memory = malloc((size_t)(2 * a->n + 2 * rows * q + heads * rows + 1) * sizeof(float));
-    memset(a->memory, 0xff, (size_t)(2 * a->n + 2 * rows * q + heads * rows) * sizeof(float));
+    a->memory = malloc((size_t)(2 * a->n + 2 * rows * q + 1) * sizeof(float));
+    memset(a->memory, 0xff, (size_t)(2 * a->n + 2 * rows * q) * sizeof(float));
     a->qkv = a->memory;
     a->dqkv = a->qkv + a->n;
     a->dout = a->dqkv + a->n;
@@ -73,7 +73,6 @@ static void make_attention(struct attention *a, const struct shape *shape, long 
                                  .k = a->qkv + k,
                                  .v = a->qkv + k + kv * SIZE,
                                  .out = a->dout + rows * q,
-                                 .lse = a->dout + 2 * rows * q,
                                  .dout = a->dout,
                                  .dq = a->dqkv,
                                  .dk = a->dqkv + k,
@@ -214,10 +213,12 @@ static void run_whole(struct attention *whole, const struct shape *shape, const 
         .ops = tr_ops_choose(""), .tp = &alone, .ring = &alone, .ulysses = &alone};
     make_attention(whole, shape, shape->length);
     fill_attention(whole, shape, places);
+    whole->call.room = guarded(tr_local_attention.room(&parallel, &whole->call));
     float *scratch = guarded(tr_local_attention.scratch(&parallel, &whole->call));
     CHECK_EQ(tr_local_attention.forward(&parallel, &whole->call, scratch), TR_OK);
     CHECK_EQ(tr_local_attention.backward(&parallel, &whole->call, scratch), TR_OK);
     free(scratch);
+    free(whole->call.room);
 }
 
 static void check_attention(struct place *place, const struct shape *shape, struct traffic sent[2])

@@ -111,7 +111,6 @@ static struct tr_attend attend_of(const struct tr_pass *pass, const struct tr_bl
     call.k = a->k;
     call.v = a->v;
     call.out = a->attention;
-    call.lse = a->lse;
     call.room = a->room;
     return call;
 }

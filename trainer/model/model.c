@@ -230,7 +230,6 @@ static void take_block(const struct tr_model *model, const struct tr_seams *seam
         .mean1 = take(arena, own, 1),
         .rstd1 = take(arena, own, 1),
         .attention = take(arena, rows, model->heads * model->d),
-        .lse = take(arena, rows, model->heads),
         .room = tr_arena_take(arena, seams->attend_room(seams->arg, &shape), sizeof(float)),
         .middle = take(arena, own, h),
         .norm2 = take(arena, own, h),

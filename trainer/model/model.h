@@ -72,7 +72,7 @@ struct tr_block_acts {
     float *input;                 /* [own, h], also the previous block's output */
     float *norm1, *mean1, *rstd1; /* [own, h], [own], [own] */
     float *q, *k, *v;             /* [rows, heads d], [rows, kv_heads d] twice, with strides */
-    float *attention, *lse;       /* [rows, heads d]; [batch, heads, context] */
+    float *attention;             /* [rows, heads d] */
     float *room;                  /* of the attention's seam */
     float *middle;                /* [own, h]: input + attention */
     float *norm2, *mean2, *rstd2;

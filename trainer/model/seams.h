@@ -18,7 +18,6 @@ struct tr_attend {
     long q_stride, kv_stride; /* floats from one token to the next in q, dq; in k, v, dk, dv */
     const float *q, *k, *v;   /* [batch, context, heads d], [batch, context, kv_heads d] twice */
     float *out;               /* [batch, context, heads d]: written by forward, read by backward */
-    float *lse;               /* [batch, heads, context]: kept by the seam as it likes */
     float *room;              /* tr_seams.attend_room floats, kept from forward to backward */
     const float *dout;        /* backward only */
     float *dq, *dk, *dv;      /* backward only; = (the seam overwrites) */

@@ -1,7 +1,8 @@
 /* Attention of a rank that has whole sequences.
  *
  * Collectives  none.
- * Memory       scratch: that of the operations (tr_attention_scratch); nothing is kept.
+ * Memory       kept for backward: the logarithms of the sums, [batch, heads, context]. Scratch:
+ *              that of the operations (tr_attention_scratch).
  * Limits       none.
  * Test         tests/trainer/parallel_test.c: what the cut attentions are compared with. */
 #include "parallel.h"
@@ -25,7 +26,7 @@ static struct tr_attention shape_of(const struct tr_attend *call)
 static tr_status forward(struct tr_parallel *parallel, const struct tr_attend *call, float *scratch)
 {
     const struct tr_attention shape = shape_of(call);
-    parallel->ops->attention_forward(call->out, call->lse, call->q, call->k, call->v, scratch,
+    parallel->ops->attention_forward(call->out, call->room, call->q, call->k, call->v, scratch,
                                      &shape);
     return TR_OK;
 }
@@ -39,15 +40,14 @@ static tr_status backward(struct tr_parallel *parallel, const struct tr_attend *
     tr_rows_clear(call->dk, call->kv_stride, rows, call->kv_heads * call->d);
     tr_rows_clear(call->dv, call->kv_stride, rows, call->kv_heads * call->d);
     parallel->ops->attention_backward(call->dq, call->dk, call->dv, call->dout, call->out,
-                                      call->lse, call->q, call->k, call->v, scratch, &shape);
+                                      call->room, call->q, call->k, call->v, scratch, &shape);
     return TR_OK;
 }
 
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *shape)
 {
     (void)parallel;
-    (void)shape;
-    return 0;
+    return (size_t)(shape->batch * shape->heads * shape->context);
 }
 
 static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_attend *call)

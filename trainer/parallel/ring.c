@@ -114,8 +114,7 @@ static size_t scratch_of(const struct tr_parallel *parallel, const struct tr_att
 static size_t room(const struct tr_parallel *parallel, const struct tr_attend *shape)
 {
     (void)parallel;
-    (void)shape;
-    return 0;
+    return (size_t)(shape->batch * shape->heads * shape->context); /* logarithms of the sums */
 }
 
 static struct ring ring_of(const struct tr_parallel *parallel, const struct tr_attend *call,
@@ -199,11 +198,11 @@ static void attend_block(const struct ring *ring, int source)
         for (long h = 0; h < c->heads; ++h) {
             const struct head at = head_at(ring, &part, b, h);
             float *out = own ? c->out + at.out : ring->out + h * c->d,
-                  *lse = own ? c->lse + at.lse : ring->lse;
+                  *lse = own ? c->room + at.lse : ring->lse;
             ring->ops->attention_forward(out, lse, c->q + at.q, ring->kv + at.kv,
                                          ring->kv + ring->half + at.kv, ring->scratch, &shape);
             if (!own)
-                ring->ops->attention_merge(c->out + at.out, c->lse + at.lse, out, lse, &shape);
+                ring->ops->attention_merge(c->out + at.out, c->room + at.lse, out, lse, &shape);
         }
 }
 
@@ -239,7 +238,7 @@ static void differentiate_block(const struct ring *ring, float *dkv, int source)
         for (long h = 0; h < c->heads; ++h) {
             const struct head at = head_at(ring, &part, b, h);
             ring->ops->attention_backward(c->dq + at.q, dkv + at.kv, dkv + ring->half + at.kv,
-                                          c->dout + at.out, c->out + at.out, c->lse + at.lse,
+                                          c->dout + at.out, c->out + at.out, c->room + at.lse,
                                           c->q + at.q, ring->kv + at.kv,
                                           ring->kv + ring->half + at.kv, ring->scratch, &shape);
         }

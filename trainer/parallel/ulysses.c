@@ -19,8 +19,8 @@
  *              backward f(u) (2 Mq + 2 Mkv) bytes sent a rank each, f(u) = (u-1)/u, where u divides
  *              the heads and the key heads. Else hk counts each key head once for every rank that
  *              uses it, times u, and ranks differ by the heads that they have.
- * Memory       kept for backward: q, k, v and out of the rank's heads and all tokens, the logarithm
- *              of the sums, and what the inner attention keeps. Scratch: the same heads of the
+ * Memory       kept for backward: q, k, v and out of the rank's heads and all tokens, and what the
+ *              inner attention keeps (the logarithms of the sums). Scratch: the same heads of the
  *              gradients of out, q, k and v, and the larger of the messages and the inner scratch.
  * Limits       none on the heads: rank j of u has the query heads from floor(j a / u) on, perhaps
  *              none.
@@ -66,7 +66,7 @@ struct ulysses {
     const struct tr_attend *call;
     struct share mine;
     long tokens;                         /* of a sequence, of all ranks */
-    float *qkv, *out, *lse, *room;       /* in the room */
+    float *qkv, *out, *room;             /* in the room; the last is the inner attention's */
     float *dout, *dqkv;                  /* in the scratch, as all below */
     float *by_heads, *by_tokens, *inner; /* inner lies over the other two */
     size_t *counts[2], *displs[2];       /* [ranks] of by_heads and by_tokens */
@@ -120,7 +120,7 @@ static size_t room(const struct tr_parallel *parallel, const struct tr_attend *c
     const int u = parallel->ulysses->n;
     const struct share mine = share_of(call, u, parallel->ulysses->rank);
     const struct tr_attend inner = inner_call(call, u, &mine);
-    const long width = width_of(call, &mine, ALL) + width_of(call, &mine, QUERIES) + mine.nq;
+    const long width = width_of(call, &mine, ALL) + width_of(call, &mine, QUERIES);
     return (size_t)(call->batch * call->context * u * width) +
            tr_inner_attention(parallel)->room(parallel, &inner);
 }
@@ -137,8 +137,7 @@ static struct ulysses ulysses_of(const struct tr_parallel *parallel, const struc
                queries = rows * width_of(call, &x.mine, QUERIES);
     x.qkv = call->room;
     x.out = x.qkv + all;
-    x.lse = x.out + queries;
-    x.room = x.lse + rows * x.mine.nq;
+    x.room = x.out + queries;
     size_t *counts = (void *)scratch; /* an arena's beginning */
     for (int side = 0; side < 2; ++side) {
         x.counts[side] = counts + 2 * side * u;
@@ -260,7 +259,6 @@ static struct tr_attend inner_of(const struct ulysses *x)
     inner.k = x->qkv + nq;
     inner.v = inner.k + nkv;
     inner.out = x->out;
-    inner.lse = x->lse;
     inner.room = x->room;
     inner.dout = x->dout;
     inner.dq = x->dqkv;

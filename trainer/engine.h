@@ -83,9 +83,12 @@ TR_NODISCARD tr_status tr_engine_init(struct tr_engine *engine, struct tr_mesh *
                                       const struct tr_engine_options *options);
 void tr_engine_fini(struct tr_engine *engine);
 
+/* When no token of any rank counts, loss, gradient and norm are 0, and the update is that of a
+ * gradient of 0: moments and weights decay. */
 struct tr_step_sums {
     double loss;                /* mean over the tokens that count, in nats, before the update */
     double tokens;              /* that count, of all ranks */
+    double scale;               /* from sums to means: 1 / tokens; 0 when no token counts */
     double norm;                /* of the gradient of that mean, before clipping */
     double extra[TR_NUM_EXTRA]; /* sums of what each rank gave */
 };
@@ -96,16 +99,18 @@ TR_NODISCARD tr_status tr_engine_gradients(struct tr_engine *engine, const struc
                                            uint64_t first, const double extra[TR_NUM_EXTRA],
                                            struct tr_step_sums *sums);
 
-/* The optimizer's update with these gradients, times `scale`. Collective. */
+/* The optimizer's update with these gradients, times `scale`: that of the sums, times the
+ * coefficient of clipping. Collective. */
 TR_NODISCARD tr_status tr_engine_update(struct tr_engine *engine, const struct tr_optimizer *how,
                                         double scale);
 
-/* The mean loss of samples first .. first + count - 1. Collective. */
+/* The mean loss of samples first .. first + count - 1; NaN when none of their tokens counts.
+ * Collective. */
 TR_NODISCARD tr_status tr_engine_loss(struct tr_engine *engine, const struct tr_feed *feed,
                                       uint64_t first, long count, double *loss);
 
-/* logits[vocabulary] of what follows ids[count]; count is at most the model's context. Every rank
- * gets them. Collective. */
+/* logits[vocabulary] of what follows ids[count]. Every rank gets them. A count that is not 1 to the
+ * model's context is an error of every rank. Collective. */
 TR_NODISCARD tr_status tr_engine_logits(struct tr_engine *engine, const int32_t *ids, long count,
                                         float *logits);
 

@@ -57,7 +57,7 @@ tr_status tr_trainer_step(struct tr_trainer *t, struct tr_step *step)
     /* Gradients are sums over the tokens of all ranks: divided once, here. */
     const struct tr_optimizer how = tr_setup_optimizer(&t->config, t->step + 1, step->lr);
     TR_TRY(tr_engine_update(&t->engine, &how,
-                            tr_clip_coefficient(step->norm, t->config.clip) / sums.tokens));
+                            tr_clip_coefficient(step->norm, t->config.clip) * sums.scale));
     t->step++;
     t->samples += (uint64_t)t->config.batch;
     t->elapsed = sums.extra[ELAPSED];

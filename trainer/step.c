@@ -1,5 +1,6 @@
 /* The only file that knows the order of a step: the schedule's passes and messages, the reductions,
  * the norm, the update. */
+#include <math.h>
 #include <string.h>
 
 #include "engine.h"
@@ -148,10 +149,10 @@ static tr_status sum_up(struct tr_engine *e, const struct progress *p, const dou
                               tuttiAllReduce(e->sums, e->sums, TR_NUM_SUMS + e->nblocks,
                                              tuttiFloat64, tuttiSum, all->comm, NULL),
                               "summing losses and norms"));
-    const double tokens = e->sums[TR_TOKENS], scale = tokens > 0 ? 1 / tokens : 0;
-    sums->tokens = tokens;
-    sums->loss = e->sums[TR_LOSS] * scale;
-    sums->norm = tr_norm_of(e->sums + TR_NUM_SUMS, e->nblocks) * scale;
+    sums->tokens = e->sums[TR_TOKENS];
+    sums->scale = sums->tokens > 0 ? 1 / sums->tokens : 0;
+    sums->loss = e->sums[TR_LOSS] * sums->scale;
+    sums->norm = tr_norm_of(e->sums + TR_NUM_SUMS, e->nblocks) * sums->scale;
     memcpy(sums->extra, e->sums + TR_EXTRA, sizeof sums->extra);
     return TR_OK;
 }
@@ -210,7 +211,7 @@ tr_status tr_engine_loss(struct tr_engine *e, const struct tr_feed *feed, uint64
     TR_TRY(tr_mesh_check(
         e->mesh, tuttiAllReduce(sums, sums, 2, tuttiFloat64, tuttiSum, e->mesh->world, NULL),
         "summing the held-out loss"));
-    *loss = sums[0] / sums[1];
+    *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
     return TR_OK;
 }
 
@@ -241,6 +242,12 @@ static long row_of(const struct tr_engine *e, long position)
 
 tr_status tr_engine_logits(struct tr_engine *e, const int32_t *ids, long count, float *logits)
 {
+    const long context = e->options.model.context;
+    if (count < 1 || count > context)
+        return tr_mesh_alike(e->mesh,
+                             tr_fail("logits of what follows %ld tokens: the model takes 1 "
+                                     "to %ld; give it the last %ld of them",
+                                     count, context, context));
     const struct tr_sequence trained = e->sequence;
     const int *size = e->mesh->size, *coord = e->mesh->coord;
     e->sequence = tr_sequence_of(count, trained.ring, trained.ring_rank, trained.ulysses,

@@ -1,5 +1,6 @@
 /* The engine on one rank and on few: every parallelism once, beside the grid, which has them all.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -148,4 +149,80 @@ static void refuse_wrapped_mesh(struct rank *self)
 TEST(engine, a_mesh_whose_product_overflows_is_refused)
 {
     CHECK(run_ranks(1, refuse_wrapped_mesh, NULL));
+}
+
+/* ---- Too few and too many tokens --------------------------------------------------------------
+ */
+
+static void no_token_counts(void *arg, uint64_t number, long context, int32_t *ids,
+                            int32_t *targets, float *weights)
+{
+    (void)arg;
+    for (long i = 0; i < context; ++i) {
+        ids[i] = (int32_t)((number + (uint64_t)i) % 61);
+        targets[i] = 0;
+        weights[i] = 0;
+    }
+}
+
+static void learn_from_nothing(struct rank *self)
+{
+    const struct tr_feed feed = {no_token_counts, NULL};
+    const struct tr_engine_options o = options(TR_GPT2);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_step_sums sums;
+    double loss = 0;
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    tr_status status = tr_engine_init(&e, &mesh, tr_ops_choose(""), &o);
+    for (int step = 0; status == TR_OK && step < 2; ++step) {
+        status = tr_engine_gradients(&e, &feed, 0, NULL, &sums);
+        CHECK(sums.loss == 0 && sums.norm == 0 && sums.tokens == 0 && sums.scale == 0);
+        const struct tr_optimizer how = {
+            .kind = TR_ADAMW, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .t = step + 1};
+        const struct tr_unit_state *unit = &e.store.units[0];
+        const float before = unit->weight_shard[0];
+        if (status == TR_OK) status = tr_engine_update(&e, &how, sums.scale);
+        CHECK(unit->weight_shard[0] == before); /* also no NaN */
+    }
+    if (status == TR_OK) status = tr_engine_loss(&e, &feed, 0, 8, &loss);
+    CHECK(isnan(loss));
+    CHECK_MESSAGE(status == TR_OK, "%s", tr_error());
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(engine, a_step_in_which_no_token_counts_has_loss_and_gradient_zero)
+{
+    run_case((struct grid_case){
+        .size = {1, 1, 1, 1, 1, 1}, .options = {.sharding = TR_DDP}, .mask = GRID_NEVER});
+    run_case((struct grid_case){
+        .size = {1, 2, 1, 1, 1, 1}, .options = {.sharding = TR_ZERO2}, .mask = GRID_NONE});
+    CHECK(run_ranks(2, learn_from_nothing, NULL));
+}
+
+static void ask_for_logits(struct rank *self)
+{
+    const struct tr_engine_options o = options(TR_GPT2);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    int32_t ids[20] = {0};
+    float logits[61];
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    CHECK_EQ(TR_OK, tr_engine_init(&e, &mesh, tr_ops_choose(""), &o));
+    CHECK_EQ(TR_OK, tr_engine_logits(&e, ids, 16, logits));
+    static const long wrong[] = {17, 20, 0, -1};
+    for (int i = 0; i < 4; ++i) {
+        CHECK_EQ(tr_engine_logits(&e, ids, wrong[i], logits),
+                 self->rank == 0 ? TR_AGREED : TR_ELSEWHERE);
+        CHECK_MESSAGE(strstr(tr_error(), "takes 1 to 16"), "\"%s\"", tr_error());
+    }
+    CHECK_EQ(TR_OK, tr_engine_logits(&e, ids, 1, logits));
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(engine, logits_of_more_tokens_than_the_context_are_refused_on_every_rank)
+{
+    CHECK(run_ranks(2, ask_for_logits, NULL));
 }

@@ -6,7 +6,8 @@
 #include "../../trainer/engine.h"
 #include "oracle.h"
 
-enum grid_mask { GRID_ALL, GRID_RANDOM, GRID_ONE, GRID_FIRST_HALF }; /* which tokens count */
+/* Which tokens count: GRID_NONE has none in the first step, GRID_NEVER none in both. */
+enum grid_mask { GRID_ALL, GRID_RANDOM, GRID_ONE, GRID_FIRST_HALF, GRID_NONE, GRID_NEVER };
 
 struct grid_case {
     const char *name;

@@ -127,6 +127,8 @@ static const char *const grid_cases[] = {
     "layers=1 heads=1 width=2 hidden=1 vocab=1 context=1 batch=1 mask=all",
     "model=llama layers=1 heads=1 kv=1 width=2 hidden=1 vocab=2 context=1 batch=1 mask=all",
     "dp=2 fsdp=4 zero=3 batch=3 micro=1 mask=one",
+    "dp=2 pp=2 tp=2 zero=1 mask=none",
+    "dp=2 ring=2 ulysses=2 zero=2 mask=never model=llama optimizer=sgd",
     "dp=7 width=28 hidden=3 batch=9 micro=1",
     "pp=7 layers=7 batch=3 micro=1",
     "ulysses=7 heads=3 width=24 context=1 mask=all",

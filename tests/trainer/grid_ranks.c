@@ -67,7 +67,8 @@ static void take_word(struct plan *plan, const char *name, const char *value, co
     else if (!strcmp(name, "order"))
         o->zigzag = ONE_OF(value, line, "contiguous", "zigzag");
     else if (!strcmp(name, "mask"))
-        plan->test.mask = (enum grid_mask)ONE_OF(value, line, "all", "random", "one", "half");
+        plan->test.mask =
+            (enum grid_mask)ONE_OF(value, line, "all", "random", "one", "half", "none", "never");
     else if (!strcmp(name, "reduce"))
         o->reduce_last = ONE_OF(value, line, "each", "last");
     else if (!strcmp(name, "reshard"))

@@ -292,11 +292,19 @@ static tr_status compare_replicas(struct state *s, uint64_t *checksum)
     return TR_OK;
 }
 
+static tr_status fail(void *arg, const struct tr_attend *call)
+{
+    (void)arg;
+    (void)call;
+    return tr_fail("a planted failure");
+}
+
 static tr_status run(struct state *s, uint64_t *checksum)
 {
     struct tr_engine *e = s->engine;
     const struct expected *x = s->expected;
     const struct tr_feed feed = {sample, (void *)(uintptr_t)s->test};
+    if (s->test->fails == e->mesh->rank + 1) e->seams.attend_backward = fail;
     each_param(s, set_weights);
     TR_TRY(tr_store_publish(&e->store));
     for (int t = 1; t <= 2; ++t) {
@@ -334,15 +342,19 @@ uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *repo
     if (status == TR_OK) status = run(&s, &checksum);
     if (status < 0) {
         complain(&s, "%s", status == TR_ELSEWHERE ? "another rank failed" : tr_error());
-        /* The others may wait for this rank in vain, so that the report reaches nobody. */
         fprintf(stderr, "grid: rank %d of %s: %s\n", mesh->rank, test->name, report);
+        if (status == TR_FAILED) tr_mesh_abort(mesh); /* others may wait for this rank in vain */
     }
     tr_engine_fini(&engine);
     forget(&expected);
+    if (status == TR_FAILED) return 0;
     /* The lowest rank that has something to say tells all. */
     int32_t first = report[0] ? mesh->rank : INT32_MAX;
-    if (tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiMin, mesh->world, NULL) != tuttiSuccess)
+    if (tuttiAllReduce(&first, &first, 1, tuttiInt32, tuttiMin, mesh->world, NULL) !=
+        tuttiSuccess) {
+        complain(&s, "after the steps: %s", tuttiGetLastError(mesh->world));
         return 0;
+    }
     if (first != INT32_MAX)
         tuttiBroadcast(report, report, report_bytes, tuttiInt8, first, mesh->world, NULL);
     return checksum;

@@ -15,11 +15,14 @@ struct grid_case {
     struct tr_engine_options options;
     enum grid_mask mask;
     enum tr_optimizer_kind optimizer;
+    int fails; /* this rank of the mesh, counted from 1, fails in its first backward pass; 0: none
+                */
 };
 
 /* Runs a case on the ranks of `mesh` (as many as its axes multiply to), and says in `report` what
  * differed first, "" when nothing did. Gives a checksum of all weights at the end. Collective; the
- * report is the same on all ranks. */
+ * report is the same on all ranks, unless one has failed: then each has a report of its own, and
+ * the mesh is aborted. */
 uint64_t grid_run(const struct grid_case *test, struct tr_mesh *mesh, char *report,
                   size_t report_bytes);
 

@@ -1,8 +1,9 @@
 /* The gradient grid: one launch of 8 ranks that goes through every layout by splitting them.
  *
- *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--list]
+ *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--fail RANK] [--list]
  *
- * --only runs the cases whose line holds the text, --case those with exactly this line.
+ * --only runs the cases whose line holds the text, --case those with exactly this line. --fail
+ * makes this rank of each case fail in the middle of its first step.
  * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
  * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
  * bits in every weight. The exit status is 0 when every case matched the oracle. */
@@ -119,11 +120,20 @@ struct outcome {
     int32_t ran;
 };
 
-/* Reads the options: which cases to run. */
-static void choose(int argc, char **argv, bool chosen[NCASES])
+/* What the options ask for. */
+struct choice {
+    bool cases[NCASES];
+    int fails; /* as in struct grid_case */
+};
+
+static void choose(int argc, char **argv, struct choice *choice)
 {
     bool all = true;
     for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--fail")) {
+            choice->fails = atoi(argv[i + 1]) + 1;
+            continue;
+        }
         const bool whole = !strcmp(argv[i], "--case");
         if (!whole && strcmp(argv[i], "--only")) break;
         int found = 0;
@@ -131,18 +141,18 @@ static void choose(int argc, char **argv, bool chosen[NCASES])
         for (int c = 0; c < NCASES; ++c) {
             const bool hit = whole ? !strcmp(grid_cases[c], argv[i + 1])
                                    : strstr(grid_cases[c], argv[i + 1]) != NULL;
-            chosen[c] |= hit;
+            choice->cases[c] |= hit;
             found += hit;
         }
         if (found) continue;
         fprintf(stderr, "grid: no case for %s '%s'; --list prints them\n", argv[i], argv[i + 1]);
         exit(2);
     }
-    for (int c = 0; c < NCASES; ++c) chosen[c] |= all;
+    for (int c = 0; c < NCASES; ++c) choice->cases[c] |= all;
 }
 
 /* Runs the cases of `nranks` ranks, 8 / nranks of them at a time. */
-static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const bool *chosen,
+static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const struct choice *choice,
                               struct outcome *outcomes)
 {
     const int parts = NRANKS / nranks, part = rank / nranks;
@@ -152,9 +162,10 @@ static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const boo
     if (split != tuttiSuccess || part >= parts) return split;
     int turn = 0;
     for (int c = 0; c < NCASES; ++c) {
-        const struct plan plan = plan_of(grid_cases[c]);
-        if (plan.nranks != nranks || !chosen[c]) continue;
+        struct plan plan = plan_of(grid_cases[c]);
+        if (plan.nranks != nranks || !choice->cases[c]) continue;
         if (turn++ % parts != part) continue;
+        plan.test.fails = choice->fails;
         tuttiComm_t own;
         const tuttiResult_t again = tuttiCommSplit(comm, 0, rank, &own, NULL);
         if (again != tuttiSuccess) return again;
@@ -162,7 +173,7 @@ static tuttiResult_t run_size(tuttiComm_t world, int rank, int nranks, const boo
         if (tr_mesh_init(&mesh, own) < 0) return tuttiInternalError;
         struct outcome outcome = {.ran = 1};
         outcome.checksum = grid_run(&plan.test, &mesh, outcome.report, REPORT);
-        if (mesh.rank == 0) outcomes[c] = outcome;
+        if (rank % nranks == 0) outcomes[c] = outcome;
         tr_mesh_fini(&mesh);
     }
     tuttiCommFinalize(comm);
@@ -195,12 +206,12 @@ static int judge(const struct outcome *outcomes, const bool *chosen)
 
 int main(int argc, char **argv)
 {
-    static bool chosen[NCASES];
+    static struct choice choice;
     if (argc > 1 && !strcmp(argv[1], "--list")) {
         for (int c = 0; c < NCASES; ++c) printf("%s\n", grid_cases[c]);
         return EXIT_SUCCESS;
     }
-    choose(argc, argv, chosen);
+    choose(argc, argv, &choice);
     tuttiComm_t world;
     int rank, nranks;
     if (tuttiCommInitEnv(&world, NULL, NULL) != tuttiSuccess) return 2;
@@ -213,7 +224,7 @@ int main(int argc, char **argv)
     tr_process_tune(1);
     static struct outcome outcomes[NCASES];
     for (int size = 1; size <= NRANKS; ++size) {
-        const tuttiResult_t result = run_size(world, rank, size, chosen, outcomes);
+        const tuttiResult_t result = run_size(world, rank, size, &choice, outcomes);
         if (result == tuttiSuccess) continue;
         fprintf(stderr, "grid: rank %d: %s: %s\n", rank, tuttiGetErrorString(result),
                 tuttiGetLastError(world));
@@ -223,7 +234,7 @@ int main(int argc, char **argv)
     if (tuttiAllReduce(outcomes, outcomes, sizeof outcomes, tuttiUint8, tuttiSum, world, NULL) !=
         tuttiSuccess)
         return 2;
-    const int status = rank == 0 ? judge(outcomes, chosen) : EXIT_SUCCESS;
+    const int status = rank == 0 ? judge(outcomes, choice.cases) : EXIT_SUCCESS;
     tuttiCommFinalize(world);
     tuttiCommDestroy(world);
     return status;

@@ -1,25 +1,63 @@
 /* Opens the communicators of the mesh, and checks that all ranks agree. */
 #include "mesh.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 const char *const tr_axis_names[TR_NUM_AXES] = {"pp", "dp", "fsdp", "ring", "ulysses", "tp"};
 
-static tr_status check(tuttiComm_t comm, tuttiResult_t result, const char *what)
+static tr_status fail(tuttiResult_t result, const char *what, const char *story)
 {
-    if (result == tuttiSuccess) return TR_OK;
-    const char *story = tuttiGetLastError(comm);
     return tr_fail("%s: %s%s%s", what, tuttiGetErrorString(result), story[0] ? ": " : "", story);
+}
+
+/* Where "rank N" begins in a text that names a rank of the group, with N; NULL: nowhere. */
+static const char *find_rank(const char *text, const struct tr_group *group, int *rank)
+{
+    static const char name[] = "rank ";
+    for (const char *at = text; (at = strstr(at, name)); at += strlen(name)) {
+        const char *const number = at + strlen(name);
+        if ((at > text && isalnum((unsigned char)at[-1])) || !isdigit((unsigned char)*number))
+            continue;
+        const long n = strtol(number, NULL, 10);
+        if (n >= group->n) continue;
+        *rank = (int)n;
+        return at;
+    }
+    return NULL;
+}
+
+/* The story with "rank N" of the group as "rank N = rank M of the run". */
+static void translate(const struct tr_group *group, const char *story, char *out, size_t nbytes)
+{
+    size_t n = 0;
+    const char *found;
+    int rank;
+    out[0] = 0;
+    while (n < nbytes && (found = find_rank(story, group, &rank))) {
+        n += (size_t)snprintf(out + n, nbytes - n, "%.*srank %d = rank %d of the run",
+                              (int)(found - story), story, rank, group->ranks[rank]);
+        story = found + strcspn(found, "0123456789");
+        story += strspn(story, "0123456789");
+    }
+    if (n < nbytes) snprintf(out + n, nbytes - n, "%s", story);
 }
 
 tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result, const char *what)
 {
-    return check(mesh->world, result, what);
+    return result == tuttiSuccess ? TR_OK : fail(result, what, tuttiGetLastError(mesh->world));
 }
 
 tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result, const char *what)
 {
-    return check(group->comm, result, what);
+    if (result == tuttiSuccess) return TR_OK;
+    const char *story = tuttiGetLastError(group->comm);
+    char translated[2048];
+    if (!group->ranks) return fail(result, what, story);
+    translate(group, story, translated, sizeof translated);
+    return fail(result, what, translated);
 }
 
 tr_status tr_mesh_init(struct tr_mesh *mesh, tuttiComm_t world)
@@ -82,6 +120,17 @@ int tr_mesh_extent(const int size[TR_NUM_AXES], tr_axes axes)
     return extent;
 }
 
+/* Tells the group's ranks apart from the mesh's, for errors. */
+static tr_status number_ranks(struct tr_mesh *mesh, struct tr_group *group)
+{
+    if (group->n == mesh->nranks) return TR_OK; /* in the same order */
+    group->ranks = calloc((size_t)group->n, sizeof *group->ranks);
+    if (!group->ranks) return tr_fail("out of memory for the numbers of %d ranks", group->n);
+    return tr_group_check(
+        group, tuttiAllGather(&mesh->rank, group->ranks, 1, tuttiInt32, group->comm, NULL),
+        "numbering the ranks of a communicator");
+}
+
 /* The ranks of one color, in the order of the mesh; the ranks of TUTTI_SPLIT_NOCOLOR get one rank,
  * themselves. */
 static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *group)
@@ -94,7 +143,8 @@ static tr_status make_group(struct tr_mesh *mesh, int color, struct tr_group *gr
     if (color == TUTTI_SPLIT_NOCOLOR) return TR_OK;
     TR_TRY(tr_group_check(group, tuttiCommCount(group->comm, &group->n), what));
     TR_TRY(tr_group_check(group, tuttiCommUserRank(group->comm, &group->rank), what));
-    return tr_group_check(group, tuttiStreamCreate(&group->stream), what);
+    TR_TRY(tr_group_check(group, tuttiStreamCreate(&group->stream), what));
+    return number_ranks(mesh, group);
 }
 
 /* Ranks with equal coordinates on the axes outside of the set have one color. */
@@ -153,6 +203,7 @@ static void end_group(struct tr_group *group)
         tuttiCommFinalize(group->comm);
         tuttiCommDestroy(group->comm);
     }
+    free(group->ranks);
     *group = (struct tr_group){.n = 1};
 }
 

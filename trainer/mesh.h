@@ -27,6 +27,7 @@ struct tr_group {
     tuttiComm_t comm;
     tuttiStream_t stream; /* of its own, for calls that run beside computation */
     int n, rank;
+    int *ranks; /* [n]: which of the mesh they are; NULL: the same numbers. Owned by the mesh */
 };
 
 /* Owned by whoever called tr_mesh_init; tr_mesh_fini ends what it made. */
@@ -87,7 +88,8 @@ TR_NODISCARD tr_status tr_mesh_same(const struct tr_mesh *mesh, uint64_t value, 
 TR_NODISCARD tr_status tr_mesh_check(const struct tr_mesh *mesh, tuttiResult_t result,
                                      const char *what);
 
-/* The same for a call on a group. */
+/* The same for a call on a group; after each rank of the group that the story names comes its
+ * number in the mesh. */
 TR_NODISCARD tr_status tr_group_check(const struct tr_group *group, tuttiResult_t result,
                                       const char *what);
 

@@ -226,3 +226,35 @@ TEST(engine, logits_of_more_tokens_than_the_context_are_refused_on_every_rank)
 {
     CHECK(run_ranks(2, ask_for_logits, NULL));
 }
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* Rank 3 leaves the communicator that it has with rank 2. */
+static void lose_rank_three(struct rank *self)
+{
+    static const int size[TR_NUM_AXES] = {2, 1, 1, 1, 1, 2};
+    struct tr_mesh mesh;
+    CHECK_EQ(TR_OK, tr_mesh_init(&mesh, self->world));
+    CHECK_EQ(TR_OK, tr_mesh_shape(&mesh, size));
+    CHECK_EQ(TR_OK, tr_mesh_connect(&mesh, NULL, 0, 1, false));
+    struct tr_group *tp = &mesh.groups[1u << TR_TP];
+    if (self->rank == 3) {
+        CHECK_EQ(tuttiCommAbort(tp->comm), tuttiSuccess);
+        tp->comm = NULL;
+    }
+    if (self->rank == 2) {
+        int32_t one = 1;
+        const tuttiResult_t result =
+            tuttiAllReduce(&one, &one, 1, tuttiInt32, tuttiSum, tp->comm, NULL);
+        CHECK_EQ(TR_FAILED, tr_group_check(tp, result, "counting"));
+        CHECK_MESSAGE(strstr(tr_error(), "counting: ") == tr_error() &&
+                          strstr(tr_error(), ": rank 1 = rank 3 of the run (host "),
+                      "\"%s\"", tr_error());
+    }
+    tr_mesh_fini(&mesh);
+}
+
+TEST(mesh, an_error_of_a_group_has_the_numbers_of_the_run)
+{
+    CHECK(run_ranks(4, lose_rank_three, NULL));
+}

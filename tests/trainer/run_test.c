@@ -367,14 +367,14 @@ TEST(run, the_sources_of_tutti_are_the_data_by_default)
     teardown(&b);
 }
 
-/* Two ranks of a shell command in which $train stands for the program and its options. */
-static int train_by_shell(const char *script, char *output)
+/* Ranks of a shell command in which $train stands for the program and its options. */
+static int train_by_shell(int nranks, const char *script, char *output)
 {
     char command[COMMAND + 512];
     snprintf(command, sizeof command,
              "train=\"%s/bin/tutti-train " SMALL
-             "\" timeout 60 %s/bin/tutti-run -n 2 sh -c '%s' 2>&1",
-             TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, script);
+             "\" timeout 60 %s/bin/tutti-run -n %d sh -c '%s' 2>&1",
+             TUTTI_BINARY_DIR, TUTTI_BINARY_DIR, nranks, script);
     return run(command, output);
 }
 
@@ -382,9 +382,10 @@ TEST(run, ranks_with_different_options_or_data_are_told_so)
 {
     struct bench b;
     REQUIRE(setup(&b));
-    CHECK(train_by_shell("$train --steps=3 --seed=$RANK", b.output) != 0);
+    CHECK(train_by_shell(2, "$train --steps=3 --seed=$RANK", b.output) != 0);
     CHECK_MESSAGE(count(b.output, "the ranks differ in their options") == 1, "%s", b.output);
-    CHECK(train_by_shell("$train --steps=3 --data=" TUTTI_SOURCE_DIR
+    CHECK(train_by_shell(2,
+                         "$train --steps=3 --data=" TUTTI_SOURCE_DIR
                          "/src/$([ $RANK = 0 ] && echo base || echo schedule)",
                          b.output) != 0);
     CHECK_MESSAGE(count(b.output, "the ranks differ in their data") == 1, "%s", b.output);
@@ -402,7 +403,7 @@ static void check_killed(const char *layout)
         "if [ $RANK = 1 ]; then exec timeout -s KILL 2 $train %s --seconds=40; fi; exec $train "
         "%s --seconds=40",
         layout, layout);
-    const int code = train_by_shell(script, b.output);
+    const int code = train_by_shell(2, script, b.output);
     CHECK_MESSAGE(code != 0 && code != 124, "%s: exit code %d", layout, code);
     CHECK_MESSAGE(strstr(b.output, "tutti-train: rank 0: ") && strstr(b.output, "rank 1 (host"),
                   "%s: %s", layout, b.output);
@@ -415,4 +416,33 @@ TEST(run, a_killed_rank_ends_the_others_with_its_name)
     check_killed("--tp=2");
     check_killed("--pp=2");
     check_killed("--ring=2");
+}
+
+/* One of many ranks is killed once the first step is logged. Each other rank tells an error. Those
+ * that wait for the dead rank name it by its number in the run, whichever communicator they use; no
+ * communicator but that of all ranks has so many that its own number is the same. */
+static void check_killed_of_many(const char *layout, int nranks, int killed)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char script[COMMAND], part[64], whole[64];
+    snprintf(script, sizeof script,
+             "export TUTTI_LOG=NONE; train=\"$train %s --seconds=40 --log=%s/log\"; [ $RANK = %d ] "
+             "|| exec $train; $train & while ! [ -s %s/log ]; do sleep 0.1; done; kill -9 $!; "
+             "wait $!",
+             layout, b.folder, killed, b.folder);
+    const int code = train_by_shell(nranks, script, b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "%s: exit code %d", layout, code);
+    CHECK_MESSAGE(count(b.output, "tutti-train: rank ") == nranks - 1, "%s: %s", layout, b.output);
+    snprintf(part, sizeof part, " = rank %d of the run (host", killed);
+    snprintf(whole, sizeof whole, ": rank %d (host", killed);
+    const int named = count(b.output, part) + count(b.output, whole);
+    CHECK_MESSAGE(named > 0 && named == count(b.output, " has died"), "%s: %s", layout, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_killed_rank_is_named_by_its_number_in_the_run)
+{
+    check_killed_of_many("--pp=2 --dp=2 --tp=2", 8, 5);
+    check_killed_of_many("--ring=2 --tp=2", 4, 2);
 }

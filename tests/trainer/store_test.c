@@ -175,6 +175,8 @@ TEST(store, every_mode_sums_over_the_data_axes)
     check_grid((struct grid){.size = {1, 1, 2, 1, 1, 1}, .tied = true});
     check_grid((struct grid){.size = {1, 1, 3, 1, 1, 1}});
     check_grid((struct grid){.size = {1, 1, 1, 2, 2, 1}});
+    check_grid((struct grid){.size = {1, 1, 1, 3, 1, 1}, .tied = true});
+    check_grid((struct grid){.size = {1, 1, 1, 1, 2, 1}});
     check_grid((struct grid){.size = {1, 4, 1, 1, 1, 1}});
     check_grid((struct grid){.size = {1, 1, 8, 1, 1, 1}});
 }

@@ -9,7 +9,9 @@
  * Memory       in four arenas taken once: weights, gradients, optimizer, gathered. Those that other
  *              ranks read come from tuttiMemAlloc.
  * Limits       a unit completes once in a pass, in the reverse order of the registry: a tied unit
- *              last, also on the stage of the head.
+ *              last, also on the stage of the head. Where ring or ulysses is the only data axis,
+ *              attention's exchanges have the same communicator, and wait for reductions that were
+ *              issued before them; one apart was slower (docs/trainer.md, Speed).
  * Order        that of the calls, the same on every rank. The tie comes last, so both stages add
  *              sums that are complete, and get the same bits.
  * Test         tests/trainer/store_test.c. */

@@ -289,10 +289,12 @@ TEST(run, bad_input_ends_every_rank)
 
 TEST(run, a_truncated_or_foreign_checkpoint_ends_every_rank)
 {
-    static const char *const spoil[] = {"truncate -s -100", "truncate -s 20",
-                                        "sed -i s/tutti-train/other-train/"};
-    static const char *const says[] = {"truncated", "truncated", "its format is"};
-    for (int i = 0; i < 3; ++i) {
+    static const char *const spoil[] = {
+        "truncate -s -100", "truncate -s 20", "sed -i 's/lr..:0.003/lr\\\\\":0.002/'",
+        "sed -i 's/tutti-train/other-train/; s/\"header\":/\"Header\":/'"};
+    static const char *const says[] = {"truncated", "truncated", "the header has checksum",
+                                       "its format is"};
+    for (int i = 0; i < 4; ++i) {
         struct bench b;
         REQUIRE(setup(&b));
         char options[COMMAND], command[COMMAND];

@@ -14,6 +14,9 @@
 #include "../param.h"
 #include "safetensors.h"
 
+/* What the header's checksum is computed with in its own place. */
+static const char unsealed[] = "0000000000000000";
+
 struct tr_safetensors_writer {
     char path[PATH_MAX], temporary[PATH_MAX];
     int fd;
@@ -54,6 +57,14 @@ static struct json_object *describe(const struct tr_tensor *tensor, size_t begin
     return row;
 }
 
+/* Puts the header's own checksum in place of its zeros. */
+static void seal(char *header, size_t length)
+{
+    char *digits = tr_safetensors_find_seal(header), sum[sizeof unsealed];
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(header, length));
+    memcpy(digits, sum, sizeof sum - 1);
+}
+
 /* The header's text, space-padded to a multiple of 8 so that the tensors are aligned. Its length
  * does not depend on the checksums. */
 static tr_status make_header(const struct tr_safetensors_writer *w, char **header, size_t *length)
@@ -61,6 +72,7 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     struct json_object *root = json_object_new_object(), *notes = json_object_new_object();
     if (!root || !notes) return tr_fail("out of memory for the checkpoint's header");
     json_object_object_add(root, "__metadata__", notes);
+    json_object_object_add(notes, "header", json_object_new_string(unsealed));
     for (int i = 0; i < w->nmetadata; ++i)
         json_object_object_add(notes, w->metadata[i].key,
                                json_object_new_string(w->metadata[i].value));
@@ -80,6 +92,8 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     if (*header) {
         memset(*header, ' ', *length);
         memcpy(*header, text, plain);
+        (*header)[*length] = 0;
+        seal(*header, *length);
     }
     json_object_put(root);
     return *header ? TR_OK : tr_fail("out of memory for the checkpoint's header");

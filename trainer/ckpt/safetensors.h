@@ -23,9 +23,10 @@ struct tr_metadata {
     const char *key, *value;
 };
 
-/* A file that is being written: PATH.<pid>.tmp, synced and renamed to path by commit. So path is
- * either the old file or the whole new one, even when the machine stops. Owned by whoever created
- * it, until commit or discard. */
+/* A file that is being written, and is synced and renamed to path by commit. So path is either the
+ * old file or the whole new one, even when the machine stops. A process that dies leaves nothing on
+ * file systems that have files without names (O_TMPFILE), PATH.<pid>.tmp on others. Owned by
+ * whoever created it, until commit or discard. */
 struct tr_safetensors_writer;
 
 /* Begins a file of these tensors, which are appended in this order; borrows both lists until the

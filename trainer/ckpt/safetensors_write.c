@@ -1,4 +1,6 @@
-/* Writes safetensors files: to a temporary file, synced, then renamed. The checksums of the tensors
+/* Writes safetensors files: to a file without a name, which the kernel frees when the process dies,
+ * synced, then linked as PATH.<pid>.tmp and renamed; where the file system has no files without
+ * names, to PATH.<pid>.tmp from the beginning. The checksums of the tensors
  * lie in the header, before the tensors: the header is written first with zeros in their place, and
  * again at the end. */
 #include <errno.h>
@@ -6,6 +8,7 @@
 #include <json-c/json.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,7 @@ static const char unsealed[] = "0000000000000000";
 struct tr_safetensors_writer {
     char path[PATH_MAX], temporary[PATH_MAX];
     int fd;
+    bool nameless;
     const struct tr_tensor *tensors;
     const struct tr_metadata *metadata;
     int n, nmetadata;
@@ -114,6 +118,37 @@ static tr_status write_header(struct tr_safetensors_writer *w)
     return status;
 }
 
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", path);
+    snprintf(folder, PATH_MAX, "%s", dirname(copy));
+}
+
+/* Opens a file without a name, if it can be given one later. */
+static void open_nameless(struct tr_safetensors_writer *w)
+{
+    char folder[PATH_MAX], self[64];
+    folder_of(w->path, folder);
+    w->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (w->fd < 0) return;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
+    w->nameless = access(self, F_OK) == 0;
+    if (w->nameless) return;
+    close(w->fd);
+    w->fd = -1;
+}
+
+/* Gives the file its temporary name. */
+static tr_status give_name(const struct tr_safetensors_writer *w)
+{
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, w->temporary, AT_SYMLINK_FOLLOW) < 0)
+        return tr_fail("%s: %s", w->temporary, strerror(errno));
+    return TR_OK;
+}
+
 static tr_status begin(struct tr_safetensors_writer *w)
 {
     if (snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", w->path, (long)getpid()) >=
@@ -125,7 +160,9 @@ static tr_status begin(struct tr_safetensors_writer *w)
     if (!w->sums) return tr_fail("%s: out of memory", w->path);
     /* A file of this name is a dead process's; a link put there must not lead the write away. */
     unlink(w->temporary);
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    open_nameless(w);
+    if (w->fd < 0)
+        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
     return write_header(w);
 }
@@ -160,9 +197,9 @@ tr_status tr_safetensors_append(struct tr_safetensors_writer *w, const float *da
 /* The new name itself must reach the disk, too. */
 static void sync_folder_of(const char *path)
 {
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", path);
-    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
     fsync(fd);
     close(fd);
@@ -174,6 +211,7 @@ static tr_status finish(struct tr_safetensors_writer *w)
         return tr_fail("%s: %d of %d tensors are written", w->path, w->appended, w->n);
     TR_TRY(write_header(w));
     if (fsync(w->fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    if (w->nameless) TR_TRY(give_name(w));
     const int fd = w->fd;
     w->fd = -1;
     if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));

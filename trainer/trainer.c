@@ -57,8 +57,16 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
-    return tr_log_open(&t->log, t->mesh->rank == 0, config->log_every, config->log,
-                       config->resume[0] != 0);
+    return TR_OK;
+}
+
+/* After all that can fail: opening empties the file, which may hold the lines of an earlier run and
+ * be part of the data. */
+static tr_status open_log(struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    return tr_mesh_agree(t->mesh, tr_log_open(&t->log, t->mesh->rank == 0, config->log_every,
+                                              config->log, config->resume[0] != 0));
 }
 
 static tr_status load(struct tr_trainer *t, const char *path)
@@ -92,7 +100,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.model.params);
     TR_TRY(tr_mesh_agree(mesh, status));
-    return t->config.resume[0] ? load(t, path) : TR_OK;
+    if (t->config.resume[0]) TR_TRY(load(t, path));
+    return open_log(t);
 }
 
 void tr_trainer_fini(struct tr_trainer *t)

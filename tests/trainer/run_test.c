@@ -233,6 +233,21 @@ TEST(run, resuming_on_another_number_of_ranks_goes_on_alike)
     teardown(&b);
 }
 
+TEST(run, a_run_that_cannot_start_leaves_the_log_of_the_last_one)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND], log[96];
+    double losses[4];
+    snprintf(log, sizeof log, "%s/log", b.folder);
+    snprintf(options, sizeof options, SMALL "--steps=3 --log=%s", log);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(options, sizeof options, SMALL "--heads=5 --log=%s", log);
+    CHECK(train(1, options, b.output) != 0);
+    CHECK_EQ(read_losses(log, losses, 4), 3);
+    teardown(&b);
+}
+
 /* How often `what` is in `text`. */
 static int count(const char *text, const char *what)
 {

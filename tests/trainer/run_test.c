@@ -342,6 +342,40 @@ TEST(run, a_full_disk_is_told_and_leaves_no_half_checkpoint)
     teardown(&b);
 }
 
+/* Runs the program with its standard output where `to` says; output gets its errors. */
+static int train_into(const char *to, int nranks, const char *options, char *output)
+{
+    char command[COMMAND], launcher[256] = "";
+    if (nranks > 1)
+        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
+    snprintf(command, sizeof command, "timeout 60 %s%s/bin/tutti-train %s 2>&1 %s", launcher,
+             TUTTI_BINARY_DIR, options, to);
+    return run(command, output);
+}
+
+TEST(run, output_that_cannot_be_written_is_an_error)
+{
+    static const char *const options[] = {"--help", "--plan", SMALL "--steps=2"};
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (int i = 0; i < 3; ++i) {
+        const int code = train_into(">/dev/full", 1, options[i], b.output);
+        CHECK_MESSAGE(code == 1, "%s: exit code %d:\n%s", options[i], code, b.output);
+        CHECK_MESSAGE(count(b.output, "standard output") == 1, "%s:\n%s", options[i], b.output);
+    }
+    teardown(&b);
+}
+
+/* What the program opens must not get the number of its output: lines would go there. */
+TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    const int code = train_into(">&-", 1, SMALL "--steps=2 --log=/proc/self/fd/1", b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
 TEST(run, fewer_sequences_than_ranks_work)
 {
     struct bench b;

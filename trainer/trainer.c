@@ -166,8 +166,10 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s\n", model->params.count,
                tr_model_flops_per_token(&model->size) * 1e-6, t->ops->name);
-        printf("data: %zu bytes in %d files, the last %zu held out; %llu windows an epoch\n",
-               t->text.nbytes, t->text.nfiles, t->text.nbytes - t->text.ntrain,
+        printf("data: %zu bytes in %d file%s", t->text.nbytes, t->text.nfiles,
+               t->text.nfiles == 1 ? "" : "s");
+        if (t->text.nleft) printf(" (%d passed over)", t->text.nleft);
+        printf(", the last %zu held out; %llu windows an epoch\n", t->text.nbytes - t->text.ntrain,
                (unsigned long long)tr_sampler_windows(&t->text, model->size.context));
         describe_mesh(t);
     }

@@ -52,7 +52,10 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     if (!t->ops)
         return tr_fail("--cpu=%s: expected v4, v3 or baseline, and one that this processor can run",
                        config->cpu);
-    if (config->checkpoint[0] && t->mesh->rank == 0) TR_TRY(tr_ckpt_prepare(config->checkpoint));
+    if (config->checkpoint[0] && t->mesh->rank == 0) {
+        TR_TRY(tr_ckpt_prepare(config->checkpoint));
+        TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
+    }
     tr_process_tune((int)config->threads);
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
@@ -109,6 +112,8 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_engine_fini(&t->engine);
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
+    if (t->lock) closedir(t->lock);
+    t->lock = NULL;
 }
 
 /* ---- What is run ------------------------------------------------------------------------------

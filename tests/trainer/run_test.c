@@ -385,6 +385,25 @@ TEST(run, the_time_left_is_not_negative_however_long_it_is)
     teardown(&b);
 }
 
+/* The shell holds the folder's lock, as another run would. */
+TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char command[COMMAND];
+    for (int held = 1; held >= 0; --held) {
+        snprintf(command, sizeof command,
+                 "exec 9<%s; %s timeout 60 %s/bin/tutti-run -n 2 %s/bin/tutti-train " SMALL
+                 "--steps=1 --checkpoint=%s 2>&1",
+                 b.folder, held ? "flock 9 || exit 9;" : "", TUTTI_BINARY_DIR, TUTTI_BINARY_DIR,
+                 b.folder);
+        const int code = run(command, b.output);
+        CHECK_MESSAGE(code == held, "exit code %d:\n%s", code, b.output);
+        CHECK_MESSAGE(count(b.output, "another run writes") == held, "%s", b.output);
+    }
+    teardown(&b);
+}
+
 TEST(run, fewer_sequences_than_ranks_work)
 {
     struct bench b;

@@ -4,71 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim.h"
-
-#define SMALL                                                                                      \
-    "--layers=2 --heads=2 --width=32 --context=32 --batch=12 --micro-batch=3 --warmup=5 "          \
-    "--data=" TUTTI_SOURCE_DIR "/include --sample=0 --lr=0.003 "
-
-enum { COMMAND = 2048, OUTPUT = 1 << 16 };
-
-/* Runs a command; output gets what it printed. Returns the exit code. */
-static int run(const char *command, char *output)
-{
-    FILE *pipe = popen(command, "r");
-    if (!pipe) return -1;
-    size_t n = fread(output, 1, OUTPUT - 1, pipe);
-    output[n] = 0;
-    const int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Runs tutti-train with nranks ranks. */
-static int train(int nranks, const char *options, char *output)
-{
-    char command[COMMAND + 512], launcher[256] = "";
-    if (nranks > 1)
-        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
-    snprintf(command, sizeof command, "timeout 120 %s%s/bin/tutti-train %s 2>&1", launcher,
-             TUTTI_BINARY_DIR, options);
-    return run(command, output);
-}
-
-struct bench {
-    char folder[32];
-    char output[OUTPUT];
-};
-
-static bool setup(struct bench *b)
-{
-    strcpy(b->folder, "/tmp/tutti-run-XXXXXX");
-    return mkdtemp(b->folder) != NULL;
-}
-
-static void teardown(const struct bench *b)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf '%s'", b->folder);
-    if (system(command) != 0) tt_test_fail(__FILE__, __LINE__, "%s is left", b->folder);
-}
-
-/* The losses of a --log file. */
-static int read_losses(const char *path, double *losses, int most)
-{
-    FILE *file = fopen(path, "r");
-    if (!file) return -1;
-    char line[512];
-    int n = 0;
-    while (n < most && fgets(line, sizeof line, file)) {
-        const char *at = strstr(line, "\"loss\": ");
-        if (at) losses[n++] = strtod(at + 8, NULL);
-    }
-    fclose(file);
-    return n;
-}
+#include "run.h"
 
 /* The numbers of a checkpoint, all its tensors one after the other; free() them. */
 static float *read_numbers(const char *path, size_t *count)
@@ -233,29 +171,6 @@ TEST(run, resuming_on_another_number_of_ranks_goes_on_alike)
     teardown(&b);
 }
 
-TEST(run, a_run_that_cannot_start_leaves_the_log_of_the_last_one)
-{
-    struct bench b;
-    REQUIRE(setup(&b));
-    char options[COMMAND], log[96];
-    double losses[4];
-    snprintf(log, sizeof log, "%s/log", b.folder);
-    snprintf(options, sizeof options, SMALL "--steps=3 --log=%s", log);
-    CHECK_EQ(train(1, options, b.output), 0);
-    snprintf(options, sizeof options, SMALL "--heads=5 --log=%s", log);
-    CHECK(train(1, options, b.output) != 0);
-    CHECK_EQ(read_losses(log, losses, 4), 3);
-    teardown(&b);
-}
-
-/* How often `what` is in `text`. */
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) ++n;
-    return n;
-}
-
 /* The error ends every rank and is told by one. */
 static void expect_error(int nranks, const char *options, const char *says)
 {
@@ -339,68 +254,6 @@ TEST(run, a_full_disk_is_told_and_leaves_no_half_checkpoint)
     snprintf(command, sizeof command, "ls %s", b.folder);
     run(command, b.output);
     CHECK_STR(b.output, "");
-    teardown(&b);
-}
-
-/* Runs the program with its standard output where `to` says; output gets its errors. */
-static int train_into(const char *to, int nranks, const char *options, char *output)
-{
-    char command[COMMAND], launcher[256] = "";
-    if (nranks > 1)
-        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
-    snprintf(command, sizeof command, "timeout 60 %s%s/bin/tutti-train %s 2>&1 %s", launcher,
-             TUTTI_BINARY_DIR, options, to);
-    return run(command, output);
-}
-
-TEST(run, output_that_cannot_be_written_is_an_error)
-{
-    static const char *const options[] = {"--help", "--plan", SMALL "--steps=2"};
-    struct bench b;
-    REQUIRE(setup(&b));
-    for (int i = 0; i < 3; ++i) {
-        const int code = train_into(">/dev/full", 1, options[i], b.output);
-        CHECK_MESSAGE(code == 1, "%s: exit code %d:\n%s", options[i], code, b.output);
-        CHECK_MESSAGE(count(b.output, "standard output") == 1, "%s:\n%s", options[i], b.output);
-    }
-    teardown(&b);
-}
-
-/* What the program opens must not get the number of its output: lines would go there. */
-TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
-{
-    struct bench b;
-    REQUIRE(setup(&b));
-    const int code = train_into(">&-", 1, SMALL "--steps=2 --log=/proc/self/fd/1", b.output);
-    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
-    teardown(&b);
-}
-
-TEST(run, the_time_left_is_not_negative_however_long_it_is)
-{
-    struct bench b;
-    REQUIRE(setup(&b));
-    train_into("| grep -m 1 left", 1, SMALL "--steps=1e12", b.output);
-    CHECK_MESSAGE(strstr(b.output, " left") && !strstr(b.output, ":-"), "%s", b.output);
-    teardown(&b);
-}
-
-/* The shell holds the folder's lock, as another run would. */
-TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
-{
-    struct bench b;
-    REQUIRE(setup(&b));
-    char command[COMMAND];
-    for (int held = 1; held >= 0; --held) {
-        snprintf(command, sizeof command,
-                 "exec 9<%s; %s timeout 60 %s/bin/tutti-run -n 2 %s/bin/tutti-train " SMALL
-                 "--steps=1 --checkpoint=%s 2>&1",
-                 b.folder, held ? "flock 9 || exit 9;" : "", TUTTI_BINARY_DIR, TUTTI_BINARY_DIR,
-                 b.folder);
-        const int code = run(command, b.output);
-        CHECK_MESSAGE(code == held, "exit code %d:\n%s", code, b.output);
-        CHECK_MESSAGE(count(b.output, "another run writes") == held, "%s", b.output);
-    }
     teardown(&b);
 }
 

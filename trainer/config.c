@@ -65,14 +65,18 @@ static int distance(const char *a, const char *b)
     return row[nb];
 }
 
-static const char *nearest_name(const char *name)
+/* Names the most similar option, if one is similar. */
+static tr_status fail_no_option(const char *name)
 {
     int best = 0, best_distance = distance(name, options[0].name);
     for (int id = 1; id < TR_NUM_OPTIONS; ++id) {
         const int d = distance(name, options[id].name);
         if (d < best_distance) best = id, best_distance = d;
     }
-    return options[best].name;
+    if (best_distance > (int)strlen(name) / 2)
+        return tr_fail("no option --%s (--help lists them all)", name);
+    return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
+                   options[best].name);
 }
 
 static tr_status parse_number(const struct tr_option *option, const char *text, double *value)
@@ -85,7 +89,7 @@ static tr_status parse_number(const struct tr_option *option, const char *text, 
     if (option->type == TR_TYPE_INT && number != floor(number))
         return tr_fail("--%s=%s: not a whole number", option->name, text);
     if (number < option->lowest || number > option->highest)
-        return tr_fail("--%s=%s: out of range, expected %g to %g", option->name, text,
+        return tr_fail("--%s=%s: out of range, expected %.10g to %.10g", option->name, text,
                        option->lowest, option->highest);
     *value = number;
     return TR_OK;
@@ -118,9 +122,7 @@ tr_status tr_config_set(struct tr_config *config, const char *name, const char *
                         enum tr_source source)
 {
     const int id = find_option(name);
-    if (id < 0)
-        return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
-                       nearest_name(name));
+    if (id < 0) return fail_no_option(name);
     const struct tr_option *option = &options[id];
     char *field = (char *)config + option->offset;
     double number = 0;
@@ -187,9 +189,9 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
         if (length >= sizeof name) return tr_fail("no option %s (--help lists them)", argument);
         memcpy(name, argument + 2, length);
         name[length] = 0;
-        if (strcmp(name, "config") != 0 && find_option(name) < 0)
-            return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
-                           nearest_name(name));
+        if (!strcmp(name, "plan") || !strcmp(name, "help"))
+            return tr_fail("%s: --%s takes no value", argument, name);
+        if (strcmp(name, "config") != 0 && find_option(name) < 0) return fail_no_option(name);
         if (!equals && i + 1 >= argc) return tr_fail("--%s: the value is missing", name);
         const char *value = equals ? equals + 1 : argv[++i];
         if (!strcmp(name, "config"))

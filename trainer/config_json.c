@@ -67,6 +67,10 @@ static tr_status set_all(struct tr_config *config, const char *text, const char 
             json_object_is_type(value, json_type_array) || !value)
             status = tr_fail("%s:%d: \"%s\": expected a number or a string", path,
                              line_of(text, key), key);
+        else if (json_object_is_type(value, json_type_string) &&
+                 strlen(json_object_get_string(value)) < (size_t)json_object_get_string_len(value))
+            status =
+                tr_fail("%s:%d: \"%s\": a zero byte in the text", path, line_of(text, key), key);
         else
             status = tr_config_set(config, key, json_object_get_string(value), source);
         if (status < 0 && source == TR_FROM_FILE && strncmp(tr_error(), path, strlen(path)) != 0) {
@@ -82,6 +86,7 @@ static tr_status set_all(struct tr_config *config, const char *text, const char 
 tr_status tr_config_read_json(struct tr_config *config, const char *path)
 {
     char *text = NULL;
+    if (!path[0]) return tr_fail("--config is empty; expected a file of options as JSON");
     TR_TRY(read_text(path, &text));
     const tr_status status = set_all(config, text, path, TR_FROM_FILE);
     free(text);

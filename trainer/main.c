@@ -1,11 +1,30 @@
 /* tutti-train: trains a small transformer on text. trainer/README.md is the map. */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plan.h"
 #include "trainer.h"
+
+/* A closed standard stream becomes /dev/null: the next file or socket would get its number, and the
+ * lines that are printed. */
+static void open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
+}
+
+/* Whether all that was printed has been written. */
+static tr_status check_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return TR_OK;
+    return tr_fail("standard output cannot be written (is its disk full?): what was printed is "
+                   "lost in part");
+}
 
 static int failed(const struct tr_mesh *mesh, tr_status status)
 {
@@ -67,33 +86,32 @@ static tr_status train(struct tr_trainer *t, const struct tr_config *config, str
     if (mesh->rank == 0 && t->log.nsteps)
         printf("done: loss %.4f at the first step, %.4f at the last\n", t->log.first_loss,
                t->log.last_loss);
-    fflush(stdout);
-    return TR_OK;
+    return tr_mesh_agree(mesh, check_output());
 }
 
 /* --plan: rank 0 of those that a launcher may have started prints, and no rank joins another. */
-static int plan(const struct tr_config *config)
+static tr_status plan(const struct tr_config *config)
 {
     int rank = 0, nranks = 1, local;
     if (tuttiGetLauncher(&rank, &nranks, &local) != tuttiSuccess) rank = 0;
-    if (rank != 0) return EXIT_SUCCESS;
-    if (tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout) == TR_OK)
-        return EXIT_SUCCESS;
-    fprintf(stderr, "tutti-train: %s\n", tr_error());
-    return EXIT_FAILURE;
+    if (rank != 0) return TR_OK;
+    TR_TRY(tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout));
+    return check_output();
 }
 
 int main(int argc, char **argv)
 {
     struct tr_config config;
+    open_standard_streams();
     tr_config_init(&config);
     const tr_status parsed = tr_config_parse(&config, argc, argv);
+    struct tr_mesh mesh = {0};
     if (parsed == TR_OK && config.help) {
         tr_config_print_help(stdout);
-        return EXIT_SUCCESS;
+        return check_output() < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     }
-    if (parsed == TR_OK && config.plan) return plan(&config);
-    struct tr_mesh mesh = {0};
+    if (parsed == TR_OK && config.plan)
+        return plan(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
     struct tr_trainer trainer = {0};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */

@@ -52,13 +52,24 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
     if (!t->ops)
         return tr_fail("--cpu=%s: expected v4, v3 or baseline, and one that this processor can run",
                        config->cpu);
-    if (config->checkpoint[0] && t->mesh->rank == 0) TR_TRY(tr_ckpt_prepare(config->checkpoint));
+    if (config->checkpoint[0] && t->mesh->rank == 0) {
+        TR_TRY(tr_ckpt_prepare(config->checkpoint));
+        TR_TRY(tr_ckpt_lock(config->checkpoint, &t->lock));
+    }
     tr_process_tune((int)config->threads);
     TR_TRY(tr_text_read(&t->text, config->data, config->held_out, (long)config->context));
     t->data_checksum = tr_checksum(t->text.bytes, t->text.nbytes);
     t->total_steps = config->steps ? config->steps : config->seconds > 0 ? 0 : 2000;
-    return tr_log_open(&t->log, t->mesh->rank == 0, config->log_every, config->log,
-                       config->resume[0] != 0);
+    return TR_OK;
+}
+
+/* After all that can fail: opening empties the file, which may hold the lines of an earlier run and
+ * be part of the data. */
+static tr_status open_log(struct tr_trainer *t)
+{
+    const struct tr_config *config = &t->config;
+    return tr_mesh_agree(t->mesh, tr_log_open(&t->log, t->mesh->rank == 0, config->log_every,
+                                              config->log, config->resume[0] != 0));
 }
 
 static tr_status load(struct tr_trainer *t, const char *path)
@@ -92,7 +103,8 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     if (t->config.checkpoint[0] && mesh->rank == 0)
         status = tr_ckpt_check_space(t->config.checkpoint, &t->engine.model.params);
     TR_TRY(tr_mesh_agree(mesh, status));
-    return t->config.resume[0] ? load(t, path) : TR_OK;
+    if (t->config.resume[0]) TR_TRY(load(t, path));
+    return open_log(t);
 }
 
 void tr_trainer_fini(struct tr_trainer *t)
@@ -100,6 +112,8 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_engine_fini(&t->engine);
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
+    if (t->lock) closedir(t->lock);
+    t->lock = NULL;
 }
 
 /* ---- What is run ------------------------------------------------------------------------------
@@ -157,8 +171,10 @@ tr_status tr_trainer_describe(const struct tr_trainer *t)
         tr_config_print(&t->config, stdout);
         printf("model: %zu parameters, %.1f MFLOP a token; vector code %s\n", model->params.count,
                tr_model_flops_per_token(&model->size) * 1e-6, t->ops->name);
-        printf("data: %zu bytes in %d files, the last %zu held out; %llu windows an epoch\n",
-               t->text.nbytes, t->text.nfiles, t->text.nbytes - t->text.ntrain,
+        printf("data: %zu bytes in %d file%s", t->text.nbytes, t->text.nfiles,
+               t->text.nfiles == 1 ? "" : "s");
+        if (t->text.nleft) printf(" (%d passed over)", t->text.nleft);
+        printf(", the last %zu held out; %llu windows an epoch\n", t->text.nbytes - t->text.ntrain,
                (unsigned long long)tr_sampler_windows(&t->text, model->size.context));
         describe_mesh(t);
     }

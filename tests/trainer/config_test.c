@@ -61,6 +61,15 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--model=bert", "--model=bert: expected one of gpt2|llama"},
         {"--tied=yes", "auto|on|off"},
         {"--tp=0", "1 to 1024"},
+        {"--beta2=1", "0 to 0.9999999"},
+        {"--context=0", "1 to 1048576"},
+        {"--bucket-kib=5e6", "1 to 4194304"},
+        {"--seed=-1", "0 to 1e+15"},
+        {"--plan=1", "--plan takes no value"},
+        {"--help=x", "--help takes no value"},
+        {"--config=", "--config is empty"},
+        {"--=3", "no option -- (--help lists them all)"},
+        {"--colour=3", "no option --colour (--help lists them all)"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -169,6 +178,7 @@ TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
         {{TR_GPT2, 1, 5, 5, 192, 64, 256, 8, true}, 1, "that do are 4 and 6"},
         {{TR_GPT2, 1, 6, 4, 192, 64, 256, 8, true}, 1, "nearest that do are 3 and 6"},
         {{TR_LLAMA, 1, 4, 4, 12, 64, 256, 8, true}, 1, "widths that work are 8 and 16"},
+        {{TR_LLAMA, 1, 4, 4, 4, 64, 256, 8, true}, 1, "the nearest width that works is 8"},
         {{TR_GPT2, 1, 6, 6, 192, 64, 256, 8, true}, 4, "values of --tp that do are 3 and 6"},
         {{TR_GPT2, 1, 12, 4, 192, 64, 256, 8, true}, 6, "--tp=6 and --kv-heads=4"},
         {{TR_GPT2, 1, 4, 4, 192, 3, 256, 8, true}, 4, "--hidden=3"},
@@ -231,6 +241,7 @@ TEST(config, json_errors_name_the_line)
         {"{\"layers\": \"many\"}", "not a number"},
         {"{\"layers\": null}", "expected a number or a string"},
         {"", "not a JSON object"},
+        {"{\"data\": \"a\\u0000b\"}", "zero byte"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_config config;

@@ -8,6 +8,7 @@
 #include "data/data.h"
 #include "random.h"
 #include "shim.h"
+#include "watch/log.h"
 
 TEST(random, philox_matches_its_authors_known_answers)
 {
@@ -164,4 +165,67 @@ TEST(data, a_folder_is_read_in_the_order_of_names_without_binaries)
         unlink(path);
     }
     rmdir(folder);
+}
+
+/* A text of the user's that is not read must not go unseen. */
+TEST(data, files_that_begin_with_build_are_read_and_what_is_passed_over_is_counted)
+{
+    char folder[] = "/tmp/tutti-data-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/build-x", folder);
+    REQUIRE(mkdir(path, 0700) == 0);
+    static const char *const names[] = {"building.txt", "build-x/a", ".hidden", "c.bin"};
+    for (int i = 0; i < 4; ++i) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        FILE *file = fopen(path, "wb");
+        REQUIRE(file != NULL);
+        fwrite("abcdefgh", 1, i == 3 ? 9 : 8, file); /* the last with its zero byte */
+        fclose(file);
+    }
+    snprintf(path, sizeof path, "%s/link", folder);
+    REQUIRE(symlink("building.txt", path) == 0);
+    struct tr_text text;
+    CHECK_MESSAGE(tr_text_read(&text, folder, 0, 4) == TR_OK, "%s", tr_error());
+    CHECK_EQ(text.nbytes, 8);
+    CHECK_EQ(text.nfiles, 1);
+    CHECK_EQ(text.nleft, 4);
+    tr_text_fini(&text);
+    snprintf(path, sizeof path, "%s/building.txt", folder);
+    unlink(path);
+    CHECK(tr_text_read(&text, folder, 0, 4) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "4 files and folders were passed over"), "%s", tr_error());
+    tr_text_fini(&text);
+    static const char *const rest[] = {"build-x/a", ".hidden", "c.bin", "link"};
+    for (int i = 0; i < 4; ++i) {
+        snprintf(path, sizeof path, "%s/%s", folder, rest[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/build-x", folder);
+    rmdir(path);
+    rmdir(folder);
+}
+
+TEST(log, text_of_any_language_is_shown_and_what_no_terminal_should_get_is_not)
+{
+    static const char *const cases[][2] = {
+        {"a\tb\n", "a\tb\n"},
+        {"gr\303\274\303\237e \346\227\245 \360\237\230\200", /* 2, 3 and 4 bytes */
+         "gr\303\274\303\237e \346\227\245 \360\237\230\200"},
+        {"\033[2J\177\r", ".[2J.."},
+        {"\302\233x", "..x"}, /* U+009B: a terminal's command */
+        {"\300\257 \340\200\257 \360\200\200\257", ".. ... ...."}, /* longer than need be */
+        {"\355\240\200 \364\220\200\200 \377", "... .... ."},      /* no characters */
+        {"\303", "."},                                             /* cut off */
+        {"\346\227", ".."},
+        {"\346a\227", ".a."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char *shown = NULL;
+        size_t n = 0;
+        FILE *out = open_memstream(&shown, &n);
+        tr_log_text(out, (const unsigned char *)cases[i][0], (long)strlen(cases[i][0]));
+        fclose(out);
+        CHECK_STR(shown, cases[i][1]);
+        free(shown);
+    }
 }

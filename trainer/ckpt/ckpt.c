@@ -1,10 +1,10 @@
 /* Saves, finds and loads the checkpoints of a run: one tensor at a time, whatever the layout. */
 #include "ckpt.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -188,6 +188,17 @@ tr_status tr_ckpt_prepare(const char *folder)
     if (access(folder, W_OK | X_OK) < 0)
         return tr_fail("--checkpoint=%s: cannot write there: %s", folder, strerror(errno));
     return TR_OK;
+}
+
+tr_status tr_ckpt_lock(const char *folder, DIR **lock)
+{
+    *lock = opendir(folder);
+    if (!*lock) return TR_OK; /* may be written to, but not read */
+    /* A file system without locks says something else than EWOULDBLOCK. */
+    if (flock(dirfd(*lock), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
+    return tr_fail("--checkpoint=%s: another run writes its checkpoints there; wait for its end, "
+                   "or give another folder",
+                   folder);
 }
 
 tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params)

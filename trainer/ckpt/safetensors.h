@@ -1,6 +1,7 @@
 /* Files of named tensors: 8 bytes header length (little endian), a JSON header, the tensors' bytes.
- * github.com/huggingface/safetensors describes the format. Only F32 is written and read here. Each
- * tensor's checksum is kept in the metadata, so a flipped bit is found when the tensor is read.
+ * github.com/huggingface/safetensors describes the format. Only F32 is written and read here. The
+ * metadata hold a checksum of each tensor and, under "header", one of the header with zeros in its
+ * place, so a flipped bit is found when the file is opened or the tensor is read.
  * Files are written and read tensor by tensor: memory need not hold more than one. */
 #ifndef TR_SAFETENSORS_H
 #define TR_SAFETENSORS_H
@@ -22,9 +23,10 @@ struct tr_metadata {
     const char *key, *value;
 };
 
-/* A file that is being written: PATH.<pid>.tmp, synced and renamed to path by commit. So path is
- * either the old file or the whole new one, even when the machine stops. Owned by whoever created
- * it, until commit or discard. */
+/* A file that is being written, and is synced and renamed to path by commit. So path is either the
+ * old file or the whole new one, even when the machine stops. A process that dies leaves nothing on
+ * file systems that have files without names (O_TMPFILE), PATH.<pid>.tmp on others. Owned by
+ * whoever created it, until commit or discard. */
 struct tr_safetensors_writer;
 
 /* Begins a file of these tensors, which are appended in this order; borrows both lists until the
@@ -44,7 +46,8 @@ void tr_safetensors_discard(struct tr_safetensors_writer *writer);
 
 struct tr_safetensors; /* an open file; owned by the opener */
 
-/* Reads and checks the whole header: lengths, types, shapes, ranges, no holes and no overlaps. */
+/* Reads and checks the whole header: its checksum (files of older versions have none), lengths,
+ * types, shapes, ranges, no holes and no overlaps. */
 TR_NODISCARD tr_status tr_safetensors_open(struct tr_safetensors **file, const char *path);
 void tr_safetensors_close(struct tr_safetensors *file);
 
@@ -52,8 +55,11 @@ void tr_safetensors_close(struct tr_safetensors *file);
 const char *tr_safetensors_metadata(const struct tr_safetensors *file, const char *key);
 
 /* data[tensor->count] = the tensor. Fails, naming file and tensor, when it is missing, has another
- * shape or a wrong checksum. */
+ * shape, or a wrong checksum or none. */
 TR_NODISCARD tr_status tr_safetensors_read(const struct tr_safetensors *file,
                                            const struct tr_tensor *tensor, float *data);
+
+/* The 16 digits of the header's own checksum in the header's text; NULL when it has none. */
+char *tr_safetensors_find_seal(char *header);
 
 #endif

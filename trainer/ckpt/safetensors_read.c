@@ -15,6 +15,8 @@
 
 #include "../param.h"
 
+enum { SEAL_DIGITS = 16 };
+
 struct tr_safetensors {
     char path[PATH_MAX];
     int fd;
@@ -147,6 +149,26 @@ static tr_status check_entries(const struct tr_safetensors *file)
     return status;
 }
 
+char *tr_safetensors_find_seal(char *header)
+{
+    static const char key[] = "\"header\":\"";
+    char *at = strstr(header, key);
+    return at && strlen(at) >= sizeof key - 1 + SEAL_DIGITS ? at + sizeof key - 1 : NULL;
+}
+
+/* Whether the header is the one that was sealed; its digits become zeros. */
+static tr_status check_seal(const char *path, char *text, size_t length)
+{
+    char *seal = tr_safetensors_find_seal(text), said[SEAL_DIGITS + 1], sum[SEAL_DIGITS + 1];
+    if (!seal) return TR_OK;
+    snprintf(said, sizeof said, "%s", seal);
+    memset(seal, '0', SEAL_DIGITS);
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(text, length));
+    if (!strcmp(said, sum)) return TR_OK;
+    return tr_fail("%s: the header has checksum %s, expected %s: the file is corrupted", path, sum,
+                   said);
+}
+
 static tr_status read_header(struct tr_safetensors *file)
 {
     struct stat st;
@@ -164,6 +186,7 @@ static tr_status read_header(struct tr_safetensors *file)
     if (!text) return tr_fail("%s: out of memory", file->path);
     tr_status status = read_at(file, 8, text, length);
     text[length] = 0;
+    if (status == TR_OK) status = check_seal(file->path, text, length);
     if (status == TR_OK) file->header = json_tokener_parse(text);
     free(text);
     TR_TRY(status);
@@ -237,7 +260,10 @@ tr_status tr_safetensors_read(const struct tr_safetensors *file, const struct tr
     snprintf(key, sizeof key, "checksum.%s", tensor->name);
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(data, tensor->count * 4));
     const char *expected = tr_safetensors_metadata(file, key);
-    if (expected && strcmp(expected, sum) != 0)
+    if (!expected)
+        return tr_fail("%s: has no checksum of tensor %s: the file is corrupted", file->path,
+                       tensor->name);
+    if (strcmp(expected, sum) != 0)
         return tr_fail("%s: tensor %s has checksum %s, expected %s: the file is corrupted",
                        file->path, tensor->name, sum, expected);
     return TR_OK;

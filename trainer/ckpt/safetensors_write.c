@@ -1,4 +1,6 @@
-/* Writes safetensors files: to a temporary file, synced, then renamed. The checksums of the tensors
+/* Writes safetensors files: to a file without a name, which the kernel frees when the process dies,
+ * synced, then linked as PATH.<pid>.tmp and renamed; where the file system has no files without
+ * names, to PATH.<pid>.tmp from the beginning. The checksums of the tensors
  * lie in the header, before the tensors: the header is written first with zeros in their place, and
  * again at the end. */
 #include <errno.h>
@@ -6,6 +8,7 @@
 #include <json-c/json.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +17,13 @@
 #include "../param.h"
 #include "safetensors.h"
 
+/* What the header's checksum is computed with in its own place. */
+static const char unsealed[] = "0000000000000000";
+
 struct tr_safetensors_writer {
     char path[PATH_MAX], temporary[PATH_MAX];
     int fd;
+    bool nameless;
     const struct tr_tensor *tensors;
     const struct tr_metadata *metadata;
     int n, nmetadata;
@@ -54,6 +61,14 @@ static struct json_object *describe(const struct tr_tensor *tensor, size_t begin
     return row;
 }
 
+/* Puts the header's own checksum in place of its zeros. */
+static void seal(char *header, size_t length)
+{
+    char *digits = tr_safetensors_find_seal(header), sum[sizeof unsealed];
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(header, length));
+    memcpy(digits, sum, sizeof sum - 1);
+}
+
 /* The header's text, space-padded to a multiple of 8 so that the tensors are aligned. Its length
  * does not depend on the checksums. */
 static tr_status make_header(const struct tr_safetensors_writer *w, char **header, size_t *length)
@@ -61,6 +76,7 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     struct json_object *root = json_object_new_object(), *notes = json_object_new_object();
     if (!root || !notes) return tr_fail("out of memory for the checkpoint's header");
     json_object_object_add(root, "__metadata__", notes);
+    json_object_object_add(notes, "header", json_object_new_string(unsealed));
     for (int i = 0; i < w->nmetadata; ++i)
         json_object_object_add(notes, w->metadata[i].key,
                                json_object_new_string(w->metadata[i].value));
@@ -80,6 +96,8 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     if (*header) {
         memset(*header, ' ', *length);
         memcpy(*header, text, plain);
+        (*header)[*length] = 0;
+        seal(*header, *length);
     }
     json_object_put(root);
     return *header ? TR_OK : tr_fail("out of memory for the checkpoint's header");
@@ -100,6 +118,37 @@ static tr_status write_header(struct tr_safetensors_writer *w)
     return status;
 }
 
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", path);
+    snprintf(folder, PATH_MAX, "%s", dirname(copy));
+}
+
+/* Opens a file without a name, if it can be given one later. */
+static void open_nameless(struct tr_safetensors_writer *w)
+{
+    char folder[PATH_MAX], self[64];
+    folder_of(w->path, folder);
+    w->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (w->fd < 0) return;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
+    w->nameless = access(self, F_OK) == 0;
+    if (w->nameless) return;
+    close(w->fd);
+    w->fd = -1;
+}
+
+/* Gives the file its temporary name. */
+static tr_status give_name(const struct tr_safetensors_writer *w)
+{
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", w->fd);
+    if (linkat(AT_FDCWD, self, AT_FDCWD, w->temporary, AT_SYMLINK_FOLLOW) < 0)
+        return tr_fail("%s: %s", w->temporary, strerror(errno));
+    return TR_OK;
+}
+
 static tr_status begin(struct tr_safetensors_writer *w)
 {
     if (snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", w->path, (long)getpid()) >=
@@ -111,7 +160,9 @@ static tr_status begin(struct tr_safetensors_writer *w)
     if (!w->sums) return tr_fail("%s: out of memory", w->path);
     /* A file of this name is a dead process's; a link put there must not lead the write away. */
     unlink(w->temporary);
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    open_nameless(w);
+    if (w->fd < 0)
+        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (w->fd < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
     return write_header(w);
 }
@@ -146,9 +197,9 @@ tr_status tr_safetensors_append(struct tr_safetensors_writer *w, const float *da
 /* The new name itself must reach the disk, too. */
 static void sync_folder_of(const char *path)
 {
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", path);
-    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
     fsync(fd);
     close(fd);
@@ -160,6 +211,7 @@ static tr_status finish(struct tr_safetensors_writer *w)
         return tr_fail("%s: %d of %d tensors are written", w->path, w->appended, w->n);
     TR_TRY(write_header(w));
     if (fsync(w->fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));
+    if (w->nameless) TR_TRY(give_name(w));
     const int fd = w->fd;
     w->fd = -1;
     if (close(fd) < 0) return tr_fail("%s: %s", w->temporary, strerror(errno));

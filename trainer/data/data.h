@@ -13,11 +13,12 @@ struct tr_text {
     size_t nbytes; /* all of it */
     size_t ntrain; /* the first ntrain are for training, the rest is held out */
     int nfiles;
+    int nleft; /* files and folders of a folder that were passed over */
 };
 
-/* Reads a file, or every text file under a folder in the order of their names (hidden ones, build
- * folders and files that hold a zero byte are passed over). path "": the sources this program was
- * built from. */
+/* Reads a file, or every text file under a folder in the order of their names (hidden ones, links,
+ * folders named build* and files that hold a zero byte are passed over). path "": the sources this
+ * program was built from. */
 TR_NODISCARD tr_status tr_text_read(struct tr_text *text, const char *path, double held_out_percent,
                                     long context);
 void tr_text_fini(struct tr_text *text);

@@ -59,18 +59,36 @@ static tr_status read_file(struct tr_text *text, const char *path, bool picky)
         memchr(text->bytes + before, 0, text->nbytes - before)) {
         text->nbytes = before;
         text->nfiles--;
+        text->nleft++;
     }
     return status;
 }
 
 static int wanted(const struct dirent *entry)
 {
-    return entry->d_name[0] != '.' && strncmp(entry->d_name, "build", 5) != 0;
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name); /* not alphasort: that follows the locale */
+}
+
+static tr_status read_folder(struct tr_text *text, const char *folder, int depth);
+
+static tr_status read_entry(struct tr_text *text, const char *folder, const char *name, int depth)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (name[0] != '.' && length < PATH_BYTES && lstat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode) && strncmp(name, "build", 5) != 0)
+            return read_folder(text, path, depth + 1);
+        if (S_ISREG(st.st_mode)) return read_file(text, path, true);
+        /* Links are not followed: they may lead out of the folder or round in a circle. */
+    }
+    text->nleft++;
+    return TR_OK;
 }
 
 static tr_status read_folder(struct tr_text *text, const char *folder, int depth)
@@ -81,16 +99,8 @@ static tr_status read_folder(struct tr_text *text, const char *folder, int depth
     if (n < 0) return tr_fail("%s: %s", folder, strerror(errno));
     tr_status status = TR_OK;
     for (int i = 0; i < n; ++i) {
-        char path[PATH_BYTES];
-        struct stat st;
-        const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (status == TR_OK) status = read_entry(text, folder, entries[i]->d_name, depth);
         free(entries[i]);
-        /* Links are not followed: they may lead out of the folder or round in a circle. */
-        if (status < 0 || length >= PATH_BYTES || lstat(path, &st) < 0) continue;
-        if (S_ISDIR(st.st_mode))
-            status = read_folder(text, path, depth + 1);
-        else if (S_ISREG(st.st_mode))
-            status = read_file(text, path, true);
     }
     free(entries);
     return status;
@@ -117,11 +127,15 @@ tr_status tr_text_read(struct tr_text *text, const char *path, double held_out_p
     *text = (struct tr_text){0};
     TR_TRY(read_all(text, path));
     text->ntrain = text->nbytes - (size_t)((double)text->nbytes * held_out_percent / 100);
-    if (text->ntrain < (size_t)context + 1)
-        return tr_fail("--context=%ld needs %ld bytes of text for training, but %s has %zu%s",
-                       context, context + 1, path[0] ? path : TUTTI_SOURCE_DIR, text->ntrain,
-                       text->ntrain < text->nbytes ? " beside the held-out part" : "");
-    return TR_OK;
+    if (text->ntrain > (size_t)context) return TR_OK;
+    char left[128] = "";
+    if (text->nleft)
+        snprintf(left, sizeof left,
+                 "; %d files and folders were passed over (hidden, a link, build*, or not text)",
+                 text->nleft);
+    return tr_fail("--context=%ld needs %ld bytes of text for training, but %s has %zu%s%s",
+                   context, context + 1, path[0] ? path : TUTTI_SOURCE_DIR, text->ntrain,
+                   text->ntrain < text->nbytes ? " beside the held-out part" : "", left);
 }
 
 void tr_text_fini(struct tr_text *text)

@@ -123,7 +123,7 @@ static const char *near_divisors(long of, long n, char out[48])
 
 static tr_status check_heads(const struct tr_model_size *size)
 {
-    char near[48];
+    char near[80];
     if (size->width % size->heads)
         return tr_fail("--heads=%ld do not divide --width=%ld; the nearest numbers of heads that "
                        "do are %s",
@@ -133,11 +133,16 @@ static tr_status check_heads(const struct tr_model_size *size)
                        "the same number of query heads; the nearest that do are %s",
                        size->kv_heads, size->heads,
                        near_divisors(size->heads, size->kv_heads, near));
-    if (size->kind == TR_LLAMA && size->width / size->heads % 2)
+    if (size->kind == TR_LLAMA && size->width / size->heads % 2) {
+        const long below = size->width - size->heads, above = size->width + size->heads;
+        if (below)
+            snprintf(near, sizeof near, "widths that work are %ld and %ld", below, above);
+        else
+            snprintf(near, sizeof near, "width that works is %ld", above);
         return tr_fail("--width=%ld with --heads=%ld gives heads of %ld floats, but Llama turns "
-                       "pairs of them; the nearest widths that work are %ld and %ld",
-                       size->width, size->heads, size->width / size->heads,
-                       size->width - size->heads, size->width + size->heads);
+                       "pairs of them; the nearest %s",
+                       size->width, size->heads, size->width / size->heads, near);
+    }
     return TR_OK;
 }
 

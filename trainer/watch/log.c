@@ -29,12 +29,12 @@ static void write_json(FILE *file, const struct tr_log_row *row)
     fflush(file);
 }
 
-/* Seconds to go: by steps or by the budget, whichever ends first. */
+/* Seconds to go: by steps or by the budget, whichever ends first; a number that fits an integer. */
 static double left(const struct tr_log_row *row, double seconds_per_step)
 {
     double rest = row->total ? (double)(row->total - row->step) * seconds_per_step : 1e300;
     if (row->seconds > 0 && row->seconds - row->elapsed < rest) rest = row->seconds - row->elapsed;
-    return rest > 0 ? rest : 0;
+    return rest > 1e15 ? 1e15 : rest > 0 ? rest : 0;
 }
 
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
@@ -50,20 +50,42 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     if (log->nsteps > 1 && row->step % log->every && !last) return;
     const double now = tr_clock_seconds();
     const double each = (now - log->last_time) / (double)(row->step - log->last_step);
-    const double rest = left(row, each);
-    printf(
-        "step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  %d:%02d left\n",
-        (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,
-        each * 1e3, (int)rest / 60, (int)rest % 60);
+    const long long rest = (long long)left(row, each);
+    printf("step %6lld  loss %.4f  lr %.2e  norm %6.3f  %7.0f tokens/s  %7.1f ms/step  %lld:%02lld "
+           "left\n",
+           (long long)row->step, row->loss, row->lr, row->norm, row->tokens_per_step / each,
+           each * 1e3, rest / 60, rest % 60);
     fflush(stdout);
     log->last_time = now;
     log->last_step = row->step;
 }
 
+/* The bytes of the UTF-8 character that text[n] begins with; 0 when it begins with none, or with
+ * one that commands a terminal. */
+static int character(const unsigned char *text, long n)
+{
+    const unsigned char first = text[0];
+    if (first < 128) return (first >= 32 && first < 127) || first == '\n' || first == '\t';
+    const int nbytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    if (first < 0xC2 || first > 0xF4 || nbytes > n) return 0;
+    for (int i = 1; i < nbytes; ++i)
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    /* U+0080 to U+009F; longer than need be; halves of UTF-16 pairs; above U+10FFFF. */
+    if ((first == 0xC2 && text[1] < 0xA0) || (first == 0xE0 && text[1] < 0xA0) ||
+        (first == 0xED && text[1] >= 0xA0) || (first == 0xF0 && text[1] < 0x90) ||
+        (first == 0xF4 && text[1] >= 0x90))
+        return 0;
+    return nbytes;
+}
+
 void tr_log_text(FILE *out, const unsigned char *text, long n)
 {
-    for (long i = 0; i < n; ++i) {
-        const bool plain = (text[i] >= 32 && text[i] < 127) || text[i] == '\n' || text[i] == '\t';
-        fputc(plain ? text[i] : '.', out);
+    for (long i = 0; i < n;) {
+        const int nbytes = character(text + i, n - i);
+        if (nbytes)
+            fwrite(text + i, 1, (size_t)nbytes, out);
+        else
+            fputc('.', out);
+        i += nbytes ? nbytes : 1;
     }
 }

@@ -33,7 +33,8 @@ TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t ever
 void tr_log_close(struct tr_log *log);
 void tr_log_step(struct tr_log *log, const struct tr_log_row *row);
 
-/* Prints text that may hold anything: bytes that no terminal should get are shown as '.'. */
+/* Prints text that may hold anything: bytes that are no UTF-8, and what no terminal should get, are
+ * shown as '.'. */
 void tr_log_text(FILE *out, const unsigned char *text, long n);
 
 #endif

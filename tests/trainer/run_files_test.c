@@ -1,0 +1,80 @@
+/* What whole runs of tutti-train write beside checkpoints' contents: their output, their log and
+ * the folder of checkpoints, when something is wrong with these. */
+#include "run.h"
+
+TEST(run, a_run_that_cannot_start_leaves_the_log_of_the_last_one)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND], log[96];
+    double losses[4];
+    snprintf(log, sizeof log, "%s/log", b.folder);
+    snprintf(options, sizeof options, SMALL "--steps=3 --log=%s", log);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(options, sizeof options, SMALL "--heads=5 --log=%s", log);
+    CHECK(train(1, options, b.output) != 0);
+    CHECK_EQ(read_losses(log, losses, 4), 3);
+    teardown(&b);
+}
+
+/* Runs the program with its standard output where `to` says; output gets its errors. */
+static int train_into(const char *to, int nranks, const char *options, char *output)
+{
+    char command[COMMAND], launcher[256] = "";
+    if (nranks > 1)
+        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
+    snprintf(command, sizeof command, "timeout 60 %s%s/bin/tutti-train %s 2>&1 %s", launcher,
+             TUTTI_BINARY_DIR, options, to);
+    return run(command, output);
+}
+
+TEST(run, output_that_cannot_be_written_is_an_error)
+{
+    static const char *const options[] = {"--help", "--plan", SMALL "--steps=2"};
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (int i = 0; i < 3; ++i) {
+        const int code = train_into(">/dev/full", 1, options[i], b.output);
+        CHECK_MESSAGE(code == 1, "%s: exit code %d:\n%s", options[i], code, b.output);
+        CHECK_MESSAGE(count(b.output, "standard output") == 1, "%s:\n%s", options[i], b.output);
+    }
+    teardown(&b);
+}
+
+/* What the program opens must not get the number of its output: lines would go there. */
+TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    const int code = train_into(">&-", 1, SMALL "--steps=2 --log=/proc/self/fd/1", b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, the_time_left_is_not_negative_however_long_it_is)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    train_into("| grep -m 1 left", 1, SMALL "--steps=1e12", b.output);
+    CHECK_MESSAGE(strstr(b.output, " left") && !strstr(b.output, ":-"), "%s", b.output);
+    teardown(&b);
+}
+
+/* The shell holds the folder's lock, as another run would. */
+TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char command[COMMAND];
+    for (int held = 1; held >= 0; --held) {
+        snprintf(command, sizeof command,
+                 "exec 9<%s; %s timeout 60 %s/bin/tutti-run -n 2 %s/bin/tutti-train " SMALL
+                 "--steps=1 --checkpoint=%s 2>&1",
+                 b.folder, held ? "flock 9 || exit 9;" : "", TUTTI_BINARY_DIR, TUTTI_BINARY_DIR,
+                 b.folder);
+        const int code = run(command, b.output);
+        CHECK_MESSAGE(code == held, "exit code %d:\n%s", code, b.output);
+        CHECK_MESSAGE(count(b.output, "another run writes") == held, "%s", b.output);
+    }
+    teardown(&b);
+}

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "plan.h"
+#include "resident.h"
 #include "trainer.h"
 
 /* A closed standard stream becomes /dev/null: the next file or socket would get its number, and the
@@ -74,6 +75,69 @@ static void print_summary(const struct tr_trainer *t, double validation)
     if (isfinite(validation)) printf("held-out loss %.4f\n", validation);
 }
 
+/* The layers of stage `stage`. */
+static tr_status layers_of(const struct tr_setup *setup, int stage, int *layers)
+{
+    const struct tr_model_size *model = &setup->engine.model;
+    const struct tr_stage_costs costs = tr_engine_stage_costs(model);
+    const int stages = setup->size[TR_PP];
+    int *first = calloc((size_t)stages + 1, sizeof *first);
+    if (!first) return tr_fail("out of memory for %d stages", stages);
+    const tr_status status = tr_stages_assign((int)model->layers, stages, &costs, first);
+    *layers = first[stage + 1] - first[stage];
+    free(first);
+    return status;
+}
+
+/* What --plan says of this rank's resident memory, and the text. */
+static tr_status plan_resident(const struct tr_trainer *t, uint64_t *planned)
+{
+    const struct tr_engine *e = &t->engine;
+    const int stages = t->mesh->size[TR_PP], stage = t->mesh->coord[TR_PP];
+    struct tr_setup setup;
+    struct tr_resident resident;
+    TR_TRY(tr_setup_of(&t->config, t->mesh->nranks, &setup));
+    const struct tr_cost_sizes sizes = tr_setup_sizes(&setup);
+    const struct tr_cost_rank rank = {.stage = stage,
+                                      .stage_layers = e->nlayers,
+                                      .shard = e->store.shard->rank,
+                                      .samples = e->samples,
+                                      .ulysses_rank = t->mesh->coord[TR_ULYSSES]};
+    struct tr_cost_rank other = {.stage = stages - 1 - stage, .shard = rank.shard};
+    const bool tied = stages > 1 && sizes.tied && (e->first_stage || e->last_stage);
+    if (tied) TR_TRY(layers_of(&setup, other.stage, &other.stage_layers));
+    tr_resident_of(&sizes, &rank, tied ? &other : NULL, &resident);
+    *planned = tr_resident_sum(&resident) + t->text.nbytes;
+    return TR_OK;
+}
+
+static double distance(const uint64_t pair[2])
+{
+    return fabs((double)pair[0] / (double)pair[1] - 1);
+}
+
+/* The resident memory of the rank that is farthest from its plan. */
+static tr_status print_resident(const struct tr_trainer *t)
+{
+    const struct tr_mesh *mesh = t->mesh;
+    uint64_t mine[2] = {tr_resident_peak(), 0};
+    uint64_t(*all)[2] = calloc((size_t)mesh->nranks, sizeof *all);
+    tr_status status = all ? plan_resident(t, &mine[1]) : tr_fail("out of memory for the summary");
+    status = tr_mesh_agree(mesh, status);
+    if (status == TR_OK)
+        status = tr_mesh_check(mesh, tuttiAllGather(mine, all, 2, tuttiUint64, mesh->world, NULL),
+                               "collecting the resident memory of all ranks");
+    int far = 0;
+    for (int rank = 1; status == TR_OK && rank < mesh->nranks; ++rank)
+        if (distance(all[rank]) > distance(all[far])) far = rank;
+    if (status == TR_OK && mesh->rank == 0 && all[far][0])
+        printf("resident memory (VmHWM) of rank %d: %.1f MiB, planned %.1f MiB%s\n", far,
+               (double)all[far][0] / 1048576, (double)all[far][1] / 1048576,
+               mesh->nranks > 1 ? "; other ranks are nearer to their plan" : "");
+    free(all);
+    return status;
+}
+
 static tr_status train(struct tr_trainer *t, const struct tr_config *config, struct tr_mesh *mesh)
 {
     TR_TRY(tr_trainer_init(t, config, mesh));
@@ -82,6 +146,7 @@ static tr_status train(struct tr_trainer *t, const struct tr_config *config, str
     double validation;
     TR_TRY(tr_trainer_validate(t, &validation));
     if (mesh->rank == 0) print_summary(t, validation);
+    TR_TRY(print_resident(t));
     if (t->config.sample) TR_TRY(print_sample(t));
     if (mesh->rank == 0 && t->log.nsteps)
         printf("done: loss %.4f at the first step, %.4f at the last\n", t->log.first_loss,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "parallel/schedule.h"
+#include "resident.h"
 #include "setup.h"
 
 enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_DRAWN = 32 };
@@ -197,6 +198,27 @@ static void print_memory(const struct plan *p)
     }
 }
 
+/* What `ps` will show, unlike the table above with other ranks' arenas that the process maps. */
+static void print_resident(const struct plan *p)
+{
+    const int stages = p->setup.size[TR_PP], per_stage = p->nranks / stages;
+    const double mib = 1048576;
+    fprintf(p->out,
+            "\nResident memory of the process of a rank in MiB, at most (VmHWM, with all ranks on "
+            "one host)\n  %-8s %10s %10s %10s %10s\n",
+            "stage", "own", "peers", "process", "all");
+    for (int stage = 0; stage < stages && stage < MOST_DRAWN; ++stage) {
+        const bool end = stage == 0 || stage == stages - 1;
+        const struct tr_cost_rank rank = rank_of(p, stage * per_stage),
+                                  other = rank_of(p, (stages - 1 - stage) * per_stage);
+        struct tr_resident r;
+        tr_resident_of(&p->sizes, &rank, stages > 1 && end && p->sizes.tied ? &other : NULL, &r);
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, (double)r.own / mib,
+                (double)r.peers / mib, (double)r.process / mib, (double)tr_resident_sum(&r) / mib);
+    }
+    if (stages > MOST_DRAWN) fprintf(p->out, "  ... and %d stages more\n", stages - MOST_DRAWN);
+}
+
 static void print_traffic(const struct plan *p)
 {
     const int per_stage = p->nranks / p->setup.size[TR_PP];
@@ -248,6 +270,7 @@ static tr_status print_all(struct plan *p)
     print_layouts(p);
     if (p->setup.size[TR_PP] > 1) TR_TRY(print_pipeline(p));
     print_memory(p);
+    print_resident(p);
     print_traffic(p);
     return TR_OK;
 }

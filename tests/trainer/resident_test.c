@@ -1,0 +1,79 @@
+/* Resident memory: what --plan promises is what the kernel counts for the processes of a run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+/* 50.7 million parameters, 203 MB of weights: the arenas outweigh what differs between machines. */
+#define LARGE                                                                                      \
+    "--layers=4 --heads=8 --width=1024 --context=16 --batch=2 --micro-batch=1 --steps=1 "          \
+    "--held-out=0 --sample=0 --data=" TUTTI_SOURCE_DIR "/include "
+
+enum { OUTPUT = 1 << 16 };
+
+static bool run(const char *command, char output[OUTPUT])
+{
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return false;
+    output[fread(output, 1, OUTPUT - 1, pipe)] = 0;
+    return pclose(pipe) == 0;
+}
+
+/* The sum that the plan has for a stage, in MiB; 0: no such row. */
+static double planned_of(const char *plan, int stage)
+{
+    const char *row = strstr(plan, "\nResident memory");
+    for (int line = 0; row && line < stage + 2; ++line) row = strchr(row + 1, '\n');
+    int number;
+    double own, peers, process, all;
+    if (!row || sscanf(row, "%d %lf %lf %lf %lf", &number, &own, &peers, &process, &all) != 5)
+        return 0;
+    return number == stage ? all : 0;
+}
+
+/* The tolerance is 10 %: the plan takes arenas and mapped arenas exactly, which are 95 % and more
+ * of these runs. Libraries, oneDNN's buffers and code, and the segment through which ranks talk
+ * depend on the machine, and are planned as one constant. */
+static void check_layout(int nranks, const char *options, bool stages)
+{
+    static char plan[OUTPUT], output[OUTPUT];
+    char command[1024], launcher[256] = "";
+    snprintf(command, sizeof command, "%s/bin/tutti-train --plan --ranks=%d " LARGE "%s 2>&1",
+             TUTTI_BINARY_DIR, nranks, options);
+    CHECK_MESSAGE(run(command, plan), "%s: %s", options, plan);
+    if (nranks > 1)
+        snprintf(launcher, sizeof launcher, "%s/bin/tutti-run -n %d ", TUTTI_BINARY_DIR, nranks);
+    snprintf(command, sizeof command, "timeout 120 %s%s/bin/tutti-train " LARGE "%s 2>&1", launcher,
+             TUTTI_BINARY_DIR, options);
+    CHECK_MESSAGE(run(command, output), "%s: %s", options, output);
+    int rank;
+    double resident, said;
+    const char *line = strstr(output, "\nresident memory");
+    if (!line || sscanf(line, "\nresident memory (VmHWM) of rank %d: %lf MiB, planned %lf MiB",
+                        &rank, &resident, &said) != 3) {
+        tt_test_fail(__FILE__, __LINE__, "%s: no line about resident memory in:\n%s", options,
+                     output);
+        return;
+    }
+    const double planned = planned_of(plan, stages ? rank : 0);
+    CHECK_MESSAGE(fabs(said - planned) < 1, "%s: the run says %.1f MiB were planned, --plan %.1f",
+                  options, said, planned); /* the run adds the text, 0.1 MiB */
+    CHECK_MESSAGE(fabs(resident / planned - 1) < 0.1,
+                  "%s: rank %d had %.1f MiB, the plan says %.1f", options, rank, resident, planned);
+}
+
+TEST(resident, memory_of_one_rank_is_what_the_plan_says)
+{
+    check_layout(1, "", false);
+}
+
+TEST(resident, memory_of_two_ranks_is_what_the_plan_says_in_every_layout)
+{
+    check_layout(2, "--dp=2", false);
+    check_layout(2, "--zero=2", false);
+    check_layout(2, "--fsdp=2", false);
+    check_layout(2, "--tp=2", false);
+    check_layout(2, "--pp=2", true);
+}

@@ -1,0 +1,65 @@
+/* Plans and reads the resident set of a rank's process.
+ *
+ * A rank reads messages of its peers in place: it maps whole arenas of the peers (those that come
+ * from tuttiMemAlloc), and the kernel counts their pages for both processes. A rank that shards
+ * units maps the weights, gradients and gathered units of the others; replicas, ranks of tp and the
+ * two holders of a tied table map each other's gradients. */
+#include "resident.h"
+
+#include <stdio.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+/* A process of tutti-train without a model: measured, 17 to 20 MiB on Debian 12 with oneDNN 2.6. */
+static const uint64_t process_bytes = 18 << 20;
+
+static uint64_t in_pages(uint64_t nbytes)
+{
+    return (nbytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+/* Ranks that hold the other shards of this rank's units, and those that hold equal shards. */
+static void count_peers(const struct tr_cost_sizes *s, uint64_t *shards, uint64_t *replicas)
+{
+    const int sequence = s->ring * s->ulysses, data = s->dp * s->fsdp * sequence;
+    const int ranks = s->zero == 0 ? 1 : (s->zero == 3 ? s->fsdp : s->dp) * sequence;
+    *shards = (uint64_t)ranks - 1;
+    *replicas = (uint64_t)(data / ranks) - 1;
+}
+
+void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
+                    const struct tr_cost_rank *tied, struct tr_resident *resident)
+{
+    struct tr_cost cost, other;
+    uint64_t shards, replicas;
+    tr_cost_of(sizes, rank, &cost);
+    count_peers(sizes, &shards, &replicas);
+    const struct tr_cost_memory *m = &cost.memory;
+    const uint64_t weights = in_pages(m->weights), gradients = in_pages(m->gradients),
+                   gathered = in_pages(m->gathered);
+    *resident = (struct tr_resident){.own = weights + gradients + gathered +
+                                            in_pages(m->optimizer) + in_pages(m->activations),
+                                     .peers = shards * (weights + gradients + gathered) +
+                                              (replicas + (uint64_t)sizes->tp - 1) * gradients,
+                                     .process = process_bytes};
+    if (!tied) return;
+    tr_cost_of(sizes, tied, &other);
+    resident->peers += in_pages(other.memory.gradients);
+}
+
+uint64_t tr_resident_sum(const struct tr_resident *resident)
+{
+    return resident->own + resident->peers + resident->process;
+}
+
+uint64_t tr_resident_peak(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    unsigned long long kib = 0;
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %llu kB", &kib) == 1) break;
+    fclose(file);
+    return (uint64_t)kib * 1024;
+}

@@ -1,0 +1,26 @@
+/* The memory that the kernel counts for the process of a rank (VmHWM), planned and measured. */
+#ifndef TR_RESIDENT_H
+#define TR_RESIDENT_H
+
+#include "cost.h"
+
+/* Bytes of the process of a rank, at most. */
+struct tr_resident {
+    uint64_t own;     /* the rank's arenas, in whole huge pages */
+    uint64_t peers;   /* arenas of other ranks of the host that the process maps */
+    uint64_t process; /* code, libraries and their buffers */
+};
+
+/* What a rank's process will have. `tied`: the rank of the other end stage that holds the same tied
+ * table; NULL when there is none. All ranks count as ranks of one host, and every message between
+ * two of them as read in place: what two ranks do. Larger groups may copy some messages instead,
+ * and then have less. The text and the tensor that a checkpoint collects are not included. */
+void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
+                    const struct tr_cost_rank *tied, struct tr_resident *resident);
+
+uint64_t tr_resident_sum(const struct tr_resident *resident);
+
+/* The largest resident set that this process has had, VmHWM; 0 where the kernel does not tell. */
+uint64_t tr_resident_peak(void);
+
+#endif

@@ -344,18 +344,37 @@ static void count_tensor(const struct tr_cost_sizes *s, const struct stage *stag
     count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, stage->last, 2 * rows * 4);
 }
 
+/* One micro-batch of `batch` sequences. */
+static void count_pass(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
+                       const struct stage *stage, long batch, struct tr_cost *cost)
+{
+    const long rows = batch * (padded(s) / s->ring / s->ulysses);
+    const long message = rows / s->tp * s->width * 4;
+    const int next = !stage->last, previous = !stage->first;
+    count(cost, TR_COST_PP, TR_COST_SEND, next + previous, message);
+    count(cost, TR_COST_PP, TR_COST_RECV, next + previous, message);
+    count_tensor(s, stage, rows, cost);
+    count_attention(s, rank, batch, cost);
+}
+
+/* A rank's micro-batches are full ones, then perhaps a smaller one, then empty ones while other
+ * ranks have more: each of the three is counted once. */
 static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
                          const struct stage *stage, long m, struct tr_cost *cost)
 {
-    const long micro = micro_batch_of(s), local = padded(s) / s->ring / s->ulysses;
-    for (long pass = 0; pass < m; ++pass) {
-        const long batch = max(0, min(micro, rank->samples - pass * micro)), rows = batch * local;
-        const long message = rows / s->tp * s->width * 4;
-        const int next = !stage->last, previous = !stage->first;
-        count(cost, TR_COST_PP, TR_COST_SEND, next + previous, message);
-        count(cost, TR_COST_PP, TR_COST_RECV, next + previous, message);
-        count_tensor(s, stage, rows, cost);
-        count_attention(s, rank, batch, cost);
+    const long micro = micro_batch_of(s), full = rank->samples / micro,
+               rest = rank->samples % micro;
+    const long batches[] = {micro, rest, 0};
+    const long passes[] = {full, rest > 0, m - full - (rest > 0)};
+    for (int kind = 0; kind < 3; ++kind) {
+        struct tr_cost pass = {0};
+        count_pass(s, rank, stage, batches[kind], &pass);
+        for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+            for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
+                const struct tr_cost_traffic *one = &pass.traffic[group][call];
+                cost->traffic[group][call].calls += (uint64_t)passes[kind] * one->calls;
+                cost->traffic[group][call].bytes += (uint64_t)passes[kind] * one->bytes;
+            }
     }
 }
 

@@ -80,6 +80,23 @@ TEST(cost, data_parallelism_worked_out_by_hand)
     CHECK_EQ(cost.memory.gradients, 491520);
 }
 
+/* Five sequences in micro-batches of 2, 2 and 1; then 2 of a rank whose neighbour has 3, in
+ * micro-batches of 1, 1 and none. A micro-batch gathers the rows six times a layer, for the
+ * embedding once and for the head twice. */
+TEST(cost, uneven_micro_batches_worked_out_by_hand)
+{
+    struct tr_cost_sizes s = sizes_by_hand();
+    s.tp = 2;
+    s.batch = 5;
+    s.micro_batch = 2;
+    struct tr_cost cost = cost_by_hand(&s);
+    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 5 * 32 * 64 * 4);
+    s.dp = 2;
+    s.micro_batch = 1;
+    cost = cost_by_hand(&s);
+    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 2 * 32 * 64 * 4);
+}
+
 TEST(cost, fsdp_with_two_micro_batches_worked_out_by_hand)
 {
     struct tr_cost_sizes s = sizes_by_hand();

@@ -344,6 +344,33 @@ TEST(run, a_plan_needs_no_launcher)
     teardown(&b);
 }
 
+/* Each of these would take minutes, gigabytes or megabytes of text if the plan went through ranks,
+ * micro-batches and stages one by one. */
+TEST(run, plans_of_the_largest_sizes_end)
+{
+    static const char *const plans[] = {
+        "--ranks=1024 --tp=64 --heads=64 --width=65536 --layers=1000 --vocabulary=1000000 "
+        "--batch=1048576 --micro-batch=1",
+        "--ranks=65536 --pp=64 --ulysses=1024 --heads=1024 --width=1024 --layers=64 "
+        "--batch=1048576 --micro-batch=1",
+        "--ranks=65536 --tp=1024 --heads=1024 --width=1024 --layers=1000 --pp=64 "
+        "--vocabulary=1024",
+        "--ranks=1000 --pp=1000 --layers=1000 --batch=1048576 --micro-batch=1 --pipeline=gpipe",
+    };
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; ++i) {
+        char options[COMMAND];
+        snprintf(options, sizeof options, "--plan %s", plans[i]);
+        const int code = train(1, options, b.output); /* 141: more than OUTPUT bytes of text */
+        CHECK_MESSAGE(code == 0, "%s: exit code %d", plans[i], code);
+        CHECK_MESSAGE(strstr(b.output, "Communication of a step"), "%s", b.output);
+    }
+    CHECK_MESSAGE(strstr(b.output, "drawn with 32 stages and 32 micro-batches"), "%s", b.output);
+    CHECK_MESSAGE(strstr(b.output, "the largest of all: stage"), "%s", b.output);
+    teardown(&b);
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

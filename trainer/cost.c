@@ -497,3 +497,18 @@ uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
         s->vocabulary * h * (s->tied ? 1 : 2) + (s->llama ? h : s->context * h + 2 * h);
     return (uint64_t)(s->layers * block + ends);
 }
+
+double tr_cost_bound(const struct tr_cost_sizes *s)
+{
+    const double shards = (double)shards_of(s), w = (double)s->width, layers = (double)s->layers;
+    const double parts = (double)s->dp * s->fsdp, m = (double)tr_cost_micro_batches(s);
+    /* Twice: the last micro-batch is padded to a full one, and the sequence on every rank. */
+    const double tokens = 2 * ((double)s->batch / parts + 1) *
+                          ((double)s->context + 2.0 * s->ring * s->ulysses * s->tp);
+    const double passes =
+        tokens * (layers * (64 * w + 8 * (double)s->hidden) + 4 * (double)s->vocabulary);
+    const double uses = s->zero < 2 ? 2 : 2 * m + 2;
+    const double store =
+        uses * ((double)tr_cost_parameters(s) + (layers + 3) * (shards + SECTIONS) * BLOCK);
+    return 4 * (passes > store ? passes : store);
+}

@@ -1,6 +1,7 @@
 /* Derives the mesh and the engine's options from the options of the user. */
 #include "setup.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void tr_setup_resolve(struct tr_config *config)
@@ -112,7 +113,49 @@ static tr_status choose_sharding(const struct tr_config *config, enum tr_shardin
     return TR_OK;
 }
 
-tr_status tr_setup_of(const struct tr_config *given, int nranks, struct tr_setup *setup)
+struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
+{
+    const struct tr_engine_options *o = &setup->engine;
+    const struct tr_model_size *m = &o->model;
+    const int *size = setup->size;
+    return (struct tr_cost_sizes){.llama = m->kind == TR_LLAMA,
+                                  .tied = m->tied,
+                                  .layers = m->layers,
+                                  .heads = m->heads,
+                                  .kv_heads = m->kv_heads,
+                                  .width = m->width,
+                                  .hidden = m->hidden,
+                                  .vocabulary = m->vocabulary,
+                                  .context = m->context,
+                                  .pp = size[TR_PP],
+                                  .dp = size[TR_DP],
+                                  .fsdp = size[TR_FSDP],
+                                  .ring = size[TR_RING],
+                                  .ulysses = size[TR_ULYSSES],
+                                  .tp = size[TR_TP],
+                                  .zero = (int)o->sharding,
+                                  .gpipe = o->schedule == TR_GPIPE,
+                                  .reduce_last = o->reduce_last,
+                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
+                                  .batch = o->batch,
+                                  .micro_batch = o->micro_batch,
+                                  .bucket_bytes = (long)o->bucket_bytes};
+}
+
+/* Refuses what the 64 bits of sizes cannot count, before anything is multiplied in them. */
+static tr_status check_sizes(const struct tr_setup *setup)
+{
+    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+    const double bytes = tr_cost_bound(&sizes);
+    if (bytes < 0x1p62) return TR_OK;
+    return tr_fail("--batch=%ld --micro-batch=%ld --context=%ld --layers=%ld --width=%ld "
+                   "--hidden=%ld --vocabulary=%ld: together they are too large, a rank could need "
+                   "up to %.0e bytes and at most %.0e can be counted; make one of them smaller",
+                   sizes.batch, sizes.micro_batch, sizes.context, sizes.layers, sizes.width,
+                   sizes.hidden, sizes.vocabulary, bytes, 0x1p62);
+}
+
+static tr_status derive(const struct tr_config *given, int nranks, struct tr_setup *setup)
 {
     struct tr_config config = *given;
     tr_setup_resolve(&config);
@@ -141,33 +184,10 @@ tr_status tr_setup_of(const struct tr_config *given, int nranks, struct tr_setup
     return choose_sharding(&config, &setup->engine.sharding);
 }
 
-struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
+tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setup *setup)
 {
-    const struct tr_engine_options *o = &setup->engine;
-    const struct tr_model_size *m = &o->model;
-    const int *size = setup->size;
-    return (struct tr_cost_sizes){.llama = m->kind == TR_LLAMA,
-                                  .tied = m->tied,
-                                  .layers = m->layers,
-                                  .heads = m->heads,
-                                  .kv_heads = m->kv_heads,
-                                  .width = m->width,
-                                  .hidden = m->hidden,
-                                  .vocabulary = m->vocabulary,
-                                  .context = m->context,
-                                  .pp = size[TR_PP],
-                                  .dp = size[TR_DP],
-                                  .fsdp = size[TR_FSDP],
-                                  .ring = size[TR_RING],
-                                  .ulysses = size[TR_ULYSSES],
-                                  .tp = size[TR_TP],
-                                  .zero = (int)o->sharding,
-                                  .gpipe = o->schedule == TR_GPIPE,
-                                  .reduce_last = o->reduce_last,
-                                  .keep_gathered = size[TR_PP] > 1 && !o->reshard_always,
-                                  .batch = o->batch,
-                                  .micro_batch = o->micro_batch,
-                                  .bucket_bytes = (long)o->bucket_bytes};
+    TR_TRY(derive(config, nranks, setup));
+    return check_sizes(setup);
 }
 
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)

@@ -17,7 +17,7 @@ struct tr_setup {
 void tr_setup_resolve(struct tr_config *config);
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
- * sizes of the model that do not fit each other. */
+ * sizes that 64 bits cannot count. */
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 

@@ -136,6 +136,8 @@ TEST(setup, mixes_that_have_no_meaning_are_named_with_what_works)
         {8, "--reshard=sometimes", NULL, NULL, "--reshard=sometimes: expected one of auto|always"},
         {8, "--zero=4", NULL, NULL, "--zero=4: out of range, expected 0 to 3"},
         {8, "--dp=-1", NULL, NULL, "--dp=-1: out of range"},
+        {8, "--batch=1048576", "--context=1048576", "--width=65536", "make one of them smaller"},
+        {1, "--vocabulary=16777216", "--context=1048576", "--batch=1048576", "too large"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_setup setup;

@@ -288,6 +288,22 @@ static void compare(struct tr_engine *e, const struct tr_cost *cost, const char 
     }
 }
 
+/* No figure exceeds the bound by which sizes are refused. */
+static void check_bound(const struct tr_cost_sizes *sizes, const struct tr_cost *cost,
+                        const char *name)
+{
+    const struct tr_cost_memory *m = &cost->memory;
+    const double bound = tr_cost_bound(sizes);
+    CHECK_MESSAGE((double)(m->weights + m->gradients + m->optimizer + m->gathered) <= bound &&
+                      (double)m->activations <= bound,
+                  "%s: the memory exceeds %g", name, bound);
+    for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+        for (int call = 0; call < TR_COST_NUM_CALLS; ++call)
+            CHECK_MESSAGE((double)cost->traffic[group][call].bytes <= bound,
+                          "%s: %s of %s exceed %g", name, tr_cost_call_names[call],
+                          tr_cost_group_names[group], bound);
+}
+
 static void body(struct rank *self)
 {
     const struct layout *l = self->arg;
@@ -313,6 +329,7 @@ static void body(struct rank *self)
                                           .samples = e.samples,
                                           .ulysses_rank = mesh.coord[TR_ULYSSES]};
         tr_cost_of(&sizes, &rank, &cost);
+        check_bound(&sizes, &cost, name);
         compare(&e, &cost, name);
         compare_memory(&e, &cost.memory);
         CHECK_EQ(tr_cost_parameters(&sizes), e.model.params.count);

@@ -371,6 +371,19 @@ TEST(run, plans_of_the_largest_sizes_end)
     teardown(&b);
 }
 
+TEST(run, sizes_beyond_64_bits_are_told_before_the_first_step)
+{
+    static const char huge[] = "--batch=1048576 --context=1048576 --width=65536 --layers=1000 "
+                               "--micro-batch=65536 --sample=0 ";
+    for (int plan = 0; plan < 2; ++plan) {
+        char options[COMMAND];
+        snprintf(options, sizeof options, "%s%s", huge, plan ? "--plan" : "");
+        expect_error(1, options,
+                     "--batch=1048576 --micro-batch=65536 --context=1048576 --layers=1000 "
+                     "--width=65536 --hidden=262144 --vocabulary=256");
+    }
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

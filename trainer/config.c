@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "param.h"
 
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
@@ -215,6 +216,15 @@ tr_status tr_config_check(const struct tr_config *config)
 bool tr_config_given(const struct tr_config *config, int id)
 {
     return config->source[id] > TR_FROM_CHECKPOINT;
+}
+
+void tr_config_resolve(struct tr_config *config)
+{
+    const bool llama = config->model == TR_LLAMA;
+    if (!config->kv_heads) config->kv_heads = config->heads;
+    if (!config->hidden)
+        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
+    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
 }
 
 /* Each rank may have its own: where it reads and writes, and how it computes. */

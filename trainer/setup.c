@@ -4,15 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void tr_setup_resolve(struct tr_config *config)
-{
-    const bool llama = config->model == TR_LLAMA;
-    if (!config->kv_heads) config->kv_heads = config->heads;
-    if (!config->hidden)
-        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
-    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
-}
-
 /* "pp 2 x tp 4": the axes that exceed 1. */
 static void name_axes(const int64_t size[TR_NUM_AXES], char *out, size_t nbytes)
 {
@@ -155,10 +146,30 @@ static tr_status check_sizes(const struct tr_setup *setup)
                    sizes.hidden, sizes.vocabulary, bytes, 0x1p62);
 }
 
+/* Appends to an error which options of the mesh the user did not give: those of the checkpoint. */
+static tr_status name_sources(const struct tr_config *config, tr_status status)
+{
+    char why[1024], options[256] = "";
+    size_t n = 0;
+    if (status == TR_OK) return TR_OK;
+    for (int id = TR_OPTION_pp; id <= TR_OPTION_reshard; ++id) {
+        const struct tr_option *option = tr_config_option(id);
+        char value[TR_TEXT_BYTES];
+        tr_config_value(config, id, value);
+        if (config->source[id] == TR_FROM_CHECKPOINT && strcmp(value, option->initial) != 0 &&
+            n < sizeof options)
+            n += (size_t)snprintf(options + n, sizeof options - n, " --%s=%s", option->name, value);
+    }
+    if (!n) return status;
+    snprintf(why, sizeof why, "%s", tr_error());
+    return tr_fail("%s (the checkpoint brought%s; give other values for another layout)", why,
+                   options);
+}
+
 static tr_status derive(const struct tr_config *given, int nranks, struct tr_setup *setup)
 {
     struct tr_config config = *given;
-    tr_setup_resolve(&config);
+    tr_config_resolve(&config);
     *setup = (struct tr_setup){0};
     TR_TRY(shape_mesh(&config, nranks, setup->size));
     setup->engine = (struct tr_engine_options){
@@ -186,7 +197,7 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
 
 tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setup *setup)
 {
-    TR_TRY(derive(config, nranks, setup));
+    TR_TRY(name_sources(config, derive(config, nranks, setup)));
     return check_sizes(setup);
 }
 

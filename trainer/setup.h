@@ -12,12 +12,8 @@ struct tr_setup {
     struct tr_engine_options engine;
 };
 
-/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
- * what they stand for, as the checkpoint then has them. */
-void tr_setup_resolve(struct tr_config *config);
-
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
- * sizes that 64 bits cannot count. */
+ * sizes that 64 bits cannot count. An error names the options that came from a checkpoint. */
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 

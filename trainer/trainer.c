@@ -45,7 +45,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
 {
     struct tr_config *config = &t->config;
     TR_TRY(tr_config_check(config));
-    tr_setup_resolve(config);
+    tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->ops = tr_ops_choose(config->cpu);
@@ -69,6 +69,10 @@ static tr_status load(struct tr_trainer *t, const char *path)
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
         if (state.data_checksum != t->data_checksum)
             printf("note: the data are not those that the checkpoint was trained on\n");
+        if (t->total_steps && state.step >= t->total_steps)
+            printf("note: all of --steps=%lld are done, nothing is trained; a larger --steps "
+                   "trains on\n",
+                   (long long)t->total_steps);
     }
     t->step = state.step;
     t->samples = state.samples;

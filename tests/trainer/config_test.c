@@ -147,6 +147,20 @@ TEST(setup, mixes_that_have_no_meaning_are_named_with_what_works)
     }
 }
 
+TEST(setup, an_error_says_which_options_are_those_of_the_checkpoint)
+{
+    struct tr_config config;
+    struct tr_setup setup;
+    REQUIRE(parse(&config, "--tp=2", NULL) == TR_OK);
+    REQUIRE(tr_config_set(&config, "pp", "2", TR_FROM_CHECKPOINT) == TR_OK);
+    REQUIRE(tr_config_set(&config, "zero", "3", TR_FROM_CHECKPOINT) == TR_OK);
+    REQUIRE(tr_config_set(&config, "ring", "1", TR_FROM_CHECKPOINT) == TR_OK);
+    CHECK(tr_setup_of(&config, 8, &setup) == TR_OK);
+    CHECK(tr_setup_of(&config, 2, &setup) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "(the checkpoint brought --pp=2 --zero=3; "), "%s",
+                  tr_error());
+}
+
 TEST(setup, what_is_left_open_follows_from_the_model)
 {
     struct tr_setup setup;
@@ -258,6 +272,37 @@ TEST(config, a_checkpoint_brings_its_options_and_refuses_another_model)
     CHECK(config.lr == saved.lr);
     REQUIRE(parse(&config, "--width=96", NULL) == TR_OK);
     CHECK(tr_config_restore(&config, json, "file") < 0);
-    CHECK(strstr(tr_error(), "--width=96") && strstr(tr_error(), "width 64"));
+    CHECK(strstr(tr_error(), "--width=96") && strstr(tr_error(), "--width=64"));
+    free(json);
+}
+
+TEST(config, an_option_left_open_means_the_same_for_a_checkpoint)
+{
+    struct tr_config saved, config;
+    REQUIRE(parse(&saved, "--hidden=100", "--tied=on") == TR_OK);
+    saved.kv_heads = saved.heads;
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json != NULL);
+    REQUIRE(parse(&config, "--kv-heads=0", "--tied=auto") == TR_OK);
+    CHECK_MESSAGE(tr_config_restore(&config, json, "file") == TR_OK, "%s", tr_error());
+    CHECK_EQ(config.hidden, 100);
+    REQUIRE(parse(&config, "--hidden=0", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "--hidden=0 (768), but file was written with --hidden=100"),
+                  "%s", tr_error());
+    REQUIRE(parse(&config, "--tied=off", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    free(json);
+}
+
+TEST(config, a_checkpoint_of_another_optimizer_is_refused)
+{
+    struct tr_config saved, config;
+    REQUIRE(parse(&saved, "--optimizer=adamw", NULL) == TR_OK);
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json != NULL);
+    REQUIRE(parse(&config, "--optimizer=sgd", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "file was written with --optimizer=adamw"), "%s", tr_error());
     free(json);
 }

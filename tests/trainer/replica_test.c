@@ -1,7 +1,11 @@
-/* A checkpoint is refused when ranks that hold the same weights have different bits. */
+/* A checkpoint is refused when ranks that hold the same weights have different bits, when numbers
+ * are not finite, or when the file is another program's. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/ckpt.h"
+#include "ckpt/safetensors.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -88,4 +92,45 @@ TEST(checkpoint, ranks_that_differ_in_what_they_hold_in_common_are_found)
         for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= mistakes[i].size[axis];
         CHECK(run_ranks(n, body, &mistakes[i]));
     }
+}
+
+/* A file of one tensor that another program could have written. */
+static tr_status write_foreign(const char *path)
+{
+    const struct tr_tensor tensor = {"x", 1, {1, 1}, 1};
+    const struct tr_metadata format = {"format", "other"};
+    struct tr_safetensors_writer *writer = NULL;
+    const float zero = 0;
+    TR_TRY(tr_safetensors_create(&writer, path, &tensor, 1, &format, 1));
+    TR_TRY(tr_safetensors_append(writer, &zero));
+    return tr_safetensors_commit(writer);
+}
+
+static void load_foreign(struct rank *self)
+{
+    const char *path = self->arg;
+    const struct mistake none = {{1, 1, 1, 1, 1, 1}, TR_DDP, "", TR_CUT, false, false};
+    const struct tr_engine_options options = options_of(&none);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_config config;
+    struct tr_state state;
+    tr_config_init(&config);
+    CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
+    CHECK(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    CHECK(tr_ckpt_load(&e, path, &config, &state) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "its format is"), "%s", tr_error());
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(checkpoint, a_file_that_became_foreign_after_its_options_were_read_is_refused)
+{
+    char path[] = "/tmp/tutti-foreign-XXXXXX";
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    CHECK(write_foreign(path) == TR_OK);
+    CHECK(run_ranks(1, load_foreign, path));
+    unlink(path);
 }

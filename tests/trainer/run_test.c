@@ -384,6 +384,68 @@ TEST(run, sizes_beyond_64_bits_are_told_before_the_first_step)
     }
 }
 
+TEST(run, a_resumed_run_that_has_nothing_left_to_do_says_so)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options, SMALL "--steps=2 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_EQ(count(b.output, "nothing is trained"), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_MESSAGE(count(b.output, "all of --steps=2 are done, nothing is trained") == 1, "%s",
+                  b.output);
+    snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=3", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_EQ(count(b.output, "nothing is trained"), 0);
+    teardown(&b);
+}
+
+TEST(run, options_that_mean_what_the_checkpoint_holds_may_be_given_again)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options,
+             SMALL "--hidden=0 --kv-heads=0 --tied=auto --steps=2 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(options, sizeof options,
+             SMALL "--hidden=0 --kv-heads=0 --tied=auto --steps=3 --resume=%s", b.folder);
+    const int code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_mesh_of_the_checkpoint_that_does_not_fit_is_named_as_the_checkpoints)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options, SMALL "--pp=2 --steps=1 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(2, options, b.output), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0", b.folder);
+    expect_error(1, options, "(the checkpoint brought --pp=2; give other values for another layout)");
+    teardown(&b);
+}
+
+TEST(run, a_checkpoint_is_found_however_many_digits_its_name_has)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND], command[COMMAND];
+    snprintf(options, sizeof options, SMALL "--steps=7 --every=3 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(command, sizeof command, "cd %s && mv step-00000007.safetensors step-7.safetensors",
+             b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=8", b.folder);
+    const int code = train(1, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(strstr(b.output, "/step-7.safetensors after step 7"), "%s", b.output);
+    teardown(&b);
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

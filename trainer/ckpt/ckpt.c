@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -292,16 +293,19 @@ tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
     DIR *folder = opendir(where);
     if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
     long long newest = -1;
+    char name[NAME_MAX + 1] = "";
     for (const struct dirent *entry; (entry = readdir(folder));) {
         long long step;
         int end = 0;
         if (sscanf(entry->d_name, "step-%lld.safetensors%n", &step, &end) == 1 && end &&
-            !entry->d_name[end] && step > newest)
+            !entry->d_name[end] && step > newest) {
             newest = step;
+            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
+        }
     }
     closedir(folder);
     if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
-    if (snprintf(path, path_bytes, "%s/step-%08lld.safetensors", where, newest) >= (int)path_bytes)
+    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
         return tr_fail("--resume=%s: the name is too long", where);
     return TR_OK;
 }
@@ -311,9 +315,11 @@ static tr_status open_checked(const char *path, struct tr_safetensors **file)
     TR_TRY(tr_safetensors_open(file, path));
     const char *format = tr_safetensors_metadata(*file, "format");
     if (format && !strcmp(format, format_name)) return TR_OK;
-    const tr_status status = tr_fail("%s: its format is \"%s\", expected \"%s\"", path,
-                                     format ? format : "not said", format_name);
+    const tr_status status =
+        tr_fail("%s: its format is \"%s\", expected \"%s\": another program or version wrote it",
+                path, format ? format : "not said", format_name);
     tr_safetensors_close(*file);
+    *file = NULL; /* the caller may close it, too */
     return status;
 }
 

@@ -52,7 +52,12 @@ static void print_summary(const struct tr_trainer *t, double validation)
         printf("; the store's collectives were under way for %.2f s, %.2f s of it waited for",
                store->flight_seconds, store->waited_seconds);
     printf("\n");
-    if (isfinite(validation)) printf("held-out loss %.4f\n", validation);
+    const size_t held_out = t->text.nbytes - t->text.ntrain;
+    if (isfinite(validation))
+        printf("held-out loss %.4f\n", validation);
+    else if (held_out > 0)
+        printf("no held-out loss: %zu bytes are held out, but a sequence takes %lld\n", held_out,
+               (long long)t->config.context + 1);
 }
 
 static tr_status train(struct tr_trainer *t, const struct tr_config *config, struct tr_mesh *mesh)

@@ -446,6 +446,41 @@ TEST(run, a_checkpoint_is_found_however_many_digits_its_name_has)
     teardown(&b);
 }
 
+/* The matrices grow by a factor of -999 a step, until a loss is not a number; a run that ends one
+ * step earlier meets it in the held-out part. */
+TEST(run, a_held_out_loss_that_is_not_a_number_is_an_error)
+{
+    struct bench b;
+    char options[COMMAND];
+    long step = 0;
+    REQUIRE(setup(&b));
+    static const char grow[] =
+        SMALL "--optimizer=sgd --lr=100 --decay=10 --clip=0 --warmup=0 --min-lr=1";
+    CHECK(train(2, grow, b.output) != 0);
+    const char *at = strstr(b.output, ": step ");
+    if (at) step = strtol(at + 7, NULL, 10);
+    CHECK_MESSAGE(step > 1, "%s", b.output);
+    snprintf(options, sizeof options, "%s --steps=%ld", grow, step - 1);
+    const int code = train(2, options, b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "the held-out loss after step") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, held_out_text_that_is_too_short_is_told)
+{
+    struct bench b;
+    char options[COMMAND], command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, "head -c 200 %s/include/tutti.h >%s/text", TUTTI_SOURCE_DIR,
+             b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    snprintf(options, sizeof options, SMALL "--steps=1 --data=%s/text", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_MESSAGE(count(b.output, "no held-out loss: 10 bytes are held out") == 1, "%s", b.output);
+    teardown(&b);
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

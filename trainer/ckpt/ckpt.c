@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -166,6 +167,41 @@ tr_status tr_ckpt_compare(struct tr_engine *e)
     return tr_mesh_agree(e->mesh, status);
 }
 
+/* ---- Numbers that are not finite ---------------------------------------------------------------
+ */
+
+static tr_status check_range(const struct tr_engine *e, const struct tr_unit_state *state, int part,
+                             int64_t step)
+{
+    const struct tr_params *params = e->store.params;
+    const struct tr_unit *unit = &params->units[state->unit];
+    const float *range = range_of(state, part);
+    size_t i = 0;
+    while (i < state->count && isfinite(range[i])) ++i;
+    if (i == state->count) return TR_OK;
+    int p = unit->first_param; /* the tensor that holds the float: the last that begins before it */
+    for (int other = p; other < unit->first_param + unit->nparams; ++other)
+        if (params->items[other].offset <= state->first + i &&
+            params->items[other].offset >= params->items[p].offset)
+            p = other;
+    char name[TR_NAME_BYTES + 4];
+    tensor_of(params, p, part, name);
+    return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
+                   "are kept; resume from one of them with a smaller --lr",
+                   (long long)step, name, (double)range[i]);
+}
+
+/* Each rank looks at its own shards, and all ranks hear of it. */
+static tr_status check_finite(const struct tr_engine *e, int nparts, int64_t step)
+{
+    const struct tr_store *store = &e->store;
+    tr_status status = TR_OK;
+    for (int u = 0; u < store->nunits; ++u)
+        for (int part = 0; part < nparts && status == TR_OK; ++part)
+            status = check_range(e, &store->units[u], part, step);
+    return tr_mesh_agree(e->mesh, status);
+}
+
 /* ---- Files ------------------------------------------------------------------------------------
  */
 
@@ -262,6 +298,7 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
 {
     struct file file = {0};
     float *whole = NULL;
+    TR_TRY(check_finite(e, parts_of(config), state->step));
     tr_status status = take_room(e->store.params, &whole);
     if (status == TR_OK && e->mesh->rank == 0) {
         if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,

@@ -481,6 +481,30 @@ TEST(run, held_out_text_that_is_too_short_is_told)
     teardown(&b);
 }
 
+TEST(run, a_log_that_cannot_be_written_is_told_once)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_EQ(train(1, SMALL "--steps=3 --log=/dev/full", b.output), 0);
+    CHECK_MESSAGE(count(b.output, "--log=/dev/full: No space left on device") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, the_time_that_is_left_has_no_sign)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command,
+             "timeout 60 %s/bin/tutti-train " SMALL
+             "--steps=1000000000000 --log-every=1 2>&1 | grep -m 1 left",
+             TUTTI_BINARY_DIR);
+    run(command, b.output);
+    const char *left = strstr(b.output, "ms/step");
+    CHECK_MESSAGE(left && !strchr(left, '-'), "%s", b.output);
+    teardown(&b);
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

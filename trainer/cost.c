@@ -487,6 +487,11 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
 }
 
+uint64_t tr_cost_all(const struct tr_cost_memory *m)
+{
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
+}
+
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
 {
     const long h = s->width, kv = s->kv_heads * (h / s->heads), f = s->hidden;

@@ -60,6 +60,8 @@ struct tr_cost_memory {
     uint64_t weights, gradients, optimizer, gathered, activations;
 };
 
+uint64_t tr_cost_all(const struct tr_cost_memory *memory);
+
 struct tr_cost {
     struct tr_cost_traffic traffic[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS];
     struct tr_cost_memory memory;

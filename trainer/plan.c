@@ -178,30 +178,6 @@ static tr_status print_pipeline(const struct plan *p)
     return tr_schedule_draw(p->out, p->setup.engine.schedule, drawn_stages, drawn);
 }
 
-static struct tr_cost_rank rank_of(const struct plan *p, int rank)
-{
-    const int *size = p->setup.size;
-    int coord[TR_NUM_AXES], shard = 0;
-    tr_mesh_coords(size, rank, coord);
-    const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
-    long first, samples;
-    tr_layout_slice(p->setup.engine.batch, size[TR_DP] * size[TR_FSDP],
-                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
-    const int stage = coord[TR_PP];
-    return (struct tr_cost_rank){.stage = stage,
-                                 .stage_layers = p->first_layer[stage + 1] - p->first_layer[stage],
-                                 .shard = shard,
-                                 .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
-}
-
-static uint64_t all_of(const struct tr_cost_memory *m)
-{
-    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
-}
-
 static void print_memory(const struct plan *p)
 {
     const int stages = p->setup.size[TR_PP], per_stage = p->nranks / stages;
@@ -211,19 +187,20 @@ static void print_memory(const struct plan *p)
     fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
             "weights", "gradients", "optimizer", "gathered", "activations", "all");
     for (int stage = 0; stage < stages; ++stage) {
-        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+        const struct tr_cost_rank rank =
+            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
         struct tr_cost cost;
         tr_cost_of(&p->sizes, &rank, &cost);
         const struct tr_cost_memory *m = &cost.memory;
-        if (all_of(m) > most) {
-            most = all_of(m);
+        if (tr_cost_all(m) > most) {
+            most = tr_cost_all(m);
             largest = stage;
         }
         if (listed(p, stage))
             fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
                     (double)m->weights / mib, (double)m->gradients / mib,
                     (double)m->optimizer / mib, (double)m->gathered / mib,
-                    (double)m->activations / mib, (double)all_of(m) / mib);
+                    (double)m->activations / mib, (double)tr_cost_all(m) / mib);
     }
     if (stages > MOST_STAGES)
         fprintf(p->out, "  the largest of all: stage %d, %.1f\n", largest, (double)most / mib);
@@ -235,7 +212,8 @@ static void print_traffic(const struct plan *p)
     fprintf(p->out, "\nCommunication of a step, payload of the calls of one rank\n");
     for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
         if (!listed(p, stage)) continue;
-        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+        const struct tr_cost_rank rank =
+            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
         struct tr_cost cost;
         tr_cost_of(&p->sizes, &rank, &cost);
         fprintf(p->out, "  rank %d%s\n", stage * per_stage,

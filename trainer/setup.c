@@ -2,6 +2,7 @@
 #include "setup.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* "pp 2 x tp 4": the axes that exceed 1. */
@@ -199,6 +200,49 @@ tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setu
 {
     TR_TRY(name_sources(config, derive(config, nranks, setup)));
     return check_sizes(setup);
+}
+
+struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
+{
+    const int *size = setup->size;
+    int coord[TR_NUM_AXES], shard = 0;
+    tr_mesh_coords(size, rank, coord);
+    const tr_axes axes = tr_engine_shard_axes(setup->engine.sharding);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+    long first, samples;
+    tr_layout_slice(setup->engine.batch, size[TR_DP] * size[TR_FSDP],
+                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
+    const int stage = coord[TR_PP];
+    return (struct tr_cost_rank){.stage = stage,
+                                 .stage_layers = first_layer[stage + 1] - first_layer[stage],
+                                 .shard = shard,
+                                 .samples = samples,
+                                 .ulysses_rank = coord[TR_ULYSSES]};
+}
+
+tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
+{
+    const int stages = setup->size[TR_PP];
+    struct tr_model_size one_block = setup->engine.model;
+    one_block.layers = 1;
+    struct tr_model model; /* made to check the sizes, on which the formulas rely */
+    tr_status status = tr_model_init(&model, &one_block, NULL, setup->size[TR_TP], 0, 1);
+    tr_model_fini(&model);
+    TR_TRY(status);
+    int *first_layer = calloc((size_t)stages + 1, sizeof *first_layer);
+    if (!first_layer) return tr_fail("out of memory for %d stages", stages);
+    const struct tr_stage_costs costs = tr_engine_stage_costs(&setup->engine.model);
+    status = tr_stages_assign((int)setup->engine.model.layers, stages, &costs, first_layer);
+    if (status == TR_OK) {
+        const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+        const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
+        struct tr_cost cost;
+        tr_cost_of(&sizes, &place, &cost);
+        *nbytes = tr_cost_all(&cost.memory);
+    }
+    free(first_layer);
+    return status;
 }
 
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)

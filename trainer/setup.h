@@ -20,6 +20,12 @@ TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
 /* The sizes of a run, for cost.h. */
 struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
 
+/* A rank's place, for cost.h; first_layer[pp + 1] of its stages. */
+struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank);
+
+/* The bytes that a rank needs. Errors: sizes of the model that do not fit each other. */
+TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);
+
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "machine.h"
 #include "place.h"
 #include "setup.h"
 #include "shim.h"
@@ -208,6 +209,38 @@ TEST(place, ranks_are_ordered_by_host_and_blocks_that_cross_hosts_are_found)
     CHECK(tr_place_fits(blocks, 6, 3, &first));
     CHECK(!tr_place_fits(blocks, 6, 2, &first));
     CHECK_EQ(first, 2);
+}
+
+/* A file below a folder, with the folders above it. */
+static void put_file(const char *root, const char *name, const char *text)
+{
+    char command[512];
+    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf '%s' >%s/%s", root, name,
+             text, root, name);
+    CHECK(system(command) == 0);
+}
+
+TEST(machine, memory_of_host_and_control_groups_is_read)
+{
+    char root[] = "/tmp/tutti-limits-XXXXXX", command[64];
+    struct tr_machine limits;
+    REQUIRE(mkdtemp(root) != NULL);
+    tr_machine_read(root, &limits);
+    CHECK(limits.host == UINT64_MAX && limits.group == UINT64_MAX);
+    put_file(root, "proc/meminfo", "MemTotal: 1000 kB\nMemFree: 7 kB\nSwapTotal: 24 kB\n");
+    put_file(root, "proc/self/cgroup", "4:cpu:/x\n3:memory:/old/task\n0::/new/task\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.host, 1024 * 1024);
+    CHECK(limits.group == UINT64_MAX);
+    put_file(root, "sys/fs/cgroup/new/task/memory.max", "max\n");
+    put_file(root, "sys/fs/cgroup/new/memory.max", "5000\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.group, 5000);
+    put_file(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "4000\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.group, 4000);
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    CHECK(system(command) == 0);
 }
 
 /* Writes text to a file and reads it as options. */

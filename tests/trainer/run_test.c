@@ -505,6 +505,14 @@ TEST(run, the_time_that_is_left_has_no_sign)
     teardown(&b);
 }
 
+/* 16 TiB of weights, gradients and optimizer. */
+TEST(run, memory_that_the_host_does_not_have_is_told_before_the_first_step)
+{
+    static const char large[] = SMALL "--vocabulary=16777216 --width=65536 --layers=1 --steps=1";
+    expect_error(1, large, "GiB of memory, and its host has ");
+    expect_error(2, large, ", of 2 ranks on its host ");
+}
+
 TEST(run, a_time_budget_is_kept)
 {
     struct bench b;

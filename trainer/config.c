@@ -188,6 +188,8 @@ tr_status tr_config_parse(struct tr_config *config, int argc, char **argv)
         if (length >= sizeof name) return tr_fail("no option %s (--help lists them)", argument);
         memcpy(name, argument + 2, length);
         name[length] = 0;
+        if (!strcmp(name, "plan") || !strcmp(name, "help"))
+            return tr_fail("%s: --%s takes no value", argument, name);
         if (strcmp(name, "config") != 0 && find_option(name) < 0)
             return tr_fail("no option --%s; did you mean --%s? (--help lists them all)", name,
                            nearest_name(name));
@@ -262,7 +264,8 @@ void tr_config_print_help(FILE *out)
             "to all ranks.\n"
             "--plan prints mesh, layouts, schedule, memory and communication, and trains nothing. "
             "A JSON file\n"
-            "has the same names; the command line wins over it.\n");
+            "has the same names; the command line wins over it. Each line below: option, default, "
+            "meaning.\n");
     for (int group = 0; group < 4; ++group) {
         fprintf(out, "\n%s\n", titles[group]);
         for (int id = 0; id < TR_NUM_OPTIONS; ++id) {

@@ -76,14 +76,21 @@ static tr_status train(struct tr_trainer *t, const struct tr_config *config, str
     return TR_OK;
 }
 
+static tr_status print_plan(const struct tr_config *config, int nranks)
+{
+    if (config->resume[0])
+        return tr_fail("--plan does not read checkpoints: give the options of the model instead of "
+                       "--resume=%s",
+                       config->resume);
+    return tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout);
+}
+
 /* --plan: rank 0 of those that a launcher may have started prints, and no rank joins another. */
 static int plan(const struct tr_config *config)
 {
     int rank = 0, nranks = 1, local;
     if (tuttiGetLauncher(&rank, &nranks, &local) != tuttiSuccess) rank = 0;
-    if (rank != 0) return EXIT_SUCCESS;
-    if (tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout) == TR_OK)
-        return EXIT_SUCCESS;
+    if (rank != 0 || print_plan(config, nranks) == TR_OK) return EXIT_SUCCESS;
     fprintf(stderr, "tutti-train: %s\n", tr_error());
     return EXIT_FAILURE;
 }

@@ -62,6 +62,7 @@ TEST(config, bad_options_are_named_with_what_was_expected)
         {"--model=bert", "--model=bert: expected one of gpt2|llama"},
         {"--tied=yes", "auto|on|off"},
         {"--tp=0", "1 to 1024"},
+        {"--plan=yes", "--plan takes no value"},
         {"--config=/nonexistent.json", "/nonexistent.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {

@@ -268,6 +268,7 @@ static void expect_errors(int nranks)
     expect_error(nranks, SMALL "--ranks=2", "--ranks=2 is for --plan");
     expect_error(nranks, SMALL "--data=" TUTTI_SOURCE_DIR "/.gitignore --context=4096",
                  "--context=4096 needs 4097 bytes");
+    expect_error(nranks, SMALL "--plan --resume=/nonexistent", "--plan does not read checkpoints");
     expect_error(nranks, SMALL "--resume=/nonexistent", "--resume=/nonexistent");
     expect_error(nranks, SMALL "--steps=1000000 --checkpoint=/proc/none",
                  "--checkpoint=/proc/none");
@@ -425,7 +426,8 @@ TEST(run, a_mesh_of_the_checkpoint_that_does_not_fit_is_named_as_the_checkpoints
     snprintf(options, sizeof options, SMALL "--pp=2 --steps=1 --checkpoint=%s", b.folder);
     CHECK_EQ(train(2, options, b.output), 0);
     snprintf(options, sizeof options, "--resume=%s --sample=0", b.folder);
-    expect_error(1, options, "(the checkpoint brought --pp=2; give other values for another layout)");
+    expect_error(1, options,
+                 "(the checkpoint brought --pp=2; give other values for another layout)");
     teardown(&b);
 }
 

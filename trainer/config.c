@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "param.h"
 
 #define ROW(field_, name_, initial_, group_, sentence_)                                            \
@@ -219,6 +220,15 @@ bool tr_config_given(const struct tr_config *config, int id)
     return config->source[id] > TR_FROM_CHECKPOINT;
 }
 
+void tr_config_resolve(struct tr_config *config)
+{
+    const bool llama = config->model == TR_LLAMA;
+    if (!config->kv_heads) config->kv_heads = config->heads;
+    if (!config->hidden)
+        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
+    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
+}
+
 /* Each rank may have its own: where it reads and writes, and how it computes. */
 static bool may_differ(int id)
 {
@@ -254,7 +264,8 @@ void tr_config_print_help(FILE *out)
             "to all ranks.\n"
             "--plan prints mesh, layouts, schedule, memory and communication, and trains nothing. "
             "A JSON file\n"
-            "has the same names; the command line wins over it.\n");
+            "has the same names; the command line wins over it. Each line below: option, default, "
+            "meaning.\n");
     for (int group = 0; group < 4; ++group) {
         fprintf(out, "\n%s\n", titles[group]);
         for (int id = 0; id < TR_NUM_OPTIONS; ++id) {

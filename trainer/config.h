@@ -57,8 +57,12 @@ TR_NODISCARD tr_status tr_config_set(struct tr_config *config, const char *name,
 /* Reads a JSON object of option names. */
 TR_NODISCARD tr_status tr_config_read_json(struct tr_config *config, const char *path);
 
-/* Takes the options a checkpoint was written with (JSON text; `path` for messages). Options of the
- * model that were given otherwise on the command line fail. */
+/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
+ * what they stand for, as the checkpoint then has them. */
+void tr_config_resolve(struct tr_config *config);
+
+/* Takes the options a checkpoint was written with (JSON text; `path` for messages), but for those
+ * that were given. A given option of the model, or optimizer, that means something else fails. */
 TR_NODISCARD tr_status tr_config_restore(struct tr_config *config, const char *json,
                                          const char *path);
 

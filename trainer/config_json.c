@@ -93,6 +93,35 @@ tr_status tr_config_read_json(struct tr_config *config, const char *path)
     return status;
 }
 
+/* Whether a checkpoint's tensors can be read with this value of the option only. */
+static bool is_fixed(int id)
+{
+    return tr_config_option(id)->group == TR_GROUP_MODEL || id == TR_OPTION_optimizer;
+}
+
+/* Compares what was given with what the checkpoint has: by what the values stand for, so that
+ * hidden 0 is the same as the number that follows from the width. */
+static tr_status check_fixed(const struct tr_config *config, const struct tr_config *saved,
+                             const char *path)
+{
+    struct tr_config meant = *config, held = *saved;
+    tr_config_resolve(&meant);
+    tr_config_resolve(&held);
+    for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
+        char wanted[TR_TEXT_BYTES], value[TR_TEXT_BYTES], given[TR_TEXT_BYTES], stands[64] = "";
+        if (!is_fixed(id) || !tr_config_given(config, id)) continue;
+        tr_config_value(&meant, id, wanted);
+        tr_config_value(&held, id, value);
+        if (!strcmp(wanted, value)) continue;
+        tr_config_value(config, id, given);
+        if (strcmp(given, wanted) != 0) snprintf(stands, sizeof stands, " (%.32s)", wanted);
+        return tr_fail("--%s=%s%s, but %s was written with --%s=%s; leave the option out",
+                       tr_config_option(id)->name, given, stands, path, tr_config_option(id)->name,
+                       value);
+    }
+    return TR_OK;
+}
+
 tr_status tr_config_restore(struct tr_config *config, const char *json, const char *path)
 {
     struct tr_config saved;
@@ -105,16 +134,11 @@ tr_status tr_config_restore(struct tr_config *config, const char *json, const ch
     for (int id = 0; id < TR_NUM_OPTIONS; ++id) {
         const struct tr_option *option = tr_config_option(id);
         if (option->group == TR_GROUP_RUN) continue;
-        char value[TR_TEXT_BYTES], wanted[TR_TEXT_BYTES];
+        char value[TR_TEXT_BYTES];
         tr_config_value(&saved, id, value);
-        tr_config_value(config, id, wanted);
-        if (option->group == TR_GROUP_MODEL && config->source[id] > TR_FROM_CHECKPOINT &&
-            strcmp(value, wanted) != 0)
-            return tr_fail("--%s=%s, but %s holds a model of %s %s; leave the option out",
-                           option->name, wanted, path, option->name, value);
         TR_TRY(tr_config_set(config, option->name, value, TR_FROM_CHECKPOINT));
     }
-    return TR_OK;
+    return check_fixed(config, &saved, path);
 }
 
 char *tr_config_to_json(const struct tr_config *config)

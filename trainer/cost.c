@@ -341,18 +341,37 @@ static void count_tensor(const struct tr_cost_sizes *s, const struct stage *stag
     count(cost, TR_COST_TP, TR_COST_ALL_REDUCE, stage->last, 2 * rows * 4);
 }
 
+/* One micro-batch of `batch` sequences. */
+static void count_pass(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
+                       const struct stage *stage, long batch, struct tr_cost *cost)
+{
+    const long rows = batch * (padded(s) / s->ring / s->ulysses);
+    const long message = rows / s->tp * s->width * 4;
+    const int next = !stage->last, previous = !stage->first;
+    count(cost, TR_COST_PP, TR_COST_SEND, next + previous, message);
+    count(cost, TR_COST_PP, TR_COST_RECV, next + previous, message);
+    count_tensor(s, stage, rows, cost);
+    count_attention(s, rank, batch, cost);
+}
+
+/* A rank's micro-batches are full ones, then perhaps a smaller one, then empty ones while other
+ * ranks have more: each of the three is counted once. */
 static void count_passes(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
                          const struct stage *stage, long m, struct tr_cost *cost)
 {
-    const long micro = micro_batch_of(s), local = padded(s) / s->ring / s->ulysses;
-    for (long pass = 0; pass < m; ++pass) {
-        const long batch = max(0, min(micro, rank->samples - pass * micro)), rows = batch * local;
-        const long message = rows / s->tp * s->width * 4;
-        const int next = !stage->last, previous = !stage->first;
-        count(cost, TR_COST_PP, TR_COST_SEND, next + previous, message);
-        count(cost, TR_COST_PP, TR_COST_RECV, next + previous, message);
-        count_tensor(s, stage, rows, cost);
-        count_attention(s, rank, batch, cost);
+    const long micro = micro_batch_of(s), full = rank->samples / micro,
+               rest = rank->samples % micro;
+    const long batches[] = {micro, rest, 0};
+    const long passes[] = {full, rest > 0, m - full - (rest > 0)};
+    for (int kind = 0; kind < 3; ++kind) {
+        struct tr_cost pass = {0};
+        count_pass(s, rank, stage, batches[kind], &pass);
+        for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+            for (int call = 0; call < TR_COST_NUM_CALLS; ++call) {
+                const struct tr_cost_traffic *one = &pass.traffic[group][call];
+                cost->traffic[group][call].calls += (uint64_t)passes[kind] * one->calls;
+                cost->traffic[group][call].bytes += (uint64_t)passes[kind] * one->bytes;
+            }
     }
 }
 
@@ -465,6 +484,11 @@ void tr_cost_of(const struct tr_cost_sizes *s, const struct tr_cost_rank *rank,
     cost->memory.activations = (uint64_t)remember_passes(s, rank, &stage, m) * 4 + sums;
 }
 
+uint64_t tr_cost_all(const struct tr_cost_memory *m)
+{
+    return m->weights + m->gradients + m->optimizer + m->gathered + m->activations;
+}
+
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
 {
     const long h = s->width, kv = s->kv_heads * (h / s->heads), f = s->hidden;
@@ -474,4 +498,19 @@ uint64_t tr_cost_parameters(const struct tr_cost_sizes *s)
     const long ends =
         s->vocabulary * h * (s->tied ? 1 : 2) + (s->llama ? h : s->context * h + 2 * h);
     return (uint64_t)(s->layers * block + ends);
+}
+
+double tr_cost_bound(const struct tr_cost_sizes *s)
+{
+    const double shards = (double)shards_of(s), w = (double)s->width, layers = (double)s->layers;
+    const double parts = (double)s->dp * s->fsdp, m = (double)tr_cost_micro_batches(s);
+    /* Twice: the last micro-batch is padded to a full one, and the sequence on every rank. */
+    const double tokens = 2 * ((double)s->batch / parts + 1) *
+                          ((double)s->context + 2.0 * s->ring * s->ulysses * s->tp);
+    const double passes =
+        tokens * (layers * (64 * w + 8 * (double)s->hidden) + 4 * (double)s->vocabulary);
+    const double uses = s->zero < 2 ? 2 : 2 * m + 2;
+    const double store =
+        uses * ((double)tr_cost_parameters(s) + (layers + 3) * (shards + SECTIONS) * BLOCK);
+    return 4 * (passes > store ? passes : store);
 }

@@ -60,6 +60,8 @@ struct tr_cost_memory {
     uint64_t weights, gradients, optimizer, gathered, activations;
 };
 
+uint64_t tr_cost_all(const struct tr_cost_memory *memory);
+
 struct tr_cost {
     struct tr_cost_traffic traffic[TR_COST_NUM_GROUPS][TR_COST_NUM_CALLS];
     struct tr_cost_memory memory;
@@ -71,6 +73,10 @@ void tr_cost_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *ra
 
 /* Parameters of the model, each once. */
 uint64_t tr_cost_parameters(const struct tr_cost_sizes *sizes);
+
+/* More bytes than any figure of tr_cost_of, for any rank: where this is below 2^62, the formulas
+ * and the sizes of the engine stay within 64 bits. */
+double tr_cost_bound(const struct tr_cost_sizes *sizes);
 
 /* Micro-batches of a step. */
 long tr_cost_micro_batches(const struct tr_cost_sizes *sizes);

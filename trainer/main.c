@@ -72,7 +72,12 @@ static void print_summary(const struct tr_trainer *t, double validation)
         printf("; the store's collectives were under way for %.2f s, %.2f s of it waited for",
                store->flight_seconds, store->waited_seconds);
     printf("\n");
-    if (isfinite(validation)) printf("held-out loss %.4f\n", validation);
+    const size_t held_out = t->text.nbytes - t->text.ntrain;
+    if (isfinite(validation))
+        printf("held-out loss %.4f\n", validation);
+    else if (held_out > 0)
+        printf("no held-out loss: %zu bytes are held out, but a sequence takes %lld\n", held_out,
+               (long long)t->config.context + 1);
 }
 
 /* The layers of stage `stage`. */
@@ -154,13 +159,22 @@ static tr_status train(struct tr_trainer *t, const struct tr_config *config, str
     return tr_mesh_agree(mesh, check_output());
 }
 
+static tr_status print_plan(const struct tr_config *config, int nranks)
+{
+    if (config->resume[0])
+        return tr_fail("--plan does not read checkpoints: give the options of the model instead of "
+                       "--resume=%s",
+                       config->resume);
+    return tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout);
+}
+
 /* --plan: rank 0 of those that a launcher may have started prints, and no rank joins another. */
 static tr_status plan(const struct tr_config *config)
 {
     int rank = 0, nranks = 1, local;
     if (tuttiGetLauncher(&rank, &nranks, &local) != tuttiSuccess) rank = 0;
     if (rank != 0) return TR_OK;
-    TR_TRY(tr_plan_print(config, config->ranks ? (int)config->ranks : nranks, stdout));
+    TR_TRY(print_plan(config, nranks));
     return check_output();
 }
 

@@ -131,3 +131,27 @@ tr_status tr_place_report(const struct tr_mesh *mesh)
     free(host);
     return TR_OK;
 }
+
+tr_status tr_place_sum(const struct tr_mesh *mesh, uint64_t value, uint64_t *sum, int *nranks)
+{
+    *sum = value;
+    *nranks = 1;
+    if (mesh->nranks == 1) return TR_OK;
+    int *host = NULL;
+    TR_TRY(find_hosts(mesh, &host));
+    uint64_t *values = calloc((size_t)mesh->nranks, sizeof *values);
+    tr_status status =
+        tr_mesh_agree(mesh, values ? TR_OK : tr_fail("out of memory for %d ranks", mesh->nranks));
+    if (status == TR_OK)
+        status =
+            tr_mesh_check(mesh, tuttiAllGather(&value, values, 1, tuttiUint64, mesh->world, NULL),
+                          "adding up the memory of a host");
+    for (int r = 0; status == TR_OK && r < mesh->nranks; ++r)
+        if (r != mesh->rank && host[r] == host[mesh->rank]) {
+            *sum += values[r];
+            ++*nranks;
+        }
+    free(values);
+    free(host);
+    return status;
+}

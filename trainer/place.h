@@ -12,6 +12,11 @@ TR_NODISCARD tr_status tr_place_ranks(struct tr_mesh *mesh);
 /* Rank 0 says which of tp and ulysses reach over hosts. The mesh has its shape. Collective. */
 TR_NODISCARD tr_status tr_place_report(const struct tr_mesh *mesh);
 
+/* *sum = the values of the ranks of this rank's host together, *nranks how many they are.
+ * Collective. */
+TR_NODISCARD tr_status tr_place_sum(const struct tr_mesh *mesh, uint64_t value, uint64_t *sum,
+                                    int *nranks);
+
 /* Whether blocks of `n` ranks, from rank 0 on, each lie on one host; *first is the first rank of
  * the first block that does not. host[nranks]: equal numbers for the ranks of one host. */
 bool tr_place_fits(const int *host, int nranks, int n, int *first);

@@ -8,13 +8,14 @@
 #include "resident.h"
 #include "setup.h"
 
-enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_DRAWN = 32 };
+/* How much of each list is printed; MOST_DRAWN is for stages and for micro-batches. */
+enum { MOST_RANKS = 64, MOST_HOLDERS = 8, MOST_STAGES = 32, MOST_DRAWN = 32 };
 
 struct plan {
     struct tr_setup setup;
     struct tr_cost_sizes sizes;
-    struct tr_model *models; /* [tp]: what each rank of tp registers */
-    int *first_layer;        /* [pp + 1] */
+    struct tr_model model; /* one block of it, for all are alike, as rank 0 of tp registers it */
+    int *first_layer;      /* [pp + 1] */
     int nranks, shards, replicas;
     FILE *out;
 };
@@ -63,7 +64,7 @@ static void print_slice(const struct plan *p, const struct tr_param *param,
 /* What one shard on one rank of tp holds of a tensor. */
 static void print_holder(const struct plan *p, int index, int tp, int shard)
 {
-    const struct tr_params *params = &p->models[tp].params;
+    const struct tr_params *params = &p->model.params;
     const struct tr_param *param = &params->items[index];
     const size_t each = params->units[param->unit].total / (size_t)p->shards;
     const size_t count = (size_t)(param->local[0] * param->local[1]);
@@ -89,7 +90,7 @@ static void print_holder(const struct plan *p, int index, int tp, int shard)
 
 static void print_reduction(const struct plan *p, int index)
 {
-    const struct tr_params *params = &p->models[0].params;
+    const struct tr_params *params = &p->model.params;
     const struct tr_param *param = &params->items[index];
     const int *size = p->setup.size, data = tr_mesh_extent(size, TR_AXES_DATA);
     const int holders = tr_layout_replicas(&param->layout, param->shape, params->tp, 0).count;
@@ -108,7 +109,7 @@ static void print_reduction(const struct plan *p, int index)
 
 static void print_param(const struct plan *p, int index)
 {
-    const struct tr_param *param = &p->models[0].params.items[index];
+    const struct tr_param *param = &p->model.params.items[index];
     fprintf(p->out, "    %s [%ld", param->name, param->shape[0]);
     if (param->ndim == 2) fprintf(p->out, ", %ld", param->shape[1]);
     fprintf(p->out, "]");
@@ -121,17 +122,15 @@ static void print_param(const struct plan *p, int index)
         fprintf(p->out, "      ... and %d holders more\n", holders - MOST_HOLDERS);
 }
 
-/* Blocks are alike: the first stands for all. */
 static void print_layouts(const struct plan *p)
 {
-    const struct tr_params *params = &p->models[0].params;
+    const struct tr_params *params = &p->model.params;
     const long layers = p->setup.engine.model.layers;
-    fprintf(p->out, "\nLayouts: %zu parameters\n", params->count);
+    fprintf(p->out, "\nLayouts: %llu parameters\n",
+            (unsigned long long)tr_cost_parameters(&p->sizes));
     for (int u = 0; u < params->nunits; ++u) {
         const struct tr_unit *unit = &params->units[u];
-        const bool block =
-            u >= p->models[0].blocks[0].unit && u <= p->models[0].blocks[layers - 1].unit;
-        if (block && u > p->models[0].blocks[0].unit) continue;
+        const bool block = u == p->model.blocks[0].unit;
         fprintf(p->out, "  unit %s", unit->name);
         if (block && layers > 1) fprintf(p->out, " (and the %ld blocks after it)", layers - 1);
         fprintf(p->out, ": %zu floats", unit->total);
@@ -148,54 +147,64 @@ static void print_layouts(const struct plan *p)
 /* ---- Pipeline, memory, communication ------------------------------------------------------------
  */
 
+/* Of many stages the first half of MOST_STAGES and the last are listed. Whether `stage` is; where
+ * the others are left out, a line says how many. */
+static bool listed(const struct plan *p, int stage)
+{
+    const int stages = p->setup.size[TR_PP], half = MOST_STAGES / 2;
+    if (stages <= MOST_STAGES || stage < half || stage >= stages - half) return true;
+    if (stage == half)
+        fprintf(p->out, "  ... and %d stages more, up to stage %d\n", stages - MOST_STAGES,
+                stages - half - 1);
+    return false;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 static tr_status print_pipeline(const struct plan *p)
 {
     const int stages = p->setup.size[TR_PP], m = (int)tr_cost_micro_batches(&p->sizes);
     fprintf(p->out, "\nPipeline: %d stages, %d micro-batches of a step\n", stages, m);
     for (int s = 0; s < stages; ++s)
-        fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
-                p->first_layer[s + 1] - 1);
-    const int drawn = m < MOST_DRAWN ? m : MOST_DRAWN;
-    if (drawn < m) fprintf(p->out, "  drawn with %d micro-batches:\n", drawn);
-    return tr_schedule_draw(p->out, p->setup.engine.schedule, stages, drawn);
-}
-
-static struct tr_cost_rank rank_of(const struct plan *p, int rank)
-{
-    const int *size = p->setup.size;
-    int coord[TR_NUM_AXES], shard = 0;
-    tr_mesh_coords(size, rank, coord);
-    const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
-    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
-        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
-    long first, samples;
-    tr_layout_slice(p->setup.engine.batch, size[TR_DP] * size[TR_FSDP],
-                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
-    const int stage = coord[TR_PP];
-    return (struct tr_cost_rank){.stage = stage,
-                                 .stage_layers = p->first_layer[stage + 1] - p->first_layer[stage],
-                                 .shard = shard,
-                                 .samples = samples,
-                                 .ulysses_rank = coord[TR_ULYSSES]};
+        if (listed(p, s))
+            fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
+                    p->first_layer[s + 1] - 1);
+    const int drawn_stages = smaller(stages, MOST_DRAWN), drawn = smaller(m, MOST_DRAWN);
+    if (drawn_stages < stages || drawn < m)
+        fprintf(p->out, "  too many to draw; drawn with %d stages and %d micro-batches:\n",
+                drawn_stages, drawn);
+    return tr_schedule_draw(p->out, p->setup.engine.schedule, drawn_stages, drawn);
 }
 
 static void print_memory(const struct plan *p)
 {
-    const int per_stage = p->nranks / p->setup.size[TR_PP];
+    const int stages = p->setup.size[TR_PP], per_stage = p->nranks / stages;
+    const double mib = 1048576;
+    uint64_t most = 0;
+    int largest = 0;
     fprintf(p->out, "\nMemory of a rank in MiB\n  %-8s %10s %10s %10s %10s %12s %10s\n", "stage",
             "weights", "gradients", "optimizer", "gathered", "activations", "all");
-    for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
-        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+    for (int stage = 0; stage < stages; ++stage) {
+        const struct tr_cost_rank rank =
+            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
         struct tr_cost cost;
         tr_cost_of(&p->sizes, &rank, &cost);
         const struct tr_cost_memory *m = &cost.memory;
-        const double mib = 1048576;
-        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
-                (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
-                (double)m->gathered / mib, (double)m->activations / mib,
-                (double)(m->weights + m->gradients + m->optimizer + m->gathered + m->activations) /
-                    mib);
+        if (tr_cost_all(m) > most) {
+            most = tr_cost_all(m);
+            largest = stage;
+        }
+        if (listed(p, stage))
+            fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
+                    (double)m->weights / mib, (double)m->gradients / mib,
+                    (double)m->optimizer / mib, (double)m->gathered / mib,
+                    (double)m->activations / mib, (double)tr_cost_all(m) / mib);
     }
+    if (stages > MOST_STAGES)
+        fprintf(p->out, "  the largest of all: stage %d, %.1f\n", largest, (double)most / mib);
 }
 
 /* What `ps` will show, unlike the table above with other ranks' arenas that the process maps. */
@@ -224,7 +233,9 @@ static void print_traffic(const struct plan *p)
     const int per_stage = p->nranks / p->setup.size[TR_PP];
     fprintf(p->out, "\nCommunication of a step, payload of the calls of one rank\n");
     for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
-        const struct tr_cost_rank rank = rank_of(p, stage * per_stage);
+        if (!listed(p, stage)) continue;
+        const struct tr_cost_rank rank =
+            tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
         struct tr_cost cost;
         tr_cost_of(&p->sizes, &rank, &cost);
         fprintf(p->out, "  rank %d%s\n", stage * per_stage,
@@ -246,18 +257,18 @@ static void print_traffic(const struct plan *p)
 static tr_status prepare(struct plan *p)
 {
     const struct tr_model_size *size = &p->setup.engine.model;
-    const int tp = p->setup.size[TR_TP], stages = p->setup.size[TR_PP];
+    const int stages = p->setup.size[TR_PP];
     const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
     p->shards = tr_mesh_extent(p->setup.size, axes);
     p->replicas = tr_mesh_extent(p->setup.size, TR_AXES_DATA) / p->shards;
-    p->models = calloc((size_t)tp, sizeof *p->models);
     p->first_layer = calloc((size_t)stages + 1, sizeof *p->first_layer);
-    if (!p->models || !p->first_layer) return tr_fail("out of memory for the plan");
-    for (int rank = 0; rank < tp; ++rank)
-        TR_TRY(tr_model_init(&p->models[rank], size, NULL, tp, rank, p->shards));
+    if (!p->first_layer) return tr_fail("out of memory for the plan");
+    struct tr_model_size one_block = *size;
+    one_block.layers = 1;
+    TR_TRY(tr_model_init(&p->model, &one_block, NULL, p->setup.size[TR_TP], 0, p->shards));
     const struct tr_stage_costs costs = tr_engine_stage_costs(size);
     TR_TRY(tr_stages_assign((int)size->layers, stages, &costs, p->first_layer));
-    const struct tr_model *model = &p->models[0];
+    const struct tr_model *model = &p->model;
     model->params.units[model->final_unit].stage = stages - 1;
     if (size->tied && stages > 1) model->params.units[model->token_unit].tied_stage = stages - 1;
     return TR_OK;
@@ -281,9 +292,7 @@ tr_status tr_plan_print(const struct tr_config *config, int nranks, FILE *out)
     TR_TRY(tr_setup_of(config, nranks, &p.setup));
     p.sizes = tr_setup_sizes(&p.setup);
     const tr_status status = print_all(&p);
-    for (int rank = 0; p.models && rank < p.setup.size[TR_TP]; ++rank)
-        tr_model_fini(&p.models[rank]);
-    free(p.models);
+    tr_model_fini(&p.model);
     free(p.first_layer);
     return status;
 }

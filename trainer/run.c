@@ -104,7 +104,11 @@ tr_status tr_trainer_validate(struct tr_trainer *t, double *loss)
     const uint64_t all = tr_sampler_held_out(&t->text, t->engine.model.size.context);
     *loss = NAN;
     if (!all) return TR_OK;
-    return tr_engine_loss(&t->engine, &feed, 0, (long)(all < MOST ? all : MOST), loss);
+    TR_TRY(tr_engine_loss(&t->engine, &feed, 0, (long)(all < MOST ? all : MOST), loss));
+    if (isfinite(*loss)) return TR_OK;
+    return tr_mesh_alike(t->mesh, tr_fail("the held-out loss after step %lld is %g; try a smaller "
+                                          "--lr than %g",
+                                          (long long)t->step, *loss, t->config.lr));
 }
 
 /* Draws from softmax(logits / temperature) of the bytes; the likeliest at temperature 0. */

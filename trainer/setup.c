@@ -1,16 +1,9 @@
 /* Derives the mesh and the engine's options from the options of the user. */
 #include "setup.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-void tr_setup_resolve(struct tr_config *config)
-{
-    const bool llama = config->model == TR_LLAMA;
-    if (!config->kv_heads) config->kv_heads = config->heads;
-    if (!config->hidden)
-        config->hidden = llama ? (config->width * 8 / 3 + 15) / 16 * 16 : 4 * config->width;
-    if (config->tied == TR_TIED_AUTO) config->tied = llama ? TR_TIED_OFF : TR_TIED_ON;
-}
 
 /* "pp 2 x tp 4": the axes that exceed 1. */
 static void name_axes(const int64_t size[TR_NUM_AXES], char *out, size_t nbytes)
@@ -112,35 +105,6 @@ static tr_status choose_sharding(const struct tr_config *config, enum tr_shardin
     return TR_OK;
 }
 
-tr_status tr_setup_of(const struct tr_config *given, int nranks, struct tr_setup *setup)
-{
-    struct tr_config config = *given;
-    tr_setup_resolve(&config);
-    *setup = (struct tr_setup){0};
-    TR_TRY(shape_mesh(&config, nranks, setup->size));
-    setup->engine = (struct tr_engine_options){
-        .model = {.kind = (enum tr_model_kind)config.model,
-                  .layers = (long)config.layers,
-                  .heads = (long)config.heads,
-                  .kv_heads = (long)config.kv_heads,
-                  .width = (long)config.width,
-                  .hidden = (long)config.hidden,
-                  .vocabulary = (long)config.vocabulary,
-                  .context = (long)config.context,
-                  .tied = config.tied == TR_TIED_ON},
-        .schedule = (enum tr_schedule_kind)config.pipeline,
-        .zigzag = config.ring_order == TR_ZIGZAG,
-        .reduce_last = config.reduce == TR_REDUCE_LAST,
-        .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
-        .deterministic = config.deterministic != 0,
-        .batch = (long)config.batch,
-        .micro_batch = (long)config.micro_batch,
-        .bucket_bytes = (size_t)config.bucket_kib * 1024,
-        .seed = (uint64_t)config.seed,
-    };
-    return choose_sharding(&config, &setup->engine.sharding);
-}
-
 struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
 {
     const struct tr_engine_options *o = &setup->engine;
@@ -168,6 +132,117 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup)
                                   .batch = o->batch,
                                   .micro_batch = o->micro_batch,
                                   .bucket_bytes = (long)o->bucket_bytes};
+}
+
+/* Refuses what the 64 bits of sizes cannot count, before anything is multiplied in them. */
+static tr_status check_sizes(const struct tr_setup *setup)
+{
+    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+    const double bytes = tr_cost_bound(&sizes);
+    if (bytes < 0x1p62) return TR_OK;
+    return tr_fail("--batch=%ld --micro-batch=%ld --context=%ld --layers=%ld --width=%ld "
+                   "--hidden=%ld --vocabulary=%ld: together they are too large, a rank could need "
+                   "up to %.0e bytes and at most %.0e can be counted; make one of them smaller",
+                   sizes.batch, sizes.micro_batch, sizes.context, sizes.layers, sizes.width,
+                   sizes.hidden, sizes.vocabulary, bytes, 0x1p62);
+}
+
+/* Appends to an error which options of the mesh the user did not give: those of the checkpoint. */
+static tr_status name_sources(const struct tr_config *config, tr_status status)
+{
+    char why[1024], options[256] = "";
+    size_t n = 0;
+    if (status == TR_OK) return TR_OK;
+    for (int id = TR_OPTION_pp; id <= TR_OPTION_reshard; ++id) {
+        const struct tr_option *option = tr_config_option(id);
+        char value[TR_TEXT_BYTES];
+        tr_config_value(config, id, value);
+        if (config->source[id] == TR_FROM_CHECKPOINT && strcmp(value, option->initial) != 0 &&
+            n < sizeof options)
+            n += (size_t)snprintf(options + n, sizeof options - n, " --%s=%s", option->name, value);
+    }
+    if (!n) return status;
+    snprintf(why, sizeof why, "%s", tr_error());
+    return tr_fail("%s (the checkpoint brought%s; give other values for another layout)", why,
+                   options);
+}
+
+static tr_status derive(const struct tr_config *given, int nranks, struct tr_setup *setup)
+{
+    struct tr_config config = *given;
+    tr_config_resolve(&config);
+    *setup = (struct tr_setup){0};
+    TR_TRY(shape_mesh(&config, nranks, setup->size));
+    setup->engine = (struct tr_engine_options){
+        .model = {.kind = (enum tr_model_kind)config.model,
+                  .layers = (long)config.layers,
+                  .heads = (long)config.heads,
+                  .kv_heads = (long)config.kv_heads,
+                  .width = (long)config.width,
+                  .hidden = (long)config.hidden,
+                  .vocabulary = (long)config.vocabulary,
+                  .context = (long)config.context,
+                  .tied = config.tied == TR_TIED_ON},
+        .schedule = (enum tr_schedule_kind)config.pipeline,
+        .zigzag = config.ring_order == TR_ZIGZAG,
+        .reduce_last = config.reduce == TR_REDUCE_LAST,
+        .reshard_always = config.reshard == TR_RESHARD_ALWAYS,
+        .deterministic = config.deterministic != 0,
+        .batch = (long)config.batch,
+        .micro_batch = (long)config.micro_batch,
+        .bucket_bytes = (size_t)config.bucket_kib * 1024,
+        .seed = (uint64_t)config.seed,
+    };
+    return choose_sharding(&config, &setup->engine.sharding);
+}
+
+tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setup *setup)
+{
+    TR_TRY(name_sources(config, derive(config, nranks, setup)));
+    return check_sizes(setup);
+}
+
+struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
+{
+    const int *size = setup->size;
+    int coord[TR_NUM_AXES], shard = 0;
+    tr_mesh_coords(size, rank, coord);
+    const tr_axes axes = tr_engine_shard_axes(setup->engine.sharding);
+    for (int axis = 0; axis < TR_NUM_AXES; ++axis)
+        if (axes >> axis & 1) shard = shard * size[axis] + coord[axis];
+    long first, samples;
+    tr_layout_slice(setup->engine.batch, size[TR_DP] * size[TR_FSDP],
+                    coord[TR_DP] * size[TR_FSDP] + coord[TR_FSDP], &first, &samples);
+    const int stage = coord[TR_PP];
+    return (struct tr_cost_rank){.stage = stage,
+                                 .stage_layers = first_layer[stage + 1] - first_layer[stage],
+                                 .shard = shard,
+                                 .samples = samples,
+                                 .ulysses_rank = coord[TR_ULYSSES]};
+}
+
+tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
+{
+    const int stages = setup->size[TR_PP];
+    struct tr_model_size one_block = setup->engine.model;
+    one_block.layers = 1;
+    struct tr_model model; /* made to check the sizes, on which the formulas rely */
+    tr_status status = tr_model_init(&model, &one_block, NULL, setup->size[TR_TP], 0, 1);
+    tr_model_fini(&model);
+    TR_TRY(status);
+    int *first_layer = calloc((size_t)stages + 1, sizeof *first_layer);
+    if (!first_layer) return tr_fail("out of memory for %d stages", stages);
+    const struct tr_stage_costs costs = tr_engine_stage_costs(&setup->engine.model);
+    status = tr_stages_assign((int)setup->engine.model.layers, stages, &costs, first_layer);
+    if (status == TR_OK) {
+        const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+        const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
+        struct tr_cost cost;
+        tr_cost_of(&sizes, &place, &cost);
+        *nbytes = tr_cost_all(&cost.memory);
+    }
+    free(first_layer);
+    return status;
 }
 
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)

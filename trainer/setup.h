@@ -12,17 +12,19 @@ struct tr_setup {
     struct tr_engine_options engine;
 };
 
-/* Replaces the options that stand for what follows from others (kv-heads 0, hidden 0, tied auto) by
- * what they stand for, as the checkpoint then has them. */
-void tr_setup_resolve(struct tr_config *config);
-
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
- * sizes of the model that do not fit each other. */
+ * sizes that 64 bits cannot count. An error names the options that came from a checkpoint. */
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
 /* The sizes of a run, for cost.h. */
 struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
+
+/* A rank's place, for cost.h; first_layer[pp + 1] of its stages. */
+struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank);
+
+/* The bytes that a rank needs. Errors: sizes of the model that do not fit each other. */
+TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);
 
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr);

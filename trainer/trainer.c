@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine.h"
 #include "param.h"
 #include "place.h"
 #include "watch/clock.h"
@@ -45,7 +46,7 @@ static tr_status prepare(struct tr_trainer *t, struct tr_setup *setup)
 {
     struct tr_config *config = &t->config;
     TR_TRY(tr_config_check(config));
-    tr_setup_resolve(config);
+    tr_config_resolve(config);
     TR_TRY(tr_setup_of(config, t->mesh->nranks, setup));
     TR_TRY(tr_mesh_shape(t->mesh, setup->size));
     t->ops = tr_ops_choose(config->cpu);
@@ -72,6 +73,35 @@ static tr_status open_log(struct tr_trainer *t)
                                               config->log, config->resume[0] != 0));
 }
 
+/* Compares what the ranks of a host need with what it has, before a rank takes any: the system
+ * would end a process that uses more, and not say why. */
+static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup *setup)
+{
+    static const char mend[] =
+        "a smaller --micro-batch needs less for activations, more ranks with "
+        "--fsdp or --tp less for all (--plan shows how much)";
+    const double gib = 1 << 30;
+    struct tr_machine limits;
+    uint64_t mine = 0, all = 0;
+    int nranks = 0;
+    TR_TRY(tr_mesh_agree(mesh, tr_setup_memory(setup, mesh->rank, &mine)));
+    TR_TRY(tr_place_sum(mesh, mine, &all, &nranks));
+    tr_machine_read("", &limits);
+    tr_status status = TR_OK;
+    char others[96] = "";
+    if (nranks > 1)
+        snprintf(others, sizeof others, ", of %d ranks on its host %.1f GiB", nranks,
+                 (double)all / gib);
+    if (mine > limits.group)
+        status = tr_fail("rank %d needs %.1f GiB of memory, and its control group may use %.1f "
+                         "GiB; %s",
+                         mesh->rank, (double)mine / gib, (double)limits.group / gib, mend);
+    else if (all > limits.host)
+        status = tr_fail("rank %d needs %.1f GiB of memory%s, and its host has %.1f GiB; %s",
+                         mesh->rank, (double)mine / gib, others, (double)limits.host / gib, mend);
+    return tr_mesh_agree(mesh, status);
+}
+
 static tr_status load(struct tr_trainer *t, const char *path)
 {
     struct tr_state state;
@@ -80,6 +110,10 @@ static tr_status load(struct tr_trainer *t, const char *path)
         printf("resumed from %s after step %lld\n", path, (long long)state.step);
         if (state.data_checksum != t->data_checksum)
             printf("note: the data are not those that the checkpoint was trained on\n");
+        if (t->total_steps && state.step >= t->total_steps)
+            printf("note: all of --steps=%lld are done, nothing is trained; a larger --steps "
+                   "trains on\n",
+                   (long long)t->total_steps);
     }
     t->step = state.step;
     t->samples = state.samples;
@@ -98,6 +132,7 @@ tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
     TR_TRY(tr_mesh_agree(mesh, prepare(t, &setup)));
     TR_TRY(tr_mesh_same(mesh, t->data_checksum, "their data"));
     TR_TRY(tr_place_report(mesh));
+    TR_TRY(check_memory(mesh, &setup));
     TR_TRY(tr_engine_init(&t->engine, mesh, t->ops, &setup.engine));
     tr_status status = TR_OK;
     if (t->config.checkpoint[0] && mesh->rank == 0)

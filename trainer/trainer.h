@@ -53,7 +53,8 @@ TR_NODISCARD tr_status tr_trainer_step(struct tr_trainer *trainer, struct tr_ste
 /* Steps until the end, with progress and checkpoints. Collective. */
 TR_NODISCARD tr_status tr_trainer_run(struct tr_trainer *trainer);
 
-/* The mean loss over the held-out part; NaN when that is shorter than a window. Collective. */
+/* The mean loss over the held-out part; NaN when that is shorter than a window. Fails when the loss
+ * itself is not a number. Collective. */
 TR_NODISCARD tr_status tr_trainer_validate(struct tr_trainer *trainer, double *loss);
 
 /* out[count] = what the model writes after `prompt`. Every rank draws alike. Collective. */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "machine.h"
 #include "place.h"
 #include "setup.h"
 #include "shim.h"
@@ -145,6 +146,8 @@ TEST(setup, mixes_that_have_no_meaning_are_named_with_what_works)
         {8, "--reshard=sometimes", NULL, NULL, "--reshard=sometimes: expected one of auto|always"},
         {8, "--zero=4", NULL, NULL, "--zero=4: out of range, expected 0 to 3"},
         {8, "--dp=-1", NULL, NULL, "--dp=-1: out of range"},
+        {8, "--batch=1048576", "--context=1048576", "--width=65536", "make one of them smaller"},
+        {1, "--vocabulary=16777216", "--context=1048576", "--batch=1048576", "too large"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct tr_setup setup;
@@ -152,6 +155,20 @@ TEST(setup, mixes_that_have_no_meaning_are_named_with_what_works)
                       "%s was taken", cases[i].a);
         CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
     }
+}
+
+TEST(setup, an_error_says_which_options_are_those_of_the_checkpoint)
+{
+    struct tr_config config;
+    struct tr_setup setup;
+    REQUIRE(parse(&config, "--tp=2", NULL) == TR_OK);
+    REQUIRE(tr_config_set(&config, "pp", "2", TR_FROM_CHECKPOINT) == TR_OK);
+    REQUIRE(tr_config_set(&config, "zero", "3", TR_FROM_CHECKPOINT) == TR_OK);
+    REQUIRE(tr_config_set(&config, "ring", "1", TR_FROM_CHECKPOINT) == TR_OK);
+    CHECK(tr_setup_of(&config, 8, &setup) == TR_OK);
+    CHECK(tr_setup_of(&config, 2, &setup) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "(the checkpoint brought --pp=2 --zero=3; "), "%s",
+                  tr_error());
 }
 
 TEST(setup, what_is_left_open_follows_from_the_model)
@@ -202,6 +219,38 @@ TEST(place, ranks_are_ordered_by_host_and_blocks_that_cross_hosts_are_found)
     CHECK(tr_place_fits(blocks, 6, 3, &first));
     CHECK(!tr_place_fits(blocks, 6, 2, &first));
     CHECK_EQ(first, 2);
+}
+
+/* A file below a folder, with the folders above it. */
+static void put_file(const char *root, const char *name, const char *text)
+{
+    char command[512];
+    snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && printf '%s' >%s/%s", root, name,
+             text, root, name);
+    CHECK(system(command) == 0);
+}
+
+TEST(machine, memory_of_host_and_control_groups_is_read)
+{
+    char root[] = "/tmp/tutti-limits-XXXXXX", command[64];
+    struct tr_machine limits;
+    REQUIRE(mkdtemp(root) != NULL);
+    tr_machine_read(root, &limits);
+    CHECK(limits.host == UINT64_MAX && limits.group == UINT64_MAX);
+    put_file(root, "proc/meminfo", "MemTotal: 1000 kB\nMemFree: 7 kB\nSwapTotal: 24 kB\n");
+    put_file(root, "proc/self/cgroup", "4:cpu:/x\n3:memory:/old/task\n0::/new/task\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.host, 1024 * 1024);
+    CHECK(limits.group == UINT64_MAX);
+    put_file(root, "sys/fs/cgroup/new/task/memory.max", "max\n");
+    put_file(root, "sys/fs/cgroup/new/memory.max", "5000\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.group, 5000);
+    put_file(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "4000\n");
+    tr_machine_read(root, &limits);
+    CHECK_EQ(limits.group, 4000);
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    CHECK(system(command) == 0);
 }
 
 /* Writes text to a file and reads it as options. */
@@ -267,6 +316,37 @@ TEST(config, a_checkpoint_brings_its_options_and_refuses_another_model)
     CHECK(config.lr == saved.lr);
     REQUIRE(parse(&config, "--width=96", NULL) == TR_OK);
     CHECK(tr_config_restore(&config, json, "file") < 0);
-    CHECK(strstr(tr_error(), "--width=96") && strstr(tr_error(), "width 64"));
+    CHECK(strstr(tr_error(), "--width=96") && strstr(tr_error(), "--width=64"));
+    free(json);
+}
+
+TEST(config, an_option_left_open_means_the_same_for_a_checkpoint)
+{
+    struct tr_config saved, config;
+    REQUIRE(parse(&saved, "--hidden=100", "--tied=on") == TR_OK);
+    saved.kv_heads = saved.heads;
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json != NULL);
+    REQUIRE(parse(&config, "--kv-heads=0", "--tied=auto") == TR_OK);
+    CHECK_MESSAGE(tr_config_restore(&config, json, "file") == TR_OK, "%s", tr_error());
+    CHECK_EQ(config.hidden, 100);
+    REQUIRE(parse(&config, "--hidden=0", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "--hidden=0 (768), but file was written with --hidden=100"),
+                  "%s", tr_error());
+    REQUIRE(parse(&config, "--tied=off", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    free(json);
+}
+
+TEST(config, a_checkpoint_of_another_optimizer_is_refused)
+{
+    struct tr_config saved, config;
+    REQUIRE(parse(&saved, "--optimizer=adamw", NULL) == TR_OK);
+    char *json = tr_config_to_json(&saved);
+    REQUIRE(json != NULL);
+    REQUIRE(parse(&config, "--optimizer=sgd", NULL) == TR_OK);
+    CHECK(tr_config_restore(&config, json, "file") < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "file was written with --optimizer=adamw"), "%s", tr_error());
     free(json);
 }

@@ -80,6 +80,23 @@ TEST(cost, data_parallelism_worked_out_by_hand)
     CHECK_EQ(cost.memory.gradients, 491520);
 }
 
+/* Five sequences in micro-batches of 2, 2 and 1; then 2 of a rank whose neighbour has 3, in
+ * micro-batches of 1, 1 and none. A micro-batch gathers the rows six times a layer, for the
+ * embedding once and for the head twice. */
+TEST(cost, uneven_micro_batches_worked_out_by_hand)
+{
+    struct tr_cost_sizes s = sizes_by_hand();
+    s.tp = 2;
+    s.batch = 5;
+    s.micro_batch = 2;
+    struct tr_cost cost = cost_by_hand(&s);
+    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 5 * 32 * 64 * 4);
+    s.dp = 2;
+    s.micro_batch = 1;
+    cost = cost_by_hand(&s);
+    check(&cost, TR_COST_TP, TR_COST_ALL_GATHER, 3 * 15, 15 * 2 * 32 * 64 * 4);
+}
+
 TEST(cost, fsdp_with_two_micro_batches_worked_out_by_hand)
 {
     struct tr_cost_sizes s = sizes_by_hand();
@@ -284,6 +301,22 @@ static void compare(struct tr_engine *e, const struct tr_cost *cost, const char 
     }
 }
 
+/* No figure exceeds the bound by which sizes are refused. */
+static void check_bound(const struct tr_cost_sizes *sizes, const struct tr_cost *cost,
+                        const char *name)
+{
+    const struct tr_cost_memory *m = &cost->memory;
+    const double bound = tr_cost_bound(sizes);
+    CHECK_MESSAGE((double)(m->weights + m->gradients + m->optimizer + m->gathered) <= bound &&
+                      (double)m->activations <= bound,
+                  "%s: the memory exceeds %g", name, bound);
+    for (int group = 0; group < TR_COST_NUM_GROUPS; ++group)
+        for (int call = 0; call < TR_COST_NUM_CALLS; ++call)
+            CHECK_MESSAGE((double)cost->traffic[group][call].bytes <= bound,
+                          "%s: %s of %s exceed %g", name, tr_cost_call_names[call],
+                          tr_cost_group_names[group], bound);
+}
+
 static void body(struct rank *self)
 {
     const struct layout *l = self->arg;
@@ -309,6 +342,7 @@ static void body(struct rank *self)
                                           .samples = e.samples,
                                           .ulysses_rank = mesh.coord[TR_ULYSSES]};
         tr_cost_of(&sizes, &rank, &cost);
+        check_bound(&sizes, &cost, name);
         compare(&e, &cost, name);
         compare_memory(&e, &cost.memory);
         CHECK_EQ(tr_cost_parameters(&sizes), e.model.params.count);

@@ -122,6 +122,7 @@ TEST(data, what_is_missing_or_too_short_is_named)
     tr_text_fini(&text);
     CHECK(tr_text_read(&text, TUTTI_SOURCE_DIR "/LICENSE", 5, 1000000) < 0);
     CHECK(strstr(tr_error(), "--context=1000000") != NULL);
+    CHECK_MESSAGE(strstr(tr_error(), " or less, or more text"), "%s", tr_error());
     tr_text_fini(&text);
     CHECK(tr_text_read(&text, "/dev/null", 5, 8) < 0);
     CHECK(strstr(tr_error(), "/dev/null") != NULL);

@@ -1,7 +1,13 @@
-/* A checkpoint is refused when ranks that hold the same weights have different bits. */
+/* A checkpoint is refused when ranks that hold the same weights have different bits, when numbers
+ * are not finite, or when the file is another program's. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/ckpt.h"
+#include "ckpt/safetensors.h"
 #include "ranks.h"
 #include "shim.h"
 
@@ -88,4 +94,100 @@ TEST(checkpoint, ranks_that_differ_in_what_they_hold_in_common_are_found)
         for (int axis = 0; axis < TR_NUM_AXES; ++axis) n *= mistakes[i].size[axis];
         CHECK(run_ranks(n, body, &mistakes[i]));
     }
+}
+
+/* A file of one tensor that another program could have written. */
+static tr_status write_foreign(const char *path)
+{
+    const struct tr_tensor tensor = {"x", 1, {1, 1}, 1};
+    const struct tr_metadata format = {"format", "other"};
+    struct tr_safetensors_writer *writer = NULL;
+    const float zero = 0;
+    TR_TRY(tr_safetensors_create(&writer, path, &tensor, 1, &format, 1));
+    TR_TRY(tr_safetensors_append(writer, &zero));
+    return tr_safetensors_commit(writer);
+}
+
+static void load_foreign(struct rank *self)
+{
+    const char *path = self->arg;
+    const struct mistake none = {{1, 1, 1, 1, 1, 1}, TR_DDP, "", TR_CUT, false, false};
+    const struct tr_engine_options options = options_of(&none);
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_config config;
+    struct tr_state state;
+    tr_config_init(&config);
+    CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
+    CHECK(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    CHECK(tr_ckpt_load(&e, path, &config, &state) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "its format is"), "%s", tr_error());
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(checkpoint, a_file_that_became_foreign_after_its_options_were_read_is_refused)
+{
+    char path[] = "/tmp/tutti-foreign-XXXXXX";
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    CHECK(write_foreign(path) == TR_OK);
+    CHECK(run_ranks(1, load_foreign, path));
+    unlink(path);
+}
+
+/* Rank 0's part of a tensor gets a number that is not finite. A good checkpoint of the same step
+ * lies in the folder. */
+static void save_nan(struct rank *self)
+{
+    const char *folder = self->arg;
+    const struct mistake none = {{1, 1, 2, 1, 1, 1}, TR_ZERO3, "", TR_CUT, false, false};
+    const struct tr_engine_options options = options_of(&none);
+    const struct tr_state state = {.step = 3};
+    struct tr_mesh mesh;
+    struct tr_engine e = {0};
+    struct tr_config config;
+    char path[128] = "", *found = NULL;
+    tr_config_init(&config);
+    CHECK(tr_mesh_init(&mesh, self->world) == TR_OK);
+    CHECK(tr_mesh_shape(&mesh, none.size) == TR_OK);
+    REQUIRE(tr_engine_init(&e, &mesh, tr_ops_choose(""), &options) == TR_OK);
+    CHECK(tr_ckpt_save(&e, folder, &state, &config, path, sizeof path) == TR_OK);
+    const struct tr_unit_state *s = tr_store_unit(&e.store, e.model.blocks[1].unit);
+    float *const spoilt[] = {s->weight_shard, s->m, s->v};
+    static const char *const parts[] = {"attention.q.weight ", "attention.q.weight.m ",
+                                        "attention.q.weight.v "};
+    const struct tr_param *q = &e.model.params.items[e.model.blocks[1].q_w];
+    for (int part = 0; part < 3; ++part) {
+        float *at = self->rank == 0 ? spoilt[part] + q->offset : NULL;
+        if (at) *at = part == 1 ? NAN : HUGE_VALF;
+        const tr_status status = tr_ckpt_save(&e, folder, &state, &config, path, sizeof path);
+        CHECK_MESSAGE(status < 0, "a checkpoint with %s was written", part == 1 ? "nan" : "inf");
+        if (status == TR_AGREED)
+            CHECK_MESSAGE(strstr(tr_error(), "after step 3 ") && strstr(tr_error(), parts[part]),
+                          "%s", tr_error());
+        if (at) *at = 0;
+    }
+    /* The good one is still there. */
+    if (self->rank == 0) {
+        CHECK(tr_ckpt_find(folder, path, sizeof path) == TR_OK);
+        CHECK_MESSAGE(tr_ckpt_read_options(path, &found) == TR_OK, "%s", tr_error());
+        free(found);
+    }
+    struct tr_state loaded;
+    CHECK_MESSAGE(tr_ckpt_load(&e, path, &config, &loaded) == TR_OK, "%s", tr_error());
+    if (self->rank == 0) CHECK(isfinite(s->weight_shard[q->offset]));
+    tr_engine_fini(&e);
+    tr_mesh_fini(&mesh);
+}
+
+TEST(checkpoint, numbers_that_are_not_finite_do_not_replace_a_good_one)
+{
+    char folder[] = "/tmp/tutti-nan-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder) != NULL);
+    CHECK(run_ranks(2, save_nan, folder));
+    snprintf(path, sizeof path, "%s/step-00000003.safetensors", folder);
+    CHECK(unlink(path) == 0);
+    CHECK(rmdir(folder) == 0);
 }

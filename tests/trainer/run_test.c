@@ -198,6 +198,7 @@ static void expect_errors(int nranks)
     expect_error(nranks, SMALL "--ranks=2", "--ranks=2 is for --plan");
     expect_error(nranks, SMALL "--data=" TUTTI_SOURCE_DIR "/.gitignore --context=4096",
                  "--context=4096 needs 4097 bytes");
+    expect_error(nranks, SMALL "--plan --resume=/nonexistent", "--plan does not read checkpoints");
     expect_error(nranks, SMALL "--resume=/nonexistent", "--resume=/nonexistent");
     expect_error(nranks, SMALL "--steps=1000000 --checkpoint=/proc/none",
                  "--checkpoint=/proc/none");
@@ -274,6 +275,176 @@ TEST(run, a_plan_needs_no_launcher)
     CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
     CHECK_MESSAGE(strstr(b.output, "16 ranks"), "%s", b.output);
     teardown(&b);
+}
+
+/* Each of these would take minutes, gigabytes or megabytes of text if the plan went through ranks,
+ * micro-batches and stages one by one. */
+TEST(run, plans_of_the_largest_sizes_end)
+{
+    static const char *const plans[] = {
+        "--ranks=1024 --tp=64 --heads=64 --width=65536 --layers=1000 --vocabulary=1000000 "
+        "--batch=1048576 --micro-batch=1",
+        "--ranks=65536 --pp=64 --ulysses=1024 --heads=1024 --width=1024 --layers=64 "
+        "--batch=1048576 --micro-batch=1",
+        "--ranks=65536 --tp=1024 --heads=1024 --width=1024 --layers=1000 --pp=64 "
+        "--vocabulary=1024",
+        "--ranks=1000 --pp=1000 --layers=1000 --batch=1048576 --micro-batch=1 --pipeline=gpipe",
+    };
+    struct bench b;
+    REQUIRE(setup(&b));
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; ++i) {
+        char options[COMMAND];
+        snprintf(options, sizeof options, "--plan %s", plans[i]);
+        const int code = train(1, options, b.output); /* 141: more than OUTPUT bytes of text */
+        CHECK_MESSAGE(code == 0, "%s: exit code %d", plans[i], code);
+        CHECK_MESSAGE(strstr(b.output, "Communication of a step"), "%s", b.output);
+    }
+    CHECK_MESSAGE(strstr(b.output, "drawn with 32 stages and 32 micro-batches"), "%s", b.output);
+    CHECK_MESSAGE(strstr(b.output, "the largest of all: stage"), "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, sizes_beyond_64_bits_are_told_before_the_first_step)
+{
+    static const char huge[] = "--batch=1048576 --context=1048576 --width=65536 --layers=1000 "
+                               "--micro-batch=65536 --sample=0 ";
+    for (int plan = 0; plan < 2; ++plan) {
+        char options[COMMAND];
+        snprintf(options, sizeof options, "%s%s", huge, plan ? "--plan" : "");
+        expect_error(1, options,
+                     "--batch=1048576 --micro-batch=65536 --context=1048576 --layers=1000 "
+                     "--width=65536 --hidden=262144 --vocabulary=256");
+    }
+}
+
+TEST(run, a_resumed_run_that_has_nothing_left_to_do_says_so)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options, SMALL "--steps=2 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_EQ(count(b.output, "nothing is trained"), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_MESSAGE(count(b.output, "all of --steps=2 are done, nothing is trained") == 1, "%s",
+                  b.output);
+    snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=3", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_EQ(count(b.output, "nothing is trained"), 0);
+    teardown(&b);
+}
+
+TEST(run, options_that_mean_what_the_checkpoint_holds_may_be_given_again)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options,
+             SMALL "--hidden=0 --kv-heads=0 --tied=auto --steps=2 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(options, sizeof options,
+             SMALL "--hidden=0 --kv-heads=0 --tied=auto --steps=3 --resume=%s", b.folder);
+    const int code = train(2, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    teardown(&b);
+}
+
+TEST(run, a_mesh_of_the_checkpoint_that_does_not_fit_is_named_as_the_checkpoints)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND];
+    snprintf(options, sizeof options, SMALL "--pp=2 --steps=1 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(2, options, b.output), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0", b.folder);
+    expect_error(1, options,
+                 "(the checkpoint brought --pp=2; give other values for another layout)");
+    teardown(&b);
+}
+
+TEST(run, a_checkpoint_is_found_however_many_digits_its_name_has)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    char options[COMMAND], command[COMMAND];
+    snprintf(options, sizeof options, SMALL "--steps=7 --every=3 --checkpoint=%s", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    snprintf(command, sizeof command, "cd %s && mv step-00000007.safetensors step-7.safetensors",
+             b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=8", b.folder);
+    const int code = train(1, options, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(strstr(b.output, "/step-7.safetensors after step 7"), "%s", b.output);
+    teardown(&b);
+}
+
+/* The matrices grow by a factor of -999 a step, until a loss is not a number; a run that ends one
+ * step earlier meets it in the held-out part. */
+TEST(run, a_held_out_loss_that_is_not_a_number_is_an_error)
+{
+    struct bench b;
+    char options[COMMAND];
+    long step = 0;
+    REQUIRE(setup(&b));
+    static const char grow[] =
+        SMALL "--optimizer=sgd --lr=100 --decay=10 --clip=0 --warmup=0 --min-lr=1";
+    CHECK(train(2, grow, b.output) != 0);
+    const char *at = strstr(b.output, ": step ");
+    if (at) step = strtol(at + 7, NULL, 10);
+    CHECK_MESSAGE(step > 1, "%s", b.output);
+    snprintf(options, sizeof options, "%s --steps=%ld", grow, step - 1);
+    const int code = train(2, options, b.output);
+    CHECK_MESSAGE(code != 0 && code != 124, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "the held-out loss after step") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, held_out_text_that_is_too_short_is_told)
+{
+    struct bench b;
+    char options[COMMAND], command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, "head -c 200 %s/include/tutti.h >%s/text", TUTTI_SOURCE_DIR,
+             b.folder);
+    CHECK_EQ(run(command, b.output), 0);
+    snprintf(options, sizeof options, SMALL "--steps=1 --data=%s/text", b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_MESSAGE(count(b.output, "no held-out loss: 10 bytes are held out") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, a_log_that_cannot_be_written_is_told_once)
+{
+    struct bench b;
+    REQUIRE(setup(&b));
+    CHECK_EQ(train(1, SMALL "--steps=3 --log=/dev/full", b.output), 0);
+    CHECK_MESSAGE(count(b.output, "--log=/dev/full: No space left on device") == 1, "%s", b.output);
+    teardown(&b);
+}
+
+TEST(run, the_time_that_is_left_has_no_sign)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command,
+             "timeout 60 %s/bin/tutti-train " SMALL
+             "--steps=1000000000000 --log-every=1 2>&1 | grep -m 1 left",
+             TUTTI_BINARY_DIR);
+    run(command, b.output);
+    const char *left = strstr(b.output, "ms/step");
+    CHECK_MESSAGE(left && !strchr(left, '-'), "%s", b.output);
+    teardown(&b);
+}
+
+/* 16 TiB of weights, gradients and optimizer. */
+TEST(run, memory_that_the_host_does_not_have_is_told_before_the_first_step)
+{
+    static const char large[] = SMALL "--vocabulary=16777216 --width=65536 --layers=1 --steps=1";
+    expect_error(1, large, "GiB of memory, and its host has ");
+    expect_error(2, large, ", of 2 ranks on its host ");
 }
 
 TEST(run, a_time_budget_is_kept)

@@ -2,6 +2,8 @@
 #include "ckpt.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -165,6 +167,41 @@ tr_status tr_ckpt_compare(struct tr_engine *e)
     return tr_mesh_agree(e->mesh, status);
 }
 
+/* ---- Numbers that are not finite ---------------------------------------------------------------
+ */
+
+static tr_status check_range(const struct tr_engine *e, const struct tr_unit_state *state, int part,
+                             int64_t step)
+{
+    const struct tr_params *params = e->store.params;
+    const struct tr_unit *unit = &params->units[state->unit];
+    const float *range = range_of(state, part);
+    size_t i = 0;
+    while (i < state->count && isfinite(range[i])) ++i;
+    if (i == state->count) return TR_OK;
+    int p = unit->first_param; /* the tensor that holds the float: the last that begins before it */
+    for (int other = p; other < unit->first_param + unit->nparams; ++other)
+        if (params->items[other].offset <= state->first + i &&
+            params->items[other].offset >= params->items[p].offset)
+            p = other;
+    char name[TR_NAME_BYTES + 4];
+    tensor_of(params, p, part, name);
+    return tr_fail("after step %lld %s has the number %g: no checkpoint is written, earlier ones "
+                   "are kept; resume from one of them with a smaller --lr",
+                   (long long)step, name, (double)range[i]);
+}
+
+/* Each rank looks at its own shards, and all ranks hear of it. */
+static tr_status check_finite(const struct tr_engine *e, int nparts, int64_t step)
+{
+    const struct tr_store *store = &e->store;
+    tr_status status = TR_OK;
+    for (int u = 0; u < store->nunits; ++u)
+        for (int part = 0; part < nparts && status == TR_OK; ++part)
+            status = check_range(e, &store->units[u], part, step);
+    return tr_mesh_agree(e->mesh, status);
+}
+
 /* ---- Files ------------------------------------------------------------------------------------
  */
 
@@ -272,6 +309,7 @@ tr_status tr_ckpt_save(struct tr_engine *e, const char *folder, const struct tr_
 {
     struct file file = {0};
     float *whole = NULL;
+    TR_TRY(check_finite(e, parts_of(config), state->step));
     tr_status status = take_room(e->store.params, &whole);
     if (status == TR_OK && e->mesh->rank == 0) {
         if ((size_t)snprintf(path, path_bytes, "%s/step-%08lld.safetensors", folder,
@@ -303,16 +341,19 @@ tr_status tr_ckpt_find(const char *where, char *path, size_t path_bytes)
     DIR *folder = opendir(where);
     if (!folder) return tr_fail("--resume=%s: %s", where, strerror(errno));
     long long newest = -1;
+    char name[NAME_MAX + 1] = "";
     for (const struct dirent *entry; (entry = readdir(folder));) {
         long long step;
         int end = 0;
         if (sscanf(entry->d_name, "step-%lld.safetensors%n", &step, &end) == 1 && end &&
-            !entry->d_name[end] && step > newest)
+            !entry->d_name[end] && step > newest) {
             newest = step;
+            snprintf(name, sizeof name, "%s", entry->d_name); /* however many zeros it has */
+        }
     }
     closedir(folder);
     if (newest < 0) return tr_fail("--resume=%s: no step-*.safetensors in that folder", where);
-    if (snprintf(path, path_bytes, "%s/step-%08lld.safetensors", where, newest) >= (int)path_bytes)
+    if (snprintf(path, path_bytes, "%s/%s", where, name) >= (int)path_bytes)
         return tr_fail("--resume=%s: the name is too long", where);
     return TR_OK;
 }
@@ -322,9 +363,11 @@ static tr_status open_checked(const char *path, struct tr_safetensors **file)
     TR_TRY(tr_safetensors_open(file, path));
     const char *format = tr_safetensors_metadata(*file, "format");
     if (format && !strcmp(format, format_name)) return TR_OK;
-    const tr_status status = tr_fail("%s: its format is \"%s\", expected \"%s\"", path,
-                                     format ? format : "not said", format_name);
+    const tr_status status =
+        tr_fail("%s: its format is \"%s\", expected \"%s\": another program or version wrote it",
+                path, format ? format : "not said", format_name);
     tr_safetensors_close(*file);
+    *file = NULL; /* the caller may close it, too */
     return status;
 }
 

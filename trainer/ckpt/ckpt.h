@@ -30,7 +30,8 @@ TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_p
 TR_NODISCARD tr_status tr_ckpt_compare(struct tr_engine *engine);
 
 /* Rank 0 writes folder/step-NNNNNNNN.safetensors (its name in path, on rank 0). Every rank needs
- * room for one whole tensor at a time. Collective: a failure of rank 0 is one of all. */
+ * room for one whole tensor at a time. Fails when a number is not finite: what earlier checkpoints
+ * hold is worth more. Collective: a failure of one rank is one of all. */
 TR_NODISCARD tr_status tr_ckpt_save(struct tr_engine *engine, const char *folder,
                                     const struct tr_state *state, const struct tr_config *config,
                                     char *path, size_t path_bytes);

@@ -128,14 +128,17 @@ tr_status tr_text_read(struct tr_text *text, const char *path, double held_out_p
     TR_TRY(read_all(text, path));
     text->ntrain = text->nbytes - (size_t)((double)text->nbytes * held_out_percent / 100);
     if (text->ntrain > (size_t)context) return TR_OK;
-    char left[128] = "";
+    char left[128] = "", shorter[64] = "";
     if (text->nleft)
         snprintf(left, sizeof left,
                  "; %d files and folders were passed over (hidden, a link, build*, or not text)",
                  text->nleft);
-    return tr_fail("--context=%ld needs %ld bytes of text for training, but %s has %zu%s%s",
+    if (text->ntrain > 1)
+        snprintf(shorter, sizeof shorter, " --context=%zu or less, or", text->ntrain - 1);
+    return tr_fail("--context=%ld needs %ld bytes of text for training, but %s has %zu%s%s; give%s "
+                   "more text",
                    context, context + 1, path[0] ? path : TUTTI_SOURCE_DIR, text->ntrain,
-                   text->ntrain < text->nbytes ? " beside the held-out part" : "", left);
+                   text->ntrain < text->nbytes ? " beside the held-out part" : "", left, shorter);
 }
 
 void tr_text_fini(struct tr_text *text)

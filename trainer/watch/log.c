@@ -8,7 +8,8 @@
 
 tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path, bool append)
 {
-    *log = (struct tr_log){.speaks = speaks, .every = every, .last_time = tr_clock_seconds()};
+    *log = (struct tr_log){
+        .speaks = speaks, .every = every, .path = path, .last_time = tr_clock_seconds()};
     if (!speaks || !path[0]) return TR_OK;
     log->file = fopen(path, append ? "a" : "w");
     if (!log->file) return tr_fail("--log=%s: %s", path, strerror(errno));
@@ -21,12 +22,16 @@ void tr_log_close(struct tr_log *log)
     log->file = NULL;
 }
 
-static void write_json(FILE *file, const struct tr_log_row *row)
+/* A line that cannot be written ends the file, said once, and not the training. */
+static void write_json(struct tr_log *log, const struct tr_log_row *row)
 {
-    fprintf(file,
+    fprintf(log->file,
             "{\"step\": %lld, \"loss\": %.17g, \"lr\": %.9g, \"norm\": %.9g, \"seconds\": %.3f}\n",
             (long long)row->step, row->loss, row->lr, row->norm, row->elapsed);
-    fflush(file);
+    if (fflush(log->file) == 0) return;
+    fprintf(stderr, "tutti-train: --log=%s: %s; no lines are written from step %lld on\n",
+            log->path, strerror(errno), (long long)row->step);
+    tr_log_close(log);
 }
 
 /* Seconds to go: by steps or by the budget, whichever ends first; a number that fits an integer. */
@@ -45,7 +50,7 @@ void tr_log_step(struct tr_log *log, const struct tr_log_row *row)
     }
     log->last_loss = row->loss;
     if (!log->speaks) return;
-    if (log->file) write_json(log->file, row);
+    if (log->file) write_json(log, row);
     const bool last = row->total && row->step == row->total;
     if (log->nsteps > 1 && row->step % log->every && !last) return;
     const double now = tr_clock_seconds();

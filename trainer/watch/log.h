@@ -11,8 +11,9 @@
 
 /* Owned by the trainer. */
 struct tr_log {
-    bool speaks; /* this rank prints */
-    FILE *file;  /* NULL: none */
+    bool speaks;      /* this rank prints */
+    FILE *file;       /* NULL: none */
+    const char *path; /* of the file; borrowed */
     int64_t every;
     double last_time; /* of the last line */
     int64_t last_step;
@@ -27,7 +28,8 @@ struct tr_log_row {
     double tokens_per_step, elapsed, seconds; /* seconds: the time budget, 0: none */
 };
 
-/* path "": no file. append: a run that goes on adds to what the file has. */
+/* path "": no file; it must outlive the log. append: a run that goes on adds to what the file has.
+ */
 TR_NODISCARD tr_status tr_log_open(struct tr_log *log, bool speaks, int64_t every, const char *path,
                                    bool append);
 void tr_log_close(struct tr_log *log);

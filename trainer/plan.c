@@ -216,16 +216,18 @@ static void print_resident(const struct plan *p)
             "\nResident memory of the process of a rank in MiB, at most (VmHWM, with all ranks on "
             "one host)\n  %-8s %10s %10s %10s %10s\n",
             "stage", "own", "peers", "process", "all");
-    for (int stage = 0; stage < stages && stage < MOST_DRAWN; ++stage) {
+    for (int stage = 0; stage < stages; ++stage) {
+        if (!listed(p, stage)) continue;
         const bool end = stage == 0 || stage == stages - 1;
-        const struct tr_cost_rank rank = rank_of(p, stage * per_stage),
-                                  other = rank_of(p, (stages - 1 - stage) * per_stage);
+        const struct tr_cost_rank rank =
+                                      tr_setup_rank(&p->setup, p->first_layer, stage * per_stage),
+                                  other = tr_setup_rank(&p->setup, p->first_layer,
+                                                        (stages - 1 - stage) * per_stage);
         struct tr_resident r;
         tr_resident_of(&p->sizes, &rank, stages > 1 && end && p->sizes.tied ? &other : NULL, &r);
         fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, (double)r.own / mib,
                 (double)r.peers / mib, (double)r.process / mib, (double)tr_resident_sum(&r) / mib);
     }
-    if (stages > MOST_DRAWN) fprintf(p->out, "  ... and %d stages more\n", stages - MOST_DRAWN);
 }
 
 static void print_traffic(const struct plan *p)

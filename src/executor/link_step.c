@@ -4,6 +4,8 @@
 
 #include "executor/internal.h"
 
+enum { BEGINNING_LINES = 8 };
+
 static struct tt_link *recv_link(const struct tt_work *work, const struct tt_program_step *step,
                                  uint32_t i)
 {
@@ -58,6 +60,13 @@ static void ask_for_delivery(struct tt_work *work, int channel, const struct tt_
     tt_step_expect(work, step, tt_piece_data(work, &step->dst, &piece), nbytes);
 }
 
+/* Fetches the first lines of a long message while the rest of the step is looked up; the hardware
+ * fetches the others. */
+static void fetch_beginning(const char *data)
+{
+    for (int line = 0; line < BEGINNING_LINES; line++) __builtin_prefetch(data + line * TT_LINE);
+}
+
 /* Waits for the messages, one link after the other. */
 static tt_status gather_messages(struct tt_work *work, int channel,
                                  const struct tt_program_step *step, size_t nbytes)
@@ -75,6 +84,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
             TT_TRY(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
         }
+        if (step->op == TT_FOLD && nbytes >= TT_DIRECT_MIN_BYTES) fetch_beginning(message.data);
         work->engine->pointers[channel].messages[at->ready] = message.data;
         at->borrows |= message.is_borrowed;
         work->progress++;
@@ -107,8 +117,7 @@ static const char *sendable(const struct tt_work *work, int channel,
                             const struct tt_program_step *step, size_t nbytes)
 {
     const struct tt_program_span *span = sent_span(step);
-    if (nbytes < TT_DIRECT_MIN_BYTES || !span->number || !work->collective.direct[span->buffer])
-        return NULL;
+    if (!span->number || !work->collective.direct[span->buffer]) return NULL;
     if (span == &step->local && (step->nrecv || step->finish)) return NULL;
     const char *first = tt_work_one_piece(work, channel, span, &nbytes);
     if (!first) return NULL;
@@ -120,21 +129,46 @@ static const char *sendable(const struct tt_work *work, int channel,
     return first;
 }
 
-/* Decides for each send link where its message is made: in memory that the receiver has posted, in
- * the slot, or, with a reference, nowhere (NULL). A step that computes prefers posts: its result is
- * in the cache. */
-static void choose_targets(struct tt_work *work, int channel, const struct tt_program_step *step,
-                           const char *reference, size_t nbytes)
+/* Claims what the receivers have posted. Whether every one has. */
+static bool claim_posts(struct tt_work *work, int channel, const struct tt_program_step *step,
+                        size_t nbytes)
 {
     struct tt_step_pointers *pointers = &work->engine->pointers[channel];
-    const bool may_claim = nbytes >= TT_DIRECT_MIN_BYTES && (!reference || step->op == TT_FOLD);
+    bool all = true;
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        void *posted =
-            may_claim ? link->ops->claim(link, nbytes, work->collective.signature) : NULL;
+        void *posted = link->ops->claim(link, nbytes, work->collective.signature);
         pointers->claimed[i] = posted != NULL;
-        if (posted || reference) pointers->slots[i] = posted;
+        if (posted) pointers->slots[i] = posted;
+        all = all && posted;
     }
+    return all;
+}
+
+/* Decides for each send link where its message is made: in memory that the receiver has posted, in
+ * the slot, or, with a reference, which is returned, nowhere (NULL). A step that computes prefers
+ * posts: its result is in the cache. */
+static const char *choose_targets(struct tt_work *work, int channel,
+                                  const struct tt_program_step *step, size_t nbytes)
+{
+    struct tt_step_pointers *pointers = &work->engine->pointers[channel];
+    const bool folds = step->op == TT_FOLD;
+    for (uint32_t i = 0; i < step->nsend; i++) pointers->claimed[i] = false;
+    if (nbytes < TT_DIRECT_MIN_BYTES || !step->nsend) return NULL;
+    if (folds && claim_posts(work, channel, step, nbytes)) return NULL;
+    const char *reference = sendable(work, channel, step, nbytes);
+    if (!folds && !reference) claim_posts(work, channel, step, nbytes);
+    for (uint32_t i = 0; reference && i < step->nsend; i++)
+        if (!pointers->claimed[i]) pointers->slots[i] = NULL;
+    return reference;
+}
+
+/* Whether the step is only a reference to what lies there. */
+static bool makes_nothing(const struct tt_work *work, int channel,
+                          const struct tt_program_step *step, const char *reference)
+{
+    return reference && !step->dst.number && step->nsend == 1 &&
+           !work->engine->pointers[channel].slots[0];
 }
 
 /* What one pass of a step works with. */
@@ -338,11 +372,11 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     ask_for_delivery(work, channel, step, nbytes);
     TT_AWAIT(gather_messages(work, channel, step, nbytes));
     TT_AWAIT(get_slots(work, channel, step, nbytes));
-    const char *reference = step->nsend ? sendable(work, channel, step, nbytes) : NULL;
-    choose_targets(work, channel, step, reference, nbytes);
+    const char *reference = choose_targets(work, channel, step, nbytes);
     const bool borrows = work->collective.channels[channel].borrows;
     tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
-    if (!status) status = do_step(work, channel, step, nbytes);
+    if (!status && !makes_nothing(work, channel, step, reference))
+        status = do_step(work, channel, step, nbytes);
     if (borrows) tt_fabric_give_back(work->engine->fabric);
     if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, nbytes);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static struct pin *pins;                                /* guarded by moving */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
+static _Atomic uint64_t changes;  /* writers hold lock */
 
 struct tt_mapped_window {
     uint64_t name;
@@ -102,12 +104,23 @@ static void drop_window(struct tt_window *window)
     free(window);
 }
 
+uint64_t tt_window_changes(void)
+{
+    return atomic_load_explicit(&changes, memory_order_acquire);
+}
+
+static void count_change_locked(void)
+{
+    atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+}
+
 static void enrol(struct tt_window *window)
 {
     tt_process_lock(&lock);
     window->id = (uint64_t)getpid() << 32 | ++counter;
     window->next = windows;
     windows = window;
+    count_change_locked();
     tt_process_unlock(&lock);
 }
 
@@ -230,7 +243,10 @@ static struct tt_window *withdraw(void *base, bool registered)
         link = &(*link)->next;
     struct tt_window *window = *link;
     if (window && registered && --window->users > 0) window = NULL;
-    if (window) *link = window->next;
+    if (window) {
+        *link = window->next;
+        count_change_locked();
+    }
     tt_process_unlock(&lock);
     return window;
 }
@@ -314,6 +330,7 @@ tt_status tt_window_free(void *memory)
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *found)
 {
     const char *start = memory;
+    if (!tt_window_changes()) return false; /* there has never been one */
     tt_process_lock_shared(&lock);
     const struct tt_window *window = windows;
     while (window && !(start >= window->base && start < window->base + window->nbytes))

@@ -42,6 +42,10 @@ void tt_window_unpin(const void *memory, size_t nbytes);
  * thread. */
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);
 
+/* Grows whenever the process gets or loses a window: while it is the same, tt_window_find finds the
+ * same. Any thread. */
+uint64_t tt_window_changes(void);
+
 /* Whether this process made the window: its parent may have, before it forked, and then its memory
  * is not to be given back here, and its descriptor not to be had. */
 bool tt_window_is_own(const struct tt_window *window);

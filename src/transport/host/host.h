@@ -46,6 +46,8 @@ struct tt_host_room {
     uint64_t nreleased;            /* messages that this rank has released */
     struct tt_shown_window *shown; /* [nshown]: windows of this rank, by index */
     uint32_t nshown;
+    uint64_t nchanges;             /* tt_window_changes, when these were found: */
+    struct tt_memory recent[2];    /* the last two windows that buffers lay in; no bytes: none */
     uint32_t ntaken;               /* the record's nshown when their descriptors were taken */
     struct tt_window_map *windows; /* [nlocal], made at first use: those of the other ranks */
 };

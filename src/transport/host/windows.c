@@ -102,15 +102,26 @@ static bool add_entry(struct tt_host_room *room)
     return true;
 }
 
-void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nbytes,
-                         struct tt_memory *memory)
+/* Calls mostly use the same windows, one for the input and one for the output: these are found
+ * without the process-wide lock. */
+static const struct tt_memory *find_recent(struct tt_host_room *room, const char *data)
+{
+    const uint64_t nchanges = tt_window_changes();
+    if (room->nchanges != nchanges) room->recent[0].nbytes = room->recent[1].nbytes = 0;
+    room->nchanges = nchanges;
+    for (int i = 0; i < 2; i++) {
+        const struct tt_memory *recent = &room->recent[i];
+        const uintptr_t at = (uintptr_t)data - (uintptr_t)recent->base;
+        if (at < recent->nbytes) return recent;
+    }
+    return NULL;
+}
+
+/* Looks for the window at an address, and enters it into the list. */
+static void find_window(struct tt_host_room *room, const char *data, struct tt_memory *memory)
 {
     struct tt_window window;
-    *memory = (struct tt_memory){.window = TT_NO_WINDOW};
-    take_notes(room);
-    if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
-    /* Of a registered buffer the first and the last page may lie outside. */
-    if (!tt_window_find((const char *)data + nbytes / 2, 1, &window)) return;
+    if (!tt_window_find(data, 1, &window)) return;
     const uint32_t index = find_entry(room, window.id);
     const bool is_shown = index < room->nshown && room->shown[index].id == window.id;
     if (!is_shown && !tt_window_is_own(&window)) return; /* a system call: not in every call */
@@ -124,6 +135,23 @@ void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nby
     }
     *memory = (struct tt_memory){
         .base = window.base, .nbytes = window.nbytes, .window = index | window.id << 32};
+    room->recent[1] = room->recent[0];
+    room->recent[0] = *memory;
+}
+
+void tt_host_find_memory(struct tt_host_room *room, const void *data, size_t nbytes,
+                         struct tt_memory *memory)
+{
+    *memory = (struct tt_memory){.window = TT_NO_WINDOW};
+    take_notes(room);
+    if (!room->config.allow_window || room->config.nlocal == 1 || !nbytes) return;
+    /* Of a registered buffer the first and the last page may lie outside. */
+    const char *middle = (const char *)data + nbytes / 2;
+    const struct tt_memory *recent = find_recent(room, middle);
+    if (recent)
+        *memory = *recent;
+    else
+        find_window(room, middle, memory);
 }
 
 static struct tt_shown_window *shown_as(const struct tt_host_room *room, uint64_t name)

@@ -130,6 +130,43 @@ TEST(windows, take_the_indices_of_those_that_are_freed)
     together_close(&all);
 }
 
+static uint64_t name_of(const struct together *all, const void *memory)
+{
+    struct tt_memory found;
+    tt_fabric_find_memory(all->fabrics[0], memory, NBYTES, &found);
+    return found.window;
+}
+
+TEST(windows, that_take_the_place_of_others_are_found_under_names_of_their_own)
+{
+    struct together all;
+    void *adopted;
+    REQUIRE(open_apart(&all));
+    void *memory =
+        mmap(NULL, 3 * NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *others[] = {(char *)memory + NBYTES, (char *)memory + 2 * (size_t)NBYTES};
+    REQUIRE(memory != MAP_FAILED);
+    CHECK_EQ(name_of(&all, memory), TT_NO_WINDOW);
+    uint64_t before = TT_NO_WINDOW;
+    for (int i = 0; i < 3; i++) {
+        void *more[2];
+        REQUIRE(tt_window_adopt(memory, NBYTES, &adopted) == TT_OK && adopted == memory);
+        for (int k = 0; k < 2; k++) REQUIRE(tt_window_adopt(others[k], NBYTES, &more[k]) == TT_OK);
+        const uint64_t name = name_of(&all, memory);
+        CHECK(name != TT_NO_WINDOW && name != before);
+        for (int k = 0; k < 2; k++) CHECK(name_of(&all, others[k]) != name);
+        for (int k = 0; k < 2; k++) CHECK(name_of(&all, others[k]) != TT_NO_WINDOW);
+        CHECK_EQ(name_of(&all, memory), name);
+        CHECK_EQ(name_of(&all, (char *)memory + NBYTES / 2 - 1), name); /* its middle is inside */
+        before = name;
+        tt_window_release(adopted);
+        for (int k = 0; k < 2; k++) tt_window_release(more[k]);
+        CHECK_EQ(name_of(&all, memory), TT_NO_WINDOW);
+    }
+    munmap(memory, 3 * NBYTES);
+    together_close(&all);
+}
+
 TEST(windows, beyond_the_most_that_are_mapped_are_refused_until_others_are_gone)
 {
     struct tt_window_map map = {.number = 0};

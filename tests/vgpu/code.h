@@ -8,6 +8,10 @@
  * immediate is a register that nobody writes. A predicate is a bit a lane, in an array of 32-bit
  * masks.
  *
+ * The unused upper bits of a unit are zero: who writes the register keeps that. A destination
+ * shares no unit with a source unless both are the same register, or the instruction's operands all
+ * have the same width.
+ *
  * Sources: PTX ISA 9.0, chapters 4 (syntax), 5 (state spaces, types), 9 (instructions). */
 #ifndef VGPU_CODE_H
 #define VGPU_CODE_H
@@ -53,7 +57,8 @@ enum vg_type {
 /* What an instruction does. Operands: dst[] and src[] in the order of the manual's syntax;
  * differences are said here. */
 enum vg_op {
-    /* integer */
+    /* integer; MUL, MAD: mode is an enum vg_mul, type that of the sources (of the product's half)
+     */
     VG_ADD,
     VG_SUB,
     VG_MUL,
@@ -90,13 +95,15 @@ enum vg_op {
     VG_LG2,
     VG_EX2,
     VG_TANH,
-    /* compare and choose; SET writes a register of type, SETP dst[0] and dst[1] (or VG_NONE), both
-       predicates */
+    /* compare and choose. SETP: type is the operands', dst[0] and dst[1] (or VG_NONE) predicates,
+     * src[2] the predicate to combine with. SET: type is the result's, type2 the operands', src[2]
+     * as for SETP. SELP: src[2] the predicate. SLCT: type2 is that of src[2]. */
     VG_SET,
     VG_SETP,
     VG_SELP,
     VG_SLCT,
-    /* bits */
+    /* bits; LOP3: mode is the table; with combine dst[1] is the predicate and src[3] the one to
+     * combine with, dst[0] may be VG_NONE */
     VG_AND,
     VG_OR,
     VG_XOR,
@@ -106,9 +113,11 @@ enum vg_op {
     VG_SHF,
     VG_SHL,
     VG_SHR,
-    /* data; PACK: dst[0] from count sources of type2; UNPACK: count destinations of type2 from
-     * src[0]; SPECIAL: imm is an enum vg_special; ADDRESS_LOCAL: dst[0] = the thread's frame in
-     * local memory + imm, as an address of that space */
+    /* data; CVT: count is the bytes of the destination's register where that is wider than the type
+     * (its sign or zeros extend the value), else 0; two sources: src[0] gives the high half. PACK:
+     * dst[0] from count sources of type2; UNPACK: count destinations of type2 from src[0]; SPECIAL:
+     * imm is an enum vg_special; ADDRESS_LOCAL: dst[0] = the thread's frame in local memory + imm,
+     * as an address of that space */
     VG_MOV,
     VG_PACK,
     VG_UNPACK,

@@ -126,7 +126,12 @@ enum vg_op {
     /* memory: the address is src[0] + imm. LD: dst[0..count); ST: src[1..1+count); ATOM, RED: mode
      * is an enum vg_atom, src[1] the operand, src[2] the second one of CAS. count > 1: a vector
      * access, count scalar accesses. In the space VG_PARAM_SPACE of a kernel or function the
-     * address is imm alone (an offset in its parameters). */
+     * address is imm alone (an offset in its parameters). src[0] VG_NONE: the address is imm (in
+     * VG_LOCAL an offset in the function's frame). type2 is the type of the address register,
+     * VG_B32 or VG_B64. LD of VG_S8 and VG_S16 extends the sign to 32 bits, of other types zeros;
+     * what is wider or narrower the reader makes with a CVT. CP_ASYNC: src[0] + imm is the shared
+     * address, src[1] the global one, src[2] the bytes to read or VG_NONE, count the bytes to
+     * write, mode 1: the last source is a predicate that ignores the read. */
     VG_LD,
     VG_ST,
     VG_ATOM,
@@ -146,7 +151,9 @@ enum vg_op {
     VG_MBARRIER_EXPECT,
     /* control: target is an index into the function's code; BRX: src[0] indexes targets[target ..
      * target+count). CALL: target is the index of the callee's function; src[0] its address for an
-     * indirect call (target VG_INDIRECT). */
+     * indirect call (target VG_INDIRECT). imm: where the parameters lie in the caller's frame of
+     * local memory, inputs then results, with the offsets of the callee's params: the callee's
+     * VG_PARAM_SPACE is that piece of the caller's frame. */
     VG_BRA,
     VG_BRX,
     VG_CALL,
@@ -158,7 +165,11 @@ enum vg_op {
     VG_NANOSLEEP,
     /* together: BAR_*: src[0] the barrier's number, src[1] its count of threads or VG_NONE;
      * BAR_RED: mode is an enum vg_reduce, dst[0] a predicate (AND, OR) or a register (POPC), src[2]
-     * a predicate. */
+     * a predicate. VG_ALIGNED: bar and barrier.aligned. Of a warp: VOTE: dst[0], src[0] the
+     * predicate, src[1] the lanes' mask; MATCH: dst[0], dst[1] the predicate of MATCH_ALL, src[0],
+     * src[1] the mask; REDUX: dst[0], src[0], src[1] the mask; SHFL: dst[0], dst[1] the predicate
+     * or VG_NONE, src[0] to src[2], src[3] the mask; ELECT: dst[0], dst[1] the predicate, src[0]
+     * the mask; WARP_SYNC: src[0]. */
     VG_BAR_SYNC,
     VG_BAR_ARRIVE,
     VG_BAR_RED,
@@ -171,7 +182,8 @@ enum vg_op {
     VG_REDUX,
     VG_SHFL,
     VG_ELECT,
-    /* printf and assert are calls of vprintf and __assertfail: the reader makes them of CALL */
+    /* printf and assert are calls of vprintf and __assertfail: the reader makes them of CALL, with
+     * the same imm. Results lie behind the inputs (vprintf's at 16). */
     VG_PRINTF,
     VG_ASSERTFAIL,
     VG_UNSUPPORTED, /* imm: index into the module's texts; the kernel that holds it fails when it is
@@ -294,10 +306,11 @@ enum vg_flags {
     VG_NOFTZ = 16384,    /* .noftz of atom.add */
     VG_SHIFTAMT = 32768, /* bfind.shiftamt */
     VG_NO_COMPLETE = 65536,
-    VG_PARITY = 131072,      /* mbarrier ... .parity */
-    VG_ALL_GROUPS = 262144,  /* cp.async.wait_all */
-    VG_HIGH_HALF = 524288,   /* dp2a.hi */
-    VG_B128_ATOMIC = 1048576 /* one scalar access of 16 bytes */
+    VG_PARITY = 131072,       /* mbarrier ... .parity */
+    VG_ALL_GROUPS = 262144,   /* cp.async.wait_all */
+    VG_HIGH_HALF = 524288,    /* dp2a.hi */
+    VG_B128_ATOMIC = 1048576, /* one scalar access of 16 bytes */
+    VG_ALIGNED = 2097152      /* bar, barrier.aligned */
 };
 
 #define VG_INDIRECT UINT32_MAX
@@ -369,7 +382,8 @@ struct vg_fixup {
     uint64_t offset; /* in the variable's bytes, or the index of a constant's first unit */
     uint32_t symbol; /* index of a variable; of a function + VG_FUNCTION_SYMBOL */
     int64_t addend;
-    bool generic; /* generic(symbol) */
+    bool generic;   /* generic(symbol) */
+    uint8_t nbytes; /* of the address: 4 or 8 (0: 8) */
 };
 #define VG_FUNCTION_SYMBOL 0x80000000u
 

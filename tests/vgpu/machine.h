@@ -31,9 +31,12 @@ struct vg_machine_settings {
                              yields; 0: 1000 */
     uint32_t quantum;     /* instructions of a warp before another one may run; 0: 2000 */
     void (*print)(void *arg, const char *text, uint64_t nbytes); /* printf of kernels */
+    /* A race, and what to print about it: several lines. The modules of all kernels that ran must
+     * exist until the machine is destroyed, for reports name their places. */
+    void (*race)(void *arg, const struct vg_race *race, const char *text);
     void *arg;
     struct vg_model_settings
-        model; /* its seed and race are the machine's: they are set from the above */
+        model; /* its seed, race and arg are the machine's: they are set from the above */
 };
 
 /* Why a grid failed; text names kernel, block, thread, line, address and allocation. */

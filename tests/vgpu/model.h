@@ -21,6 +21,7 @@ struct vg_how {     /* an access, as its instruction says it; constant for the i
     uint8_t order;  /* enum vg_order: WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL */
     uint8_t scope;  /* enum vg_scope */
     bool nc;        /* ld.global.nc */
+    bool red;       /* red: what it reads is part of no acquire pattern (8.8) */
     uint64_t where; /* given back in reports: the machine's name for the instruction */
 };
 
@@ -92,8 +93,8 @@ void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order
  * bit a thread. With arrived (may be NULL) those who came by bar.arrive, who learn nothing. */
 void vg_model_barrier(struct vg_block_clock *block, const uint64_t *threads,
                       const uint64_t *arrived);
-/* Lanes of one warp synchronised (bar.warp.sync, and the .sync of shuffles, votes: as barriers of
- * those lanes). */
+/* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
+ * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
 
 /* The region is about to be freed or reused. */

@@ -7,8 +7,6 @@
 #include <vgpu/compute/handlers.h>
 #include <vgpu/compute/lanes.h>
 
-enum { NAN32 = 0x7fffffff };
-
 static const struct vg_format *format_of(enum vg_type type)
 {
     switch (type) {
@@ -102,7 +100,6 @@ static uint64_t pack_double(struct vg_number x, enum vg_round round)
         int bias, fraction_bits;
     } f = {1023, 52};
     const uint64_t sign = (uint64_t)x.sign << 63;
-    if (x.kind == VG_KIND_NAN) return UINT64_C(0x7fffffffffffffff);
     if (x.kind == VG_KIND_INFINITE) return sign | UINT64_C(0x7ff) << 52;
     if (x.kind == VG_KIND_ZERO) return sign;
     uint64_t kept = x.significand >> 11;
@@ -123,6 +120,30 @@ static uint64_t pack_double(struct vg_number x, enum vg_round round)
     if (x.exponent < 1 - f.bias)
         return sign | vg_bits64(ldexp((double)kept, x.exponent - f.fraction_bits));
     return sign | ((((uint64_t)(x.exponent + f.bias - 1)) << f.fraction_bits) + kept + up);
+}
+
+/* Between fp64 and other floats, and from bf16, a NaN keeps its sign and the highest bits of its
+ * fraction and, but from bf16, becomes quiet. */
+static bool keeps_nan(const struct vg_instr *in, struct vg_number x)
+{
+    const bool relevant =
+        in->type == VG_F64 || in->type2 == VG_F64 || (in->type == VG_F32 && in->type2 == VG_BF16);
+    return x.kind == VG_KIND_NAN && relevant && !(in->flags & VG_SAT);
+}
+
+static uint64_t kept_nan(const struct vg_instr *in, uint64_t bits)
+{
+    if (in->flags & VG_FTZ && in->type2 == VG_F32) bits = 0x7fffffff;
+    static const struct vg_format f64 = {.exponent_bits = 11, .fraction_bits = 52};
+    const struct vg_format *from = in->type2 == VG_F64 ? &f64 : format_of(in->type2);
+    const struct vg_format *to = in->type == VG_F64 ? &f64 : format_of(in->type);
+    const uint64_t sign = bits >> (from->exponent_bits + from->fraction_bits) & 1;
+    uint64_t fraction = (bits & ((UINT64_C(1) << from->fraction_bits) - 1))
+                        << (64 - from->fraction_bits);
+    if (in->type2 != VG_BF16) fraction |= UINT64_C(1) << 63;
+    const uint64_t exponent = (UINT64_C(1) << to->exponent_bits) - 1;
+    return sign << (to->exponent_bits + to->fraction_bits) | exponent << to->fraction_bits |
+           fraction >> (64 - to->fraction_bits);
 }
 
 /* The rounding of the result; .rni and its like have rounded the number already. */
@@ -183,6 +204,7 @@ static uint64_t one(const struct vg_instr *in, uint64_t bits)
     }
     struct vg_number x = unpack(from, bits, in->flags & VG_FTZ);
     if (!is_float(to)) return to_integer(in, x);
+    if (keeps_nan(in, x)) return kept_nan(in, bits);
     if (in->round >= VG_RNI && in->round != VG_ROUND_NONE) x = integral(x, in->round);
     if (to == VG_F64) return pack_double(x, packing(in));
     return limited(in, format_of(to), x);
@@ -256,7 +278,7 @@ static vg_compute *find_pair(const struct vg_instr *in)
 VG_HANDLER_MIXED(u32_to_64, vg_u64, vg_u32, vg_u32, vg_u32, a[i])
 VG_HANDLER_MIXED(s32_to_64, vg_u64, vg_u32, vg_u32, vg_u32, (int64_t)(int32_t)a[i])
 VG_HANDLER_MIXED(low_32, vg_u32, vg_u64, vg_u32, vg_u32, a[i])
-VG_HANDLER(bf16_to_f32, vg_u32, (a[i] & 0x7fff) > 0x7f80 ? (uint32_t)NAN32 : a[i] << 16)
+VG_HANDLER(bf16_to_f32, vg_u32, a[i] << 16)
 
 static vg_compute *find_common(const struct vg_instr *in)
 {

@@ -2,12 +2,15 @@
 #include <vgpu/compute/handlers.h>
 #include <vgpu/compute/lanes.h>
 
-/* b: the first bit, c: the number of bits, each one byte wide. */
-static inline uint64_t extracted(uint64_t x, uint32_t b, uint32_t c, unsigned width, bool is_signed)
+/* The n bits from the first one on. The manual takes the lowest byte of both; for 64 bits an H100
+ * takes all of them. */
+static inline uint64_t extracted(uint64_t x, uint32_t first, uint32_t n, unsigned width,
+                                 bool is_signed)
 {
-    const unsigned first = b & 0xff, n = c & 0xff;
+    if (width == 32) first &= 0xff, n &= 0xff;
     if (n == 0) return 0;
-    const unsigned last = first + n - 1 > width - 1 ? width - 1 : first + n - 1;
+    const uint64_t beyond = (uint64_t)first + n - 1;
+    const unsigned last = beyond > width - 1 ? width - 1 : (unsigned)beyond;
     const bool sign = is_signed && x >> last & 1;
     const unsigned kept = first >= width ? 0 : last - first + 1;
     uint64_t field =
@@ -92,6 +95,7 @@ VG_HANDLER_MIXED(bfind64, vg_u32, vg_u64, vg_u32, vg_u32,
 static inline uint32_t nth_set(uint32_t x, uint32_t b, int32_t n)
 {
     if (n == 0) return b < 32 && x >> b & 1 ? b : UINT32_MAX;
+    if (n == INT32_MIN) return 0; /* as an H100 does */
     const int step = n < 0 ? -1 : 1;
     int64_t left = n < 0 ? -(int64_t)n : n;
     for (int64_t bit = b; bit >= 0 && bit < 32; bit += step)

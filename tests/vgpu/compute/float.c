@@ -11,7 +11,7 @@
 #include <vgpu/compute/lanes.h>
 
 enum { NAN32 = 0x7fffffff };
-#define NAN64 UINT64_C(0x7ff8000000000000)
+#define NAN64 UINT64_C(0xfff8000000000000)
 
 static inline uint32_t flushed(uint32_t bits)
 {
@@ -67,7 +67,7 @@ static uint32_t one32(const struct vg_instr *in, uint32_t a, uint32_t b, uint32_
         exact(in, (double)vg_float32(a), (double)vg_float32(b), (double)vg_float32(c));
     const enum vg_round round = in->round == VG_ROUND_NONE ? VG_RN : in->round;
     uint32_t bits = vg_pack(&vg_f32_format, vg_unpack_double(value), round, false);
-    if (in->flags & VG_FTZ) bits = flushed(bits);
+    if (in->flags & VG_FTZ && vg_is_small(&vg_f32_format, value, round)) bits &= 0x80000000;
     return in->flags & VG_SAT ? saturated(bits) : bits;
 }
 
@@ -166,9 +166,13 @@ static double native(enum vg_op op, volatile double a, volatile double b, volati
     return result;
 }
 
-static inline uint64_t canonical64(double x)
+/* A NaN is one of the operands, made quiet: b before a or c; div, a sequence of instructions, takes
+ * a. */
+static inline uint64_t with_nan(double result, double a, double b, double c)
 {
-    return x != x ? NAN64 : vg_bits64(x);
+    if (result == result) return vg_bits64(result);
+    const double first = b != b ? b : c != c ? c : a;
+    return first != first ? vg_bits64(first) | UINT64_C(1) << 51 : NAN64;
 }
 
 static void any64(struct vg_registers *r, const struct vg_instr *in, uint32_t lanes)
@@ -180,19 +184,23 @@ static void any64(struct vg_registers *r, const struct vg_instr *in, uint32_t la
                three = in->op == VG_FMA || in->op == VG_MAD;
     const int before = fegetround();
     fesetround(host_rounding(in->round));
-    VG_EACH_LANE(lanes, d[i] = canonical64(native(in->op, a[i], two ? b[i] : 0, three ? c[i] : 0)));
+    VG_EACH_LANE(lanes, {
+        const double y = two ? b[i] : 0, z = three ? c[i] : 0;
+        const double result = native(in->op, a[i], y, z);
+        d[i] = in->op == VG_DIV ? with_nan(result, y, a[i], z) : with_nan(result, a[i], y, z);
+    });
     fesetround(before);
 }
 
 #define VALUE64(x) (((const vg_f64 *)(x))[i])
-VG_HANDLER(add64, vg_u64, canonical64(VALUE64(a) + VALUE64(b)))
-VG_HANDLER(sub64, vg_u64, canonical64(VALUE64(a) - VALUE64(b)))
-VG_HANDLER(mul64, vg_u64, canonical64(VALUE64(a) * VALUE64(b)))
+VG_HANDLER(add64, vg_u64, with_nan(VALUE64(a) + VALUE64(b), VALUE64(a), VALUE64(b), 0))
+VG_HANDLER(sub64, vg_u64, with_nan(VALUE64(a) - VALUE64(b), VALUE64(a), VALUE64(b), 0))
+VG_HANDLER(mul64, vg_u64, with_nan(VALUE64(a) * VALUE64(b), VALUE64(a), VALUE64(b), 0))
 
 static uint64_t extreme64(const struct vg_instr *in, uint64_t a, uint64_t b)
 {
     const double x = vg_float64(a), y = vg_float64(b);
-    if (x != x && y != y) return NAN64;
+    if (x != x && y != y) return b | UINT64_C(1) << 51;
     if (x != x) return b;
     if (y != y) return a;
     if (x == y) return (in->op == VG_MIN) == (a >> 63 != 0) ? a : b;
@@ -200,8 +208,15 @@ static uint64_t extreme64(const struct vg_instr *in, uint64_t a, uint64_t b)
 }
 
 VG_HANDLER(extremes64, vg_u64, extreme64(in, a[i], b[i]))
-VG_HANDLER(abs64, vg_u64, a[i] & ~(UINT64_C(1) << 63))
-VG_HANDLER(neg64, vg_u64, a[i] ^ UINT64_C(1) << 63)
+
+static uint64_t sign64(const struct vg_instr *in, uint64_t a)
+{
+    const uint64_t sign = UINT64_C(1) << 63;
+    if (vg_float64(a) != vg_float64(a)) return a | UINT64_C(1) << 51;
+    return in->op == VG_ABS ? a & ~sign : a ^ sign;
+}
+
+VG_HANDLER(signs64, vg_u64, sign64(in, a[i]))
 
 /* ---- testp ---- */
 
@@ -313,9 +328,8 @@ static vg_compute *find64(const struct vg_instr *in)
     case VG_MAX:
         return extremes64;
     case VG_ABS:
-        return abs64;
     case VG_NEG:
-        return neg64;
+        return signs64;
     case VG_COPYSIGN:
         return copysign64;
     case VG_TESTP:

@@ -131,6 +131,16 @@ uint32_t vg_pack(const struct vg_format *f, struct vg_number x, enum vg_round ro
     return signs | (uint32_t)bits;
 }
 
+bool vg_is_small(const struct vg_format *f, double exact, enum vg_round round)
+{
+    const int bias = (1 << (f->exponent_bits - 1)) - 1;
+    const double least = ldexp(1, 1 - bias),
+                 up = ldexp(1, bias); /* the least normal number goes to 2 */
+    if (!(fabs(exact) < least)) return false;
+    const uint32_t shifted = vg_pack(f, vg_unpack_double(exact * up), round, false);
+    return fabs(vg_value(f, shifted)) < 2;
+}
+
 static void bounds(enum vg_type type, uint64_t *most, uint64_t *least)
 {
     static const uint8_t bits[VG_TYPES] = {

@@ -40,6 +40,10 @@ uint32_t vg_pack(const struct vg_format *format, struct vg_number x, enum vg_rou
  * does). */
 uint64_t vg_to_integer(struct vg_number x, enum vg_type type, enum vg_round round);
 
+/* Whether .ftz flushes a result: it is small even when it is rounded with any exponent (as an H100
+ * does). */
+bool vg_is_small(const struct vg_format *format, double exact, enum vg_round round);
+
 double vg_value(const struct vg_format *format, uint32_t bits); /* exact */
 /* Sums, quotients and roots of doubles rounded to odd. */
 double vg_odd_add(double a, double b);

@@ -41,9 +41,9 @@ static uint32_t arithmetic(const struct vg_format *f, const struct vg_instr *in,
 {
     if (in->flags & VG_FTZ) a = flushed(f, a), b = flushed(f, b), c = flushed(f, c);
     const double value = exact(in, vg_value(f, a), vg_value(f, b), vg_value(f, c));
-    uint32_t bits =
-        vg_pack(f, vg_unpack_double(value), in->round == VG_ROUND_NONE ? VG_RN : in->round, false);
-    if (in->flags & VG_FTZ) bits = flushed(f, bits);
+    const enum vg_round round = in->round == VG_ROUND_NONE ? VG_RN : in->round;
+    uint32_t bits = vg_pack(f, vg_unpack_double(value), round, false);
+    if (in->flags & VG_FTZ && vg_is_small(f, value, round)) bits &= 0x8000;
     if (is_nan(f, bits)) return in->flags & VG_SAT ? 0 : f->nan;
     const uint32_t one = (exponent_of(f) >> 1) & exponent_of(f);
     if (in->flags & (VG_SAT | VG_RELU) && bits & 0x8000) return 0;

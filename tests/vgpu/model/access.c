@@ -41,7 +41,8 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
     struct vg_model *model = block->model;
     model->counts.loads++;
     tick(model);
-    if (!model->settings.off && !region->readonly)
+    if (!model->settings.off && !region->readonly &&
+        !vg_note_simple(block, thread, region, offset, how, VG_READS))
         vg_note(block, thread, region, offset, how, VG_READS);
     if (region->reachable) {
         vg_buffer_load(model, block->grid->device, region, offset, how, value);
@@ -61,7 +62,8 @@ void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     struct vg_model *model = block->model;
     model->counts.stores++;
     tick(model);
-    if (!model->settings.off) vg_note(block, thread, region, offset, how, VG_WRITES);
+    if (!model->settings.off && !vg_note_simple(block, thread, region, offset, how, VG_WRITES))
+        vg_note(block, thread, region, offset, how, VG_WRITES);
     if (region->reachable) {
         vg_buffer_store(model, block->grid->device, region, offset, how, value);
         if (strong(how) && !model->settings.off)

@@ -4,6 +4,8 @@
 #ifndef VGPU_MODEL_INTERNAL_H
 #define VGPU_MODEL_INTERNAL_H
 
+#include <string.h>
+
 #include <vgpu/model.h>
 
 #include "clock.h"
@@ -159,6 +161,11 @@ static inline uint32_t vg_random_below(struct vg_model *model, uint32_t n)
     return (uint32_t)((vg_random(model) >> 32) * n >> 32);
 }
 
+static inline struct vg_seen_how *vg_seen(struct vg_model *model, const struct vg_how *how)
+{
+    return &model->seen[(uintptr_t)how / 16 % 256];
+}
+
 /* Whether a write, read or fence of another thread precedes what the thread does now. */
 static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread, uint32_t serial,
                             uint32_t other, uint32_t epoch)
@@ -206,6 +213,49 @@ struct vg_more *vg_more_of(struct vg_cell *cell);
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
              uint64_t offset, const struct vg_how *how, enum vg_action action);
 void vg_notes_free(struct vg_region *region);
+
+/* The access is nobody's, this thread's, of a grid that ended before this one began, or of before
+ * the block's last barrier. */
+static inline bool vg_settled(const struct vg_block_clock *block, uint32_t thread,
+                              const struct vg_access *access)
+{
+    if (access->block < block->grid->known_below) return true;
+    return access->block == block->serial &&
+           (access->epoch <= block->floor || vg_access_thread(access) == thread);
+}
+
+/* vg_note of the simple case: a weak access of whole words that have at most one write and one
+ * read, both settled. False: not simple. */
+static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
+                                  const struct vg_region *region, uint64_t offset,
+                                  const struct vg_how *how, enum vg_action action)
+{
+    if (how->order != VG_WEAK || how->nc || (how->nbytes & 3) != 0 || region->notes == NULL)
+        return false;
+    const uint64_t word = offset / 4;
+    struct vg_cell *cell = region->notes->pages[word / VG_PAGE_WORDS];
+    const struct vg_seen_how *seen = vg_seen(block->model, how);
+    if (cell == NULL || seen->how != how || seen->kind[action] == 0 ||
+        memcmp(&seen->copy, how, sizeof *how) != 0)
+        return false;
+    const struct vg_access mine = {.block = block->serial,
+                                   .epoch = block->threads[thread].epoch,
+                                   .bits = (uint16_t)(15u << 10 | thread),
+                                   .kind = seen->kind[action]};
+    cell += word % VG_PAGE_WORDS;
+    for (const struct vg_cell *end = cell + how->nbytes / 4; cell < end; cell++) {
+        if (cell->more != NULL || !vg_settled(block, thread, &cell->write) ||
+            !vg_settled(block, thread, &cell->read))
+            return false;
+        if (action == VG_READS) {
+            cell->read = mine;
+        } else {
+            cell->write = mine;
+            cell->read = (struct vg_access){0};
+        }
+    }
+    return true;
+}
 
 /* races.c */
 void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t word,

@@ -273,7 +273,7 @@ static uint16_t find_kind(struct vg_model *model, const struct vg_how *how, enum
 
 uint16_t vg_kind_of(struct vg_model *model, const struct vg_how *how, enum vg_action action)
 {
-    struct vg_seen_how *seen = &model->seen[(uintptr_t)how / 16 % 256];
+    struct vg_seen_how *seen = vg_seen(model, how);
     if (seen->how != how || memcmp(&seen->copy, how, sizeof *how) != 0) {
         memset(seen, 0, sizeof *seen);
         seen->how = how;

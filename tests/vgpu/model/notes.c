@@ -191,7 +191,7 @@ static void add_write(const struct note *note)
     cell->write = note->mine;
 }
 
-static __attribute__((noinline)) void note_word(struct note *note)
+static void note_word(struct note *note)
 {
     struct vg_cell *cell = note->cell;
     const bool write = writes(note, &note->mine);
@@ -203,17 +203,6 @@ static __attribute__((noinline)) void note_word(struct note *note)
         add_write(note);
     else
         add_read(note);
-}
-
-/* The bytes of the word are covered by the mask, and the access is nobody's, this thread's, of a
- * grid that ended before, or of before the block's last barrier. */
-static inline bool simple(const struct vg_block_clock *block, uint32_t thread,
-                          const struct vg_access *access, uint32_t bits)
-{
-    if ((access->bits & ~bits) >> 10 != 0) return false;
-    if (access->block < block->grid->known_below) return true;
-    return access->block == block->serial &&
-           (access->epoch <= block->floor || vg_access_thread(access) == thread);
 }
 
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -229,16 +218,6 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
                                    .kind = kind};
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);
-        if (weak && cell->more == NULL && simple(block, thread, &cell->write, mine.bits) &&
-            simple(block, thread, &cell->read, mine.bits)) {
-            if (action == VG_READS) {
-                cell->read = mine;
-            } else {
-                cell->write = mine;
-                memset(&cell->read, 0, sizeof cell->read);
-            }
-            continue;
-        }
         struct note note = {.block = block,
                             .region = region,
                             .cell = cell,

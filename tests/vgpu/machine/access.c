@@ -477,6 +477,11 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
     a.write = in->op != VG_LD;
     addresses(&a, address);
     const uint32_t total = a.nbytes * count;
+    bool last = true;
+    const bool strict =
+        count > 1 && warp->block->run->machine->settings.strict_vectors &&
+        (in->space == VG_GLOBAL || in->space == VG_GENERIC || in->space == VG_SHARED);
+    if (strict) last = next_component(&a, lanes, address);
     uint64_t bits = 0;
     VG_FOR_LANES(i, lanes) bits |= address[i];
     if (bits % total != 0) VG_FOR_LANES(i, lanes)
@@ -484,11 +489,6 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
         return vg_fail(warp, i, in, VG_FAULT_MISALIGNED,
                        "%s %u bytes at 0x%" PRIx64 ", which is not a multiple of %u",
                        a.write ? "writes" : "reads", total, address[i], total);
-    bool last = true;
-    const bool strict =
-        count > 1 && warp->block->run->machine->settings.strict_vectors &&
-        (in->space == VG_GLOBAL || in->space == VG_GENERIC || in->space == VG_SHARED);
-    if (strict) last = next_component(&a, lanes, address);
     const enum vg_step step = in_space(&a, lanes, address, total);
     if (step != VG_NEXT) return step;
     if (!last) return VG_PAUSE;

@@ -245,6 +245,7 @@ enum vg_progress b_run(struct builder *b, uint32_t nblocks, uint32_t nthreads)
     b->fault = vg_run_fault(run, &text);
     if (progress == VG_FAULTED) snprintf(b->text, sizeof b->text, "%s", text);
     if (progress == VG_WAITING) vg_run_describe(run, b->text, sizeof b->text);
+    b->for_host = progress == VG_WAITING && vg_run_waits_for_host(run);
     vg_run_end(run, past);
 out:
     vg_image_destroy(image, &b->regions, vg_machine_model(b->machine));

@@ -33,7 +33,7 @@ struct builder {
     struct vg_machine_counts counts;
     struct vg_model_counts model_counts;
     uint32_t shared, local, steps;
-    bool cooperative;
+    bool cooperative, for_host;
 };
 
 struct builder *b_create(void);

@@ -74,7 +74,7 @@ KERNEL(warp_without_syncwarp)
 //: 1 64 0 race
 KERNEL(tree_assumes_lockstep)
 {
-    __shared__ volatile int s[64];
+    __shared__ int s[64];
     s[threadIdx.x] = in[threadIdx.x];
     __syncthreads();
     for (int half = 32; half > 0; half /= 2) {
@@ -500,12 +500,12 @@ KERNEL(last_block_without_barrier)
 {
     __shared__ int last;
     out[blockIdx.x * 64 + threadIdx.x] = in[threadIdx.x]; // @last_block_without_barrier
-    __threadfence();
+    FENCE();
     RIGHT(__syncthreads());
     if (threadIdx.x == 0) last = atomicAdd(flags, 1) == 3;
     __syncthreads();
     if (!last) return;
-    __threadfence();
+    FENCE();
     int sum = 0;
     for (int b = 0; b < 4; b++) sum += ((volatile int *)out)[b * 64 + (threadIdx.x ^ 32)]; // @last_block_without_barrier
     out[1000 + threadIdx.x] = sum;
@@ -591,11 +591,11 @@ KERNEL(grid_barrier_goal_too_high)
     out[threadIdx.x] = 1;
 }
 
-//: 4000 1024 0 wait
+//: 100 1024 0 wait
 KERNEL(waits_for_a_block_that_is_not_resident)
 {
     if (threadIdx.x) return;
-    if (blockIdx.x == EITHER(3999, 0)) st_release(flags, 1);
+    if (blockIdx.x == EITHER(99, 0)) st_release(flags, 1);
     else
         while (ld_acquire(flags) == 0) {}
 }
@@ -629,7 +629,8 @@ KERNEL(vector_from_an_odd_word)
 KERNEL(dynamic_shared_memory_too_small)
 {
     extern __shared__ int dynamic[];
-    dynamic[EITHER(threadIdx.x, threadIdx.x % 64)] = 1; // @dynamic_shared_memory_too_small
+    RIGHT(if (threadIdx.x < 64))
+    dynamic[threadIdx.x] = 1; // @dynamic_shared_memory_too_small
 }
 
 //: 1 64 0 address
@@ -648,9 +649,9 @@ KERNEL(half_is_not_written)
     out[threadIdx.x] = s[63 - threadIdx.x]; // @half_is_not_written
 }
 
-//: 1 64 0 barrier
-KERNEL(shuffle_of_lanes_that_left)
+//: 1 64 0 wait
+KERNEL(shuffle_of_lanes_that_never_come)
 {
-    if (threadIdx.x % 2) EITHER(return, );
-    out[threadIdx.x] = __shfl_xor_sync(0xffffffff, in[threadIdx.x], 1); // @shuffle_of_lanes_that_left
+    if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(EITHER(0xffffffff, 0x55555555), in[threadIdx.x], 2);
+    __syncthreads();
 }

@@ -147,11 +147,21 @@ void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_h
 {
     struct vg_thread *self = &block->threads[thread];
     const enum vg_reach reach = vg_reach(how->scope);
-    if (carried != NULL && !how->red) {
+    const bool takes = acquires(how->order);
+    bool left = carried != NULL && !takes; /* something that only a later fence may take */
+    for (int r = VG_REACH_SYS; r >= 0 && takes && carried != NULL; r--) {
+        struct vg_clock *clock =
+            vg_releases_find(carried, (enum vg_reach)r, block->serial, block->grid->device);
+        if (r <= (int)reach)
+            vg_clock_join(&self->known, clock);
+        else
+            left = left || clock != NULL;
+    }
+    if (left && !how->red) {
         pending_add(&self->pending, block, carried);
         pending_add(&spot_make(block, thread, history)->pending, block, carried);
     }
-    struct vg_spot *spot = acquires(how->order) ? spot_find(self, history) : NULL;
+    struct vg_spot *spot = takes ? spot_find(self, history) : NULL;
     if (spot != NULL) pending_take(&spot->pending, block, self, reach);
 }
 

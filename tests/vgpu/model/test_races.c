@@ -337,6 +337,45 @@ TEST(races, a_fence_and_a_counter_order_all_blocks_before_the_last)
     }
 }
 
+TEST(races, a_release_pattern_goes_on_behind_a_weak_write_to_its_location)
+{
+    for (uint64_t seed = 1; seed < 50; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 2), 1);
+        st(w.block[0], 0, &w, 0, WEAK(3), 0);
+        st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 4), 2);
+        while (ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 5)) != 2) continue;
+        w.nraces = 0; /* the flag's weak write races with reading it */
+        CHECK_EQ(ld(w.block[1], 0, &w, 64, WEAK(6)), 9);
+        CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}
+
+TEST(races, every_write_becomes_visible_in_bounded_time)
+{
+    world_begin(&w, (struct vg_model_settings){.reads = VG_READ_OLDEST, .late = 300});
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), 1);
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), 2);
+    uint32_t tries = 0;
+    while (tries < 1000 && ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2)) != 2) tries++;
+    CHECK_MESSAGE(tries > 250 && tries < 400, "%u loads", tries);
+    struct vg_model_counts counts;
+    vg_model_count(w.model, &counts);
+    CHECK(counts.older == tries && counts.loads == tries + 1 && counts.stores == 2);
+    world_end(&w);
+}
+
+TEST(races, only_the_last_writes_of_the_depth_are_kept)
+{
+    world_begin(&w, (struct vg_model_settings){.reads = VG_READ_OLDEST, .depth = 4});
+    for (uint32_t i = 1; i <= 10; i++) st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), i);
+    CHECK_EQ(ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2)), 7);
+    CHECK_EQ(ld(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 3)), 10);
+    world_end(&w);
+}
+
 TEST(races, with_the_model_off_bytes_move_and_nothing_is_reported)
 {
     world_begin(&w, (struct vg_model_settings){.off = true});

@@ -83,6 +83,10 @@ TEST(races, lanes_of_a_warp_race_unless_they_sync)
         w.nraces = 0;
         ld(w.block[0], 36, &w, 0, WEAK(3)); /* this lane was not part of it */
         CHECK_EQ(w.nraces, 1);
+        st(w.block[0], 37, &w, 4, WEAK(4), 1); /* nor was this one */
+        if (sync) vg_model_warp(w.block[0], 1, 0x0000000f);
+        ld(w.block[0], 34, &w, 4, WEAK(5));
+        CHECK_EQ(w.nraces, 2);
         world_end(&w);
     }
 }
@@ -349,6 +353,27 @@ TEST(races, a_release_pattern_goes_on_behind_a_weak_write_to_its_location)
         w.nraces = 0; /* the flag's weak write races with reading it */
         CHECK_EQ(ld(w.block[1], 0, &w, 64, WEAK(6)), 9);
         CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}
+
+TEST(races, what_follows_the_release_or_the_fence_is_not_released)
+{
+    const enum vg_order orders[] = {VG_RELEASE, VG_ACQ_REL, VG_SC};
+    for (int i = 0; i < 3; i++) {
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        if (i == 0)
+            st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 2), 1);
+        else
+            vg_model_fence(w.block[0], 0, orders[i], VG_SCOPE_GPU);
+        st(w.block[0], 0, &w, 68, WEAK(3), 9);
+        if (i > 0) st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2), 1);
+        ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 4));
+        ld(w.block[1], 0, &w, 64, WEAK(5));
+        CHECK_EQ(w.nraces, 0);
+        ld(w.block[1], 0, &w, 68, WEAK(6));
+        EXPECT_RACE(w, 3, 6);
         world_end(&w);
     }
 }

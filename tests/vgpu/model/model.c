@@ -15,7 +15,8 @@
  *   8.10.3 atomicity                     history.c: nothing enters before a read-modify-write
  *   8.10.5 and 8.10.6                    history.c: the oldest entry that a read may return
  * Not shown although allowed: load buffering (a load returns a value that exists when the load
- * runs), older values of weak accesses (their races are reported), .cluster wider than a block.
+ * runs), older values of weak accesses (their races are reported), read-modify-writes that are not
+ * whole because their scopes are too narrow (reported as well). A cluster has one block.
  * Not modelled: proxies and aliases (8.2.2, 8.6); ld.global.nc is checked for races instead. */
 #include "internal.h"
 

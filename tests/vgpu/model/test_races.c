@@ -146,6 +146,30 @@ TEST(races, a_weak_access_races_with_a_relaxed_one)
     }
 }
 
+TEST(races, a_weak_access_races_with_a_relaxed_one_of_its_block)
+{
+    world_begin(&w, (struct vg_model_settings){0});
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_CTA, 1), 1);
+    ld(w.block[0], 40, &w, 0, WEAK(2));
+    EXPECT_RACE(w, 1, 2);
+    world_end(&w);
+}
+
+TEST(races, a_flag_of_too_narrow_a_scope_carries_no_release)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        vg_model_fence(w.block[0], 0, VG_ACQ_REL, VG_SCOPE_GPU);
+        st(w.block[0], 0, &w, 0, RELAXED(wide ? VG_SCOPE_GPU : VG_SCOPE_CTA, 2), 1);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 3)), 1);
+        CHECK_EQ(w.nraces, wide ? 0 : 1); /* of the flag */
+        ld(w.block[1], 0, &w, 64, WEAK(4));
+        CHECK_EQ(w.nraces, wide ? 0 : 2);
+        world_end(&w);
+    }
+}
+
 TEST(races, a_weak_read_is_remembered_behind_a_relaxed_one)
 {
     world_begin(&w, (struct vg_model_settings){0});

@@ -250,6 +250,9 @@ TEST(races, reads_through_nc_race_with_writes_even_by_atomics)
     ld(w.block[1], 0, &w, 0, nc);
     EXPECT_RACE(w, 1, 2);
     CHECK(strstr(w.races[0].mend, "ld.global.nc") != NULL);
+    st(w.block[0], 0, &w, 4, RELAXED(VG_SCOPE_SYS, 3), 1);
+    ld(w.block[0], 33, &w, 4, nc);
+    CHECK_EQ(w.nraces, 2);
     world_ends(&w);
     w.nraces = 0;
     world_blocks(&w, 101, 0);

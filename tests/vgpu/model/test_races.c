@@ -45,6 +45,26 @@ TEST(races, memory_reused_too_early_is_a_write_after_a_read)
     world_end(&w);
 }
 
+TEST(races, the_fast_way_through_the_notes_sees_the_same_races)
+{
+    static const struct vg_how store = {.nbytes = 8, .where = 1}, load = {.nbytes = 8, .where = 2};
+    for (int missing = 0; missing < 3; missing++) {
+        world_begin(&w, (struct vg_model_settings){0});
+        for (uint32_t round = 0; round < 5; round++) {
+            const bool last = round == 4;
+            for (uint32_t t = 0; t < WORLD_THREADS; t++)
+                vg_model_store(w.block[2], t, &w.region, 8 * t, &store, &w.block);
+            if (!last || missing != 1) barrier(w.block[2]);
+            uint64_t value;
+            for (uint32_t t = 0; t < WORLD_THREADS; t++)
+                vg_model_load(w.block[2], (t + 1) % WORLD_THREADS, &w.region, 8 * t, &load, &value);
+            if (round != 3 || missing != 2) barrier(w.block[2]);
+            CHECK_EQ(w.nraces, last && missing > 0);
+        }
+        world_end(&w);
+    }
+}
+
 TEST(races, a_pair_of_places_is_reported_once)
 {
     world_begin(&w, (struct vg_model_settings){0});

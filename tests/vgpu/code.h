@@ -114,10 +114,11 @@ enum vg_op {
     VG_SHL,
     VG_SHR,
     /* data; CVT: count is the bytes of the destination's register where that is wider than the type
-     * (its sign or zeros extend the value), else 0; two sources: src[0] gives the high half. PACK:
-     * dst[0] from count sources of type2; UNPACK: count destinations of type2 from src[0]; SPECIAL:
-     * imm is an enum vg_special; ADDRESS_LOCAL: dst[0] = the thread's frame in local memory + imm,
-     * as an address of that space */
+     * (its sign or zeros extend the value), else 0; CVT_PACK: count is the bits of a piece, mode 1:
+     * the pieces are signed; two sources: src[0] gives the high half. PACK: dst[0] from count
+     * sources of type2; UNPACK: count destinations of type2 from src[0]; SPECIAL: imm is an enum
+     * vg_special; ADDRESS_LOCAL: dst[0] = the thread's frame in local memory + imm, as an address
+     * of that space */
     VG_MOV,
     VG_PACK,
     VG_UNPACK,
@@ -159,7 +160,7 @@ enum vg_op {
     VG_MBARRIER_PENDING,
     VG_MBARRIER_EXPECT,
     /* control: target is an index into the function's code; BRX: src[0] indexes targets[target ..
-     * target+count). CALL: target is the index of the callee's function; src[0] its address for an
+     * target+imm). CALL: target is the index of the callee's function; src[0] its address for an
      * indirect call (target VG_INDIRECT). imm: where the parameters lie in the caller's frame of
      * local memory, inputs then results, with the offsets of the callee's params: the callee's
      * VG_PARAM_SPACE is that piece of the caller's frame. */
@@ -346,7 +347,7 @@ struct vg_instr {
     uint8_t mode; /* enum vg_mul, vg_atom, vg_reduce, vg_vote, vg_shuffle, vg_prmt, vg_testp; LOP3:
                      the table */
     uint8_t order, scope, space;
-    uint8_t count;  /* of a vector; of targets of BRX */
+    uint8_t count;  /* of a vector */
     uint16_t guard; /* predicate, or VG_NONE */
     uint16_t dst[4];
     uint16_t src[5];
@@ -377,9 +378,10 @@ struct vg_function {
     struct vg_param
         *params; /* of a kernel or function; the result's parameters follow the inputs' */
     uint32_t nparams, nresults;
-    uint32_t param_bytes;  /* all parameters, inputs then results */
-    uint32_t local_bytes;  /* frame in local memory: .local and .param variables */
-    uint32_t shared_bytes; /* static shared memory; the dynamic follows at dynamic_align */
+    uint32_t param_bytes; /* all parameters, inputs then results */
+    uint32_t local_bytes; /* frame in local memory: .local and .param variables */
+    uint32_t
+        shared_bytes; /* static shared memory; the dynamic follows, aligned to 16 or as it asks */
     uint32_t max_threads, required[3],
         min_blocks; /* .maxntid, .reqntid, .minnctapersm; 0: not given */
     uint32_t nbarriers;

@@ -1,4 +1,4 @@
-/* .entry and .func: their heads, and the statements of their bodies. */
+/* Functions and kernels: heads of .entry and .func, and the statements of their bodies. */
 #include <vgpu/ptx/calls.h>
 #include <vgpu/ptx/reader.h>
 

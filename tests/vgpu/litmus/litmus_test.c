@@ -93,6 +93,7 @@ TEST(vgpu_litmus, named_tests_show_only_what_the_axioms_allow)
         compare(&test, runs, &totals);
     }
     print("named", &totals);
+    CHECK_EQ(totals.unreported, 0);
 }
 
 TEST(vgpu_litmus, generated_tests_show_only_what_the_axioms_allow)
@@ -106,6 +107,7 @@ TEST(vgpu_litmus, generated_tests_show_only_what_the_axioms_allow)
         compare(&test, runs, &totals);
     }
     print("generated", &totals);
+    CHECK_EQ(totals.unreported, 0);
 }
 
 /* The outcomes that the manual and the literature give for well-known tests. */

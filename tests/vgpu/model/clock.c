@@ -42,8 +42,19 @@ static struct vg_clock *child(const struct vg_clock *node, uint32_t i)
     return children(node)[__builtin_popcount(node->present & (bit - 1))];
 }
 
+/* All nodes of a level that have ended are one node, which stays. */
+static struct vg_clock *ended_node(uint32_t level)
+{
+    static struct vg_clock at[2 + 32 / BITS + 1];
+    at[level].level = level;
+    at[level].floor = at[level].top = VG_ENDED;
+    at[level].refs += at[level].refs == 0 ? 2 : 1;
+    return &at[level];
+}
+
 static struct vg_clock *make(uint32_t level, uint32_t floor, uint32_t present)
 {
+    if (floor == VG_ENDED) return ended_node(level);
     const size_t tail = level == 0 ? (present != 0 ? WIDTH * sizeof(uint32_t) : 0)
                                    : (size_t)__builtin_popcount(present) * sizeof(void *);
     struct vg_clock *node = malloc(sizeof *node + tail);
@@ -165,6 +176,28 @@ static struct vg_clock *join(struct vg_clock *a, struct vg_clock *b)
     return vg_clock_get(is_a ? a : b);
 }
 
+/* Whether a knows all that b knows; both are of the same level. */
+static bool covers(const struct vg_clock *a, const struct vg_clock *b, uint32_t floor)
+{
+    if (a == b || floor >= b->top) return true;
+    if (a == NULL) return false;
+    if (floor < a->floor) floor = a->floor;
+    if (floor >= b->top) return true;
+    if (floor < b->floor || a->top < b->top || a->present == 0) return false;
+    if (a->level == 0) {
+        const uint32_t *x = epochs(a), *y = epochs(b);
+        bool less = false;
+        for (uint32_t i = 0; i < WIDTH; i++) less |= x[i] < y[i] && y[i] > floor;
+        return !less;
+    }
+    if ((b->present & ~a->present) != 0 && floor == 0) return false;
+    for (uint32_t left = b->present; left != 0; left &= left - 1) {
+        const uint32_t i = (uint32_t)__builtin_ctz(left);
+        if (!covers(child(a, i), child(b, i), floor)) return false;
+    }
+    return true;
+}
+
 /* Takes over the node and puts parents on it until it has the level. */
 static struct vg_clock *raise_to(struct vg_clock *node, uint32_t level)
 {
@@ -186,7 +219,10 @@ void vg_clock_join(struct vg_clock **into, struct vg_clock *other)
     const uint32_t level = mine->level > other->level ? mine->level : other->level;
     mine = raise_to(mine, level);
     other = raise_to(vg_clock_get(other), level);
-    *into = join(mine, other);
+    if (covers(mine, other, 0))
+        *into = vg_clock_get(mine);
+    else
+        *into = covers(other, mine, 0) ? vg_clock_get(other) : join(mine, other);
     vg_clock_put(mine);
     vg_clock_put(other);
 }

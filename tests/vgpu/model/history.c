@@ -207,10 +207,9 @@ static void observe(const struct reached *reached, uint32_t i)
     struct entry *entry = &history->at[i];
     const uint32_t serial = reached->block->serial;
     if (morally_strong(reached, entry))
-        vg_acquire(reached->block, reached->thread, reached->how, history->number, entry->releases,
-                   NULL);
+        vg_acquire(reached->block, reached->thread, reached->how, history->number, entry->releases);
     else if (reached->how->order != VG_RELAXED)
-        vg_acquire(reached->block, reached->thread, reached->how, history->number, NULL, NULL);
+        vg_acquire(reached->block, reached->thread, reached->how, history->number, NULL);
     if (entry->crowded ||
         vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
         return;
@@ -348,8 +347,13 @@ void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct 
     const struct reached reached = reach(block, thread, region, offset, how);
     struct vg_model *model = block->model;
     struct entry *entry = &reached.history->at[0];
-    if (action != VG_WRITES)
-        vg_acquire(block, thread, how, reached.history->number, entry->releases, model->published);
+    if (action != VG_WRITES) {
+        struct vg_releases *carried = vg_releases_get(entry->releases);
+        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, model->published};
+        vg_releases_add(&carried, block->serial, block->grid->device, published);
+        vg_acquire(block, thread, how, reached.history->number, carried);
+        vg_releases_put(carried);
+    }
     if (action == VG_READS) return;
     struct vg_clock *released[VG_REACHES];
     vg_release(block, thread, how, reached.history->number, released);

@@ -42,12 +42,20 @@ struct vg_released {
     uint32_t epoch;
 };
 
+/* What strong reads observed and an acquire may take. Most is never taken, so the lists are kept as
+ * they are until one is, or until there are too many. */
+struct vg_pending {
+    struct vg_clock *clock[VG_REACHES];
+    uint32_t n;
+    struct vg_releases *lists[4];
+};
+
 /* A location that the thread accessed strongly: its release operations there, and what its reads
  * there observed that an acquire operation there may still take. */
 struct vg_spot {
     uint64_t history; /* number of the location's history */
     struct vg_clock *released[VG_REACHES];
-    struct vg_clock *pending[VG_REACHES];
+    struct vg_pending pending;
 };
 
 struct vg_spots {
@@ -59,7 +67,7 @@ struct vg_thread {
     struct vg_clock *known;
     uint32_t epoch;
     struct vg_released fence[VG_REACHES]; /* the latest release fence of at least this reach */
-    struct vg_clock *pending[VG_REACHES]; /* observed by strong reads; a fence may acquire it */
+    struct vg_pending pending;            /* observed by strong reads; a fence may acquire it */
     struct vg_spots *spots;
 };
 
@@ -75,8 +83,8 @@ struct vg_block_clock {
     struct vg_grid_clock *grid;
     struct vg_model *model;
     uint32_t serial;
-    uint32_t floor;      /* every thread knows all threads of the block up to this epoch */
-    struct vg_clock *sc; /* of the block's fence.sc */
+    uint32_t floor;         /* every thread knows all threads of the block up to this epoch */
+    struct vg_clock *sc[2]; /* of the block's fence.sc: of scope .cta, of wider ones */
     struct vg_thread threads[];
 };
 
@@ -144,8 +152,8 @@ struct vg_model {
     uint32_t nraces, races_room;
 
     struct vg_clock *sc_all, *published;
-    struct vg_clock **sc_device; /* by device + 1 */
-    struct vg_buffer **buffers;  /* by device + 1 */
+    struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
+    struct vg_buffer **buffers;       /* by device + 1 */
     uint32_t ndevices;
 };
 
@@ -183,13 +191,14 @@ bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint3
 
 /* order.c */
 void vg_spots_free(struct vg_spots *spots);
+void vg_pending_clear(struct vg_pending *pending);
 /* What the strong write to the location gives away: its release patterns of each reach. Counted
  * references, NULL for none. Ends the epoch when the write itself releases. */
 void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
                 uint64_t history, struct vg_clock *released[VG_REACHES]);
 /* The strong read observed writes that carry these releases. */
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, const struct vg_releases *releases, struct vg_clock *also);
+                uint64_t history, struct vg_releases *releases);
 
 /* notes.c: the region's notes, by pages of 1024 words. */
 struct vg_more;

@@ -47,7 +47,8 @@ void vg_model_destroy(struct vg_model *model)
 {
     if (model == NULL) return;
     for (uint32_t i = 0; i < model->ndevices; i++) {
-        vg_clock_put(model->sc_device[i]);
+        vg_clock_put(model->sc_device[i][0]);
+        vg_clock_put(model->sc_device[i][1]);
         vg_buffer_free(model->buffers[i]);
     }
     vg_clock_put(model->sc_all);
@@ -65,10 +66,10 @@ void vg_need_device(struct vg_model *model, int device)
 {
     const uint32_t n = (uint32_t)(device + 2);
     if (n <= model->ndevices) return;
-    struct vg_clock **sc = vg_need(n * sizeof *sc);
+    struct vg_clock *(*sc)[2] = vg_need(n * sizeof *sc);
     struct vg_buffer **buffers = vg_need(n * sizeof *buffers);
     for (uint32_t i = 0; i < model->ndevices; i++) {
-        sc[i] = model->sc_device[i];
+        memcpy(sc[i], model->sc_device[i], sizeof sc[i]);
         buffers[i] = model->buffers[i];
     }
     free(model->sc_device);
@@ -195,15 +196,14 @@ void vg_model_block_end(struct vg_block_clock *block)
     for (uint32_t i = 0; i < grid->nthreads; i++) {
         struct vg_thread *thread = &block->threads[i];
         vg_clock_put(thread->known);
-        for (int r = 0; r < VG_REACHES; r++) {
-            vg_clock_put(thread->fence[r].known);
-            vg_clock_put(thread->pending[r]);
-        }
+        for (int r = 0; r < VG_REACHES; r++) vg_clock_put(thread->fence[r].known);
+        vg_pending_clear(&thread->pending);
         vg_spots_free(thread->spots);
     }
     /* The block itself needs no more detail: the grid's end covers all of its threads. */
     vg_clock_end(&grid->done, block->serial, 1);
-    vg_clock_put(block->sc);
+    vg_clock_put(block->sc[0]);
+    vg_clock_put(block->sc[1]);
     free(block);
 }
 

@@ -18,12 +18,49 @@ static void learn_itself(struct vg_clock **clock, const struct vg_block_clock *b
 
 /* --- locations of release and acquire operations --- */
 
+void vg_pending_clear(struct vg_pending *pending)
+{
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(pending->clock[r]);
+    for (uint32_t i = 0; i < pending->n; i++) vg_releases_put(pending->lists[i]);
+    memset(pending, 0, sizeof *pending);
+}
+
+static void pending_settle(struct vg_pending *pending, const struct vg_block_clock *block)
+{
+    for (uint32_t i = 0; i < pending->n; i++) {
+        for (int r = VG_REACHES - 1; r >= 0; r--)
+            vg_clock_join(&pending->clock[r], vg_releases_find(pending->lists[i], (enum vg_reach)r,
+                                                               block->serial, block->grid->device));
+        vg_releases_put(pending->lists[i]);
+    }
+    pending->n = 0;
+}
+
+static void pending_add(struct vg_pending *pending, const struct vg_block_clock *block,
+                        struct vg_releases *list)
+{
+    for (uint32_t i = 0; i < pending->n; i++)
+        if (pending->lists[i] == list) return;
+    if (pending->n == sizeof pending->lists / sizeof *pending->lists)
+        pending_settle(pending, block);
+    pending->lists[pending->n++] = vg_releases_get(list);
+}
+
+/* The thread knows what pends for an acquire of the reach. */
+static void pending_take(struct vg_pending *pending, struct vg_block_clock *block,
+                         struct vg_thread *self, enum vg_reach reach)
+{
+    pending_settle(pending, block);
+    for (int r = (int)reach; r >= 0; r--) {
+        vg_clock_join(&self->known, pending->clock[r]);
+        vg_clock_replace(&pending->clock[r], NULL);
+    }
+}
+
 static void spot_clear(struct vg_spot *spot)
 {
-    for (int r = 0; r < VG_REACHES; r++) {
-        vg_clock_put(spot->released[r]);
-        vg_clock_put(spot->pending[r]);
-    }
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(spot->released[r]);
+    vg_pending_clear(&spot->pending);
     memset(spot, 0, sizeof *spot);
 }
 
@@ -65,8 +102,8 @@ static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, 
         for (int r = 0; r < VG_REACHES; r++) {
             fence_settle(&self->fence[r], block, thread);
             vg_clock_join(&self->fence[r].known, spot->released[r]);
-            vg_clock_join(&self->known, spot->pending[r]);
         }
+        pending_take(&spot->pending, block, self, VG_REACH_SYS);
         spot_clear(spot);
     }
     spot->history = history;
@@ -106,53 +143,49 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
 }
 
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, const struct vg_releases *carried, struct vg_clock *also)
+                uint64_t history, struct vg_releases *carried)
 {
     struct vg_thread *self = &block->threads[thread];
-    const int reach = (int)vg_reach(how->scope);
-    struct vg_spot *spot = spot_find(self, history);
-    for (int r = 0; r < VG_REACHES && !how->red; r++) {
-        struct vg_clock *observed =
-            vg_releases_find(carried, (enum vg_reach)r, block->serial, block->grid->device);
-        struct vg_clock *both[] = {observed, r == VG_REACH_SYS ? also : NULL};
-        for (int i = 0; i < 2; i++) {
-            if (both[i] == NULL) continue;
-            vg_clock_join(&self->pending[r], both[i]);
-            if (spot == NULL) spot = spot_make(block, thread, history);
-            vg_clock_join(&spot->pending[r], both[i]);
-        }
+    const enum vg_reach reach = vg_reach(how->scope);
+    if (carried != NULL && !how->red) {
+        pending_add(&self->pending, block, carried);
+        pending_add(&spot_make(block, thread, history)->pending, block, carried);
     }
-    if (!acquires(how->order) || spot == NULL) return;
-    for (int r = 0; r <= reach; r++) vg_clock_join(&self->known, spot->pending[r]);
+    struct vg_spot *spot = acquires(how->order) ? spot_find(self, history) : NULL;
+    if (spot != NULL) pending_take(&spot->pending, block, self, reach);
 }
 
 /* --- fences --- */
 
-static void take(struct vg_clock **into, struct vg_clock **from)
+static void fence_acquire(struct vg_block_clock *block, struct vg_thread *self, enum vg_reach reach)
 {
-    vg_clock_join(into, *from);
-    vg_clock_put(*from);
-    *from = NULL;
+    pending_take(&self->pending, block, self, reach);
+    for (uint32_t i = 0; self->spots != NULL && i < self->spots->n; i++)
+        pending_take(&self->spots->at[i].pending, block, self, reach);
 }
 
-static void fence_acquire(struct vg_thread *self, enum vg_reach reach)
+/* Fence-SC order is the order in which the fences run. Each group of threads (block, device, all)
+ * has two clocks: of its fences of exactly that scope, and of those of wider scopes. A fence is
+ * morally strong with those of no wider scope in its groups, and with those of wider scopes in the
+ * group of its own scope. */
+static void sc_acquire(struct vg_block_clock *block, struct vg_thread *self, enum vg_reach reach)
 {
-    for (int r = 0; r <= (int)reach; r++) {
-        take(&self->known, &self->pending[r]);
-        for (uint32_t i = 0; self->spots != NULL && i < self->spots->n; i++)
-            take(&self->known, &self->spots->at[i].pending[r]);
-    }
+    struct vg_clock *const *device = block->model->sc_device[block->grid->device + 1];
+    vg_clock_join(&self->known, block->sc[0]);
+    if (reach == VG_REACH_CTA) vg_clock_join(&self->known, block->sc[1]);
+    if (reach >= VG_REACH_GPU) vg_clock_join(&self->known, device[0]);
+    if (reach == VG_REACH_GPU) vg_clock_join(&self->known, device[1]);
+    if (reach == VG_REACH_SYS) vg_clock_join(&self->known, block->model->sc_all);
 }
 
-/* The places of earlier fence.sc that are morally strong with one of the scope; returns how many.
- */
-static int sc_places(struct vg_block_clock *block, enum vg_reach reach,
-                     struct vg_clock **places[VG_REACHES])
+/* The thread has acquired all that these clocks say, so its own takes their place. */
+static void sc_release(struct vg_block_clock *block, const struct vg_thread *self,
+                       enum vg_reach reach)
 {
-    places[0] = &block->sc;
-    places[1] = &block->model->sc_device[block->grid->device + 1];
-    places[2] = &block->model->sc_all;
-    return (int)reach + 1;
+    struct vg_clock **device = block->model->sc_device[block->grid->device + 1];
+    vg_clock_replace(&block->sc[reach > VG_REACH_CTA], self->known);
+    if (reach >= VG_REACH_GPU) vg_clock_replace(&device[reach > VG_REACH_GPU], self->known);
+    if (reach == VG_REACH_SYS) vg_clock_replace(&block->model->sc_all, self->known);
 }
 
 void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
@@ -165,16 +198,16 @@ void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order
     if (releases(order) && reach == VG_REACH_SYS) vg_buffer_flush(model, block->grid->device);
     if (acquires(order) && reach == VG_REACH_SYS) vg_buffer_renew(model, block->grid->device);
     if (model->settings.off) return;
-    if (acquires(order)) fence_acquire(self, reach);
-    struct vg_clock **places[VG_REACHES];
-    const int n = order == VG_SC ? sc_places(block, reach, places) : 0;
-    for (int i = 0; i < n; i++) vg_clock_join(&self->known, *places[i]);
+    if (acquires(order)) fence_acquire(block, self, reach);
+    if (order == VG_SC) {
+        sc_acquire(block, self, reach);
+        learn_itself(&self->known, block, thread, self->epoch);
+        sc_release(block, self, reach);
+    }
     if (!releases(order)) return;
-    if (n > 0) learn_itself(&self->known, block, thread, self->epoch);
-    for (int i = 0; i < n; i++) vg_clock_join(places[i], self->known);
     for (int r = 0; r <= (int)reach; r++) {
         vg_clock_replace(&self->fence[r].known, self->known);
-        self->fence[r].epoch = n > 0 ? 0 : self->epoch;
+        self->fence[r].epoch = order == VG_SC ? 0 : self->epoch;
     }
     self->epoch++;
 }

@@ -74,8 +74,9 @@ static void apply(struct vg_lowering *low, char class, const struct vg_token *mo
     if (strchr("MARVHPE", class)) in->mode = value;
 }
 
-/* Whether the modifiers are those of the form. ptxas takes them in any order but for two types: each
- * slot takes the first modifier that fits. *far: the first modifier that no slot takes; *slot: what was expected.
+/* Whether the modifiers are those of the form. ptxas takes them in any order but for two types:
+ * each slot takes the first modifier that fits. *far: the first modifier that no slot takes; *slot:
+ * what was expected.
  */
 static bool matches(const struct vg_form *form, const struct vg_opcode *opcode,
                     struct vg_lowering *low, uint32_t *far, const char **slot)

@@ -19,7 +19,8 @@ static void mov_vector(struct vg_reader *r, struct vg_lowering *low, const struc
     const enum vg_type type = (enum vg_type)in->type;
     const struct vg_operand *vector = to->kind == VG_OPERAND_VECTOR ? to : from;
     const uint32_t n = vector->nelements, bytes = n ? vg_ptx_type_bytes(type) / n : 0;
-    if ((n != 2 && n != 4) || !bytes || vg_ptx_type_bytes(type) % n)
+    if ((n && vector->elements[0].kind == VG_OPERAND_SPECIAL) || (n != 2 && n != 4) || !bytes ||
+        vg_ptx_type_bytes(type) % n)
         vg_ptx_operand_wrong(r, vector, low->opcode,
                              "a vector of 2 or 4 elements that fill the type");
     const enum vg_type part = by_bytes[bytes];

@@ -154,6 +154,7 @@ void vg_ptx_operand_read(struct vg_reader *r, struct vg_operand *operand)
 uint32_t vg_ptx_operands_read(struct vg_reader *r, struct vg_operand operands[VG_MAX_OPERANDS])
 {
     uint32_t n = 0;
+    if (vg_ptx_is(r, '}')) vg_ptx_unexpected(r, "';' behind the instruction");
     if (vg_ptx_accept(r, ';')) return 0;
     do {
         if (n == VG_MAX_OPERANDS) vg_ptx_unexpected(r, "fewer operands before");

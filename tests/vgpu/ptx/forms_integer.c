@@ -56,7 +56,7 @@ const struct vg_form vg_ptx_forms_integer[] = {
     {"lop3", VG_LOP3, 0, 0, "t:b32", "d a a a l"},
     {"lop3", VG_LOP3, 0, 0, "k:or|and t:b32", "d|p a a a l Q"},
     {"shf", VG_SHF, 0, 0, "f:l|r f:clamp|wrap t:b32", "d a a u"},
-    {"shl", VG_SHL, 0, 0, "t:b16|b32|b64", "d a u"},
-    {"shr", VG_SHR, 0, 0, "t:b16|b32|b64|u16|u32|u64|s16|s32|s64", "d a u"},
+    {"shl", VG_SHL, 0, 0, "t:b16|b32|b64", "d a S"},
+    {"shr", VG_SHR, 0, 0, "t:b16|b32|b64|u16|u32|u64|s16|s32|s64", "d a S"},
     {0},
 };

@@ -17,13 +17,15 @@
 #define REDUCE "o:relaxed|release? S:cta|cluster|gpu|sys? p:global|" SHARED "? "
 #define ATOMICS(name, op, how, operands)                                                           \
     {name, op, 0, 0, how "A:and|or|xor" HINT " t:b32|b64", operands},                              \
-        {name, op, 0, 0, how "A:add" HINT " t:u32|s32|u64|f32|f64", operands},                     \
-        {name, op, 0, 0, how "A:add f:noftz" HINT " t:f16|f16x2|bf16|bf16x2", operands},           \
+        {name, op, 0, 0, how "A:add" HINT " t:u32|s32|u64|s64|f32|f64", operands},                 \
+        {name, op, 0, 0, how "A:add f:noftz?" HINT " t:f16|f16x2|bf16|bf16x2", operands},          \
         {name, op, 0, 0, how "A:inc|dec" HINT " t:u32", operands},                                 \
     {                                                                                              \
         name, op, 0, 0, how "A:min|max" HINT " t:u32|s32|u64|s64", operands                        \
     }
 #define BARRIER " p:" SHARED "? t:b64"
+#define ARRIVES " o:release|relaxed? S:cta|cluster?"
+#define WAITS " o:acquire|relaxed? S:cta|cluster?"
 
 const struct vg_form vg_ptx_forms_memory[] = {
     {"ld", VG_LD, 0, 0, "o:weak?" LOADED EVICT HINT FETCH VECTOR, "v m h"},
@@ -46,5 +48,24 @@ const struct vg_form vg_ptx_forms_memory[] = {
     {"prefetch", VG_PREFETCH, 0, 0, "p:global -:L2::evict_last|L2::evict_normal", "m"},
     {"prefetchu", VG_PREFETCH, 0, 0, "-:L1", "m"},
     {"applypriority", VG_PREFETCH, 0, 0, "p:global? -:L2::evict_normal", "m i"},
+    {"cp", VG_CP_ASYNC, 0, 0, "-:async -:ca|cg p:" SHARED " -:global" HINT FETCH, "m g n c? h"},
+    {"cp", VG_CP_ASYNC_COMMIT, 0, 0, "-:async -:commit_group", ""},
+    {"cp", VG_CP_ASYNC_WAIT, 0, 0, "-:async -:wait_group", "i"},
+    {"cp", VG_CP_ASYNC_WAIT, 0, VG_ALL_GROUPS, "-:async -:wait_all", ""},
+    {"cp", VG_CP_ASYNC_MBARRIER, 0, 0, "-:async -:mbarrier -:arrive f:noinc?" BARRIER, "m"},
+    {"mbarrier", VG_MBARRIER_INIT, 0, 0, "-:init" BARRIER, "m u"},
+    {"mbarrier", VG_MBARRIER_INVAL, 0, 0, "-:inval" BARRIER, "m"},
+    {"mbarrier", VG_MBARRIER_EXPECT, 0, 0, "-:expect_tx o:relaxed? S:cta|cluster?" BARRIER, "m u"},
+    {"mbarrier", VG_MBARRIER_ARRIVE, 0, 0, "-:arrive" ARRIVES BARRIER, "X m u?"},
+    {"mbarrier", VG_MBARRIER_ARRIVE, 0, 0, "-:arrive f:noComplete" ARRIVES BARRIER, "X m u"},
+    {"mbarrier", VG_MBARRIER_EXPECT, 1, 0, "-:arrive -:expect_tx" ARRIVES BARRIER, "X m u"},
+    {"mbarrier", VG_MBARRIER_ARRIVE_DROP, 0, 0, "-:arrive_drop" ARRIVES BARRIER, "X m u?"},
+    {"mbarrier", VG_MBARRIER_ARRIVE_DROP, 0, 0, "-:arrive_drop f:noComplete" ARRIVES BARRIER,
+     "X m u"},
+    {"mbarrier", VG_MBARRIER_TEST_WAIT, 0, 0, "-:test_wait" WAITS BARRIER, "p m U"},
+    {"mbarrier", VG_MBARRIER_TEST_WAIT, 0, 0, "-:test_wait f:parity" WAITS BARRIER, "p m u"},
+    {"mbarrier", VG_MBARRIER_TRY_WAIT, 0, 0, "-:try_wait" WAITS BARRIER, "p m U u?"},
+    {"mbarrier", VG_MBARRIER_TRY_WAIT, 0, 0, "-:try_wait f:parity" WAITS BARRIER, "p m u u?"},
+    {"mbarrier", VG_MBARRIER_PENDING, 0, 0, "-:pending_count t:b64", "x a"},
     {0},
 };

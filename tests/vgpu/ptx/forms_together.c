@@ -1,6 +1,8 @@
 /* Forms: what threads do together (9.7.13, 9.7.14): barriers, fences, votes, shuffles. */
 #include <vgpu/ptx/forms.h>
 
+/* The machine has one proxy: these fences have nothing to order. */
+#define PROXY "-:alias|async -:global|shared::cta|shared::cluster?"
 #define SCOPES "S:cta|cluster|gpu|sys"
 
 const struct vg_form vg_ptx_forms_together[] = {
@@ -14,10 +16,9 @@ const struct vg_form vg_ptx_forms_together[] = {
     {"barrier", VG_BAR_RED, 0, 0, "-:cta? -:red R:popc f:aligned? t:u32", "d u u? q"},
     {"barrier", VG_BAR_RED, 0, 0, "-:cta? -:red R:and|or f:aligned? t:pred", "d u u? q"},
     {"membar", VG_FENCE, 0, 0, "S:cta|gl|sys", ""},
-    {"membar", VG_NOP, 0, 0, "-:proxy -:alias|async|async.global", ""},
-    {"fence", VG_FENCE, 0, 0, "o:sc|acq_rel? " SCOPES, ""},
-    {"fence", VG_NOP, 0, 0, "-:proxy -:alias|async|async::generic", ""},
-    {"fence", VG_NOP, 0, 0, "-:proxy -:async -:global|shared::cta|shared::cluster", ""},
+    {"membar", VG_NOP, 0, 0, "-:proxy " PROXY, ""},
+    {"fence", VG_FENCE, 0, 0, "o:sc|acq_rel|acquire|release? " SCOPES, ""},
+    {"fence", VG_NOP, 0, 0, "-:proxy " PROXY, ""},
     {"fence", VG_FENCE, 0, 0, "-:mbarrier_init o:release S:cluster", ""},
     {"vote", VG_VOTE, 0, 0, "-:sync V:all|any|uni t:pred", "d q u"},
     {"vote", VG_VOTE, 0, 0, "-:sync V:ballot t:b32", "d q u"},

@@ -49,6 +49,11 @@ static void apply(struct vg_lowering *low, char class, const struct vg_token *mo
             in->type2 = (uint8_t)type;
         return;
     }
+    if (class == 'b') { /* .u8: 8 bits, and whether they are signed */
+        in->count = (uint8_t)(modifier->length == 4 ? 16 : modifier->text[2] - '0');
+        in->mode = modifier->text[1] == 's';
+        return;
+    }
     if (class == 'y') { /* volatile */
         in->order = VG_RELAXED;
         in->scope = VG_SCOPE_SYS;
@@ -69,33 +74,38 @@ static void apply(struct vg_lowering *low, char class, const struct vg_token *mo
     if (strchr("MARVHPE", class)) in->mode = value;
 }
 
-/* Whether the modifiers are those of the form. *far: the first one that is not; *slot: what was
- * expected there. */
+/* Whether the modifiers are those of the form. ptxas takes them in any order but for two types:
+ * each slot takes the first modifier that fits. *far: the first modifier that no slot takes; *slot:
+ * what was expected.
+ */
 static bool matches(const struct vg_form *form, const struct vg_opcode *opcode,
                     struct vg_lowering *low, uint32_t *far, const char **slot)
 {
-    uint32_t n = 0;
-    const char *at = form->modifiers;
-    while (*at) {
-        size_t length = strcspn(at + 2, " ?");
+    uint32_t used = 0, first = 0, after_type = 0;
+    const char *at = form->modifiers, *missing = NULL;
+    while (*at && !missing) {
+        const size_t length = strcspn(at + 2, " ?");
         const bool optional = at[2 + length] == '?';
-        if (n < opcode->nmodifiers && in_slot(at + 2, length, &opcode->modifiers[n])) {
-            if (low) apply(low, *at, &opcode->modifiers[n]);
+        const bool type = *at == 't' || *at == 's';
+        uint32_t n = type ? after_type : 0;
+        while (n < opcode->nmodifiers &&
+               ((used >> n & 1) || !in_slot(at + 2, length, &opcode->modifiers[n])))
             n++;
-        } else if (!optional) {
-            if (n >= *far) {
-                *far = n;
-                *slot = at + 2;
-            }
-            return false;
+        if (n == opcode->nmodifiers) {
+            if (!optional) missing = at + 2;
+        } else {
+            if (low) apply(low, *at, &opcode->modifiers[n]);
+            used |= 1u << n;
+            if (type) after_type = n + 1;
         }
         at += 2 + length + optional;
         while (*at == ' ') at++;
     }
-    if (n == opcode->nmodifiers) return true;
-    if (n > *far || !*slot) {
-        *far = n;
-        *slot = NULL;
+    while (used >> first & 1) first++;
+    if (!missing && first == opcode->nmodifiers) return true;
+    if (first >= *far) {
+        *far = first;
+        *slot = missing;
     }
     return false;
 }
@@ -212,6 +222,9 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
     case 'u':
         put_source(low, vg_ptx_source(r, low, operand, VG_U32, false));
         break;
+    case 'S':
+        put_source(low, vg_ptx_shift(r, low, operand));
+        break;
     case 'U':
         put_source(low, vg_ptx_source(r, low, operand, VG_B64, false));
         break;
@@ -228,13 +241,25 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
     case 'h':
         vg_ptx_source(r, low, operand, VG_B64, false);
         break;
-    default: /* i, l */
+    case 'g':
+        put_source(low, vg_ptx_global_address(r, low, operand));
+        break;
+    case 'c':
+        in->mode = operand->kind == VG_OPERAND_REGISTER && operand->type == VG_PRED;
+        put_source(low, vg_ptx_source(r, low, operand, in->mode ? VG_PRED : VG_U32, false));
+        break;
+    default: /* i, l, n */
         if (operand->kind != VG_OPERAND_NUMBER)
             vg_ptx_operand_wrong(r, operand, low->opcode, "a constant");
         if (kind == 'l' && operand->value.bits > 255)
             vg_ptx_operand_wrong(r, operand, low->opcode, "a table from 0 to 255");
+        if (kind == 'n' && operand->value.bits != 4 && operand->value.bits != 8 &&
+            operand->value.bits != 16)
+            vg_ptx_operand_wrong(r, operand, low->opcode, "a size of 4, 8 or 16");
         if (kind == 'l')
             in->mode = (uint8_t)operand->value.bits;
+        else if (kind == 'n')
+            in->count = (uint8_t)operand->value.bits;
         else
             in->imm = (int64_t)operand->value.bits;
     }
@@ -261,45 +286,42 @@ static void destination_operand(struct vg_reader *r, struct vg_lowering *low, ch
         low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, operand->pair, VG_PRED, false);
 }
 
-/* How many operands the form may have at least and at most. */
+/* How many operands a form has from here on, at least and at most. */
 static void count_operands(const char *spec, bool hint, uint32_t *least, uint32_t *most)
 {
     *least = *most = 0;
-    for (const char *at = spec; *at; at++) {
-        const size_t length = strcspn(at, " ");
-        if (*at != 'h' || hint) {
-            ++*most;
-            if (at[length - 1] != '?') *least = *most;
-        }
-        at += length - (at[length] == '\0');
+    while (*spec) {
+        const size_t length = strcspn(spec, " ");
+        const uint32_t one = *spec != 'h' || hint;
+        *most += one;
+        if (spec[length - 1] != '?') *least += one;
+        spec += length + (spec[length] == ' ');
     }
 }
 
-/* Puts the operands where the form wants them. bar.red p, a, {b,} c is the only instruction whose
- * operand in the middle may be missing. */
+/* Puts the operands where the form wants them. One that may be missing is there when more operands
+ * are left than must follow. */
 static void place_operands(struct vg_reader *r, struct vg_lowering *low, const char *spec,
                            const struct vg_operand *operands, uint32_t n)
 {
     uint32_t least, most, used = 0;
     count_operands(spec, low->hint, &least, &most);
-    const bool middle = strstr(spec, "u? q") != NULL;
-    if (middle) least--;
     if (n < least || n > most)
         vg_ptx_fail(r, low->draft.in.line, "%.60s: expected %u operands, found %u", low->opcode,
                     n < least ? least : most, n);
-    for (const char *at = spec; *at; at++) {
-        const size_t length = strcspn(at, " ");
-        const bool optional = at[length - 1] == '?';
-        const bool pair = length >= 3 && at[1] == '|';
-        if (*at == 'h' && !low->hint) {
-        } else if (optional && ((middle && n < most) || used == n)) {
-            low->nsrc += *at != 'i';
-        } else if (strchr("dDwxXpev", *at)) {
-            destination_operand(r, low, *at, pair, &operands[used++]);
-        } else {
-            source_operand(r, low, *at, &operands[used++]);
-        }
-        at += length - (at[length] == '\0');
+    while (*spec) {
+        const size_t length = strcspn(spec, " ");
+        const bool pair = length >= 3 && spec[1] == '|', optional = spec[length - 1] == '?';
+        const char kind = *spec;
+        spec += length + (spec[length] == ' ');
+        if (kind == 'h' && !low->hint) continue;
+        count_operands(spec, low->hint, &least, &most);
+        if (optional && n - used <= least)
+            low->nsrc += kind != 'i';
+        else if (strchr("dDwxXpev", kind))
+            destination_operand(r, low, kind, pair, &operands[used++]);
+        else
+            source_operand(r, low, kind, &operands[used++]);
     }
 }
 

@@ -41,6 +41,7 @@ static bool skip_blanks(struct vg_lexer *lexer)
         } else if (*at == '/' && end - at > 1 && at[1] == '/') {
             while (at < end && *at && *at != '\n') at++;
         } else if (*at == '/' && end - at > 1 && at[1] == '*') {
+            lexer->comment = lexer->line;
             at += 2;
             while (at < end && *at && !(*at == '*' && end - at > 1 && at[1] == '/')) {
                 if (*at == '\n') lexer->line++;
@@ -192,6 +193,7 @@ struct vg_token vg_ptx_lexer_next(struct vg_lexer *lexer)
     if (!ended) {
         bad(&token, "expected '*/' at the comment's end");
         token.text = "/*";
+        token.line = lexer->comment;
         token.length = 2;
         return token;
     }

@@ -34,7 +34,7 @@ struct vg_token {
 
 struct vg_lexer {
     const char *at, *end;
-    uint32_t line;
+    uint32_t line, comment; /* comment: where the last one begins */
 };
 
 struct vg_token vg_ptx_lexer_next(struct vg_lexer *lexer);

@@ -19,7 +19,8 @@ static void mov_vector(struct vg_reader *r, struct vg_lowering *low, const struc
     const enum vg_type type = (enum vg_type)in->type;
     const struct vg_operand *vector = to->kind == VG_OPERAND_VECTOR ? to : from;
     const uint32_t n = vector->nelements, bytes = n ? vg_ptx_type_bytes(type) / n : 0;
-    if ((n != 2 && n != 4) || !bytes || vg_ptx_type_bytes(type) % n)
+    if ((n && vector->elements[0].kind == VG_OPERAND_SPECIAL) || (n != 2 && n != 4) || !bytes ||
+        vg_ptx_type_bytes(type) % n)
         vg_ptx_operand_wrong(r, vector, low->opcode,
                              "a vector of 2 or 4 elements that fill the type");
     const enum vg_type part = by_bytes[bytes];
@@ -157,6 +158,8 @@ static void finish_cvt(struct vg_reader *r, const struct vg_opcode *opcode, stru
     static const int rank[VG_TYPES] = {[VG_F16] = 1, [VG_BF16] = 1, [VG_F32] = 2, [VG_F64] = 3};
     const enum vg_type to = (enum vg_type)in->type, from = (enum vg_type)in->type2;
     const bool rounded = in->round != VG_ROUND_NONE;
+    if (!rounded && !rank[from] && rank[to]) in->round = VG_RN;
+    if (!rounded && rank[from] && !rank[to] && to <= VG_S64) in->round = VG_RZI;
     if (!rank[to] || !rank[from]) return;
     if (rank[to] < rank[from] && !rounded) missing(r, opcode, "a rounding (.rn .rz .rm .rp)");
     if (rank[to] < rank[from] && in->round >= VG_RNI)
@@ -171,8 +174,8 @@ void vg_ptx_finish(struct vg_reader *r, const struct vg_opcode *opcode, struct v
 {
     struct vg_instr *in = &low->draft.in;
     const enum vg_type type = (enum vg_type)in->type;
-    if ((in->op == VG_ADD || in->op == VG_SUB || in->op == VG_MUL) && is_float(type) &&
-        in->round == VG_ROUND_NONE)
+    if ((in->op == VG_ADD || in->op == VG_SUB || in->op == VG_MUL || in->op == VG_FMA) &&
+        is_float(type) && in->round == VG_ROUND_NONE)
         in->round = VG_RN;
     if (in->op == VG_CVT) finish_cvt(r, opcode, in);
     if (in->op == VG_ATOM || in->op == VG_RED) {
@@ -181,6 +184,10 @@ void vg_ptx_finish(struct vg_reader *r, const struct vg_opcode *opcode, struct v
     }
     if (in->op == VG_FENCE && in->order == VG_WEAK)
         in->order = vg_ptx_is_word(&opcode->name, "membar") ? VG_SC : VG_ACQ_REL;
+    if (in->op == VG_FENCE && (in->order == VG_ACQUIRE || in->order == VG_RELEASE))
+        in->order = VG_ACQ_REL; /* the model has no weaker fence */
+    if (in->op == VG_MBARRIER_EXPECT && in->mode && low->draft.dst[0] == VG_DRAFT_NONE)
+        low->draft.dst[0] = vg_ptx_register_add(r, VG_B64); /* says that it arrives */
     if ((in->op == VG_LD || in->op == VG_ST || in->op == VG_ATOM) && type == VG_B128)
         in->flags |= VG_B128_ATOMIC;
 }

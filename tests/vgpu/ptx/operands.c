@@ -65,6 +65,23 @@ static void vector_of(struct vg_reader *r, struct vg_operand *operand)
                                                    .type = r->register_types[symbol->number]};
 }
 
+/* %tid as a vector. */
+static bool special_vector(struct vg_reader *r, struct vg_operand *operand,
+                           const struct vg_token *name)
+{
+    static const char *const parts[] = {".x", ".y", ".z", ".w"};
+    struct vg_operand element = {.kind = VG_OPERAND_SPECIAL, .token = *name};
+    operand->elements = vg_ptx_alloc(r, 4 * sizeof *operand->elements);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct vg_token part = {.text = parts[i], .length = 2};
+        if (!vg_ptx_special_named(name, &part, &element.number, &element.type)) return false;
+        operand->elements[i] = element;
+    }
+    operand->kind = VG_OPERAND_VECTOR;
+    operand->nelements = 4;
+    return true;
+}
+
 static void name_read(struct vg_reader *r, struct vg_operand *operand)
 {
     uint32_t index;
@@ -82,6 +99,8 @@ static void name_read(struct vg_reader *r, struct vg_operand *operand)
                                         &operand->type)) {
             operand->kind = VG_OPERAND_SPECIAL;
             if (dotted) vg_ptx_next(r);
+        } else if (*name.text == '%' && !dotted && special_vector(r, operand, &name)) {
+            operand->kind = VG_OPERAND_VECTOR;
         } else if (vg_ptx_is_word(&name, "%is_explicit_cluster")) {
             operand->kind = VG_OPERAND_SPECIAL;
             operand->number = VG_SPECIALS;
@@ -135,6 +154,7 @@ void vg_ptx_operand_read(struct vg_reader *r, struct vg_operand *operand)
 uint32_t vg_ptx_operands_read(struct vg_reader *r, struct vg_operand operands[VG_MAX_OPERANDS])
 {
     uint32_t n = 0;
+    if (vg_ptx_is(r, '}')) vg_ptx_unexpected(r, "';' behind the instruction");
     if (vg_ptx_accept(r, ';')) return 0;
     do {
         if (n == VG_MAX_OPERANDS) vg_ptx_unexpected(r, "fewer operands before");
@@ -231,13 +251,40 @@ static uint32_t symbol_source(struct vg_reader *r, struct vg_lowering *low,
     }
 }
 
+/* A new predicate that is false, or true. */
+static uint32_t constant_predicate(struct vg_reader *r, const struct vg_lowering *low, bool value)
+{
+    struct vg_draft draft = before(r, low, VG_SETP, VG_U32);
+    draft.in.compare = value ? VG_EQ : VG_NE;
+    draft.dst[0] = temporary(r, VG_PRED);
+    draft.src[0] = draft.src[1] = vg_ptx_constant(r, VG_U32, 0, 0);
+    vg_ptx_draft_add(r, &draft);
+    return draft.dst[0];
+}
+
+/* !p of an instruction that has no flag for it. */
+static uint32_t negation(struct vg_reader *r, struct vg_lowering *low,
+                         const struct vg_operand *operand)
+{
+    struct vg_operand plain_operand = *operand;
+    plain_operand.negated = false;
+    const uint32_t predicate = vg_ptx_source(r, low, &plain_operand, VG_PRED, false);
+    struct vg_draft draft = before(r, low, VG_NOT, VG_PRED);
+    draft.dst[0] = temporary(r, VG_PRED);
+    draft.src[0] = predicate;
+    vg_ptx_draft_add(r, &draft);
+    return draft.dst[0];
+}
+
 uint32_t vg_ptx_source(struct vg_reader *r, struct vg_lowering *low,
                        const struct vg_operand *operand, enum vg_type type, bool wide)
 {
     char expected[96];
     snprintf(expected, sizeof expected, "a register or constant of type %s",
              vg_ptx_type_name(type));
-    if (operand->negated || operand->pair) vg_ptx_operand_wrong(r, operand, low->opcode, expected);
+    if (operand->pair || (operand->negated && type != VG_PRED))
+        vg_ptx_operand_wrong(r, operand, low->opcode, expected);
+    if (operand->negated) return negation(r, low, operand);
     const uint32_t bytes = vg_ptx_type_bytes(type), given = vg_ptx_type_bytes(operand->type);
     switch (operand->kind) {
     case VG_OPERAND_REGISTER:
@@ -247,19 +294,13 @@ uint32_t vg_ptx_source(struct vg_reader *r, struct vg_lowering *low,
         return given <= 4 ? operand->number
                           : convert(r, low, operand->number, VG_U64, plain(bytes));
     case VG_OPERAND_NUMBER: {
-        if (type == VG_PRED) {
-            struct vg_draft draft = before(r, low, VG_SETP, VG_U32);
-            draft.in.compare = operand->value.bits ? VG_EQ : VG_NE;
-            draft.dst[0] = temporary(r, VG_PRED);
-            draft.src[0] = draft.src[1] = vg_ptx_constant(r, VG_U32, 0, 0);
-            vg_ptx_draft_add(r, &draft);
-            return draft.dst[0];
-        }
+        if (type == VG_PRED) return constant_predicate(r, low, operand->value.bits);
         const uint64_t bits = vg_ptx_type_bits(r, operand->token.line, type, operand->value);
         const bool minus = operand->value.kind == VG_VALUE_SIGNED && (int64_t)bits < 0;
         return vg_ptx_constant(r, type, bits, minus ? UINT64_MAX : 0);
     }
     case VG_OPERAND_SPECIAL:
+        if (type == VG_PRED && operand->type == VG_PRED) return constant_predicate(r, low, false);
         return special_source(r, low, operand, type);
     case VG_OPERAND_SYMBOL:
         return symbol_source(r, low, operand, type);
@@ -316,7 +357,7 @@ void vg_ptx_lowered(struct vg_reader *r, struct vg_lowering *low)
 
 /* A symbol as the base of an address. */
 static void symbol_address(struct vg_reader *r, struct vg_lowering *low,
-                           const struct vg_operand *operand, const struct vg_operand *base)
+                           const struct vg_operand *base)
 {
     struct vg_instr *in = &low->draft.in;
     const struct vg_symbol *symbol = base->symbol;
@@ -335,8 +376,7 @@ static void symbol_address(struct vg_reader *r, struct vg_lowering *low,
     } else if (symbol->kind == VG_SYMBOL_PARAM && in->space == VG_PARAM_SPACE) {
         in->imm += r->routines[r->function].prototype.params[symbol->number].offset;
     } else {
-        vg_ptx_operand_wrong(r, operand, low->opcode,
-                             "a variable of the instruction's state space");
+        vg_ptx_operand_wrong(r, base, low->opcode, "a variable of the instruction's state space");
     }
 }
 
@@ -348,7 +388,7 @@ void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct v
     const struct vg_operand *base = operand->elements;
     in->type2 = VG_B64;
     if (base->kind == VG_OPERAND_SYMBOL) {
-        symbol_address(r, low, base, base);
+        symbol_address(r, low, base);
     } else if (base->kind == VG_OPERAND_NUMBER) {
         in->imm = base->addend;
         low->draft.src[0] = vg_ptx_source(r, low, base, VG_U64, false);
@@ -357,7 +397,7 @@ void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct v
         in->imm = base->addend;
         low->draft.src[0] = base->number;
     } else if (base->kind == VG_OPERAND_REGISTER && vg_ptx_type_fits(VG_B32, base->type) &&
-               base->type != VG_F32 && in->space != VG_GENERIC && in->space != VG_GLOBAL) {
+               base->type != VG_F32) {
         in->imm = base->addend;
         low->draft.src[0] = base->number;
         in->type2 = VG_B32;
@@ -365,4 +405,38 @@ void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct v
         vg_ptx_operand_wrong(r, base, low->opcode, "a register of 64 bits with an address");
     }
     if (low->nsrc == 0) low->nsrc = 1;
+}
+
+uint32_t vg_ptx_global_address(struct vg_reader *r, struct vg_lowering *low,
+                               const struct vg_operand *operand)
+{
+    if (operand->kind != VG_OPERAND_ADDRESS)
+        vg_ptx_operand_wrong(r, operand, low->opcode, "an address in [ ]");
+    const struct vg_operand *base = operand->elements;
+    if (base->kind == VG_OPERAND_SPECIAL)
+        vg_ptx_operand_wrong(r, base, low->opcode, "a register of 64 bits with an address");
+    if (base->kind != VG_OPERAND_REGISTER || !base->addend)
+        return vg_ptx_source(r, low, base, VG_U64, false);
+    struct vg_draft draft = before(r, low, VG_ADD, VG_U64);
+    draft.dst[0] = temporary(r, VG_U64);
+    draft.src[0] = vg_ptx_source(r, low, base, VG_U64, false);
+    draft.src[1] = vg_ptx_constant(r, VG_U64, (uint64_t)base->addend, 0);
+    vg_ptx_draft_add(r, &draft);
+    return draft.dst[0];
+}
+
+uint32_t vg_ptx_shift(struct vg_reader *r, struct vg_lowering *low,
+                      const struct vg_operand *operand)
+{
+    if (operand->kind != VG_OPERAND_REGISTER || operand->type > VG_S64)
+        return vg_ptx_source(r, low, operand, VG_U32, false);
+    if (vg_ptx_type_bytes(operand->type) == 2) return operand->number;
+    if (vg_ptx_type_bytes(operand->type) != 8) return vg_ptx_source(r, low, operand, VG_U32, false);
+    struct vg_draft draft = before(r, low, VG_CVT, VG_U32);
+    draft.in.type2 = VG_U64;
+    draft.in.flags |= VG_SAT;
+    draft.dst[0] = temporary(r, VG_U32);
+    draft.src[0] = operand->number;
+    vg_ptx_draft_add(r, &draft);
+    return draft.dst[0];
 }

@@ -58,6 +58,12 @@ uint32_t vg_ptx_destination(struct vg_reader *r, struct vg_lowering *low,
                             const struct vg_operand *operand, enum vg_type type, bool wide);
 /* [address]: sets src[0], imm, frame and flags. */
 void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct vg_operand *operand);
+/* [address] of global memory as a register or constant of 64 bits. */
+uint32_t vg_ptx_global_address(struct vg_reader *r, struct vg_lowering *low,
+                               const struct vg_operand *operand);
+/* How far to shift: a register of 16 or 64 bits too. */
+uint32_t vg_ptx_shift(struct vg_reader *r, struct vg_lowering *low,
+                      const struct vg_operand *operand);
 /* Adds the draft and what follows it. */
 void vg_ptx_lowered(struct vg_reader *r, struct vg_lowering *low);
 /* %tid.x; false: there is no such special register. */

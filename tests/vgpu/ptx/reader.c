@@ -104,8 +104,12 @@ struct vg_token vg_ptx_expect_name(struct vg_reader *r, const char *what)
 
 void vg_ptx_skip_statement(struct vg_reader *r)
 {
-    while (!vg_ptx_is(r, ';')) {
-        if (r->token.kind == VG_TOKEN_END || vg_ptx_is(r, '}')) vg_ptx_unexpected(r, "';'");
+    uint32_t braces = 0;
+    while (braces || !vg_ptx_is(r, ';')) {
+        if (r->token.kind == VG_TOKEN_END || (vg_ptx_is(r, '}') && !braces))
+            vg_ptx_unexpected(r, "';'");
+        braces += vg_ptx_is(r, '{');
+        braces -= vg_ptx_is(r, '}');
         vg_ptx_next(r);
     }
     vg_ptx_next(r);

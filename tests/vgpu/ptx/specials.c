@@ -53,6 +53,14 @@ static const struct {
 bool vg_ptx_special_named(const struct vg_token *name, const struct vg_token *part,
                           uint32_t *number, enum vg_type *type)
 {
+    if (!part && name->length > 3 &&
+        (memcmp(name->text, "%pm", 3) == 0 ||
+         (name->length > 7 && memcmp(name->text, "%envreg", 7) == 0))) {
+        *number = ZERO;
+        *type = name->length > 5 && memcmp(name->text + name->length - 3, "_64", 3) == 0 ? VG_U64
+                                                                                         : VG_U32;
+        return true;
+    }
     for (unsigned i = 0; i < sizeof specials / sizeof *specials; i++) {
         if (!vg_ptx_is_word(name, specials[i].name)) continue;
         uint32_t at = 0;

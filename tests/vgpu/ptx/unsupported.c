@@ -58,8 +58,12 @@ const char *const vg_ptx_unsupported[] = {
     "discard",
     "fence.proxy.tensormap",
     "fence.proxy.tensormap::generic",
-    "fence.acquire",
-    "fence.release",
+    "fence.proxy.async::generic",
+    "fence.acquire.sync_restrict",
+    "fence.release.sync_restrict",
+    "mbarrier.complete_tx",
+    "mbarrier.arrive_drop.expect_tx",
+    "redux.sync.min.abs",
     "createpolicy",
 };
 
@@ -71,8 +75,20 @@ bool vg_ptx_is_unsupported(const struct vg_opcode *opcode)
             (opcode->text[length] == '.' || opcode->text[length] == '\0'))
             return true;
     }
-    for (uint32_t i = 0; i < opcode->nmodifiers; i++)
-        if (vg_ptx_is_word(&opcode->modifiers[i], ".shared::cluster")) return true;
+    const bool atomic =
+        vg_ptx_is_word(&opcode->name, "atom") || vg_ptx_is_word(&opcode->name, "red");
+    const bool reduce = vg_ptx_is_word(&opcode->name, "redux");
+    static const char *const words[] = {".shared::cluster", ".f32x2",   ".oob",
+                                        ".tensormap",       ".e2m1x2",  ".e2m3x2",
+                                        ".e3m2x2",          ".ue8m0x2", ".v8"};
+    for (uint32_t i = 0; i < opcode->nmodifiers; i++) {
+        const struct vg_token *modifier = &opcode->modifiers[i];
+        for (unsigned j = 0; j < sizeof words / sizeof *words; j++)
+            if (vg_ptx_is_word(modifier, words[j])) return true;
+        if (atomic && (vg_ptx_is_word(modifier, ".v2") || vg_ptx_is_word(modifier, ".v4")))
+            return true;
+        if (reduce && vg_ptx_is_word(modifier, ".f32")) return true;
+    }
     return false;
 }
 

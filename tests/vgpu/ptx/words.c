@@ -51,6 +51,7 @@ static const struct vg_word words[] = {
     {'f', "noftz", VG_NOFTZ},
     {'f', "shiftamt", VG_SHIFTAMT},
     {'f', "noComplete", VG_NO_COMPLETE},
+    {'f', "noinc", VG_NO_COMPLETE},
     {'f', "parity", VG_PARITY},
     {'f', "hi", VG_HIGH_HALF},
     {'f', "lo", 0},

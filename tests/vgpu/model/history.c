@@ -50,7 +50,7 @@ struct entry {
 
 struct vg_history {
     struct vg_history *next;
-    uint64_t number, offset;
+    uint64_t location, offset; /* location: names it in the threads' spots */
     uint32_t nbytes, n, room;
     struct entry *at;
 };
@@ -134,8 +134,7 @@ static void drop_oldest(struct vg_history *history, uint32_t count)
 }
 
 /* The location's history; a new one begins with the bytes. */
-static struct vg_history *history_of(struct vg_model *model, struct vg_region *region,
-                                     uint64_t offset, uint32_t nbytes)
+static struct vg_history *history_of(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
     struct vg_cell *cell = vg_cell_make(region, offset / 4);
     struct vg_more *more = vg_more_of(cell);
@@ -143,7 +142,7 @@ static struct vg_history *history_of(struct vg_model *model, struct vg_region *r
         if (history->offset == offset && history->nbytes == nbytes) return history;
     vg_histories_drop(region, offset, nbytes);
     struct vg_history *history = vg_need(sizeof *history);
-    history->number = ++model->histories;
+    history->location = (uint64_t)(uintptr_t)(region->bytes + offset);
     history->offset = offset;
     history->nbytes = nbytes;
     history->next = more->histories;
@@ -160,7 +159,7 @@ static struct reached reach(struct vg_block_clock *block, uint32_t thread, struc
 {
     struct reached reached = {.block = block,
                               .self = &block->threads[thread],
-                              .history = history_of(block->model, region, offset, how->nbytes),
+                              .history = history_of(region, offset, how->nbytes),
                               .how = how,
                               .thread = thread};
     struct vg_history *history = reached.history;
@@ -207,9 +206,10 @@ static void observe(const struct reached *reached, uint32_t i)
     struct entry *entry = &history->at[i];
     const uint32_t serial = reached->block->serial;
     if (morally_strong(reached, entry))
-        vg_acquire(reached->block, reached->thread, reached->how, history->number, entry->releases);
+        vg_acquire(reached->block, reached->thread, reached->how, history->location,
+                   entry->releases);
     else if (reached->how->order != VG_RELAXED)
-        vg_acquire(reached->block, reached->thread, reached->how, history->number, NULL);
+        vg_acquire(reached->block, reached->thread, reached->how, history->location, NULL);
     if (entry->crowded ||
         vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
         return;
@@ -249,7 +249,7 @@ static struct entry *write_at(const struct reached *reached, uint32_t i, const v
 static void give(const struct reached *reached, struct vg_releases **releases)
 {
     struct vg_clock *released[VG_REACHES];
-    vg_release(reached->block, reached->thread, reached->how, reached->history->number, released);
+    vg_release(reached->block, reached->thread, reached->how, reached->history->location, released);
     vg_releases_add(releases, reached->block->serial, reached->block->grid->device, released);
     for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
 }
@@ -351,12 +351,12 @@ void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct 
         struct vg_releases *carried = vg_releases_get(entry->releases);
         struct vg_clock *const published[VG_REACHES] = {NULL, NULL, model->published};
         vg_releases_add(&carried, block->serial, block->grid->device, published);
-        vg_acquire(block, thread, how, reached.history->number, carried);
+        vg_acquire(block, thread, how, reached.history->location, carried);
         vg_releases_put(carried);
     }
     if (action == VG_READS) return;
     struct vg_clock *released[VG_REACHES];
-    vg_release(block, thread, how, reached.history->number, released);
+    vg_release(block, thread, how, reached.history->location, released);
     vg_releases_add(&entry->releases, block->serial, block->grid->device, released);
     vg_clock_join(&model->published, released[VG_REACH_SYS]);
     for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);

@@ -53,7 +53,7 @@ struct vg_pending {
 /* A location that the thread accessed strongly: its release operations there, and what its reads
  * there observed that an acquire operation there may still take. */
 struct vg_spot {
-    uint64_t history; /* number of the location's history */
+    uint64_t location; /* where its bytes lie */
     struct vg_clock *released[VG_REACHES];
     struct vg_pending pending;
 };
@@ -137,8 +137,7 @@ struct vg_model {
     uint64_t random;
     uint64_t now;      /* accesses so far */
     uint64_t deadline; /* of the oldest store in a buffer */
-    uint64_t histories;
-    uint32_t next; /* serial number of the next grid's first block */
+    uint32_t next;     /* serial number of the next grid's first block */
     struct vg_grid_record *grids;
     uint32_t ngrids, grids_room;
     uint32_t forgotten_below; /* blocks whose grids have no record any more */
@@ -195,10 +194,10 @@ void vg_pending_clear(struct vg_pending *pending);
 /* What the strong write to the location gives away: its release patterns of each reach. Counted
  * references, NULL for none. Ends the epoch when the write itself releases. */
 void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, struct vg_clock *released[VG_REACHES]);
+                uint64_t location, struct vg_clock *released[VG_REACHES]);
 /* The strong read observed writes that carry these releases. */
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, struct vg_releases *releases);
+                uint64_t location, struct vg_releases *releases);
 
 /* notes.c: the region's notes, by pages of 1024 words. */
 struct vg_more;

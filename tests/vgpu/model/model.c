@@ -15,7 +15,8 @@
  *   8.10.3 atomicity                     history.c: nothing enters before a read-modify-write
  *   8.10.5 and 8.10.6                    history.c: the oldest entry that a read may return
  * Not shown although allowed: load buffering (a load returns a value that exists when the load
- * runs), older values of weak accesses (their races are reported), .cluster wider than a block.
+ * runs), older values of weak accesses (their races are reported), read-modify-writes that are not
+ * whole because their scopes are too narrow (reported as well). A cluster has one block.
  * Not modelled: proxies and aliases (8.2.2, 8.6); ld.global.nc is checked for races instead. */
 #include "internal.h"
 
@@ -149,6 +150,9 @@ struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t numbe
     vg_clock_end(&grid->before, 0, 1); /* serial number 0 is nobody */
     grid->known_below = vg_clock_ended_below(grid->before);
     if (grid->known_below < model->forgotten_below) grid->known_below = model->forgotten_below;
+    /* What is known behind the grid. Its own blocks have ended then, which needs no detail. */
+    grid->done = vg_clock_get(grid->before);
+    vg_clock_end(&grid->done, grid->first, grid->nblocks);
     vg_buffer_renew(model, device);
     return grid;
 }
@@ -157,11 +161,7 @@ void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after)
 {
     if (grid == NULL) return;
     vg_buffer_flush(grid->model, grid->device);
-    if (after != NULL) {
-        vg_clock_join(&after->known, grid->before);
-        vg_clock_join(&after->known, grid->done);
-        vg_clock_end(&after->known, grid->first, grid->nblocks);
-    }
+    if (after != NULL) vg_clock_join(&after->known, grid->done);
     vg_clock_put(grid->before);
     vg_clock_put(grid->done);
     free(grid);
@@ -200,8 +200,6 @@ void vg_model_block_end(struct vg_block_clock *block)
         vg_pending_clear(&thread->pending);
         vg_spots_free(thread->spots);
     }
-    /* The block itself needs no more detail: the grid's end covers all of its threads. */
-    vg_clock_end(&grid->done, block->serial, 1);
     vg_clock_put(block->sc[0]);
     vg_clock_put(block->sc[1]);
     free(block);

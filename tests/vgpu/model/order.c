@@ -71,10 +71,10 @@ void vg_spots_free(struct vg_spots *spots)
     free(spots);
 }
 
-static struct vg_spot *spot_find(struct vg_thread *self, uint64_t history)
+static struct vg_spot *spot_find(struct vg_thread *self, uint64_t location)
 {
     for (uint32_t i = 0; self->spots != NULL && i < self->spots->n; i++)
-        if (self->spots->at[i].history == history) return &self->spots->at[i];
+        if (self->spots->at[i].location == location) return &self->spots->at[i];
     return NULL;
 }
 
@@ -88,10 +88,10 @@ static void fence_settle(struct vg_released *fence, const struct vg_block_clock 
 
 /* A thread with too many locations forgets the oldest. What was released there counts as released
  * by a fence, what was observed as acquired: that orders more than the manual does, never less. */
-static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, uint64_t history)
+static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, uint64_t location)
 {
     struct vg_thread *self = &block->threads[thread];
-    struct vg_spot *spot = spot_find(self, history);
+    struct vg_spot *spot = spot_find(self, location);
     if (spot != NULL) return spot;
     if (self->spots == NULL) self->spots = vg_need(sizeof *self->spots);
     struct vg_spots *spots = self->spots;
@@ -106,7 +106,7 @@ static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, 
         pending_take(&spot->pending, block, self, VG_REACH_SYS);
         spot_clear(spot);
     }
-    spot->history = history;
+    spot->location = location;
     return spot;
 }
 
@@ -123,10 +123,10 @@ static bool acquires(unsigned order)
 }
 
 void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, struct vg_clock *released[VG_REACHES])
+                uint64_t location, struct vg_clock *released[VG_REACHES])
 {
     struct vg_thread *self = &block->threads[thread];
-    struct vg_spot *spot = spot_find(self, history);
+    struct vg_spot *spot = spot_find(self, location);
     for (int r = 0; r < VG_REACHES; r++) {
         fence_settle(&self->fence[r], block, thread);
         released[r] = vg_clock_get(self->fence[r].known);
@@ -134,7 +134,7 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
     }
     if (!releases(how->order)) return;
     learn_itself(&self->known, block, thread, self->epoch);
-    spot = spot_make(block, thread, history);
+    spot = spot_make(block, thread, location);
     for (int r = 0; r <= (int)vg_reach(how->scope); r++) {
         vg_clock_replace(&released[r], self->known);
         vg_clock_replace(&spot->released[r], self->known);
@@ -143,15 +143,25 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
 }
 
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
-                uint64_t history, struct vg_releases *carried)
+                uint64_t location, struct vg_releases *carried)
 {
     struct vg_thread *self = &block->threads[thread];
     const enum vg_reach reach = vg_reach(how->scope);
-    if (carried != NULL && !how->red) {
-        pending_add(&self->pending, block, carried);
-        pending_add(&spot_make(block, thread, history)->pending, block, carried);
+    const bool takes = acquires(how->order);
+    bool left = carried != NULL && !takes; /* something that only a later fence may take */
+    for (int r = VG_REACH_SYS; r >= 0 && takes && carried != NULL; r--) {
+        struct vg_clock *clock =
+            vg_releases_find(carried, (enum vg_reach)r, block->serial, block->grid->device);
+        if (r <= (int)reach)
+            vg_clock_join(&self->known, clock);
+        else
+            left = left || clock != NULL;
     }
-    struct vg_spot *spot = acquires(how->order) ? spot_find(self, history) : NULL;
+    if (left && !how->red) {
+        pending_add(&self->pending, block, carried);
+        pending_add(&spot_make(block, thread, location)->pending, block, carried);
+    }
+    struct vg_spot *spot = takes ? spot_find(self, location) : NULL;
     if (spot != NULL) pending_take(&spot->pending, block, self, reach);
 }
 

@@ -7,7 +7,9 @@
  * has read before: the buffer remembers lines of 64 bytes as they once were, and a load returns
  * the remembered bytes or reads the line again, by the seed. An acquire at scope .sys and the
  * beginning of a grid forget all lines (vg_buffer_renew). A line is read again whole, so no word
- * ever goes back to an older value. Nothing is older than settings.late accesses. */
+ * ever goes back to an older value. Nothing is older than settings.late accesses.
+ *
+ * region->bytes of such a region is a multiple of 16: others access the same words atomically. */
 #include "internal.h"
 
 #include <stdlib.h>

@@ -83,6 +83,10 @@ TEST(races, lanes_of_a_warp_race_unless_they_sync)
         w.nraces = 0;
         ld(w.block[0], 36, &w, 0, WEAK(3)); /* this lane was not part of it */
         CHECK_EQ(w.nraces, 1);
+        st(w.block[0], 37, &w, 4, WEAK(4), 1); /* nor was this one */
+        if (sync) vg_model_warp(w.block[0], 1, 0x0000000f);
+        ld(w.block[0], 34, &w, 4, WEAK(5));
+        CHECK_EQ(w.nraces, 2);
         world_end(&w);
     }
 }
@@ -138,6 +142,30 @@ TEST(races, a_weak_access_races_with_a_relaxed_one)
         st(w.block[0], 0, &w, 0, relaxed, 1);
         ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2));
         CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}
+
+TEST(races, a_weak_access_races_with_a_relaxed_one_of_its_block)
+{
+    world_begin(&w, (struct vg_model_settings){0});
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_CTA, 1), 1);
+    ld(w.block[0], 40, &w, 0, WEAK(2));
+    EXPECT_RACE(w, 1, 2);
+    world_end(&w);
+}
+
+TEST(races, a_flag_of_too_narrow_a_scope_carries_no_release)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        vg_model_fence(w.block[0], 0, VG_ACQ_REL, VG_SCOPE_GPU);
+        st(w.block[0], 0, &w, 0, RELAXED(wide ? VG_SCOPE_GPU : VG_SCOPE_CTA, 2), 1);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 3)), 1);
+        CHECK_EQ(w.nraces, wide ? 0 : 1); /* of the flag */
+        ld(w.block[1], 0, &w, 64, WEAK(4));
+        CHECK_EQ(w.nraces, wide ? 0 : 2);
         world_end(&w);
     }
 }
@@ -222,6 +250,9 @@ TEST(races, reads_through_nc_race_with_writes_even_by_atomics)
     ld(w.block[1], 0, &w, 0, nc);
     EXPECT_RACE(w, 1, 2);
     CHECK(strstr(w.races[0].mend, "ld.global.nc") != NULL);
+    st(w.block[0], 0, &w, 4, RELAXED(VG_SCOPE_SYS, 3), 1);
+    ld(w.block[0], 33, &w, 4, nc);
+    CHECK_EQ(w.nraces, 2);
     world_ends(&w);
     w.nraces = 0;
     world_blocks(&w, 101, 0);
@@ -335,6 +366,66 @@ TEST(races, a_fence_and_a_counter_order_all_blocks_before_the_last)
             EXPECT_RACE(w, 1, 3);
         world_end(&w);
     }
+}
+
+TEST(races, a_release_pattern_goes_on_behind_a_weak_write_to_its_location)
+{
+    for (uint64_t seed = 1; seed < 50; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 2), 1);
+        st(w.block[0], 0, &w, 0, WEAK(3), 0);
+        st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 4), 2);
+        while (ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 5)) != 2) continue;
+        w.nraces = 0; /* the flag's weak write races with reading it */
+        CHECK_EQ(ld(w.block[1], 0, &w, 64, WEAK(6)), 9);
+        CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}
+
+TEST(races, what_follows_the_release_or_the_fence_is_not_released)
+{
+    const enum vg_order orders[] = {VG_RELEASE, VG_ACQ_REL, VG_SC};
+    for (int i = 0; i < 3; i++) {
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 64, WEAK(1), 9);
+        if (i == 0)
+            st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 2), 1);
+        else
+            vg_model_fence(w.block[0], 0, orders[i], VG_SCOPE_GPU);
+        st(w.block[0], 0, &w, 68, WEAK(3), 9);
+        if (i > 0) st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2), 1);
+        ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 4));
+        ld(w.block[1], 0, &w, 64, WEAK(5));
+        CHECK_EQ(w.nraces, 0);
+        ld(w.block[1], 0, &w, 68, WEAK(6));
+        EXPECT_RACE(w, 3, 6);
+        world_end(&w);
+    }
+}
+
+TEST(races, every_write_becomes_visible_in_bounded_time)
+{
+    world_begin(&w, (struct vg_model_settings){.reads = VG_READ_OLDEST, .late = 300});
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), 1);
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), 2);
+    uint32_t tries = 0;
+    while (tries < 1000 && ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2)) != 2) tries++;
+    CHECK_MESSAGE(tries > 250 && tries < 400, "%u loads", tries);
+    struct vg_model_counts counts;
+    vg_model_count(w.model, &counts);
+    CHECK(counts.older == tries && counts.loads == tries + 1 && counts.stores == 2);
+    world_end(&w);
+}
+
+TEST(races, only_the_last_writes_of_the_depth_are_kept)
+{
+    world_begin(&w, (struct vg_model_settings){.reads = VG_READ_OLDEST, .depth = 4});
+    for (uint32_t i = 1; i <= 10; i++) st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), i);
+    CHECK_EQ(ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 2)), 7);
+    CHECK_EQ(ld(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 3)), 10);
+    world_end(&w);
 }
 
 TEST(races, with_the_model_off_bytes_move_and_nothing_is_reported)

@@ -135,7 +135,7 @@ static bool arrive(struct vg_warp *warp, uint32_t lane, const struct vg_register
                    const struct vg_instr *in, struct change *change, uint64_t *old)
 {
     const struct vg_how how = {.nbytes = 8,
-                               .order = in->order == VG_WEAK ? VG_ACQ_REL : in->order,
+                               .order = in->order == VG_WEAK ? VG_RELEASE : in->order,
                                .scope = VG_SCOPE_CTA,
                                .where = (uint64_t)(uintptr_t)in};
     uint64_t offset;
@@ -240,7 +240,7 @@ enum vg_step vg_mbarrier(struct vg_warp *warp, struct vg_fragment *fragment,
         change.drop = in->op == VG_MBARRIER_ARRIVE_DROP;
         if (in->op == VG_MBARRIER_EXPECT) {
             change.nbytes = count;
-            change.count = in->dst[0] != VG_NONE; /* arrive.expect_tx */
+            change.count = in->mode == 1; /* arrive.expect_tx */
         }
         if (!arrive(warp, i, &r, in, &change, &word)) return VG_FAILED;
         if (in->dst[0] != VG_NONE) memcpy((char *)r.frame[in->dst[0]] + (size_t)i * 8, &word, 8);

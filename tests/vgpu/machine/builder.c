@@ -226,14 +226,16 @@ enum vg_progress b_run(struct builder *b, uint32_t nblocks, uint32_t nthreads)
     b->machine = vg_machine_create(&b->settings);
     struct vg_past *past = vg_past_create();
     if (b->machine == NULL || past == NULL) abort();
-    if (vg_image_create(&b->module, place, &next, &b->regions, &image, b->text) != 0) goto out;
+    if (vg_image_create(b->ran != NULL ? b->ran : &b->module, place, &next, &b->regions, &image,
+                        b->text) != 0)
+        goto out;
     const struct vg_launch launch = {.gpu = &b->gpu,
                                      .image = image,
-                                     .kernel = &b->functions[0],
+                                     .kernel = b->ran != NULL ? b->kernel : &b->functions[0],
                                      .grid = {nblocks, 1, 1},
                                      .block = {nthreads, 1, 1},
                                      .dynamic_shared = b->shared,
-                                     .params = &params,
+                                     .params = b->ran != NULL ? b->params : &params,
                                      .number = 1,
                                      .before = past,
                                      .cooperative = b->cooperative,

@@ -34,6 +34,10 @@ struct builder {
     struct vg_model_counts model_counts;
     uint32_t shared, local, steps;
     bool cooperative, for_host;
+    /* What runs instead of the module above: a module that was read. */
+    struct vg_module *ran;
+    const struct vg_function *kernel;
+    const void *params;
 };
 
 struct builder *b_create(void);

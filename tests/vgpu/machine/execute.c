@@ -48,8 +48,9 @@ static enum vg_step branch_table(struct vg_warp *warp, struct vg_fragment *fragm
 static enum vg_step fence(struct vg_warp *warp, const struct vg_instr *in, uint32_t lanes)
 {
     const struct vg_machine *machine = warp->block->run->machine;
+    const enum vg_order order = in->order == VG_WEAK ? VG_SC : in->order; /* membar */
     if (!machine->settings.model.off) VG_FOR_LANES(i, lanes)
-    vg_model_fence(warp->block->clock, warp->number * VG_LANES + i, in->order, in->scope);
+    vg_model_fence(warp->block->clock, warp->number * VG_LANES + i, order, in->scope);
     return VG_NEXT;
 }
 

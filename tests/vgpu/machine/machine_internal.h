@@ -123,7 +123,7 @@ struct vg_run {
     uint64_t random, moves;
     struct vg_region *cache[VG_CACHE];
     enum vg_fault fault;
-    bool waiting;
+    uint64_t shown; /* moves + 1 when what was held back was shown last */
     char text[2048];
 };
 

@@ -103,11 +103,8 @@ enum vg_progress vg_run_step(struct vg_run *run)
             vg_model_flush(run->machine->model, run->launch.gpu->number);
             for (uint32_t w = 0; w < run->list[VG_TIRED].n; w++)
                 run->list[VG_TIRED].at[w]->mark = UINT64_MAX;
-            if (run->waiting) {
-                run->waiting = false;
-                return VG_WAITING;
-            }
-            run->waiting = true;
+            if (run->shown == run->moves + 1) return VG_WAITING;
+            run->shown = run->moves + 1;
         }
         struct vg_warp *warp = pick(run);
         if (warp == NULL) break;

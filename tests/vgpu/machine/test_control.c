@@ -302,6 +302,7 @@ TEST(vgpu_control, a_spin_lock_within_one_warp_makes_progress)
     in = b_atom(b, VG_ATOM_EXCH, VG_B32, VG_GLOBAL, A, OUT, b_k(b, 0));
     in->order = VG_RELEASE;
     b_exit(b);
+    b->settings.patience = 100;
     for (b->settings.seed = 1; b->settings.seed < 4; b->settings.seed++) {
         memset(b->out, 0, 16);
         CHECK_MESSAGE(b_run(b, 2, 64) == VG_DONE, "%s", b->text);

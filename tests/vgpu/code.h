@@ -8,9 +8,10 @@
  * immediate is a register that nobody writes. A predicate is a bit a lane, in an array of 32-bit
  * masks.
  *
- * The unused upper bits of a unit are zero: who writes the register keeps that. A destination
- * shares no unit with a source unless both are the same register, or the instruction's operands all
- * have the same width.
+ * A unit holds registers of one width only: lanes at different places of the code keep different
+ * registers in it. The unused upper bits of a unit are zero: who writes the register keeps that. A
+ * destination shares no unit with a source unless both are the same register, or the instruction's
+ * operands all have the same width.
  *
  * Sources: PTX ISA 9.0, chapters 4 (syntax), 5 (state spaces, types), 9 (instructions). */
 #ifndef VGPU_CODE_H

@@ -82,6 +82,7 @@ vg_compute *vg_compute_find(const struct vg_instr *in)
     case VG_SLCT:
         return vg_compare_find(in);
     case VG_CVT:
+    case VG_CVT_PACK:
         return vg_convert_find(in);
     case VG_MOV:
     case VG_PACK:

@@ -273,6 +273,25 @@ static vg_compute *find_pair(const struct vg_instr *in)
     return in->type2 == VG_F16X2 || in->type2 == VG_BF16X2 ? pair_of_pair : NULL;
 }
 
+/* cvt.pack: two integers of 32 bits, clamped, above one another; below 16 bits a piece the third
+ * source lies above both. */
+static uint32_t clamped(int32_t x, unsigned bits, bool sign)
+{
+    const int64_t most = (INT64_C(1) << (sign ? bits - 1 : bits)) - 1, least = sign ? -most - 1 : 0;
+    const int64_t value = x > most ? most : x < least ? least : x;
+    return (uint32_t)value & ((UINT32_C(1) << bits) - 1);
+}
+
+static uint32_t pack_integers(const struct vg_instr *in, uint32_t a, uint32_t b, uint32_t c)
+{
+    const unsigned bits = in->count;
+    const uint32_t both =
+        clamped((int32_t)a, bits, in->mode) << bits | clamped((int32_t)b, bits, in->mode);
+    return bits == 16 ? both : c << 2 * bits | both;
+}
+
+VG_HANDLER(integers, vg_u32, pack_integers(in, a[i], b[i], in->count == 16 ? 0 : c[i]))
+
 /* ---- the common ones ---- */
 
 VG_HANDLER_MIXED(u32_to_64, vg_u64, vg_u32, vg_u32, vg_u32, a[i])
@@ -291,6 +310,7 @@ static vg_compute *find_common(const struct vg_instr *in)
 
 vg_compute *vg_convert_find(const struct vg_instr *in)
 {
+    if (in->op == VG_CVT_PACK) return integers;
     switch ((enum vg_type)in->type) {
     case VG_F16X2:
     case VG_BF16X2:

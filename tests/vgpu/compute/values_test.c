@@ -200,3 +200,26 @@ TEST(vgpu_compute, gives_the_bits_that_an_h100_gives)
            totals.skipped);
     CHECK(getenv("VGPU_VALUES_ONLY") || totals.exact > 500);
 }
+
+static uint32_t packed(unsigned bits, bool is_signed, uint32_t a, uint32_t b, uint32_t c)
+{
+    const struct vg_instr in = {
+        .op = VG_CVT_PACK, .count = (uint8_t)bits, .mode = is_signed, .src = {4, 8, 12}};
+    struct vg_registers registers = {.frame = frame};
+    put(4, 3, 4, a);
+    put(8, 3, 4, b);
+    put(12, 3, 4, c);
+    vg_compute_find (&in)(&registers, &in, 8);
+    return frame[0][3];
+}
+
+/* The values of the manual's pseudo-code, by hand. */
+TEST(vgpu_compute, packs_integers_as_the_manual_says)
+{
+    CHECK_EQ(packed(16, true, 40000, (uint32_t)-40000, 9), 0x7fff8000);
+    CHECK_EQ(packed(16, false, 70000, (uint32_t)-1, 9), 0xffff0000);
+    CHECK_EQ(packed(8, true, 200, (uint32_t)-3, 0x1234), 0x12347ffd);
+    CHECK_EQ(packed(8, false, 200, 300, 0xabcd1234), 0x1234c8ff);
+    CHECK_EQ(packed(4, false, 20, 5, 0x11), 0x11f5);
+    CHECK_EQ(packed(2, true, (uint32_t)-9, 1, 3), 0x39);
+}

@@ -484,12 +484,14 @@ KERNEL(last_block_without_fence)
 {
     __shared__ int last;
     out[blockIdx.x * 64 + threadIdx.x] = in[threadIdx.x]; // @last_block_without_fence
-    RIGHT(__threadfence());
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(flags, 1) == 3;
+    if (threadIdx.x == 0) {
+        RIGHT(__threadfence());
+        last = atomicAdd(flags, 1) == 3;
+        FENCE();
+    }
     __syncthreads();
     if (!last) return;
-    __threadfence();
     int sum = 0;
     for (int b = 0; b < 4; b++) sum += ((volatile int *)out)[b * 64 + threadIdx.x]; // @last_block_without_fence
     out[1000 + threadIdx.x] = sum;
@@ -500,12 +502,14 @@ KERNEL(last_block_without_barrier)
 {
     __shared__ int last;
     out[blockIdx.x * 64 + threadIdx.x] = in[threadIdx.x]; // @last_block_without_barrier
-    FENCE();
     RIGHT(__syncthreads());
-    if (threadIdx.x == 0) last = atomicAdd(flags, 1) == 3;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(flags, 1) == 3;
+        __threadfence();
+    }
     __syncthreads();
     if (!last) return;
-    FENCE();
     int sum = 0;
     for (int b = 0; b < 4; b++) sum += ((volatile int *)out)[b * 64 + (threadIdx.x ^ 32)]; // @last_block_without_barrier
     out[1000 + threadIdx.x] = sum;
@@ -588,7 +592,7 @@ KERNEL(grid_barrier_leaves_early)
 KERNEL(grid_barrier_goal_too_high)
 {
     grid_barrier(flags, EITHER(4, 3));
-    out[threadIdx.x] = 1;
+    out[blockIdx.x * 32 + threadIdx.x] = 1;
 }
 
 //: 100 1024 0 wait

@@ -98,10 +98,24 @@ static bool own(const struct note *note, const struct vg_access *other)
     return other->block == note->mine.block && vg_access_thread(other) == note->thread;
 }
 
+/* ld.global.nc may only read memory that its grid does not write: no order within the grid helps.
+ */
+static bool read_only_was_written(const struct note *note, const struct vg_access *other)
+{
+    const struct vg_grid_clock *grid = note->block->grid;
+    const bool nc = note->kind->how.nc || note->block->model->kinds[other->kind].how.nc;
+    return nc && other->block - grid->first < grid->nblocks;
+}
+
 static void check(const struct note *note, const struct vg_access *other)
 {
     const struct vg_model *model = note->block->model;
-    if (other->block == 0 || (other->bits & note->mine.bits) >> 10 == 0 || own(note, other)) return;
+    if (other->block == 0 || (other->bits & note->mine.bits) >> 10 == 0) return;
+    if (read_only_was_written(note, other)) {
+        vg_report(note->block, note->region, note->word, other, &note->mine);
+        return;
+    }
+    if (own(note, other)) return;
     if (morally_strong(note->block, &note->kind->how, other, &model->kinds[other->kind].how))
         return;
     if (knows(note->block, note->thread, other)) return;

@@ -261,6 +261,22 @@ TEST(races, bytes_side_by_side_do_not_race_and_overlapping_ones_do)
     world_end(&w);
 }
 
+TEST(races, reads_through_nc_race_with_ordered_writes_of_their_own_grid)
+{
+    struct vg_how nc = WEAK(2);
+    nc.nc = true;
+    const uint64_t all = UINT64_MAX;
+    for (uint32_t thread = 1; thread <= 33; thread += 32) {
+        world_begin(&w, (struct vg_model_settings){0});
+        st(w.block[0], 1, &w, 0, WEAK(1), 1);
+        vg_model_barrier(w.block[0], &all, NULL);
+        ld(w.block[0], thread, &w, 0, nc);
+        CHECK_EQ(w.nraces, 1);
+        CHECK(strstr(w.races[0].mend, "ld.global.nc") != NULL);
+        world_end(&w);
+    }
+}
+
 TEST(races, reads_through_nc_race_with_writes_even_by_atomics)
 {
     struct vg_how nc = WEAK(2);

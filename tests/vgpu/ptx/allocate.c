@@ -3,8 +3,9 @@
  * A register's interval runs from the first to the last instruction at which its value may still be
  * read (found by walking back from each use to the definitions, over backward branches too). Two
  * registers whose intervals have an instruction in common get different units; linear scan, first
- * fit. This is right under divergence too: a lane only writes under its own mask, so that for each
- * lane it is the allocation of a scalar program. A guarded definition does not end a walk. */
+ * fit. A unit belongs to registers of one width: there a lane has columns of its own, so that for
+ * each lane it is the allocation of a scalar program, wherever the other lanes are. (A lane of 64
+ * bits lies where two lanes of 32 bits do.) A guarded definition does not end a walk. */
 #include <vgpu/ptx/reader.h>
 
 #include <stdlib.h>
@@ -189,11 +190,19 @@ static int by_first(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Which units are taken, and until which instruction. */
+/* Which units of a width, or which predicates, are taken, and until which instruction. */
 struct units {
     uint32_t until[VG_CONSTANT]; /* + 1 */
-    uint32_t used;
+    uint32_t used, first;        /* first: where these units begin in the frame */
 };
+enum { PREDICATES, WIDTHS = 4 };
+
+/* The kind of units that a register takes: 0 predicates, 1 to 3 registers of 1, 2 and 4 units. */
+static unsigned width_of(enum vg_type type)
+{
+    const uint32_t n = vg_ptx_type_units(type);
+    return type == VG_PRED ? PREDICATES : n == 1 ? 1 : n == 2 ? 2 : 3;
+}
 
 static uint32_t take(struct vg_reader *r, struct units *units, const struct interval *interval,
                      uint32_t n)
@@ -242,14 +251,24 @@ void vg_ptx_registers_allocate(struct vg_reader *r, struct vg_function *function
         if (flow.first_occurrence[i] != flow.first_occurrence[i + 1])
             intervals[n++] = live(&flow, i);
     qsort(intervals, n, sizeof *intervals, by_first);
-    struct units *units = vg_ptx_alloc(r, 2 * sizeof *units);
+    struct units *units = vg_ptx_alloc(r, WIDTHS * sizeof *units);
     uint32_t *places = vg_ptx_alloc(r, (r->nregisters + 1) * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++) {
         const enum vg_type type = (enum vg_type)r->register_types[intervals[i].number];
         places[intervals[i].number] =
-            take(r, &units[type == VG_PRED], &intervals[i], vg_ptx_type_units(type));
+            take(r, &units[width_of(type)], &intervals[i], vg_ptx_type_units(type));
     }
-    function->nunits = units[0].used;
-    function->npredicates = units[1].used;
+    for (unsigned width = WIDTHS - 1; width > PREDICATES; width--) {
+        units[width].first = function->nunits;
+        function->nunits += units[width].used;
+    }
+    if (function->nunits >= VG_CONSTANT)
+        vg_ptx_fail(r, r->token.line,
+                    "expected a function that needs at most %d units of registers",
+                    VG_CONSTANT - 1);
+    for (uint32_t i = 0; i < n; i++)
+        places[intervals[i].number] +=
+            units[width_of((enum vg_type)r->register_types[intervals[i].number])].first;
+    function->npredicates = units[PREDICATES].used;
     write_code(r, function, places);
 }

@@ -1,10 +1,6 @@
 /* What nvcc makes of kernels: the samples' PTX, which is committed beside the sources, and that of
-<<<<<<< HEAD
  * tests/gpu/probes where nvcc is found; of lowered.cu, which takes a minute, with VGPU_PROBES=all.
  */
-=======
- * tests/gpu/probes where nvcc is found. */
->>>>>>> h-vmach
 #include <dirent.h>
 #include <shim.h>
 #include <stdio.h>
@@ -129,10 +125,7 @@ TEST(vgpu_ptx_samples, what_nvcc_makes_of_the_probes_holds_nothing_unsupported)
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         const size_t length = strlen(entry->d_name);
         if (length < 4 || strcmp(entry->d_name + length - 3, ".cu") != 0) continue;
-<<<<<<< HEAD
         if (strcmp(entry->d_name, "lowered.cu") == 0 && !getenv("VGPU_PROBES")) continue;
-=======
->>>>>>> h-vmach
         char command[2048];
         snprintf(
             command, sizeof command,
@@ -144,9 +137,5 @@ TEST(vgpu_ptx_samples, what_nvcc_makes_of_the_probes_holds_nothing_unsupported)
     }
     if (dir) closedir(dir);
     unlink(ptx);
-<<<<<<< HEAD
     CHECK_MESSAGE(nfiles >= 5 && ninstrs > 3000, "%u files, %u instructions", nfiles, ninstrs);
-=======
-    CHECK_MESSAGE(nfiles >= 6 && ninstrs > 20000, "%u files, %u instructions", nfiles, ninstrs);
->>>>>>> h-vmach
 }

@@ -87,11 +87,8 @@ bool vg_ptx_is_unsupported(const struct vg_opcode *opcode)
             if (vg_ptx_is_word(modifier, words[j])) return true;
         if (atomic && (vg_ptx_is_word(modifier, ".v2") || vg_ptx_is_word(modifier, ".v4")))
             return true;
-<<<<<<< HEAD
         if (vg_ptx_is_word(&opcode->name, "cvt") && vg_ptx_is_word(modifier, ".satfinite"))
             return true; /* of f16 and bf16: VG_SAT means .sat there */
-=======
->>>>>>> h-vmach
         if (reduce && vg_ptx_is_word(modifier, ".f32")) return true;
     }
     return false;

@@ -124,27 +124,24 @@ static const struct vg_function *find(const struct vs_session *s, const char *ke
     return NULL;
 }
 
-/* Nobody but the kernel runs, so one that waits twice in a row waits for ever. */
+/* Nobody but the kernel runs, so one that waits waits for ever: the machine has looked twice. */
 static int finish(struct vs_session *s, struct vg_run *run)
 {
-    unsigned waited = 0;
-    for (;;) {
-        const enum vg_progress progress = vg_run_step(run);
-        if (progress == VG_DONE) return 0;
-        if (progress == VG_FAULTED) {
-            const char *text = "";
-            s->fault = vg_run_fault(run, &text);
-            add(s, text, strlen(text));
-            return 1;
-        }
-        waited = progress == VG_WAITING ? waited + 1 : 0;
-        if (waited < 2) continue;
-        char text[4096];
-        vg_run_describe(run, text, sizeof text);
-        s->waits = true;
-        add(s, text, strlen(text));
+    char text[4096];
+    enum vg_progress progress;
+    do progress = vg_run_step(run);
+    while (progress == VG_MOVED);
+    if (progress == VG_DONE) return 0;
+    if (progress == VG_FAULTED) {
+        const char *fault = "";
+        s->fault = vg_run_fault(run, &fault);
+        add(s, fault, strlen(fault));
         return 1;
     }
+    vg_run_describe(run, text, sizeof text);
+    s->waits = true;
+    add(s, text, strlen(text));
+    return 1;
 }
 
 int vs_launch(struct vs_session *s, const char *kernel, uint32_t nblocks, uint32_t nthreads,

@@ -1,0 +1,271 @@
+/* Atomic operations: atom and red of every type. */
+#include "machine_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+struct change {
+    const struct vg_instr *in;
+    bool shared, changed;
+    unsigned char operand[16], second[16];
+};
+
+static double half_to_double(uint16_t h)
+{
+    const int exponent = h >> 10 & 31, fraction = h & 1023;
+    const double sign = h & 0x8000 ? -1 : 1;
+    if (exponent == 31) return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
+    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25));
+}
+
+/* Rounds to nearest, ties to even. */
+static uint16_t double_to_half(double x)
+{
+    if (isnan(x)) return 0x7fff;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0;
+    const double size = fabs(x);
+    if (size >= 65520) return sign | 0x7c00;
+    int exponent = 0;
+    if (size != 0) frexp(size, &exponent);
+    if (exponent < -13) exponent = -13; /* subnormal: units of 2^-24 */
+    const uint32_t units = (uint32_t)nearbyint(ldexp(size, 11 - exponent));
+    return (uint16_t)(sign | (units + ((uint32_t)(exponent + 13) << 10)));
+}
+
+static float bf16_to_float(uint16_t h)
+{
+    const uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static uint16_t double_to_bf16(double x)
+{
+    if (isnan(x)) return 0x7fff;
+    const float f = (float)x; /* to odd would be exact; 24 bits are more than twice 8 and 2 */
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0x7fffffff) >= 0x7f800000) return (uint16_t)(bits >> 16);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static uint16_t add_half(uint16_t a, uint16_t b, bool bf16)
+{
+    if (bf16) return double_to_bf16((double)bf16_to_float(a) + (double)bf16_to_float(b));
+    return double_to_half(half_to_double(a) + half_to_double(b));
+}
+
+static float flushed(float x, bool flush)
+{
+    return flush && fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+/* atom.add.f32 flushes denormals on global memory, not on shared: docs/cuda-measured.md. */
+static uint32_t add_float(uint32_t a, uint32_t b, bool flush)
+{
+    float x, y;
+    memcpy(&x, &a, 4);
+    memcpy(&y, &b, 4);
+    const float sum = flushed(flushed(x, flush) + flushed(y, flush), flush);
+    uint32_t bits;
+    memcpy(&bits, &sum, 4);
+    return isnan(sum) ? 0x7fffffff : bits;
+}
+
+static uint64_t add_double(uint64_t a, uint64_t b)
+{
+    double x, y;
+    memcpy(&x, &a, 8);
+    memcpy(&y, &b, 8);
+    const double sum = x + y;
+    uint64_t bits;
+    memcpy(&bits, &sum, 8);
+    return isnan(sum) ? UINT64_C(0x7fffffffffffffff) : bits;
+}
+
+static uint64_t add(const struct vg_instr *in, bool shared, uint64_t a, uint64_t b)
+{
+    switch (in->type) {
+    case VG_F32:
+        return add_float((uint32_t)a, (uint32_t)b, !shared);
+    case VG_F64:
+        return add_double(a, b);
+    case VG_F16:
+        return add_half((uint16_t)a, (uint16_t)b, false);
+    case VG_BF16:
+        return add_half((uint16_t)a, (uint16_t)b, true);
+    case VG_F16X2:
+    case VG_BF16X2: {
+        const bool bf16 = in->type == VG_BF16X2;
+        const uint64_t low = add_half((uint16_t)a, (uint16_t)b, bf16);
+        return low | (uint64_t)add_half((uint16_t)(a >> 16), (uint16_t)(b >> 16), bf16) << 16;
+    }
+    default:
+        return a + b;
+    }
+}
+
+static uint16_t choose_half(uint16_t a, uint16_t b, bool bf16, bool max)
+{
+    const double x = bf16 ? (double)bf16_to_float(a) : half_to_double(a);
+    const double y = bf16 ? (double)bf16_to_float(b) : half_to_double(b);
+    if (isnan(x) && isnan(y)) return 0x7fff;
+    if (isnan(x) || isnan(y)) return isnan(x) ? b : a;
+    const bool less = x < y || (x == y && signbit(x) && !signbit(y));
+    return less != max ? a : b;
+}
+
+static uint64_t choose(const struct vg_instr *in, uint64_t a, uint64_t b, bool max)
+{
+    bool less = a < b;
+    switch (in->type) {
+    case VG_S32:
+        less = (int32_t)a < (int32_t)b;
+        break;
+    case VG_S64:
+        less = (int64_t)a < (int64_t)b;
+        break;
+    case VG_F16:
+    case VG_BF16:
+        return choose_half((uint16_t)a, (uint16_t)b, in->type == VG_BF16, max);
+    case VG_F16X2:
+    case VG_BF16X2: {
+        const bool bf16 = in->type == VG_BF16X2;
+        const uint64_t low = choose_half((uint16_t)a, (uint16_t)b, bf16, max);
+        return low | (uint64_t)choose_half((uint16_t)(a >> 16), (uint16_t)(b >> 16), bf16, max)
+                         << 16;
+    }
+    default:
+        break;
+    }
+    return less != max ? a : b;
+}
+
+bool vg_atomic_apply(const struct vg_instr *in, bool shared, const void *old, const void *operand,
+                     const void *second, void *value)
+{
+    const uint32_t nbytes = vg_type_bytes(in->type);
+    if (nbytes == 16) { /* exch and cas only */
+        if (in->mode == VG_ATOM_CAS && memcmp(old, operand, 16) != 0) return false;
+        memcpy(value, in->mode == VG_ATOM_CAS ? second : operand, 16);
+        return true;
+    }
+    uint64_t a = 0, b = 0, result;
+    memcpy(&a, old, nbytes);
+    memcpy(&b, operand, nbytes);
+    switch (in->mode) {
+    case VG_ATOM_CAS:
+        if (a != b) return false;
+        result = 0;
+        memcpy(&result, second, nbytes);
+        break;
+    case VG_ATOM_ADD:
+        result = add(in, shared, a, b);
+        break;
+    case VG_ATOM_INC:
+        result = a >= b ? 0 : a + 1;
+        break;
+    case VG_ATOM_DEC:
+        result = a == 0 || a > b ? b : a - 1;
+        break;
+    case VG_ATOM_MIN:
+        result = choose(in, a, b, false);
+        break;
+    case VG_ATOM_MAX:
+        result = choose(in, a, b, true);
+        break;
+    case VG_ATOM_AND:
+        result = a & b;
+        break;
+    case VG_ATOM_OR:
+        result = a | b;
+        break;
+    case VG_ATOM_XOR:
+        result = a ^ b;
+        break;
+    default:
+        result = b;
+    }
+    memcpy(value, &result, nbytes);
+    return true;
+}
+
+static bool apply(void *arg, const void *old, void *value)
+{
+    struct change *change = arg;
+    const bool writes =
+        vg_atomic_apply(change->in, change->shared, old, change->operand, change->second, value);
+    change->changed = writes && memcmp(old, value, vg_type_bytes(change->in->type)) != 0;
+    return writes;
+}
+
+static void take(const struct vg_registers *r, uint16_t operand, uint32_t lane, uint32_t nbytes,
+                 unsigned char *value)
+{
+    const char *unit = vg_source(r, operand);
+    if (nbytes < 8) {
+        memcpy(value, unit + lane * 4, nbytes);
+        return;
+    }
+    memcpy(value, unit + lane * 8, 8);
+    if (nbytes == 16) memcpy(value + 8, unit + 2 * VG_UNIT_BYTES + lane * 8, 8);
+}
+
+static void give(const struct vg_registers *r, uint16_t operand, uint32_t lane, uint32_t nbytes,
+                 const unsigned char *value)
+{
+    if (nbytes < 8) {
+        uint32_t word = 0;
+        memcpy(&word, value, nbytes);
+        r->frame[operand][lane] = word;
+        return;
+    }
+    memcpy((char *)r->frame[operand] + lane * 8, value, 8);
+    if (nbytes == 16) memcpy((char *)r->frame[operand + 2] + lane * 8, value + 8, 8);
+}
+
+/* Lanes in an order by seed: the manual promises none. */
+enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
+                       const struct vg_instr *in, uint32_t lanes, struct vg_region *region,
+                       const uint64_t *address)
+{
+    struct vg_block *block = warp->block;
+    const struct vg_registers r = vg_fragment_registers(warp, fragment);
+    const uint32_t nbytes = vg_type_bytes(in->type), count = in->count > 1 ? in->count : 1;
+    const struct vg_how how = {.nbytes = (uint8_t)nbytes,
+                               .order = in->order == VG_WEAK ? VG_RELAXED : in->order,
+                               .scope = in->scope,
+                               .red = in->op == VG_RED,
+                               .where = (uint64_t)(uintptr_t)in};
+    const uint32_t turn = (uint32_t)(vg_random(&block->run->random) % VG_LANES);
+    bool changed = false;
+    uint64_t sum = 0;
+    for (uint32_t j = 0; j < VG_LANES; j++) {
+        const uint32_t i = (j + turn) % VG_LANES;
+        if ((lanes >> i & 1) == 0) continue;
+        for (uint32_t c = 0; c < count; c++) {
+            struct change change = {.in = in, .shared = region == &block->shared};
+            unsigned char old[16] = {0};
+            take(&r, in->src[1 + c], i, nbytes, change.operand);
+            if (in->mode == VG_ATOM_CAS) take(&r, in->src[2], i, nbytes, change.second);
+            const uint64_t offset = address[i] - region->address + c * nbytes;
+            vg_model_rmw(block->clock, warp->number * VG_LANES + i, region, offset, &how, apply,
+                         &change, old);
+            if (region->defined != NULL)
+                for (uint64_t b = offset; b < offset + nbytes; b++)
+                    region->defined[b / 8] |= (unsigned char)(1u << (b % 8));
+            if (in->op == VG_ATOM && in->dst[c] != VG_NONE) give(&r, in->dst[c], i, nbytes, old);
+            changed = changed || change.changed;
+            uint64_t word;
+            memcpy(&word, old, 8);
+            sum += (word ^ i) * UINT64_C(0x9e3779b97f4a7c15); /* in whatever order */
+        }
+    }
+    /* An operation that changes nothing is a look: a thread may wait by it. */
+    if (changed)
+        vg_moved(warp, fragment);
+    else if (fragment->idle * 2 >= block->run->machine->settings.patience)
+        vg_watch_load(warp, fragment, in, lanes, region, address[vg_first(lanes)], sum);
+    return VG_NEXT;
+}

@@ -1,0 +1,289 @@
+/* What the files of the machine share: grids, blocks, warps and fragments of warps.
+ *
+ * A warp's lanes that are at the same place make a *fragment*: a mask of lanes, a position in the
+ * code and a chain of frames. A branch that lanes take differently splits a fragment; fragments
+ * that meet at one place in one frame become one again. A warp runs the fragment of the innermost
+ * frame and lowest position first, so that lanes meet again soon. */
+#ifndef VGPU_MACHINE_INTERNAL_H
+#define VGPU_MACHINE_INTERNAL_H
+
+#include <vgpu/machine.h>
+
+enum { VG_BARRIERS = 16, VG_MAX_WARPS = 32, VG_CACHE = 64, VG_WATCHED = 32 };
+
+/* The address of a function, for indirect calls: a number with its index. */
+#define VG_CODE_WINDOW (UINT64_C(1) << 52)
+#define VG_PARAM_WINDOW VG_WINDOW_MASK
+
+/* A call in progress. Fragments share frames; refs counts fragments and inner frames. */
+struct vg_frame {
+    struct vg_frame *parent;
+    const struct vg_function *function;
+    uint32_t base, pbase;   /* first unit and first predicate */
+    uint32_t local, params; /* offsets in each thread's local memory */
+    uint32_t return_pc, depth, refs;
+    uint32_t stack[VG_LANES]; /* the caller's bound of alloca, a lane each */
+};
+
+enum vg_state {
+    VG_RUNS,
+    VG_GATHERS, /* waits for other lanes of its warp */
+    VG_BLOCKED  /* has arrived at a barrier of the block and waits for other warps */
+};
+
+struct vg_fragment {
+    uint32_t mask, pc;
+    struct vg_frame *frame;
+    uint8_t state;
+    bool yielded;
+    uint8_t parts;           /* components of a strict vector access that are done, a bit each */
+    uint32_t idle;           /* instructions without a store, a barrier or a new value */
+    uint32_t tired;          /* the value of idle at which the fragment yields */
+    uint32_t turn;           /* instructions since another fragment of the warp ran */
+    uint32_t members;        /* GATHERS in a warp: the lanes that it waits for */
+    uint32_t barrier, count; /* GATHERS, BLOCKED at a barrier of the block */
+};
+
+/* A load that a waiting fragment repeats. */
+struct vg_watch {
+    const struct vg_instr *in;
+    uint32_t lanes;
+    uint64_t sum, address;
+    const struct vg_region *region;
+};
+
+struct vg_async { /* a cp.async that has not been done yet */
+    const struct vg_instr *in;
+    uint32_t lane, group, nread, nbytes;
+    uint64_t to, from;
+};
+
+struct vg_block;
+
+struct vg_warp {
+    struct vg_block *block;
+    uint32_t number, live; /* lanes that have not exited */
+    uint32_t nparts;
+    struct vg_fragment part[VG_LANES];
+    uint32_t (*units)[VG_LANES];
+    uint32_t *predicates;
+    uint32_t nunits, npredicates; /* room */
+    uint32_t carry;
+    unsigned char *local;     /* local_room bytes a lane; NULL until one is used */
+    uint32_t stack[VG_LANES]; /* where alloca's pieces begin, downward from local_room */
+    struct vg_watch *watch;
+    uint32_t nwatch;
+    struct vg_async *async;
+    uint32_t nasync, async_room, group[VG_LANES];
+    uint64_t *strict;  /* addresses of vector accesses under way, a lane each */
+    uint64_t mark;     /* of run->moves when the warp was picked last */
+    uint32_t list, at; /* in the run's lists */
+};
+
+struct vg_barrier {
+    uint32_t nwarps, count; /* that have arrived; count 0: all threads */
+    uint32_t waits[VG_MAX_WARPS], came[VG_MAX_WARPS];
+    uint32_t number, all, any; /* of red: true predicates; lanes that arrived with one each */
+};
+
+struct vg_block {
+    struct vg_run *run;
+    uint64_t index;
+    uint32_t at[3], sm, nwarps, nthreads, live_warps, slot;
+    struct vg_block_clock *clock;
+    struct vg_region shared;
+    struct vg_barrier barrier[VG_BARRIERS];
+    struct vg_warp *warps;
+    char what[48];
+};
+
+struct vg_sm {
+    uint32_t threads, blocks, shared;
+};
+
+enum { VG_READY, VG_TIRED, VG_STUCK, VG_LISTS };
+
+struct vg_list {
+    struct vg_warp **at;
+    uint32_t n;
+};
+
+struct vg_run {
+    struct vg_machine *machine;
+    struct vg_launch launch;
+    void *params;
+    struct vg_grid_clock *clock;
+    uint64_t nblocks, started, ended;
+    uint64_t tried; /* of the permutation of shuffled blocks */
+    uint32_t nthreads, shared_bytes, local_room, room;
+    struct vg_block **resident;
+    uint32_t nresident;
+    struct vg_sm *sms;
+    struct vg_list list[VG_LISTS];
+    uint64_t random, moves;
+    struct vg_region *cache[VG_CACHE];
+    enum vg_fault fault;
+    uint64_t shown; /* moves + 1 when what was held back was shown last */
+    char text[2048];
+};
+
+/* A launch, kept for reports. */
+struct vg_record {
+    uint64_t number;
+    const struct vg_image *image;
+    const struct vg_function *kernel;
+    uint32_t grid[3], block[3];
+};
+
+struct vg_machine {
+    struct vg_machine_settings settings;
+    struct vg_model *model;
+    struct vg_machine_counts counts;
+    uint64_t ticks;
+    struct vg_record *records;
+    uint32_t nrecords, records_room;
+    struct vg_frame *free_frames;
+};
+
+/* What became of an instruction. */
+enum vg_step {
+    VG_NEXT,   /* go on behind it */
+    VG_JUMPED, /* the fragment's pc is set */
+    VG_PICK,   /* fragments have changed: pick one */
+    VG_PAUSE,  /* as PICK, and another warp runs */
+    VG_FAILED
+};
+
+/* execute.c */
+uint64_t vg_warp_run(struct vg_warp *warp, uint64_t budget); /* instructions that were run */
+
+/* fragment.c */
+struct vg_fragment *vg_fragment_split(struct vg_warp *warp, struct vg_fragment *from,
+                                      uint32_t lanes);
+void vg_fragment_merge(struct vg_warp *warp);
+struct vg_fragment *vg_fragment_pick(struct vg_warp *warp);
+/* The lowest position behind pc where another fragment of the same frame waits. */
+uint32_t vg_fragment_limit(const struct vg_warp *warp, const struct vg_fragment *fragment);
+struct vg_registers vg_fragment_registers(const struct vg_warp *warp,
+                                          const struct vg_fragment *fragment);
+enum vg_step vg_call(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
+                     uint32_t lanes);
+enum vg_step vg_return(struct vg_warp *warp, struct vg_fragment *fragment, uint32_t lanes);
+enum vg_step vg_exit(struct vg_warp *warp, struct vg_fragment *fragment, uint32_t lanes);
+int vg_warp_begin(struct vg_warp *warp, struct vg_block *block, uint32_t number);
+void vg_warp_end(struct vg_warp *warp);
+
+/* A fragment stored something, or read a new value. */
+static inline void vg_moved(struct vg_warp *warp, struct vg_fragment *fragment)
+{
+    struct vg_run *run = warp->block->run;
+    fragment->idle = 0;
+    fragment->tired = run->machine->settings.patience;
+    warp->nwatch = 0;
+    run->moves++;
+}
+
+/* access.c, atomic.c, async.c */
+enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
+                       const struct vg_instr *in, uint32_t lanes);
+/* Reads bytes by a generic address for the machine itself (printf). false: nothing lies there. */
+bool vg_peek(struct vg_warp *warp, uint32_t lane, uint64_t address, void *bytes, uint64_t nbytes);
+/* One scalar access of one thread by a shared or global address; false: a fault was noted. */
+bool vg_thread_load(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                    enum vg_space space, uint64_t address, const struct vg_how *how, void *value);
+bool vg_thread_store(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                     enum vg_space space, uint64_t address, const struct vg_how *how,
+                     const void *value);
+struct vg_region *vg_thread_find(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                                 enum vg_space space, uint64_t address, uint32_t nbytes, bool write,
+                                 uint64_t *offset);
+unsigned char *vg_local(struct vg_warp *warp, uint32_t lane);
+void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
+                   uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum);
+enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
+                       const struct vg_instr *in, uint32_t lanes, struct vg_region *region,
+                       const uint64_t *address);
+bool vg_atomic_apply(const struct vg_instr *in, bool shared, const void *old, const void *operand,
+                     const void *second, void *value);
+enum vg_step vg_async_copy(struct vg_warp *warp, struct vg_fragment *fragment,
+                           const struct vg_instr *in, uint32_t lanes);
+bool vg_async_finish(struct vg_warp *warp, uint32_t lanes, bool all, uint32_t keep);
+enum vg_step vg_mbarrier(struct vg_warp *warp, struct vg_fragment *fragment,
+                         const struct vg_instr *in, uint32_t lanes);
+
+/* together.c, barrier.c */
+enum vg_step vg_together(struct vg_warp *warp, struct vg_fragment *fragment,
+                         const struct vg_instr *in, uint32_t lanes);
+enum vg_step vg_barrier(struct vg_warp *warp, struct vg_fragment *fragment,
+                        const struct vg_instr *in, uint32_t lanes);
+bool vg_barrier_check(struct vg_block *block);
+
+/* special.c, print.c */
+enum vg_step vg_special(struct vg_warp *warp, struct vg_fragment *fragment,
+                        const struct vg_instr *in, uint32_t lanes);
+enum vg_step vg_data(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
+                     uint32_t lanes);
+enum vg_step vg_print(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
+                      uint32_t lanes);
+
+/* run.c */
+void vg_list_move(struct vg_warp *warp, uint32_t list);
+bool vg_block_admit(struct vg_run *run); /* starts blocks that fit; false: fault */
+void vg_block_end(struct vg_block *block);
+uint64_t vg_random(uint64_t *state);
+
+/* fault.c */
+enum vg_step vg_fail(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                     enum vg_fault fault, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* Who waits where, in the block or (NULL) in all of them. */
+void vg_describe(const struct vg_run *run, const struct vg_block *only, char *text, size_t nbytes);
+void vg_report_race(void *arg, const struct vg_race *race);
+
+/* operands */
+static inline uint32_t vg_type_bytes(uint8_t type)
+{
+    switch (type) {
+    case VG_B8:
+    case VG_U8:
+    case VG_S8:
+    case VG_E4M3:
+    case VG_E5M2:
+        return 1;
+    case VG_B16:
+    case VG_U16:
+    case VG_S16:
+    case VG_F16:
+    case VG_BF16:
+    case VG_E4M3X2:
+    case VG_E5M2X2:
+        return 2;
+    case VG_B64:
+    case VG_U64:
+    case VG_S64:
+    case VG_F64:
+        return 8;
+    case VG_B128:
+        return 16;
+    default:
+        return 4;
+    }
+}
+
+static inline const void *vg_source(const struct vg_registers *r, uint16_t operand)
+{
+    return operand & VG_CONSTANT ? (const void *)r->constants[operand & (VG_CONSTANT - 1)]
+                                 : (const void *)r->frame[operand];
+}
+
+/* Runs the body for each lane i of the mask. */
+#define VG_FOR_LANES(i, lanes)                                                                     \
+    for (uint32_t left_ = (lanes), i = left_ ? (uint32_t)__builtin_ctz(left_) : 0; left_;          \
+         left_ &= left_ - 1, i = left_ ? (uint32_t)__builtin_ctz(left_) : 0)
+
+static inline uint32_t vg_first(uint32_t lanes)
+{
+    return (uint32_t)__builtin_ctz(lanes);
+}
+
+#endif

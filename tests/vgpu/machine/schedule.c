@@ -1,0 +1,130 @@
+/* Which warp runs next.
+ *
+ * READY warps can go on; TIRED ones have run for the length of the settings' patience without a
+ * store, a barrier or a new value; STUCK ones wait at barriers. The seed picks among the READY,
+ * now and then among the TIRED, whose values may have come. When only TIRED warps are left, each
+ * has looked for a long time and nobody has changed anything since it began to look, the grid
+ * waits for somebody else. */
+#include "machine_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WARPS_A_STEP = 16, LONG = 16 /* patience times this: the wait of a grid that waits */ };
+
+void vg_list_move(struct vg_warp *warp, uint32_t list)
+{
+    struct vg_run *run = warp->block->run;
+    if (warp->list < VG_LISTS && run->list[warp->list].n > warp->at &&
+        run->list[warp->list].at[warp->at] == warp) {
+        struct vg_list *from = &run->list[warp->list];
+        from->at[warp->at] = from->at[--from->n];
+        from->at[warp->at]->at = warp->at;
+    }
+    warp->list = list;
+    if (list == VG_LISTS) return;
+    warp->at = run->list[list].n;
+    run->list[list].at[run->list[list].n++] = warp;
+}
+
+/* Whether the warp has looked long enough at things that nobody has changed. */
+static bool waits(const struct vg_run *run, const struct vg_warp *warp)
+{
+    if (warp->mark != run->moves || warp->nwatch == 0) return false;
+    for (uint32_t i = 0; i < warp->nparts; i++) {
+        const struct vg_fragment *f = &warp->part[i];
+        if (f->state == VG_RUNS && f->idle < LONG * run->machine->settings.patience) return false;
+    }
+    return true;
+}
+
+static bool all_wait(const struct vg_run *run)
+{
+    const struct vg_list *tired = &run->list[VG_TIRED];
+    for (uint32_t i = 0; i < tired->n; i++)
+        if (!waits(run, tired->at[i])) return false;
+    return true;
+}
+
+/* All threads of the block wait at barriers: nobody can come. */
+static bool block_stuck(const struct vg_block *block)
+{
+    for (uint32_t w = 0; w < block->nwarps; w++)
+        if (block->warps[w].live != 0 && block->warps[w].list != VG_STUCK) return false;
+    return true;
+}
+
+static void fail_stuck(struct vg_run *run, const struct vg_block *block)
+{
+    char where[1600];
+    vg_describe(run, block, where, sizeof where);
+    run->fault = VG_FAULT_BARRIER;
+    snprintf(run->text, sizeof run->text,
+             "kernel %s, block (%u,%u,%u): all its threads wait for one another for ever\n%s",
+             run->launch.kernel->name, block->at[0], block->at[1], block->at[2], where);
+}
+
+static struct vg_warp *pick(struct vg_run *run)
+{
+    const struct vg_list *ready = &run->list[VG_READY], *tired = &run->list[VG_TIRED];
+    const uint64_t random = vg_random(&run->random);
+    const bool look = tired->n != 0 && (ready->n == 0 || random % 8 == 0);
+    const struct vg_list *from = look ? tired : ready;
+    return from->n == 0 ? NULL : from->at[(random >> 8) % from->n];
+}
+
+/* Runs one warp. false: nobody can run, or a fault. */
+static void turn(struct vg_run *run, struct vg_warp *warp)
+{
+    struct vg_block *block = warp->block;
+    vg_warp_run(warp, 1 + vg_random(&run->random) % run->machine->settings.quantum);
+    if (run->fault != VG_FAULT_NONE) return;
+    if (warp->live == 0) {
+        vg_list_move(warp, VG_LISTS);
+        if (--block->live_warps == 0) {
+            vg_block_end(block);
+            run->ended++;
+            vg_block_admit(run);
+            return;
+        }
+    }
+    if ((warp->live == 0 || warp->list == VG_STUCK) && block_stuck(block)) fail_stuck(run, block);
+}
+
+enum vg_progress vg_run_step(struct vg_run *run)
+{
+    if (run->fault != VG_FAULT_NONE) return VG_FAULTED;
+    memset(run->cache, 0, sizeof run->cache); /* the driver may have changed the regions */
+    if (run->started == 0) vg_block_admit(run);
+    for (int i = 0; i < WARPS_A_STEP && run->fault == VG_FAULT_NONE; i++) {
+        if (run->ended == run->nblocks) return VG_DONE;
+        if (run->list[VG_READY].n == 0 && all_wait(run)) {
+            /* What is held back in buffers is shown, and everybody looks once more. */
+            vg_model_flush(run->machine->model, run->launch.gpu->number);
+            for (uint32_t w = 0; w < run->list[VG_TIRED].n; w++)
+                run->list[VG_TIRED].at[w]->mark = UINT64_MAX;
+            if (run->shown == run->moves + 1) return VG_WAITING;
+            run->shown = run->moves + 1;
+        }
+        struct vg_warp *warp = pick(run);
+        if (warp == NULL) break;
+        turn(run, warp);
+    }
+    if (run->fault != VG_FAULT_NONE) return VG_FAULTED;
+    return run->ended == run->nblocks ? VG_DONE : VG_MOVED;
+}
+
+bool vg_run_waits_for_host(const struct vg_run *run)
+{
+    const struct vg_list *tired = &run->list[VG_TIRED];
+    for (uint32_t i = 0; i < tired->n; i++)
+        for (uint32_t k = 0; k < tired->at[i]->nwatch; k++)
+            if (tired->at[i]->watch[k].region->reachable) return true;
+    return false;
+}
+
+enum vg_fault vg_run_fault(const struct vg_run *run, const char **text)
+{
+    *text = run->text;
+    return run->fault;
+}

@@ -1,0 +1,104 @@
+/* Kernels that nvcc compiled (kernels/kernels.cu), read, lowered and run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "builder.h"
+#include "shim.h"
+
+enum { TEXT = 1 << 20, N = 4096 };
+
+/* Reads kernels.ptx; NULL: the test has failed. */
+static struct vg_module *read_kernels(void)
+{
+    const char *path = TUTTI_SOURCE_DIR "/tests/vgpu/machine/kernels/kernels.ptx";
+    struct vg_module *module = NULL;
+    char error[256] = "";
+    char *text = malloc(TEXT);
+    FILE *file = fopen(path, "r");
+    if (text != NULL && file != NULL) {
+        const size_t nbytes = fread(text, 1, TEXT - 1, file);
+        text[nbytes] = '\0';
+        if (vg_ptx_read(text, nbytes, &module, error) != 0) module = NULL;
+    }
+    if (file != NULL) fclose(file);
+    free(text);
+    CHECK_MESSAGE(module != NULL, "%s: %s", path, error);
+    return module;
+}
+
+/* Runs a kernel (out, a, b, N) of the file: out is at 0 of the buffer, a and b behind it. */
+static void run_kernel(struct builder *b, const char *name, uint32_t nblocks, uint32_t nthreads)
+{
+    struct vg_module *module = read_kernels();
+    if (module == NULL) return;
+    const uint64_t params[4] = {B_ADDRESS, B_ADDRESS + 4 * N, B_ADDRESS + 8 * N, N};
+    b->ran = module;
+    b->kernel = NULL;
+    b->params = params;
+    for (uint32_t i = 0; i < module->nfunctions; i++)
+        if (strcmp(module->functions[i].name, name) == 0) b->kernel = &module->functions[i];
+    CHECK_MESSAGE(b->kernel != NULL, "no kernel %s", name);
+    if (b->kernel != NULL)
+        CHECK_MESSAGE(b_run(b, nblocks, nthreads) == VG_DONE, "%s: %s", name, b->text);
+    CHECK_EQ(b->model_counts.races, 0);
+    vg_module_destroy(module);
+}
+
+TEST(vgpu_ptx_run, a_fold_adds_vectors_with_and_without_the_model)
+{
+    for (int off = 0; off < 2; off++) {
+        struct builder *b = b_create();
+        float *x = (float *)(void *)b->out;
+        b->settings.model.off = off != 0;
+        b->settings.strict_vectors = off == 0;
+        for (int i = 0; i < N; i++) x[N + i] = (float)i, x[2 * N + i] = 0.5f;
+        run_kernel(b, "fold", 3, 96);
+        int wrong = 0;
+        for (int i = 0; i < N; i++) wrong += x[i] != (float)i + 0.5f;
+        CHECK_EQ(wrong, 0);
+        b_destroy(b);
+    }
+}
+
+TEST(vgpu_ptx_run, a_reduction_by_shuffles_and_shared_memory)
+{
+    struct builder *b = b_create();
+    for (uint32_t i = 0; i < N; i++) b->out[N + i] = i;
+    run_kernel(b, "reduce", 4, 256);
+    for (int i = 0; i < 4; i++) CHECK_EQ(b->out[i], N * (N - 1) / 2);
+    b_destroy(b);
+}
+
+TEST(vgpu_ptx_run, recursion_and_calls_by_address)
+{
+    static const uint32_t fibonacci[10] = {0, 1, 1, 2, 3, 5, 8, 13, 21, 34};
+    struct builder *b = b_create();
+    b->local = 2048;
+    run_kernel(b, "calls", 1, 64);
+    for (uint32_t i = 0; i < 64; i++) {
+        CHECK_EQ(b->out[2 * i], fibonacci[i % 10]);
+        CHECK_EQ((int32_t)b->out[2 * i + 1], i % 2 == 0 ? 2 * (int32_t)i : -(int32_t)i);
+    }
+    b_destroy(b);
+}
+
+TEST(vgpu_ptx_run, a_spin_lock_counts_every_thread)
+{
+    struct builder *b = b_create();
+    b->settings.patience = 100;
+    for (b->settings.seed = 1; b->settings.seed < 4; b->settings.seed++) {
+        b->out[0] = 0;
+        run_kernel(b, "spin", 3, 64);
+        CHECK_EQ(b->out[0], 192);
+    }
+    b_destroy(b);
+}
+
+TEST(vgpu_ptx_run, printf_of_a_compiled_kernel)
+{
+    struct builder *b = b_create();
+    run_kernel(b, "hello", 1, 2);
+    CHECK_STR(b->printed, "thread 0 of hello: 0.00 4096\nthread 1 of hello: 1.50 4096\n");
+    b_destroy(b);
+}

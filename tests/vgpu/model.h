@@ -1,0 +1,111 @@
+/* PTX's memory model, run: who may read what, and which accesses race.
+ * Source: PTX ISA 9.0, chapter 8 (Memory Consistency Model).
+ *
+ * The model knows threads, blocks, grids and orders between grids, not instructions. One host
+ * thread calls it. A seed decides everything that the model leaves open. With model.off it only
+ * moves bytes. */
+#ifndef VGPU_MODEL_H
+#define VGPU_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <vgpu/code.h>
+#include <vgpu/memory.h>
+
+enum vg_reads { VG_READ_RANDOM, VG_READ_NEWEST, VG_READ_OLDEST };
+
+struct vg_how {     /* an access, as its instruction says it; constant for the instruction */
+    uint8_t nbytes; /* 1, 2, 4, 8, 16: one scalar access */
+    uint8_t order;  /* enum vg_order: WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL */
+    uint8_t scope;  /* enum vg_scope */
+    bool nc;        /* ld.global.nc */
+    bool red;       /* red: what it reads is part of no acquire pattern (8.8) */
+    uint64_t where; /* given back in reports: the machine's name for the instruction */
+};
+
+struct vg_party {
+    uint64_t grid; /* number of the grid, as given to vg_model_grid_begin */
+    uint64_t block;
+    uint32_t thread;
+    uint64_t where;
+    bool write, atomic, nc;
+    uint8_t order, scope, nbytes;
+    uint64_t address;
+};
+
+struct vg_race {
+    struct vg_party first,
+        second; /* in the order in which they ran; second is the one that is running */
+    const struct vg_region *region;
+    const char *mend; /* what would order them, a sentence */
+};
+
+struct vg_model_settings {
+    uint64_t seed;
+    enum vg_reads reads;
+    bool off;       /* no races, no histories, no buffers: bytes only */
+    uint32_t depth; /* writes of a word that are kept, 2 to 16; 0: 8 */
+    uint32_t late; /* a write is seen by everybody after so many accesses at the latest; 0: 10000 */
+    void (*race)(void *arg, const struct vg_race *race); /* each pair of places once */
+    void *arg;
+};
+
+struct vg_model;
+struct vg_past; /* what has happened before: grids and copies that have ended. Streams and events
+                   have one each. */
+struct vg_grid_clock;
+struct vg_block_clock;
+
+struct vg_model *vg_model_create(const struct vg_model_settings *settings);
+void vg_model_destroy(struct vg_model *model);
+
+struct vg_past *vg_past_create(void);
+void vg_past_destroy(struct vg_past *past);
+void vg_past_join(struct vg_past *past, const struct vg_past *other);
+
+/* A grid begins after all of `before` and, when it ends, is added to `after`. number is given back
+ * in reports. The driver's own copies and fills are grids of one block of one thread. NULL: no
+ * memory. */
+struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t number, int device,
+                                          uint64_t nblocks, uint32_t nthreads,
+                                          const struct vg_past *before);
+void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after);
+struct vg_block_clock *vg_model_block_begin(struct vg_grid_clock *grid, uint64_t block);
+void vg_model_block_end(struct vg_block_clock *block);
+
+/* One thread's scalar access of how->nbytes bytes at region->bytes + offset, which lies in the
+ * region and is aligned. */
+void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                   uint64_t offset, const struct vg_how *how, void *value);
+void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                    uint64_t offset, const struct vg_how *how, const void *value);
+/* Reads the newest value, writes change(old). Returns the old value in old. change returns false:
+ * nothing is written (a compare and swap that failed). */
+typedef bool vg_change(void *arg, const void *old, void *value);
+void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                  uint64_t offset, const struct vg_how *how, vg_change *change, void *arg,
+                  void *old);
+void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
+                    enum vg_scope scope);
+/* These threads of the block met at a barrier: each knows afterwards all that each knew before. A
+ * bit a thread. With arrived (may be NULL) those who came by bar.arrive, who learn nothing. */
+void vg_model_barrier(struct vg_block_clock *block, const uint64_t *threads,
+                      const uint64_t *arrived);
+/* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
+ * votes, match and redux orders no memory accesses: the machine does not call this for them. */
+void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
+
+/* The region is about to be freed or reused. */
+void vg_model_forget(struct vg_model *model, struct vg_region *region);
+/* Everything that is held back in buffers of a reachable region becomes visible. */
+void vg_model_flush(struct vg_model *model, int device);
+/* How many relaxed loads have returned an older value, how many races were found, ...: for tests
+ * and --stats. */
+struct vg_model_counts {
+    uint64_t loads, stores, rmws, fences, older, races;
+};
+void vg_model_count(const struct vg_model *model, struct vg_model_counts *counts);
+
+#endif

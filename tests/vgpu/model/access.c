@@ -1,0 +1,114 @@
+/* Loads, stores and read-modify-writes: the notes check each, then the value comes from or goes to
+ * the bytes, the word's history or the buffer of reachable memory. */
+#include "internal.h"
+
+#include <string.h>
+
+static inline bool strong(const struct vg_how *how)
+{
+    return how->order != VG_WEAK && !how->nc;
+}
+
+static inline void tick(struct vg_model *model)
+{
+    if (++model->now >= model->deadline) vg_buffers_drain(model);
+}
+
+/* Sizes that the compiler turns into one move each. */
+static inline void move(void *to, const void *from, uint32_t nbytes)
+{
+    if (nbytes == 4)
+        memcpy(to, from, 4);
+    else if (nbytes == 8)
+        memcpy(to, from, 8);
+    else
+        memcpy(to, from, nbytes);
+}
+
+static inline bool releases_to_all(const struct vg_how *how)
+{
+    return how->scope == VG_SCOPE_SYS && (how->order == VG_RELEASE || how->order == VG_ACQ_REL);
+}
+
+static inline bool acquires_from_all(const struct vg_how *how)
+{
+    return how->scope == VG_SCOPE_SYS && (how->order == VG_ACQUIRE || how->order == VG_ACQ_REL);
+}
+
+void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                   uint64_t offset, const struct vg_how *how, void *value)
+{
+    struct vg_model *model = block->model;
+    model->counts.loads++;
+    tick(model);
+    if (!model->settings.off && !region->readonly &&
+        !vg_note_simple(block, thread, region, offset, how, VG_READS))
+        vg_note(block, thread, region, offset, how, VG_READS);
+    if (region->reachable) {
+        vg_buffer_load(model, block->grid->device, region, offset, how, value);
+        if (strong(how) && !model->settings.off)
+            vg_history_published(block, thread, region, offset, how, VG_READS);
+    } else if (!strong(how) || model->settings.off) {
+        move(value, region->bytes + offset, how->nbytes);
+    } else {
+        vg_history_load(block, thread, region, offset, how, value);
+        if (acquires_from_all(how)) vg_buffer_renew(model, block->grid->device);
+    }
+}
+
+void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                    uint64_t offset, const struct vg_how *how, const void *value)
+{
+    struct vg_model *model = block->model;
+    model->counts.stores++;
+    tick(model);
+    if (!model->settings.off && !vg_note_simple(block, thread, region, offset, how, VG_WRITES))
+        vg_note(block, thread, region, offset, how, VG_WRITES);
+    if (region->reachable) {
+        vg_buffer_store(model, block->grid->device, region, offset, how, value);
+        if (strong(how) && !model->settings.off)
+            vg_history_published(block, thread, region, offset, how, VG_WRITES);
+    } else if (!strong(how) || model->settings.off) {
+        move(region->bytes + offset, value, how->nbytes);
+    } else {
+        if (releases_to_all(how)) vg_buffer_flush(model, block->grid->device);
+        vg_history_store(block, thread, region, offset, how, value);
+    }
+}
+
+void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                  uint64_t offset, const struct vg_how *how, vg_change *change, void *arg,
+                  void *old)
+{
+    struct vg_model *model = block->model;
+    const int device = block->grid->device;
+    unsigned char value[16];
+    bool written;
+    model->counts.rmws++;
+    tick(model);
+    if (region->reachable) {
+        written = vg_buffer_change(model, device, region, offset, how, change, arg, old);
+    } else { /* the bytes are the newest value */
+        move(old, region->bytes + offset, how->nbytes);
+        move(value, old, how->nbytes);
+        written = change(arg, old, value);
+        if (written) move(region->bytes + offset, value, how->nbytes);
+    }
+    if (model->settings.off) return;
+    /* An atomic operation that does not write is a read (8.4). */
+    const enum vg_action action = written ? VG_CHANGES : VG_READS;
+    vg_note(block, thread, region, offset, how, action);
+    if (region->reachable) {
+        vg_history_published(block, thread, region, offset, how, action);
+        return;
+    }
+    if (releases_to_all(how)) vg_buffer_flush(model, device);
+    vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);
+    if (acquires_from_all(how)) vg_buffer_renew(model, device);
+}
+
+void vg_model_forget(struct vg_model *model, struct vg_region *region)
+{
+    vg_buffer_forget(model, region);
+    vg_notes_free(region);
+}

@@ -1,0 +1,60 @@
+/* Clocks: which accesses of which threads are known, as immutable trees that share their parts.
+ *
+ * A thread counts epochs; an access carries the thread's epoch. A clock says for each thread up to
+ * which epoch its accesses are known. Blocks have serial numbers, counted over all grids of a
+ * model, so a thread is the number block * 1024 + thread. A clock is a tree over these numbers,
+ * five bits a level:
+ *
+ *   level 0   a warp: an epoch for each of 32 lanes
+ *   level 1   a block: 32 warps
+ *   level 2   32 blocks, level 3 1024 blocks, ...
+ *
+ * Each node has a floor: all threads under the node are known up to that epoch. A barrier of a
+ * whole block raises the floor of the block's node, the end of a grid sets the floors of its blocks
+ * to VG_ENDED; children that say no more than the floor are dropped, and so clocks stay small. A
+ * node is never changed once it is made; NULL is the clock that knows nothing.
+ *
+ * This is base causality order (8.9.5): access X precedes what a thread does next if and only if
+ * the thread's clock knows X. */
+#ifndef VGPU_MODEL_CLOCK_H
+#define VGPU_MODEL_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { VG_BLOCK_THREADS = 1024 };
+#define VG_ENDED UINT32_MAX
+
+struct vg_clock {
+    uint32_t refs;
+    uint32_t floor;
+    uint32_t top;     /* the highest epoch under the node, floor included */
+    uint32_t present; /* a bit a child; level 0 has all 32 epochs, or none with present == 0 */
+    uint32_t level;
+    uint32_t unused;
+};
+
+struct vg_clock *vg_clock_get(struct vg_clock *clock);
+void vg_clock_put(struct vg_clock *clock);
+/* *into takes the place of its own reference. */
+void vg_clock_join(struct vg_clock **into, struct vg_clock *other);
+void vg_clock_replace(struct vg_clock **into, struct vg_clock *other);
+
+enum vg_part { VG_PART_THREAD, VG_PART_WARP, VG_PART_BLOCK };
+/* The thread, its warp or its block is known up to the epoch. */
+void vg_clock_learn(struct vg_clock **into, uint32_t block, uint32_t thread, enum vg_part part,
+                    uint32_t epoch);
+/* The blocks first to first + n - 1 have ended, and are known. */
+void vg_clock_end(struct vg_clock **into, uint32_t first, uint32_t n);
+
+/* Up to which epoch the thread is known; 0: not at all. */
+uint32_t vg_clock_epoch(const struct vg_clock *clock, uint32_t block, uint32_t thread);
+/* All blocks with lower serial numbers have ended and are known. */
+uint32_t vg_clock_ended_below(const struct vg_clock *clock);
+/* How many nodes exist: for tests. */
+uint64_t vg_clock_nodes(void);
+
+/* calloc, or the end of the process with a message: the virtual GPU cannot go on without. */
+void *vg_need(size_t nbytes);
+
+#endif

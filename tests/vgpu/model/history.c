@@ -1,0 +1,363 @@
+/* Values of words that are accessed strongly: their last writes, in coherence order (8.9.6).
+ *
+ *   oldest                                        newest, as in the region's bytes
+ *   entry 0 ---- entry 1 ---- entry 2 ---- ... ---- entry n-1
+ *                   |  writer (thread, epoch), what a reader of it may acquire,
+ *                   |  the threads that have read it, with their epochs
+ *
+ * A read may return any entry from the newest one on that causality makes visible to it: one whose
+ * writer is known to the thread (8.10.6), or that a read which is known to the thread has returned,
+ * its own reads included (8.9.5 "observation, then base causality", 8.10.5). A write goes behind
+ * that entry (8.10.1); it need not be the newest unless nothing allows the other writes to be
+ * newer. A read-modify-write reads the newest entry and becomes the newest, and nothing enters
+ * before it (8.10.3).
+ *
+ * What is given up only forbids more: of an entry that has more readers than are kept, no older
+ * entry may be read any more; entries beyond the depth are dropped, the oldest first; an entry
+ * whose successor is older than settings.late accesses is dropped, so every write becomes visible.
+ *
+ * Weak accesses use the bytes. A weak write, or a strong access of another size, ends the histories
+ * that it overlaps: it is ordered after all writes there, or it races with them. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_READERS = 12 };
+
+struct reader {
+    uint32_t block, epoch;
+    uint16_t thread;
+};
+
+struct readers {
+    uint32_t n;
+    struct reader at[MOST_READERS];
+};
+
+struct entry {
+    unsigned char value[16];
+    uint32_t block, epoch; /* of the writer; block 0: nobody */
+    uint16_t thread;
+    uint8_t scope;
+    bool strong;
+    bool adjacent; /* a read-modify-write of the entry before */
+    bool crowded;  /* it had more readers than are kept */
+    uint64_t born;
+    struct vg_releases *releases;
+    struct readers *readers;
+};
+
+struct vg_history {
+    struct vg_history *next;
+    uint64_t location, offset; /* location: names it in the threads' spots */
+    uint32_t nbytes, n, room;
+    struct entry *at;
+};
+
+struct reached { /* one access to a history */
+    struct vg_block_clock *block;
+    struct vg_thread *self;
+    struct vg_history *history;
+    const struct vg_how *how;
+    uint32_t thread;
+};
+
+static void entry_clear(struct entry *entry)
+{
+    vg_releases_put(entry->releases);
+    free(entry->readers);
+}
+
+static void history_free(struct vg_history *history)
+{
+    for (uint32_t i = 0; i < history->n; i++) entry_clear(&history->at[i]);
+    free(history->at);
+    free(history);
+}
+
+void vg_histories_free(struct vg_history *history)
+{
+    while (history != NULL) {
+        struct vg_history *next = history->next;
+        history_free(history);
+        history = next;
+    }
+}
+
+static bool overlaps(const struct vg_history *history, uint64_t offset, uint32_t nbytes)
+{
+    return history->offset < offset + nbytes && offset < history->offset + history->nbytes;
+}
+
+void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+{
+    /* A history is listed at its first word; its size is at most 16 and its address aligned. */
+    const uint64_t first = offset / 16 * 4, end = (offset + nbytes + 3) / 4;
+    for (uint64_t word = first; word < end; word++) {
+        struct vg_more *more = vg_cell_make(region, word)->more;
+        struct vg_history **link = more != NULL ? &more->histories : NULL;
+        while (link != NULL && *link != NULL) {
+            struct vg_history *history = *link;
+            if (!overlaps(history, offset, nbytes)) {
+                link = &history->next;
+                continue;
+            }
+            *link = history->next;
+            history_free(history);
+        }
+    }
+}
+
+static struct entry *entry_insert(struct vg_history *history, uint32_t i)
+{
+    if (history->n == history->room) {
+        const uint32_t room = history->room == 0 ? 1 : 2 * history->room;
+        struct entry *at = vg_need(room * sizeof *at);
+        if (history->n > 0) memcpy(at, history->at, history->n * sizeof *at);
+        free(history->at);
+        history->at = at;
+        history->room = room;
+    }
+    memmove(history->at + i + 1, history->at + i, (history->n - i) * sizeof *history->at);
+    memset(&history->at[i], 0, sizeof history->at[i]);
+    history->n++;
+    return &history->at[i];
+}
+
+static void drop_oldest(struct vg_history *history, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) entry_clear(&history->at[i]);
+    history->n -= count;
+    memmove(history->at, history->at + count, history->n * sizeof *history->at);
+    if (count > 0) history->at[0].adjacent = false;
+}
+
+/* The location's history; a new one begins with the bytes. */
+static struct vg_history *history_of(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+{
+    struct vg_cell *cell = vg_cell_make(region, offset / 4);
+    struct vg_more *more = vg_more_of(cell);
+    for (struct vg_history *history = more->histories; history != NULL; history = history->next)
+        if (history->offset == offset && history->nbytes == nbytes) return history;
+    vg_histories_drop(region, offset, nbytes);
+    struct vg_history *history = vg_need(sizeof *history);
+    history->location = (uint64_t)(uintptr_t)(region->bytes + offset);
+    history->offset = offset;
+    history->nbytes = nbytes;
+    history->next = more->histories;
+    more->histories = history;
+    for (uint64_t word = offset / 4 + 1; word < (offset + nbytes) / 4; word++)
+        vg_more_of(vg_cell_make(region, word));
+    struct entry *entry = entry_insert(history, 0);
+    if (!region->reachable) memcpy(entry->value, region->bytes + offset, nbytes);
+    return history;
+}
+
+static struct reached reach(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                            uint64_t offset, const struct vg_how *how)
+{
+    struct reached reached = {.block = block,
+                              .self = &block->threads[thread],
+                              .history = history_of(region, offset, how->nbytes),
+                              .how = how,
+                              .thread = thread};
+    struct vg_history *history = reached.history;
+    const uint64_t now = block->model->now, late = block->model->settings.late;
+    uint32_t old = 0;
+    for (uint32_t i = 1; i < history->n; i++)
+        if (now - history->at[i].born > late) old = i;
+    drop_oldest(history, old);
+    return reached;
+}
+
+static bool visible(const struct reached *reached, const struct entry *entry)
+{
+    const struct vg_block_clock *block = reached->block;
+    if (vg_known(block, reached->thread, entry->block, entry->thread, entry->epoch)) return true;
+    for (uint32_t i = 0; entry->readers != NULL && i < entry->readers->n; i++) {
+        const struct reader *reader = &entry->readers->at[i];
+        if (vg_known(block, reached->thread, reader->block, reader->thread, reader->epoch))
+            return true;
+    }
+    return false;
+}
+
+/* The newest entry that causality makes visible to the thread. */
+static uint32_t floor_of(const struct reached *reached)
+{
+    uint32_t i = reached->history->n - 1;
+    while (i > 0 && !visible(reached, &reached->history->at[i])) i--;
+    return i;
+}
+
+static bool morally_strong(const struct reached *reached, const struct entry *entry)
+{
+    return entry->strong && entry->block != 0 &&
+           vg_scope_includes(reached->block, entry->scope, entry->block) &&
+           vg_scope_includes(reached->block, reached->how->scope, entry->block);
+}
+
+/* The thread has read the entry. Who knows the writer needs not be listed: those who know of the
+ * read know the writer as well. */
+static void observe(const struct reached *reached, uint32_t i)
+{
+    struct vg_history *history = reached->history;
+    struct entry *entry = &history->at[i];
+    const uint32_t serial = reached->block->serial;
+    if (morally_strong(reached, entry))
+        vg_acquire(reached->block, reached->thread, reached->how, history->location,
+                   entry->releases);
+    else if (reached->how->order != VG_RELAXED)
+        vg_acquire(reached->block, reached->thread, reached->how, history->location, NULL);
+    if (entry->crowded ||
+        vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
+        return;
+    if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
+    struct readers *readers = entry->readers;
+    for (uint32_t k = 0; k < readers->n; k++)
+        if (readers->at[k].block == serial && readers->at[k].thread == reached->thread) return;
+    if (readers->n == MOST_READERS) {
+        entry->crowded = true;
+        drop_oldest(history, i);
+        return;
+    }
+    readers->at[readers->n++] =
+        (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread};
+}
+
+/* A new entry at i, written by the thread. */
+static struct entry *write_at(const struct reached *reached, uint32_t i, const void *value)
+{
+    struct vg_history *history = reached->history;
+    if (history->n >= reached->block->model->settings.depth) {
+        drop_oldest(history, 1);
+        if (i > 0) i--;
+    }
+    struct entry *entry = entry_insert(history, i);
+    memcpy(entry->value, value, history->nbytes);
+    entry->block = reached->block->serial;
+    entry->thread = (uint16_t)reached->thread;
+    entry->epoch = reached->self->epoch;
+    entry->scope = reached->how->scope;
+    entry->strong = true;
+    entry->born = reached->block->model->now;
+    return entry;
+}
+
+/* The release patterns that end in the thread's write. */
+static void give(const struct reached *reached, struct vg_releases **releases)
+{
+    struct vg_clock *released[VG_REACHES];
+    vg_release(reached->block, reached->thread, reached->how, reached->history->location, released);
+    vg_releases_add(releases, reached->block->serial, reached->block->grid->device, released);
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+}
+
+bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                    uint64_t word, const struct vg_access *access)
+{
+    struct reached reached = {.block = block, .self = &block->threads[thread], .thread = thread};
+    for (uint64_t first = word / 4 * 4; first <= word; first++) {
+        const struct vg_more *more = vg_cell_make(region, first)->more;
+        reached.history = more != NULL ? more->histories : NULL;
+        for (; reached.history != NULL; reached.history = reached.history->next) {
+            const struct vg_history *history = reached.history;
+            if (!overlaps(history, word * 4, 4)) continue;
+            uint32_t i = 0;
+            while (i < history->n && (history->at[i].block != access->block ||
+                                      history->at[i].thread != vg_access_thread(access) ||
+                                      history->at[i].epoch != access->epoch))
+                i++;
+            if (i == history->n) continue;
+            while (!history->at[i].crowded && !visible(&reached, &history->at[i]))
+                if (++i == history->n || !history->at[i].adjacent) return false;
+            return true;
+        }
+    }
+    return true;
+}
+
+void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how, void *value)
+{
+    struct vg_model *model = block->model;
+    const struct reached reached = reach(block, thread, region, offset, how);
+    const uint32_t newest = reached.history->n - 1;
+    uint32_t chosen = newest;
+    if (newest > 0 && model->settings.reads != VG_READ_NEWEST) {
+        const uint32_t oldest = floor_of(&reached);
+        chosen = oldest;
+        if (model->settings.reads == VG_READ_RANDOM)
+            chosen += vg_random_below(model, newest - oldest + 1);
+    }
+    if (chosen != newest) model->counts.older++;
+    memcpy(value, reached.history->at[chosen].value, how->nbytes);
+    observe(&reached, chosen);
+}
+
+/* Where the write goes: behind all others, or by the seed before some that nothing orders it
+ * after. */
+static uint32_t place(const struct reached *reached)
+{
+    struct vg_model *model = reached->block->model;
+    const struct vg_history *history = reached->history;
+    if (history->n < 2 || model->settings.reads != VG_READ_RANDOM) return history->n;
+    if (vg_random_below(model, 4) != 0) return history->n;
+    const uint32_t lowest = floor_of(reached) + 1;
+    uint32_t i = lowest + vg_random_below(model, history->n - lowest + 1);
+    while (i < history->n && (history->at[i].adjacent || !history->at[i].strong)) i++;
+    return i;
+}
+
+void vg_history_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                      uint64_t offset, const struct vg_how *how, const void *value)
+{
+    const struct reached reached = reach(block, thread, region, offset, how);
+    const uint32_t i = place(&reached);
+    if (i == reached.history->n) memcpy(region->bytes + offset, value, how->nbytes);
+    struct entry *entry = write_at(&reached, i, value);
+    give(&reached, &entry->releases);
+}
+
+void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                       uint64_t offset, const struct vg_how *how, const void *old,
+                       const void *value)
+{
+    const struct reached reached = reach(block, thread, region, offset, how);
+    struct vg_history *history = reached.history;
+    const struct entry *read = &history->at[history->n - 1];
+    if (history->n == 1 && read->block == 0) memcpy(history->at[0].value, old, how->nbytes);
+    struct vg_releases *handed_on =
+        morally_strong(&reached, read) ? vg_releases_get(read->releases) : NULL;
+    observe(&reached, history->n - 1);
+    if (value != NULL) {
+        struct entry *entry = write_at(&reached, history->n, value);
+        entry->adjacent = history->n > 1;
+        entry->releases = handed_on;
+        handed_on = NULL;
+        give(&reached, &entry->releases);
+    }
+    vg_releases_put(handed_on);
+}
+
+void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                          uint64_t offset, const struct vg_how *how, enum vg_action action)
+{
+    const struct reached reached = reach(block, thread, region, offset, how);
+    struct vg_model *model = block->model;
+    struct entry *entry = &reached.history->at[0];
+    if (action != VG_WRITES) {
+        struct vg_releases *carried = vg_releases_get(entry->releases);
+        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, model->published};
+        vg_releases_add(&carried, block->serial, block->grid->device, published);
+        vg_acquire(block, thread, how, reached.history->location, carried);
+        vg_releases_put(carried);
+    }
+    if (action == VG_READS) return;
+    struct vg_clock *released[VG_REACHES];
+    vg_release(block, thread, how, reached.history->location, released);
+    vg_releases_add(&entry->releases, block->serial, block->grid->device, released);
+    vg_clock_join(&model->published, released[VG_REACH_SYS]);
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+}

@@ -1,0 +1,305 @@
+/* What the model's parts share. model.c: grids, blocks, threads; order.c: fences, barriers, release
+ * and acquire patterns; notes.c: races; history.c: values of words accessed strongly; reachable.c:
+ * buffers of memory that the host can address. */
+#ifndef VGPU_MODEL_INTERNAL_H
+#define VGPU_MODEL_INTERNAL_H
+
+#include <string.h>
+
+#include <vgpu/model.h>
+
+#include "clock.h"
+
+/* Which threads a strong operation of a scope reaches: .cta and .cluster, .gpu, .sys. A cluster has
+ * one block. */
+enum vg_reach { VG_REACH_CTA, VG_REACH_GPU, VG_REACH_SYS, VG_REACHES };
+
+static inline enum vg_reach vg_reach(unsigned scope)
+{
+    if (scope == VG_SCOPE_SYS) return VG_REACH_SYS;
+    return scope == VG_SCOPE_GPU ? VG_REACH_GPU : VG_REACH_CTA;
+}
+
+/* What release patterns gave away, by who may take it: the threads of a block, of a device, all.
+ * A release of scope .gpu by a thread of block b and device d is in the lists of b and d, so an
+ * acquire of scope s reads the lists of its own block, (s >= .gpu) its own device and (s = .sys)
+ * all: each scope includes the other's thread (8.7, condition 1). Immutable, counted; NULL is
+ * empty. */
+struct vg_releases;
+struct vg_releases *vg_releases_get(struct vg_releases *releases);
+void vg_releases_put(struct vg_releases *releases);
+void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
+                     struct vg_clock *const released[VG_REACHES]);
+void vg_releases_join(struct vg_releases **into, struct vg_releases *other);
+struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_reach reach,
+                                  uint32_t block, int device);
+
+/* The first part of a release pattern that waits for its strong write: a fence, or a release
+ * operation on a location. What was known when the thread's epoch was epoch; with epoch 0 known
+ * says it all. */
+struct vg_released {
+    struct vg_clock *known;
+    uint32_t epoch;
+};
+
+/* What strong reads observed and an acquire may take. Most is never taken, so the lists are kept as
+ * they are until one is, or until there are too many. */
+struct vg_pending {
+    struct vg_clock *clock[VG_REACHES];
+    uint32_t n;
+    struct vg_releases *lists[4];
+};
+
+/* A location that the thread accessed strongly: its release operations there, and what its reads
+ * there observed that an acquire operation there may still take. */
+struct vg_spot {
+    uint64_t location; /* where its bytes lie */
+    struct vg_clock *released[VG_REACHES];
+    struct vg_pending pending;
+};
+
+struct vg_spots {
+    uint32_t n, next;
+    struct vg_spot at[32];
+};
+
+struct vg_thread {
+    struct vg_clock *known;
+    uint32_t epoch;
+    struct vg_released fence[VG_REACHES]; /* the latest release fence of at least this reach */
+    struct vg_pending pending;            /* observed by strong reads; a fence may acquire it */
+    struct vg_spots *spots;
+};
+
+struct vg_grid_clock {
+    struct vg_model *model;
+    int device;
+    uint32_t first, nblocks, nthreads; /* first: serial number of block 0 */
+    uint32_t known_below;              /* blocks below have ended before this grid began */
+    struct vg_clock *before, *done;
+};
+
+struct vg_block_clock {
+    struct vg_grid_clock *grid;
+    struct vg_model *model;
+    uint32_t serial;
+    uint32_t floor;         /* every thread knows all threads of the block up to this epoch */
+    struct vg_clock *sc[2]; /* of the block's fence.sc: of scope .cta, of wider ones */
+    struct vg_thread threads[];
+};
+
+struct vg_past {
+    struct vg_clock *known;
+};
+
+/* For reports and for scopes: a grid that ran. */
+struct vg_grid_record {
+    uint64_t number;
+    uint32_t first, nblocks;
+    int device;
+};
+
+/* One access in the notes. bits: the thread in the block (10), the bytes of the word (4). */
+struct vg_access {
+    uint32_t block, epoch; /* block: serial number; 0: none */
+    uint16_t bits;
+    uint16_t kind; /* index into the model's kinds */
+};
+
+static inline uint32_t vg_access_thread(const struct vg_access *access)
+{
+    return access->bits & 1023u;
+}
+static inline uint32_t vg_access_mask(const struct vg_access *access)
+{
+    return (uint32_t)access->bits >> 10;
+}
+
+enum vg_action { VG_READS, VG_WRITES, VG_CHANGES, VG_ACTIONS };
+
+/* An access as its instruction says it, with what it does. Index 0 is for no access. */
+struct vg_kind {
+    struct vg_how how;
+    uint8_t action;
+};
+
+struct vg_seen_how {
+    const struct vg_how *how;
+    struct vg_how copy;
+    uint16_t kind[VG_ACTIONS];
+};
+
+struct vg_buffer;
+
+struct vg_model {
+    struct vg_model_settings settings;
+    struct vg_model_counts counts;
+    uint64_t random;
+    uint64_t now;      /* accesses so far */
+    uint64_t deadline; /* of the oldest store in a buffer */
+    uint32_t next;     /* serial number of the next grid's first block */
+    struct vg_grid_record *grids;
+    uint32_t ngrids, grids_room;
+    uint32_t forgotten_below; /* blocks whose grids have no record any more */
+
+    struct vg_kind *kinds;
+    uint32_t nkinds, kinds_room;
+    uint16_t *kind_slots;
+    struct vg_seen_how seen[256];
+
+    uint64_t *races; /* pairs of places that were reported: an open table */
+    uint32_t nraces, races_room;
+
+    struct vg_clock *sc_all, *published;
+    struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
+    struct vg_buffer **buffers;       /* by device + 1 */
+    uint32_t ndevices;
+};
+
+static inline uint64_t vg_random(struct vg_model *model)
+{
+    uint64_t x = model->random += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+static inline uint32_t vg_random_below(struct vg_model *model, uint32_t n)
+{
+    return (uint32_t)((vg_random(model) >> 32) * n >> 32);
+}
+
+static inline struct vg_seen_how *vg_seen(struct vg_model *model, const struct vg_how *how)
+{
+    return &model->seen[(uintptr_t)how / 16 % 256];
+}
+
+/* Whether a write, read or fence of another thread precedes what the thread does now. */
+static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread, uint32_t serial,
+                            uint32_t other, uint32_t epoch)
+{
+    if (serial < block->grid->known_below) return true;
+    if (serial == block->serial && (other == thread || epoch <= block->floor)) return true;
+    return epoch <= vg_clock_epoch(block->threads[thread].known, serial, other);
+}
+
+/* model.c */
+const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t serial);
+uint16_t vg_kind_of(struct vg_model *model, const struct vg_how *how, enum vg_action action);
+void vg_need_device(struct vg_model *model, int device);
+bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint32_t serial);
+
+/* order.c */
+void vg_spots_free(struct vg_spots *spots);
+void vg_pending_clear(struct vg_pending *pending);
+/* What the strong write to the location gives away: its release patterns of each reach. Counted
+ * references, NULL for none. Ends the epoch when the write itself releases. */
+void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
+                uint64_t location, struct vg_clock *released[VG_REACHES]);
+/* The strong read observed writes that carry these releases. */
+void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
+                uint64_t location, struct vg_releases *releases);
+
+/* notes.c: the region's notes, by pages of 1024 words. */
+struct vg_more;
+struct vg_cell {
+    struct vg_access write, read; /* the last ones */
+    struct vg_more *more;
+};
+struct vg_history;
+struct vg_more {
+    struct vg_history *histories;
+    uint32_t n, room;
+    struct vg_access *at; /* further accesses that a later one may race with */
+};
+enum { VG_PAGE_WORDS = 1024, VG_MORE_ACCESSES = 12 };
+struct vg_notes {
+    uint64_t npages;
+    struct vg_cell *pages[];
+};
+struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word);
+struct vg_more *vg_more_of(struct vg_cell *cell);
+void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+             uint64_t offset, const struct vg_how *how, enum vg_action action);
+void vg_notes_free(struct vg_region *region);
+
+/* The access is nobody's, this thread's, of a grid that ended before this one began, or of before
+ * the block's last barrier. */
+static inline bool vg_settled(const struct vg_block_clock *block, uint32_t thread,
+                              const struct vg_access *access)
+{
+    if (access->block < block->grid->known_below) return true;
+    return access->block == block->serial &&
+           (access->epoch <= block->floor || vg_access_thread(access) == thread);
+}
+
+/* vg_note of the simple case: a weak access of whole words that have at most one write and one
+ * read, both settled. False: not simple. */
+static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
+                                  const struct vg_region *region, uint64_t offset,
+                                  const struct vg_how *how, enum vg_action action)
+{
+    if (how->order != VG_WEAK || how->nc || (how->nbytes & 3) != 0 || region->notes == NULL)
+        return false;
+    const uint64_t word = offset / 4;
+    struct vg_cell *cell = region->notes->pages[word / VG_PAGE_WORDS];
+    const struct vg_seen_how *seen = vg_seen(block->model, how);
+    if (cell == NULL || seen->how != how || seen->kind[action] == 0 ||
+        memcmp(&seen->copy, how, sizeof *how) != 0)
+        return false;
+    const struct vg_access mine = {.block = block->serial,
+                                   .epoch = block->threads[thread].epoch,
+                                   .bits = (uint16_t)(15u << 10 | thread),
+                                   .kind = seen->kind[action]};
+    cell += word % VG_PAGE_WORDS;
+    for (const struct vg_cell *end = cell + how->nbytes / 4; cell < end; cell++) {
+        if (cell->more != NULL || !vg_settled(block, thread, &cell->write) ||
+            !vg_settled(block, thread, &cell->read))
+            return false;
+        if (action == VG_READS) {
+            cell->read = mine;
+        } else {
+            cell->write = mine;
+            cell->read = (struct vg_access){0};
+        }
+    }
+    return true;
+}
+
+/* races.c */
+void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t word,
+               const struct vg_access *first, const struct vg_access *second);
+
+/* history.c */
+void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes);
+void vg_histories_free(struct vg_history *history);
+void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how, void *value);
+void vg_history_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                      uint64_t offset, const struct vg_how *how, const void *value);
+/* The bytes have been changed from old to value; value is NULL when nothing was written. */
+void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                       uint64_t offset, const struct vg_how *how, const void *old,
+                       const void *value);
+/* Whether the thread, or a read that it knows of, has read what the strong write wrote, directly or
+ * through read-modify-writes: then the write precedes what the thread does now (8.9.5). True as
+ * well when the write is too old to be in a history. */
+bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                    uint64_t word, const struct vg_access *access);
+/* Of reachable memory: release and acquire patterns alone; the values are the buffer's. */
+void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                          uint64_t offset, const struct vg_how *how, enum vg_action action);
+
+/* reachable.c */
+void vg_buffer_free(struct vg_buffer *buffer);
+void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                    const struct vg_how *how, void *value);
+void vg_buffer_store(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                     const struct vg_how *how, const void *value);
+bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                      const struct vg_how *how, vg_change *change, void *arg, void *old);
+void vg_buffer_flush(struct vg_model *model, int device);
+void vg_buffer_renew(struct vg_model *model, int device); /* no older value is read any more */
+void vg_buffer_forget(struct vg_model *model, const struct vg_region *region);
+void vg_buffers_drain(struct vg_model *model); /* those stores whose time has come */
+
+#endif

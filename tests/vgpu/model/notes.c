@@ -1,0 +1,246 @@
+/* The notes: the last accesses of each word of memory, and which of them race (8.7.1).
+ *
+ * Two overlapping accesses of different threads, one of them a write, race unless one precedes the
+ * other in causality order (its epoch is known) or they are morally strong: both strong, each with
+ * a scope that includes the other's thread, and of the same bytes. Aligned accesses of the same
+ * size that overlap are of the same bytes.
+ *
+ * A word keeps one write, one read and, when those are not enough, up to VG_MORE_ACCESSES others. A
+ * later access takes the place of an earlier one that it is ordered after when everything that
+ * would race with the earlier one would race with the later one as well: always when the later one
+ * is weak. With more accesses than there is room a random one is forgotten, so a race may be missed
+ * but none is invented. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct vg_notes *notes_of(struct vg_region *region)
+{
+    if (region->notes == NULL) {
+        const uint64_t nwords = region->nbytes / 4 + 1, n = (nwords - 1) / VG_PAGE_WORDS + 1;
+        region->notes = vg_need(sizeof *region->notes + n * sizeof *region->notes->pages);
+        region->notes->npages = n;
+    }
+    return region->notes;
+}
+
+struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word)
+{
+    struct vg_notes *notes = notes_of(region);
+    struct vg_cell **page = &notes->pages[word / VG_PAGE_WORDS];
+    if (*page == NULL) *page = vg_need(VG_PAGE_WORDS * sizeof **page);
+    return &(*page)[word % VG_PAGE_WORDS];
+}
+
+struct vg_more *vg_more_of(struct vg_cell *cell)
+{
+    if (cell->more == NULL) cell->more = vg_need(sizeof *cell->more);
+    return cell->more;
+}
+
+void vg_notes_free(struct vg_region *region)
+{
+    struct vg_notes *notes = region->notes;
+    if (notes == NULL) return;
+    for (uint64_t i = 0; i < notes->npages; i++) {
+        for (uint32_t j = 0; notes->pages[i] != NULL && j < VG_PAGE_WORDS; j++) {
+            struct vg_more *more = notes->pages[i][j].more;
+            if (more == NULL) continue;
+            vg_histories_free(more->histories);
+            free(more->at);
+            free(more);
+        }
+        free(notes->pages[i]);
+    }
+    free(notes);
+    region->notes = NULL;
+}
+
+static bool strong(const struct vg_how *how)
+{
+    return how->order != VG_WEAK && !how->nc;
+}
+
+static bool knows(const struct vg_block_clock *block, uint32_t thread,
+                  const struct vg_access *access)
+{
+    return vg_known(block, thread, access->block, vg_access_thread(access), access->epoch);
+}
+
+static bool morally_strong(const struct vg_block_clock *block, const struct vg_how *mine,
+                           const struct vg_access *other, const struct vg_how *its)
+{
+    /* Whether the other's scope includes this thread is whether one of this thread's would include
+     * the other. */
+    return strong(mine) && strong(its) && mine->nbytes == its->nbytes &&
+           vg_scope_includes(block, mine->scope, other->block) &&
+           vg_scope_includes(block, its->scope, other->block);
+}
+
+struct note {
+    struct vg_block_clock *block;
+    struct vg_region *region;
+    struct vg_cell *cell;
+    const struct vg_kind *kind;
+    uint64_t word;
+    uint32_t thread;
+    struct vg_access mine;
+};
+
+static bool writes(const struct note *note, const struct vg_access *access)
+{
+    return note->block->model->kinds[access->kind].action != VG_READS;
+}
+
+static bool own(const struct note *note, const struct vg_access *other)
+{
+    return other->block == note->mine.block && vg_access_thread(other) == note->thread;
+}
+
+/* ld.global.nc may only read memory that its grid does not write: no order within the grid helps.
+ */
+static bool read_only_was_written(const struct note *note, const struct vg_access *other)
+{
+    const struct vg_grid_clock *grid = note->block->grid;
+    const bool nc = note->kind->how.nc || note->block->model->kinds[other->kind].how.nc;
+    return nc && other->block - grid->first < grid->nblocks;
+}
+
+static void check(const struct note *note, const struct vg_access *other)
+{
+    const struct vg_model *model = note->block->model;
+    if (other->block == 0 || (other->bits & note->mine.bits) >> 10 == 0) return;
+    if (read_only_was_written(note, other)) {
+        vg_report(note->block, note->region, note->word, other, &note->mine);
+        return;
+    }
+    if (own(note, other)) return;
+    if (morally_strong(note->block, &note->kind->how, other, &model->kinds[other->kind].how))
+        return;
+    if (knows(note->block, note->thread, other)) return;
+    if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
+        vg_history_saw(note->block, note->thread, note->region, note->word, other))
+        return;
+    vg_report(note->block, note->region, note->word, other, &note->mine);
+}
+
+static void push(const struct note *note, const struct vg_access *access)
+{
+    struct vg_more *more = vg_more_of(note->cell);
+    if (more->n == VG_MORE_ACCESSES) {
+        more->at[vg_random_below(note->block->model, VG_MORE_ACCESSES)] = *access;
+        return;
+    }
+    if (more->n == more->room) {
+        const uint32_t room = more->room == 0 ? 4 : VG_MORE_ACCESSES;
+        struct vg_access *at = vg_need(room * sizeof *at);
+        if (more->n > 0) memcpy(at, more->at, more->n * sizeof *at);
+        free(more->at);
+        more->at = at;
+        more->room = room;
+    }
+    more->at[more->n++] = *access;
+}
+
+/* Whether the old access may be forgotten now that mine is noted. */
+static bool covered(const struct note *note, const struct vg_access *old)
+{
+    const struct vg_how *its = &note->block->model->kinds[old->kind].how;
+    const bool weak = !strong(&note->kind->how);
+    if (old->block == 0) return true;
+    if ((old->bits & ~note->mine.bits) >> 10 != 0) return false;
+    if (writes(note, old) && !writes(note, &note->mine)) return false;
+    if (!weak && (!strong(its) || its->nbytes != note->kind->how.nbytes ||
+                  vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
+        return false;
+    return own(note, old) || knows(note->block, note->thread, old);
+}
+
+static bool same_place(const struct vg_access *a, const struct vg_access *b)
+{
+    return a->block == b->block && a->bits == b->bits && a->kind == b->kind;
+}
+
+static void add_read(const struct note *note)
+{
+    struct vg_cell *cell = note->cell;
+    if (covered(note, &cell->read) || same_place(&cell->read, &note->mine)) {
+        cell->read = note->mine;
+        return;
+    }
+    for (uint32_t i = 0; cell->more != NULL && i < cell->more->n; i++) {
+        if (!same_place(&cell->more->at[i], &note->mine)) continue;
+        cell->more->at[i].epoch = note->mine.epoch;
+        return;
+    }
+    push(note, &cell->read);
+    cell->read = note->mine;
+}
+
+/* Bytes that a weak write covers have no other accesses that count: each precedes it, or the race
+ * was reported. */
+static void add_write(const struct note *note)
+{
+    struct vg_cell *cell = note->cell;
+    const bool weak = !strong(&note->kind->how);
+    const uint16_t left = (uint16_t) ~(note->mine.bits & 0x3c00u);
+    struct vg_access *one[] = {&cell->write, &cell->read};
+    struct vg_more *more = cell->more;
+    for (uint32_t i = 0, n = more != NULL ? more->n : 0; i < n;) {
+        struct vg_access *old = &more->at[i];
+        if (weak) old->bits &= left;
+        if (old->bits >> 10 == 0 || covered(note, old) || same_place(old, &note->mine)) {
+            *old = more->at[--n];
+            more->n = n;
+        } else {
+            i++;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        if (weak) one[i]->bits &= left;
+        if (one[i]->bits >> 10 == 0 || covered(note, one[i])) memset(one[i], 0, sizeof *one[i]);
+    }
+    if (cell->write.block != 0 && !same_place(&cell->write, &note->mine)) push(note, &cell->write);
+    cell->write = note->mine;
+}
+
+static void note_word(struct note *note)
+{
+    struct vg_cell *cell = note->cell;
+    const bool write = writes(note, &note->mine);
+    check(note, &cell->write);
+    if (write) check(note, &cell->read);
+    for (uint32_t i = 0; cell->more != NULL && i < cell->more->n; i++)
+        if (write || writes(note, &cell->more->at[i])) check(note, &cell->more->at[i]);
+    if (write)
+        add_write(note);
+    else
+        add_read(note);
+}
+
+void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+             uint64_t offset, const struct vg_how *how, enum vg_action action)
+{
+    const uint16_t kind = vg_kind_of(block->model, how, action);
+    const uint32_t mask = how->nbytes >= 4 ? 15 : ((1u << how->nbytes) - 1) << (offset & 3);
+    const uint64_t first = offset / 4, end = (offset + how->nbytes + 3) / 4;
+    const bool weak = !strong(how);
+    const struct vg_access mine = {.block = block->serial,
+                                   .epoch = block->threads[thread].epoch,
+                                   .bits = (uint16_t)(mask << 10 | thread),
+                                   .kind = kind};
+    for (uint64_t word = first; word < end; word++) {
+        struct vg_cell *cell = vg_cell_make(region, word);
+        struct note note = {.block = block,
+                            .region = region,
+                            .cell = cell,
+                            .kind = &block->model->kinds[kind],
+                            .word = word,
+                            .thread = thread,
+                            .mine = mine};
+        note_word(&note);
+        if (weak && action != VG_READS && cell->more != NULL)
+            vg_histories_drop(region, offset, how->nbytes);
+    }
+}

@@ -1,0 +1,324 @@
+/* Memory that the host or another process can address: one real copy behind a buffer for each
+ * device.
+ *
+ * Stores wait in the buffer and reach the bytes late and in any order, except that stores to the
+ * same bytes keep their order. A release, fence or the end of a grid at scope .sys empties the
+ * buffer (vg_buffer_flush). Loads see the device's own stores in the buffer over what the device
+ * has read before: the buffer remembers lines of 64 bytes as they once were, and a load returns
+ * the remembered bytes or reads the line again, by the seed. An acquire at scope .sys and the
+ * beginning of a grid forget all lines (vg_buffer_renew). A line is read again whole, so no word
+ * ever goes back to an older value. Nothing is older than settings.late accesses.
+ *
+ * region->bytes of such a region is a multiple of 16: others access the same words atomically. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STORES = 48, LINES = 64, LINE = 64 };
+
+struct waiting {
+    struct vg_region *region;
+    uint64_t offset, born;
+    unsigned char value[16];
+    uint32_t nbytes;
+};
+
+struct line {
+    struct vg_region *region; /* NULL: free */
+    uint64_t offset, born;
+    bool valid;
+    unsigned char bytes[LINE];
+};
+
+struct vg_buffer {
+    uint32_t nstores, next_line;
+    struct waiting stores[MOST_STORES];
+    struct line lines[LINES];
+};
+
+void vg_buffer_free(struct vg_buffer *buffer)
+{
+    free(buffer);
+}
+
+static struct vg_buffer *buffer_of(const struct vg_model *model, int device)
+{
+    return (uint32_t)(device + 1) < model->ndevices ? model->buffers[device + 1] : NULL;
+}
+
+static struct vg_buffer *buffer_make(struct vg_model *model, int device)
+{
+    struct vg_buffer **buffer = &model->buffers[device + 1];
+    if (*buffer == NULL) *buffer = vg_need(sizeof **buffer);
+    return *buffer;
+}
+
+#define PIECE(type, body)                                                                          \
+    {                                                                                              \
+        type word;                                                                                 \
+        body i += sizeof word;                                                                     \
+    }
+#define READ(type)                                                                                 \
+    PIECE(type, word = __atomic_load_n((const type *)(const void *)(from + i), __ATOMIC_ACQUIRE);  \
+          memcpy((unsigned char *)value + i, &word, sizeof word);)
+#define WRITE(type)                                                                                \
+    PIECE(type, memcpy(&word, (const unsigned char *)value + i, sizeof word);                      \
+          __atomic_store_n((type *)(void *)(to + i), word, __ATOMIC_RELEASE);)
+
+/* Others read and write the bytes at the same time: an aligned access of at most 8 bytes is one
+ * access. */
+static void bytes_read(const unsigned char *from, void *value, uint64_t nbytes)
+{
+    for (uint64_t i = 0; i < nbytes;) {
+        if (nbytes - i >= 8)
+            READ(uint64_t)
+        else if (nbytes - i >= 4)
+            READ(uint32_t)
+        else if (nbytes - i >= 2)
+            READ(uint16_t)
+        else
+            READ(uint8_t)
+    }
+}
+
+static void bytes_write(unsigned char *to, const void *value, uint64_t nbytes)
+{
+    for (uint64_t i = 0; i < nbytes;) {
+        if (nbytes - i >= 8)
+            WRITE(uint64_t)
+        else if (nbytes - i >= 4)
+            WRITE(uint32_t)
+        else if (nbytes - i >= 2)
+            WRITE(uint16_t)
+        else
+            WRITE(uint8_t)
+    }
+}
+
+static void line_read(struct vg_model *model, struct line *line)
+{
+    const uint64_t left = line->region->nbytes - line->offset;
+    bytes_read(line->region->bytes + line->offset, line->bytes, left < LINE ? left : LINE);
+    line->valid = true;
+    line->born = model->now;
+}
+
+static struct line *line_of(struct vg_buffer *buffer, const struct vg_region *region,
+                            uint64_t offset)
+{
+    for (uint32_t i = 0; i < LINES; i++)
+        if (buffer->lines[i].region == region && buffer->lines[i].offset == offset / LINE * LINE)
+            return &buffer->lines[i];
+    return NULL;
+}
+
+static struct line *line_make(struct vg_buffer *buffer, struct vg_region *region, uint64_t offset)
+{
+    struct line *line = line_of(buffer, region, offset);
+    if (line != NULL) return line;
+    line = &buffer->lines[buffer->next_line++ % LINES];
+    *line = (struct line){.region = region, .offset = offset / LINE * LINE};
+    return line;
+}
+
+static bool overlap(const struct waiting *store, const struct vg_region *region, uint64_t offset,
+                    uint64_t nbytes)
+{
+    return store->region == region && store->offset < offset + nbytes &&
+           offset < store->offset + store->nbytes;
+}
+
+/* Writes the store, or the first one that waits for the same bytes, to the real copy. */
+static void release_store(struct vg_buffer *buffer, uint32_t i)
+{
+    for (uint32_t first = 0; first < i; first++) {
+        const struct waiting *store = &buffer->stores[first];
+        if (!overlap(store, buffer->stores[i].region, buffer->stores[i].offset,
+                     buffer->stores[i].nbytes))
+            continue;
+        i = first;
+        break;
+    }
+    const struct waiting store = buffer->stores[i];
+    bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
+    struct line *line = line_of(buffer, store.region, store.offset);
+    if (line != NULL) memcpy(line->bytes + store.offset % LINE, store.value, store.nbytes);
+    memmove(buffer->stores + i, buffer->stores + i + 1,
+            (--buffer->nstores - i) * sizeof *buffer->stores);
+}
+
+static void set_deadline(struct vg_model *model)
+{
+    model->deadline = UINT64_MAX;
+    for (uint32_t d = 0; d < model->ndevices; d++) {
+        const struct vg_buffer *buffer = model->buffers[d];
+        for (uint32_t i = 0; buffer != NULL && i < buffer->nstores; i++)
+            if (buffer->stores[i].born + model->settings.late < model->deadline)
+                model->deadline = buffer->stores[i].born + model->settings.late;
+    }
+}
+
+void vg_buffers_drain(struct vg_model *model)
+{
+    for (uint32_t d = 0; d < model->ndevices; d++) {
+        struct vg_buffer *buffer = model->buffers[d];
+        for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
+            if (buffer->stores[i].born + model->settings.late <= model->now)
+                release_store(buffer, i);
+            else
+                i++;
+        }
+    }
+    set_deadline(model);
+}
+
+void vg_buffer_flush(struct vg_model *model, int device)
+{
+    struct vg_buffer *buffer = buffer_of(model, device);
+    if (buffer != NULL && buffer->nstores > 0) {
+        while (buffer->nstores > 0) release_store(buffer, 0);
+        set_deadline(model);
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void vg_model_flush(struct vg_model *model, int device)
+{
+    vg_buffer_flush(model, device);
+}
+
+void vg_buffer_renew(struct vg_model *model, int device)
+{
+    struct vg_buffer *buffer = buffer_of(model, device);
+    for (uint32_t i = 0; buffer != NULL && i < LINES; i++) buffer->lines[i].valid = false;
+}
+
+void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
+{
+    for (uint32_t d = 0; d < model->ndevices; d++) {
+        struct vg_buffer *buffer = model->buffers[d];
+        for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
+            if (buffer->stores[i].region == region)
+                release_store(buffer, i);
+            else
+                i++;
+        }
+        for (uint32_t i = 0; buffer != NULL && i < LINES; i++)
+            if (buffer->lines[i].region == region) buffer->lines[i] = (struct line){0};
+    }
+}
+
+/* Each access may let one store through and remember one line. */
+static void stir(struct vg_model *model, struct vg_buffer *buffer)
+{
+    const uint64_t dice = vg_random(model);
+    if (buffer->nstores > 0 && (dice & 3) == 0)
+        release_store(buffer, vg_random_below(model, buffer->nstores));
+    if ((dice & 12) == 0) {
+        struct line *line = &buffer->lines[(dice >> 8) % LINES];
+        if (line->region != NULL && !line->valid) line_read(model, line);
+    }
+}
+
+void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                    const struct vg_how *how, void *value)
+{
+    if (device < 0 || model->settings.off) {
+        bytes_read(region->bytes + offset, value, how->nbytes);
+        return;
+    }
+    struct vg_buffer *buffer = buffer_make(model, device);
+    stir(model, buffer);
+    struct line *line = line_make(buffer, region, offset);
+    const bool again = model->settings.reads == VG_READ_NEWEST ||
+                       (model->settings.reads == VG_READ_RANDOM && (vg_random(model) & 1) != 0);
+    if (!line->valid || again || model->now - line->born > model->settings.late)
+        line_read(model, line);
+    else
+        model->counts.older++;
+    memcpy(value, line->bytes + offset % LINE, how->nbytes);
+    for (uint32_t i = 0; i < buffer->nstores; i++) {
+        const struct waiting *store = &buffer->stores[i];
+        if (!overlap(store, region, offset, how->nbytes)) continue;
+        for (uint32_t k = 0; k < store->nbytes; k++)
+            if (store->offset + k >= offset && store->offset + k < offset + how->nbytes)
+                ((unsigned char *)value)[store->offset + k - offset] = store->value[k];
+    }
+    if (how->scope == VG_SCOPE_SYS && how->order == VG_ACQUIRE) vg_buffer_renew(model, device);
+}
+
+static bool releases_to_all(const struct vg_how *how)
+{
+    return how->scope == VG_SCOPE_SYS && (how->order == VG_RELEASE || how->order == VG_ACQ_REL);
+}
+
+void vg_buffer_store(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                     const struct vg_how *how, const void *value)
+{
+    if (device < 0 || model->settings.off) {
+        bytes_write(region->bytes + offset, value, how->nbytes);
+        return;
+    }
+    struct vg_buffer *buffer = buffer_make(model, device);
+    stir(model, buffer);
+    line_make(buffer, region, offset); /* the line may be remembered from now on */
+    if (releases_to_all(how)) vg_buffer_flush(model, device);
+    while (buffer->nstores >= MOST_STORES)
+        release_store(buffer, vg_random_below(model, buffer->nstores));
+    struct waiting *store = &buffer->stores[buffer->nstores++];
+    *store = (struct waiting){
+        .region = region, .offset = offset, .born = model->now, .nbytes = how->nbytes};
+    memcpy(store->value, value, how->nbytes);
+    if (store->born + model->settings.late < model->deadline)
+        model->deadline = store->born + model->settings.late;
+}
+
+/* *to becomes value if it is old; else old becomes what it is. */
+#define EXCHANGE(type)                                                                             \
+    {                                                                                              \
+        type expected, wanted;                                                                     \
+        memcpy(&expected, old, sizeof expected);                                                   \
+        memcpy(&wanted, value, sizeof wanted);                                                     \
+        const bool done = __atomic_compare_exchange_n((type *)(void *)to, &expected, wanted,       \
+                                                      false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);  \
+        memcpy(old, &expected, sizeof expected);                                                   \
+        return done;                                                                               \
+    }
+
+static bool exchange(unsigned char *to, void *old, const void *value, uint32_t nbytes)
+{
+    if (nbytes == 1) EXCHANGE(uint8_t)
+    if (nbytes == 2) EXCHANGE(uint16_t)
+    if (nbytes == 4) EXCHANGE(uint32_t)
+    if (nbytes == 8) EXCHANGE(uint64_t)
+    bytes_write(to, value, nbytes); /* 16 bytes: two halves, not one access for other processes */
+    return true;
+}
+
+bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
+                      const struct vg_how *how, vg_change *change, void *arg, void *old)
+{
+    struct vg_buffer *buffer = device < 0 ? NULL : buffer_make(model, device);
+    if (buffer != NULL) stir(model, buffer);
+    if (releases_to_all(how)) vg_buffer_flush(model, device);
+    for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
+        if (overlap(&buffer->stores[i], region, offset, how->nbytes))
+            release_store(buffer, i);
+        else
+            i++;
+    }
+    unsigned char value[16];
+    bytes_read(region->bytes + offset, old, how->nbytes);
+    bool written;
+    do {
+        memcpy(value, old, how->nbytes);
+        written = change(arg, old, value);
+    } while (written && !exchange(region->bytes + offset, old, value, how->nbytes));
+    if (buffer != NULL) {
+        line_read(model, line_make(buffer, region, offset));
+        if (how->scope == VG_SCOPE_SYS && (how->order == VG_ACQUIRE || how->order == VG_ACQ_REL))
+            vg_buffer_renew(model, device);
+    }
+    return written;
+}

@@ -1,0 +1,18 @@
+/* Memory of one reading: blocks that are freed together. */
+#ifndef VGPU_PTX_ARENA_H
+#define VGPU_PTX_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct vg_arena_block;
+struct vg_arena {
+    struct vg_arena_block *blocks;
+    size_t used; /* of the first block */
+};
+
+/* Zeroed memory, aligned to 16; NULL: there is none. */
+void *vg_ptx_arena_alloc(struct vg_arena *arena, size_t nbytes);
+void vg_ptx_arena_fini(struct vg_arena *arena);
+
+#endif

@@ -2,8 +2,9 @@
  * GROUP, "sentence") with TYPE INT or REAL, CHOICE(field, "name", "default", "choice|choice",
  * GROUP, "sentence"), whose field is the place of the choice in the list, and TEXT(field, "name",
  * "default", GROUP, "sentence"). One row serves --name=value, the JSON file, --help, the printed
- * table, the checkpoint and the docs. GROUP MODEL: fixed by a checkpoint, must be the same when
- * resuming; RUN: belongs to one run and is not restored from a checkpoint. */
+ * table, the checkpoint and the docs. GROUP MODEL: fixed by a checkpoint (as is the
+ * optimizer), must be the same when resuming; RUN: belongs to one run and is not restored from a
+ * checkpoint. */
 /* clang-format off */
 CHOICE(     model,       "model",        "gpt2", "gpt2|llama", MODEL, "Architecture.")
 NUMBER(INT, layers,      "layers",       "2",     1, 1000,    MODEL,    "Transformer blocks.")

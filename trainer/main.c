@@ -112,7 +112,7 @@ static tr_status plan_resident(const struct tr_trainer *t, uint64_t *planned)
     const bool tied = stages > 1 && sizes.tied && (e->first_stage || e->last_stage);
     if (tied) TR_TRY(layers_of(&setup, other.stage, &other.stage_layers));
     tr_resident_of(&sizes, &rank, tied ? &other : NULL, &resident);
-    *planned = tr_resident_sum(&resident) + t->text.nbytes;
+    *planned = (uint64_t)tr_resident_sum(&resident) + t->text.nbytes;
     return TR_OK;
 }
 

@@ -225,8 +225,8 @@ static void print_resident(const struct plan *p)
                                                         (stages - 1 - stage) * per_stage);
         struct tr_resident r;
         tr_resident_of(&p->sizes, &rank, stages > 1 && end && p->sizes.tied ? &other : NULL, &r);
-        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, (double)r.own / mib,
-                (double)r.peers / mib, (double)r.process / mib, (double)tr_resident_sum(&r) / mib);
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, r.own / mib, r.peers / mib,
+                r.process / mib, tr_resident_sum(&r) / mib);
     }
 }
 

@@ -11,11 +11,11 @@
 enum { HUGE_PAGE = 2 << 20 };
 
 /* A process of tutti-train without a model: measured, 17 to 20 MiB on Debian 12 with oneDNN 2.6. */
-static const uint64_t process_bytes = 18 << 20;
+static const double process_bytes = 18 << 20;
 
-static uint64_t in_pages(uint64_t nbytes)
+static double in_pages(uint64_t nbytes)
 {
-    return (nbytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    return (double)((nbytes + HUGE_PAGE - 1) / HUGE_PAGE) * HUGE_PAGE;
 }
 
 /* Ranks that hold the other shards of this rank's units, and those that hold equal shards. */
@@ -35,19 +35,19 @@ void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank
     tr_cost_of(sizes, rank, &cost);
     count_peers(sizes, &shards, &replicas);
     const struct tr_cost_memory *m = &cost.memory;
-    const uint64_t weights = in_pages(m->weights), gradients = in_pages(m->gradients),
-                   gathered = in_pages(m->gathered);
-    *resident = (struct tr_resident){.own = weights + gradients + gathered +
-                                            in_pages(m->optimizer) + in_pages(m->activations),
-                                     .peers = shards * (weights + gradients + gathered) +
-                                              (replicas + (uint64_t)sizes->tp - 1) * gradients,
-                                     .process = process_bytes};
+    const double weights = in_pages(m->weights), gradients = in_pages(m->gradients),
+                 gathered = in_pages(m->gathered);
+    *resident = (struct tr_resident){
+        .own = weights + gradients + gathered + in_pages(m->optimizer) + in_pages(m->activations),
+        .peers = (double)shards * (weights + gradients + gathered) +
+                 (double)(replicas + (uint64_t)sizes->tp - 1) * gradients,
+        .process = process_bytes};
     if (!tied) return;
     tr_cost_of(sizes, tied, &other);
     resident->peers += in_pages(other.memory.gradients);
 }
 
-uint64_t tr_resident_sum(const struct tr_resident *resident)
+double tr_resident_sum(const struct tr_resident *resident)
 {
     return resident->own + resident->peers + resident->process;
 }

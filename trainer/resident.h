@@ -4,11 +4,12 @@
 
 #include "cost.h"
 
-/* Bytes of the process of a rank, at most. */
+/* Bytes of the process of a rank, at most. They are doubles: a plan may be of more than 64 bits
+ * count. */
 struct tr_resident {
-    uint64_t own;     /* the rank's arenas, in whole huge pages */
-    uint64_t peers;   /* arenas of other ranks of the host that the process maps */
-    uint64_t process; /* code, libraries and their buffers */
+    double own;     /* the rank's arenas, in whole huge pages */
+    double peers;   /* arenas of other ranks of the host that the process maps */
+    double process; /* code, libraries and their buffers */
 };
 
 /* What a rank's process will have. `tied`: the rank of the other end stage that holds the same tied
@@ -18,7 +19,7 @@ struct tr_resident {
 void tr_resident_of(const struct tr_cost_sizes *sizes, const struct tr_cost_rank *rank,
                     const struct tr_cost_rank *tied, struct tr_resident *resident);
 
-uint64_t tr_resident_sum(const struct tr_resident *resident);
+double tr_resident_sum(const struct tr_resident *resident);
 
 /* The largest resident set that this process has had, VmHWM; 0 where the kernel does not tell. */
 uint64_t tr_resident_peak(void);

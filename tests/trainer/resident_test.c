@@ -64,13 +64,27 @@ static void check_layout(int nranks, const char *options, bool stages)
                   "%s: rank %d had %.1f MiB, the plan says %.1f", options, rank, resident, planned);
 }
 
+/* Two ranks take 1.7 GB: with less, this test would measure swapping, or be refused. */
+static bool has_room(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    char line[256];
+    unsigned long kib = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lu kB", &kib) == 1) break;
+    if (file) fclose(file);
+    return kib > 3ul << 20;
+}
+
 TEST(resident, memory_of_one_rank_is_what_the_plan_says)
 {
+    if (!has_room()) SKIP("less than 3 GiB of memory are available");
     check_layout(1, "", false);
 }
 
 TEST(resident, memory_of_two_ranks_is_what_the_plan_says_in_every_layout)
 {
+    if (!has_room()) SKIP("less than 3 GiB of memory are available");
     check_layout(2, "--dp=2", false);
     check_layout(2, "--zero=2", false);
     check_layout(2, "--fsdp=2", false);

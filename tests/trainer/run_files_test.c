@@ -51,15 +51,6 @@ TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
     teardown(&b);
 }
 
-TEST(run, the_time_left_is_not_negative_however_long_it_is)
-{
-    struct bench b;
-    REQUIRE(setup(&b));
-    train_into("| grep -m 1 left", 1, SMALL "--steps=1e12", b.output);
-    CHECK_MESSAGE(strstr(b.output, " left") && !strstr(b.output, ":-"), "%s", b.output);
-    teardown(&b);
-}
-
 /* The shell holds the folder's lock, as another run would. */
 TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
 {

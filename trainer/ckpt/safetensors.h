@@ -25,7 +25,8 @@ struct tr_metadata {
 
 /* A file that is being written, and is synced and renamed to path by commit. So path is either the
  * old file or the whole new one, even when the machine stops. A process that dies leaves nothing on
- * file systems that have files without names (O_TMPFILE), PATH.<pid>.tmp on others. Owned by
+ * file systems that have files without names (O_TMPFILE), unless it dies in the middle of commit;
+ * PATH.<pid>.tmp on others. Owned by
  * whoever created it, until commit or discard. */
 struct tr_safetensors_writer;
 

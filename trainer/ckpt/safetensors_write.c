@@ -62,11 +62,13 @@ static struct json_object *describe(const struct tr_tensor *tensor, size_t begin
 }
 
 /* Puts the header's own checksum in place of its zeros. */
-static void seal(char *header, size_t length)
+static tr_status seal(char *header, size_t length)
 {
     char *digits = tr_safetensors_find_seal(header), sum[sizeof unsealed];
+    if (!digits) return tr_fail("out of memory for the checksum of the checkpoint's header");
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)tr_checksum(header, length));
     memcpy(digits, sum, sizeof sum - 1);
+    return TR_OK;
 }
 
 /* The header's text, space-padded to a multiple of 8 so that the tensors are aligned. Its length
@@ -93,14 +95,18 @@ static tr_status make_header(const struct tr_safetensors_writer *w, char **heade
     const size_t plain = strlen(text);
     *length = (plain + 7) / 8 * 8;
     *header = malloc(*length + 1);
+    tr_status status = TR_OK;
     if (*header) {
         memset(*header, ' ', *length);
         memcpy(*header, text, plain);
         (*header)[*length] = 0;
-        seal(*header, *length);
+        status = seal(*header, *length);
+    } else {
+        status = tr_fail("out of memory for the checkpoint's header");
     }
     json_object_put(root);
-    return *header ? TR_OK : tr_fail("out of memory for the checkpoint's header");
+    if (status < 0) free(*header);
+    return status;
 }
 
 /* Writes length and header at the beginning of the file. */

@@ -50,6 +50,23 @@ VG_HANDLER(max_u16x2, vg_u32, PAIR_OF(uint16_t, MOST))
 VG_HANDLER(min_s16x2, vg_u32, PAIR_OF(int16_t, LEAST))
 VG_HANDLER(max_s16x2, vg_u32, PAIR_OF(int16_t, MOST))
 
+/* .relu: nothing below 0. */
+#define NOT_NEGATIVE(x) ((x) < 0 ? 0 : (x))
+#define RELU_LEAST(x, y) NOT_NEGATIVE(LEAST(x, y))
+#define RELU_MOST(x, y) NOT_NEGATIVE(MOST(x, y))
+VG_HANDLER(min_relu_s16x2, vg_u32, PAIR_OF(int16_t, RELU_LEAST))
+VG_HANDLER(max_relu_s16x2, vg_u32, PAIR_OF(int16_t, RELU_MOST))
+VG_HANDLER(min_relu_s32, vg_u32, RELU_LEAST((int32_t)a[i], (int32_t)b[i]))
+VG_HANDLER(max_relu_s32, vg_u32, RELU_MOST((int32_t)a[i], (int32_t)b[i]))
+
+static vg_compute *find_relu(const struct vg_instr *in)
+{
+    if (in->op != VG_MIN && in->op != VG_MAX) return NULL;
+    if (in->type == VG_S16X2) return in->op == VG_MIN ? min_relu_s16x2 : max_relu_s16x2;
+    if (in->type == VG_S32) return in->op == VG_MIN ? min_relu_s32 : max_relu_s32;
+    return NULL;
+}
+
 /* 0: not an integer type. The first index of the table below is this number. */
 static unsigned row(enum vg_type type)
 {
@@ -86,13 +103,13 @@ static vg_compute *const table[7][VG_OPS] = {{0},      ROW(u16), ROW(s16), ROW(u
 
 vg_compute *vg_integer_find(const struct vg_instr *in)
 {
+    if (in->flags & VG_RELU) return find_relu(in);
     if (in->type == VG_U16X2 || in->type == VG_S16X2) {
         if (in->op == VG_ADD) return add_x2;
         if (in->op == VG_MIN) return in->type == VG_U16X2 ? min_u16x2 : min_s16x2;
         if (in->op == VG_MAX) return in->type == VG_U16X2 ? max_u16x2 : max_s16x2;
         return NULL;
     }
-    if (in->flags & VG_RELU) return NULL;
     if (in->flags & VG_SAT && in->type == VG_S32)
         return in->op == VG_ADD ? add_sat_s32 : in->op == VG_SUB ? sub_sat_s32 : NULL;
     return table[row(in->type)][in->op];

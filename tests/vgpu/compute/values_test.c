@@ -223,3 +223,24 @@ TEST(vgpu_compute, packs_integers_as_the_manual_says)
     CHECK_EQ(packed(4, false, 20, 5, 0x11), 0x11f5);
     CHECK_EQ(packed(2, true, (uint32_t)-9, 1, 3), 0x39);
 }
+
+static uint32_t computed(enum vg_op op, enum vg_type type, uint32_t flags, uint32_t a, uint32_t b)
+{
+    const struct vg_instr in = {
+        .op = (uint8_t)op, .type = (uint8_t)type, .flags = flags, .src = {4, 8, 12}};
+    struct vg_registers registers = {.frame = frame};
+    put(4, 3, 4, a);
+    put(8, 3, 4, b);
+    vg_compute_find (&in)(&registers, &in, 8);
+    return frame[0][3];
+}
+
+TEST(vgpu_compute, relu_gives_nothing_below_zero)
+{
+    CHECK_EQ(computed(VG_MIN, VG_S16X2, 0, 0xfffe0005, 0x0003fff0), 0xfffefff0);
+    CHECK_EQ(computed(VG_MIN, VG_S16X2, VG_RELU, 0xfffe0005, 0x00030007), 0x00000005);
+    CHECK_EQ(computed(VG_MAX, VG_S16X2, VG_RELU, 0xfffefff5, 0x0003fff0), 0x00030000);
+    CHECK_EQ(computed(VG_MIN, VG_S32, VG_RELU, (uint32_t)-4, 9), 0);
+    CHECK_EQ(computed(VG_MAX, VG_S32, VG_RELU, (uint32_t)-4, 9), 9);
+    CHECK_EQ(computed(VG_MAX, VG_S32, VG_RELU, (uint32_t)-4, (uint32_t)-9), 0);
+}

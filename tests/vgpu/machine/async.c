@@ -19,16 +19,29 @@
 #define BYTES_MASK UINT64_C(0x1fffff)
 #define PHASE (UINT64_C(1) << 63)
 
+/* A whole word, or the bytes that are left of what is read. */
+static bool load_part(struct vg_warp *warp, const struct vg_async *job, uint32_t at, uint32_t left,
+                      const struct vg_how *how, uint32_t *word)
+{
+    const uint64_t from = job->from + at;
+    struct vg_how one = *how;
+    if (left >= how->nbytes)
+        return vg_thread_load(warp, job->lane, job->in, VG_GLOBAL, from, how, word);
+    one.nbytes = 1;
+    for (uint32_t k = 0; k < left; k++)
+        if (!vg_thread_load(warp, job->lane, job->in, VG_GLOBAL, from + k, &one, (char *)word + k))
+            return false;
+    return true;
+}
+
 static bool copy(struct vg_warp *warp, const struct vg_async *job)
 {
     const struct vg_how how = {.nbytes = job->nbytes >= 4 ? 4 : (uint8_t)job->nbytes,
                                .where = (uint64_t)(uintptr_t)job->in};
     for (uint32_t at = 0; at < job->nbytes; at += how.nbytes) {
         uint32_t word = 0;
-        if (at < job->nread &&
-            !vg_thread_load(warp, job->lane, job->in, VG_GLOBAL, job->from + at, &how, &word))
-            return false;
-        if (at < job->nread && job->nread - at < 4) word &= (1u << 8 * (job->nread - at)) - 1;
+        const uint32_t left = at < job->nread ? job->nread - at : 0;
+        if (left != 0 && !load_part(warp, job, at, left, &how, &word)) return false;
         if (!vg_thread_store(warp, job->lane, job->in, VG_SHARED, job->to + at, &how, &word))
             return false;
     }

@@ -4,56 +4,20 @@
 #include <math.h>
 #include <string.h>
 
+#include <vgpu/compute/format.h>
+
 struct change {
     const struct vg_instr *in;
-    bool shared, changed;
+    bool shared, wrote, changed;
     unsigned char operand[16], second[16];
 };
 
-static double half_to_double(uint16_t h)
-{
-    const int exponent = h >> 10 & 31, fraction = h & 1023;
-    const double sign = h & 0x8000 ? -1 : 1;
-    if (exponent == 31) return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
-    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25));
-}
-
-/* Rounds to nearest, ties to even. */
-static uint16_t double_to_half(double x)
-{
-    if (isnan(x)) return 0x7fff;
-    const uint16_t sign = signbit(x) ? 0x8000 : 0;
-    const double size = fabs(x);
-    if (size >= 65520) return sign | 0x7c00;
-    int exponent = 0;
-    if (size != 0) frexp(size, &exponent);
-    if (exponent < -13) exponent = -13; /* subnormal: units of 2^-24 */
-    const uint32_t units = (uint32_t)nearbyint(ldexp(size, 11 - exponent));
-    return (uint16_t)(sign | (units + ((uint32_t)(exponent + 13) << 10)));
-}
-
-static float bf16_to_float(uint16_t h)
-{
-    const uint32_t bits = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
-static uint16_t double_to_bf16(double x)
-{
-    if (isnan(x)) return 0x7fff;
-    const float f = (float)x; /* to odd would be exact; 24 bits are more than twice 8 and 2 */
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if ((bits & 0x7fffffff) >= 0x7f800000) return (uint16_t)(bits >> 16);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
+/* The sum of two fp16 or bf16 numbers, rounded once to nearest. */
 static uint16_t add_half(uint16_t a, uint16_t b, bool bf16)
 {
-    if (bf16) return double_to_bf16((double)bf16_to_float(a) + (double)bf16_to_float(b));
-    return double_to_half(half_to_double(a) + half_to_double(b));
+    const struct vg_format *f = bf16 ? &vg_bf16_format : &vg_f16_format;
+    const double sum = vg_odd_add(vg_value(f, a), vg_value(f, b));
+    return (uint16_t)vg_pack(f, vg_unpack_double(sum), VG_RN, false);
 }
 
 static float flushed(float x, bool flush)
@@ -108,8 +72,9 @@ static uint64_t add(const struct vg_instr *in, bool shared, uint64_t a, uint64_t
 
 static uint16_t choose_half(uint16_t a, uint16_t b, bool bf16, bool max)
 {
-    const double x = bf16 ? (double)bf16_to_float(a) : half_to_double(a);
-    const double y = bf16 ? (double)bf16_to_float(b) : half_to_double(b);
+    const struct vg_format *f = bf16 ? &vg_bf16_format : &vg_f16_format;
+    const double x = vg_value(f, a);
+    const double y = vg_value(f, b);
     if (isnan(x) && isnan(y)) return 0x7fff;
     if (isnan(x) || isnan(y)) return isnan(x) ? b : a;
     const bool less = x < y || (x == y && signbit(x) && !signbit(y));
@@ -196,6 +161,7 @@ static bool apply(void *arg, const void *old, void *value)
     struct change *change = arg;
     const bool writes =
         vg_atomic_apply(change->in, change->shared, old, change->operand, change->second, value);
+    change->wrote = writes;
     change->changed = writes && memcmp(old, value, vg_type_bytes(change->in->type)) != 0;
     return writes;
 }
@@ -247,14 +213,15 @@ enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
         for (uint32_t c = 0; c < count; c++) {
             struct change change = {.in = in, .shared = region == &block->shared};
             unsigned char old[16] = {0};
+            if (region->defined != NULL && in->mode != VG_ATOM_EXCH &&
+                !vg_defined(region, address[i] - region->address + c * nbytes, nbytes))
+                return vg_undefined(warp, i, in, region, address[i] + c * nbytes, nbytes);
             take(&r, in->src[1 + c], i, nbytes, change.operand);
             if (in->mode == VG_ATOM_CAS) take(&r, in->src[2], i, nbytes, change.second);
             const uint64_t offset = address[i] - region->address + c * nbytes;
             vg_model_rmw(block->clock, warp->number * VG_LANES + i, region, offset, &how, apply,
                          &change, old);
-            if (region->defined != NULL)
-                for (uint64_t b = offset; b < offset + nbytes; b++)
-                    region->defined[b / 8] |= (unsigned char)(1u << (b % 8));
+            if (region->defined != NULL && change.wrote) vg_define(region, offset, nbytes);
             if (in->op == VG_ATOM && in->dst[c] != VG_NONE) give(&r, in->dst[c], i, nbytes, old);
             changed = changed || change.changed;
             uint64_t word;

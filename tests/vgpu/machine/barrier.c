@@ -61,6 +61,13 @@ bool vg_barrier_check(struct vg_block *block)
     return block->run->fault == VG_FAULT_NONE;
 }
 
+/* Without a count a barrier is for all threads of the block. */
+static bool same_count(const struct vg_block *block, uint32_t a, uint32_t b)
+{
+    const uint32_t all = block->nwarps * VG_LANES;
+    return (a != 0 ? a : all) == (b != 0 ? b : all);
+}
+
 /* All lanes of the warp are at barriers: what is wrong with that, or NULL. */
 static const char *wrong(const struct vg_warp *warp, const struct vg_fragment *fragment)
 {
@@ -73,11 +80,11 @@ static const char *wrong(const struct vg_warp *warp, const struct vg_fragment *f
         const bool aligned = ((instr_of(f)->flags | instr_of(fragment)->flags) & VG_ALIGNED) != 0;
         if (aligned && instr_of(f) != instr_of(fragment))
             return "divergent barrier: lanes of one warp wait at different bar instructions";
-        if (f->count != fragment->count)
+        if (!same_count(block, f->count, fragment->count))
             return "lanes of one warp name different counts of threads for one barrier";
     }
     if (already != 0) return "the warp arrives at the barrier twice before the barrier completes";
-    if (barrier->nwarps != 0 && barrier->count != fragment->count)
+    if (barrier->nwarps != 0 && !same_count(block, barrier->count, fragment->count))
         return "warps name different counts of threads for one barrier";
     return NULL;
 }
@@ -100,7 +107,7 @@ static void arrive(struct vg_warp *warp, uint32_t number)
         struct vg_fragment *f = &warp->part[i];
         if (f->state != VG_GATHERS || f->members != 0 || f->barrier != number) continue;
         const struct vg_instr *in = instr_of(f);
-        barrier->count = f->count;
+        if (f->count == 0 || barrier->nwarps == 0) barrier->count = f->count;
         if (in->op == VG_BAR_ARRIVE) {
             barrier->came[warp->number] |= f->mask;
             f->state = VG_RUNS;

@@ -104,6 +104,12 @@ static int make_variables(struct vg_image *image,
     return 0;
 }
 
+/* Whether the instruction belongs to compute/, and to nobody if nobody there has it. */
+static bool only_computes(uint8_t op)
+{
+    return op <= VG_UNPACK || op == VG_PRMT || op == VG_CVT || op == VG_CVT_PACK;
+}
+
 int vg_image_create(struct vg_module *module,
                     uint64_t (*place)(void *arg, uint64_t nbytes, uint32_t align), void *arg,
                     struct vg_regions *regions, struct vg_image **image, char error[256])
@@ -125,7 +131,11 @@ int vg_image_create(struct vg_module *module,
         for (uint32_t i = 0; i < module->functions[f].ninstrs; i++) {
             struct vg_instr *in = &module->functions[f].code[i];
             vg_compute *compute = vg_compute_find(in);
-            if (compute != NULL) in->compute = compute;
+            if (compute != NULL)
+                in->compute = compute;
+            else if (only_computes(in->op) && module->functions[f].unsupported == NULL)
+                module->functions[f].unsupported =
+                    "an instruction of a type or with modifiers that no handler has";
         }
     *image = made;
     return 0;

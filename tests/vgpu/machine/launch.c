@@ -57,15 +57,19 @@ void vg_machine_count(const struct vg_machine *machine, struct vg_machine_counts
     *counts = machine->counts;
 }
 
+/* UINT32_MAX: more than 32 bits count. */
 static uint32_t shared_bytes(const struct vg_function *kernel, uint32_t dynamic)
 {
-    return dynamic == 0 ? kernel->shared_bytes : ((kernel->shared_bytes + 15) & ~15u) + dynamic;
+    const uint64_t aligned = ((uint64_t)kernel->shared_bytes + 15) & ~UINT64_C(15);
+    const uint64_t all = dynamic == 0 ? kernel->shared_bytes : aligned + dynamic;
+    return all > UINT32_MAX ? UINT32_MAX : (uint32_t)all;
 }
 
 /* What a block takes of its SM: from 8.0 on the system keeps 1 KiB of shared memory a block. */
 static uint32_t shared_taken(const struct vg_gpu *gpu, uint32_t nbytes)
 {
-    return nbytes + (gpu->capability >= 80 ? RESERVED : 0);
+    const uint32_t kept = gpu->capability >= 80 ? RESERVED : 0;
+    return nbytes > UINT32_MAX - kept ? UINT32_MAX : nbytes + kept;
 }
 
 uint32_t vg_occupancy(const struct vg_gpu *gpu, const struct vg_function *kernel, uint32_t nthreads,
@@ -94,11 +98,13 @@ static bool refused(const struct vg_launch *launch, char error[512])
     const char *name = kernel->name;
     if (kernel->unsupported != NULL)
         snprintf(error, 512, "kernel %s cannot run: unsupported: %s", name, kernel->unsupported);
-    else if (blocks == 0 || threads == 0 || launch->grid[1] > 65535 || launch->grid[2] > 65535)
+    else if (blocks == 0 || threads == 0 || launch->grid[0] > INT32_MAX ||
+             launch->grid[1] > 65535 || launch->grid[2] > 65535)
         snprintf(error, 512, "kernel %s: a grid of %ux%ux%u blocks of %ux%ux%u threads", name,
                  launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
                  launch->block[1], launch->block[2]);
-    else if (threads > most || launch->block[2] > 64)
+    else if (launch->block[0] > most || launch->block[1] > most || launch->block[2] > 64 ||
+             threads > most)
         snprintf(error, 512, "kernel %s: %ux%ux%u threads a block, the limit is %u", name,
                  launch->block[0], launch->block[1], launch->block[2], most);
     else if (kernel->required[0] != 0 &&
@@ -251,6 +257,11 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
     block->slot = run->nresident;
     run->resident[run->nresident++] = block;
     if (block->warps == NULL || block->shared.bytes == NULL || block->clock == NULL) return false;
+    if (run->machine->settings.check_undefined && block->shared.defined == NULL) return false;
+    for (uint32_t w = 0; w < block->nwarps; w++) {
+        block->warps[w].block = block;
+        block->warps[w].list = VG_LISTS;
+    }
     for (uint32_t w = 0; w < block->nwarps; w++) {
         if (vg_warp_begin(&block->warps[w], block, w) != 0) return false;
         block->warps[w].list = VG_LISTS;

@@ -48,7 +48,8 @@ struct vg_fragment {
 struct vg_watch {
     const struct vg_instr *in;
     uint32_t lanes;
-    uint64_t sum, address;
+    uint32_t looks, same; /* same: how often in a row the registers were as at the look before */
+    uint64_t sum, address, state;
     const struct vg_region *region;
 };
 
@@ -188,6 +189,11 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
                        const struct vg_instr *in, uint32_t lanes);
 /* Reads bytes by a generic address for the machine itself (printf). false: nothing lies there. */
 bool vg_peek(struct vg_warp *warp, uint32_t lane, uint64_t address, void *bytes, uint64_t nbytes);
+/* Whether all of these bytes were written, and that they were; the fault where they were not. */
+bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes);
+void vg_define(struct vg_region *region, uint64_t offset, uint32_t nbytes);
+enum vg_step vg_undefined(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                          const struct vg_region *region, uint64_t address, uint32_t nbytes);
 /* One scalar access of one thread by a shared or global address; false: a fault was noted. */
 bool vg_thread_load(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
                     enum vg_space space, uint64_t address, const struct vg_how *how, void *value);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ROUNDS = 3 };
 enum { WARPS_A_STEP = 16, LONG = 16 /* patience times this: the wait of a grid that waits */ };
 
 void vg_list_move(struct vg_warp *warp, uint32_t list)
@@ -27,13 +28,23 @@ void vg_list_move(struct vg_warp *warp, uint32_t list)
     run->list[list].at[run->list[list].n++] = warp;
 }
 
+/* Whether the fragment comes back to a load with the same registers again and again. */
+static bool goes_round(const struct vg_warp *warp, const struct vg_fragment *fragment)
+{
+    for (uint32_t k = 0; k < warp->nwatch; k++)
+        if ((warp->watch[k].lanes & fragment->mask) != 0 && warp->watch[k].same >= ROUNDS)
+            return true;
+    return false;
+}
+
 /* Whether the warp has looked long enough at things that nobody has changed. */
 static bool waits(const struct vg_run *run, const struct vg_warp *warp)
 {
     if (warp->mark != run->moves || warp->nwatch == 0) return false;
     for (uint32_t i = 0; i < warp->nparts; i++) {
         const struct vg_fragment *f = &warp->part[i];
-        if (f->state == VG_RUNS && f->idle < LONG * run->machine->settings.patience) return false;
+        if (f->state != VG_RUNS) continue;
+        if (f->idle < LONG * run->machine->settings.patience || !goes_round(warp, f)) return false;
     }
     return true;
 }

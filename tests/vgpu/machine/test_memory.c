@@ -195,7 +195,13 @@ TEST(vgpu_memory, half_atomics_round_to_nearest)
                 {VG_F16, 0x7bff, 0x7bff, 0x7c00},  /* overflow */
                 {VG_F16, 0x0001, 0x0001, 0x0002},  /* subnormals */
                 {VG_BF16, 0x3f80, 0x3b80, 0x3f80}, /* 1 + 2^-8: a tie */
-                {VG_BF16, 0x3f81, 0x3b80, 0x3f82}, {VG_F16X2, 0x3c013c00, 0x10001000, 0x3c023c00}};
+                {VG_BF16, 0x3f81, 0x3b80, 0x3f82},
+                {VG_F16X2, 0x3c013c00, 0x10001000, 0x3c023c00},
+                {VG_F16, 0, 0, 0},
+                {VG_F16, 0x3c00, 0xbc00, 0},
+                {VG_F16, 0x8000, 0x8000, 0x8000},
+                {VG_BF16, 0x3f80, 0xbf80, 0},
+                {VG_F16X2, 0, 0x3c00, 0x3c00}};
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct builder *b = b_create();
         b_kernel(b);

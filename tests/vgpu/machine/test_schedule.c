@@ -98,6 +98,47 @@ TEST(vgpu_schedule, long_computations_and_readers_are_no_waits)
     b_destroy(b);
 }
 
+TEST(vgpu_schedule, a_long_computation_that_reads_the_same_word_is_no_wait)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    b->settings.patience = 50;
+    b_mov(b, B, b_k(b, 0));
+    const uint32_t top = b_here(b);
+    b_ld(b, VG_U32, VG_GLOBAL, C, OUT, 4096);
+    b_alu(b, VG_ADD, VG_U32, B, B, b_k(b, 1));
+    b_alu(b, VG_ADD, VG_U32, B, B, C);
+    b_setp(b, VG_LT, 0, B, b_k(b, 20000));
+    b_bra(b, 0, false)->target = top;
+    b_result(b, B);
+    CHECK_MESSAGE(b_run(b, 1, 32) == VG_DONE, "%s", b->text);
+    CHECK_EQ(b->out[31], 20000);
+    b_destroy(b);
+}
+
+TEST(vgpu_schedule, a_thread_that_goes_round_eight_words_waits)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    b->settings.patience = 50;
+    b_mov(b, B, b_k(b, 0));
+    const uint32_t top = b_here(b);
+    b_alu(b, VG_ADD, VG_U32, B, B, b_k(b, 4));
+    b_alu(b, VG_AND, VG_U32, B, B, b_k(b, 31));
+    struct vg_instr *wide = b_alu(b, VG_MAD, VG_U32, D, B, b_k(b, 1));
+    wide->src[2] = OUT;
+    wide->mode = VG_MUL_WIDE;
+    struct vg_instr *load = b_ld(b, VG_U32, VG_GLOBAL, C, D, 4096);
+    load->order = VG_RELAXED;
+    load->scope = VG_SCOPE_SYS;
+    b_setp(b, VG_NE, 0, C, b_k(b, 77));
+    b_bra(b, 0, false)->target = top;
+    b_result(b, C);
+    for (uint32_t i = 0; i < 8; i++) b->out[1024 + i] = i; /* different values */
+    CHECK(b_run(b, 1, 32) == VG_WAITING);
+    b_destroy(b);
+}
+
 /* Each thread takes a ticket: the order of threads. */
 static void tickets(struct builder *b)
 {

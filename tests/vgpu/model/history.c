@@ -254,6 +254,15 @@ static void give(const struct reached *reached, struct vg_releases **releases)
     for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
 }
 
+/* Whether the history is that of the bytes that the access has in the word. */
+static bool of_access(const struct vg_block_clock *block, const struct vg_history *history,
+                      uint64_t word, const struct vg_access *access)
+{
+    const uint32_t nbytes = block->model->kinds[access->kind].how.nbytes;
+    if (nbytes != history->nbytes) return false;
+    return nbytes >= 4 || history->offset == word * 4 + (uint32_t)__builtin_ctz(access->bits >> 10);
+}
+
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t word, const struct vg_access *access)
 {
@@ -263,13 +272,14 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
         reached.history = more != NULL ? more->histories : NULL;
         for (; reached.history != NULL; reached.history = reached.history->next) {
             const struct vg_history *history = reached.history;
-            if (!overlaps(history, word * 4, 4)) continue;
-            uint32_t i = 0;
-            while (i < history->n && (history->at[i].block != access->block ||
-                                      history->at[i].thread != vg_access_thread(access) ||
-                                      history->at[i].epoch != access->epoch))
-                i++;
-            if (i == history->n) continue;
+            if (!overlaps(history, word * 4, 4) || !of_access(block, history, word, access))
+                continue;
+            uint32_t i = history->n; /* the newest of the writes of one epoch */
+            while (i > 0 && (history->at[i - 1].block != access->block ||
+                             history->at[i - 1].thread != vg_access_thread(access) ||
+                             history->at[i - 1].epoch != access->epoch))
+                i--;
+            if (i-- == 0) continue;
             while (!history->at[i].crowded && !visible(&reached, &history->at[i]))
                 if (++i == history->n || !history->at[i].adjacent) return false;
             return true;

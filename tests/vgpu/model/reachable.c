@@ -303,10 +303,12 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
     if (buffer != NULL) stir(model, buffer);
     if (releases_to_all(how)) vg_buffer_flush(model, device);
     for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
-        if (overlap(&buffer->stores[i], region, offset, how->nbytes))
-            release_store(buffer, i);
-        else
+        if (overlap(&buffer->stores[i], region, offset, how->nbytes)) {
+            release_store(buffer, i); /* this one, or an earlier one that it overlaps */
+            i = 0;
+        } else {
             i++;
+        }
     }
     unsigned char value[16];
     bytes_read(region->bytes + offset, old, how->nbytes);

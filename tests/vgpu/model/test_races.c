@@ -297,6 +297,20 @@ TEST(races, reads_through_nc_race_with_writes_even_by_atomics)
     world_end(&w);
 }
 
+/* Observation of the byte that was read orders a later write to that byte, and to no other. */
+TEST(races, what_was_read_of_a_word_is_told_from_its_other_bytes)
+{
+    for (uint64_t read = 0; read < 2; read++) {
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 0, how_of(VG_RELAXED, VG_SCOPE_GPU, 1, 1), 1);
+        st(w.block[0], 0, &w, 1, how_of(VG_RELAXED, VG_SCOPE_GPU, 1, 2), 1);
+        CHECK_EQ(ld(w.block[1], 0, &w, read, how_of(VG_RELAXED, VG_SCOPE_GPU, 1, 3)), 1);
+        st(w.block[1], 0, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 1, 4), 0);
+        CHECK_EQ(w.nraces, read);
+        world_end(&w);
+    }
+}
+
 TEST(races, reading_is_no_race)
 {
     world_begin(&w, (struct vg_model_settings){0});

@@ -208,3 +208,17 @@ TEST(reachable, atomics_of_a_device_and_of_the_host_lose_nothing)
     CHECK_EQ(w.nraces, 0);
     world_end(&w);
 }
+
+/* The first store overlaps the second, which overlaps the atomic: all must land before it. */
+TEST(reachable, an_atomic_follows_its_threads_earlier_stores_of_other_sizes)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        begin(seed);
+        st(w.block[0], 0, &w, 4, WEAK(1), 7);
+        st(w.block[0], 0, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 8, 2), 5);
+        CHECK_EQ(add(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_SYS, 3), 1), 5);
+        world_end(&w);
+        CHECK_EQ(host_reads(0), 6);
+        CHECK_EQ(host_reads(4), 0);
+    }
+}

@@ -119,7 +119,7 @@ static void pass(struct vg_reader *r, const struct call *call, const struct vg_o
             copy(r, call, call->block, param->offset, frame, 0, param->size);
         return;
     }
-    if (param->size > 8 || (param->size & (param->size - 1)))
+    if (param->size == 0 || param->size > 8 || (param->size & (param->size - 1)))
         vg_ptx_operand_wrong(r, operand, "call", "a variable in .param");
     const enum vg_type type = types[param->size];
     if (input)

@@ -184,8 +184,6 @@ void vg_ptx_finish(struct vg_reader *r, const struct vg_opcode *opcode, struct v
     }
     if (in->op == VG_FENCE && in->order == VG_WEAK)
         in->order = vg_ptx_is_word(&opcode->name, "membar") ? VG_SC : VG_ACQ_REL;
-    if (in->op == VG_FENCE && (in->order == VG_ACQUIRE || in->order == VG_RELEASE))
-        in->order = VG_ACQ_REL; /* the model has no weaker fence */
     if (in->op == VG_MBARRIER_EXPECT && in->mode && low->draft.dst[0] == VG_DRAFT_NONE)
         low->draft.dst[0] = vg_ptx_register_add(r, VG_B64); /* says that it arrives */
     if ((in->op == VG_LD || in->op == VG_ST || in->op == VG_ATOM) && type == VG_B128)

@@ -316,7 +316,7 @@ uint32_t vg_ptx_destination(struct vg_reader *r, struct vg_lowering *low,
 {
     char expected[96];
     snprintf(expected, sizeof expected, "a register of type %s", vg_ptx_type_name(type));
-    if (operand->kind == VG_OPERAND_SINK) return VG_DRAFT_NONE;
+    if (operand->kind == VG_OPERAND_SINK) return temporary(r, type); /* nobody reads the register */
     if (operand->kind == VG_OPERAND_NAME)
         vg_ptx_operand_wrong(r, operand, low->opcode, "a declared register");
     if (operand->kind != VG_OPERAND_REGISTER || operand->negated)

@@ -89,10 +89,13 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
                   void *old);
 void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
                     enum vg_scope scope);
-/* These threads of the block met at a barrier: each knows afterwards all that each knew before. A
- * bit a thread. With arrived (may be NULL) those who came by bar.arrive, who learn nothing. */
-void vg_model_barrier(struct vg_block_clock *block, const uint64_t *threads,
-                      const uint64_t *arrived);
+/* These threads of the block have come to barrier `number` (0 to 15) by bar.arrive: what they did
+ * up to here is known to those who meet there, and what they do from here on is not. A bit a
+ * thread. */
+void vg_model_arrive(struct vg_block_clock *block, uint32_t number, const uint64_t *threads);
+/* These threads of the block met at barrier `number`: each knows afterwards all that each knew
+ * before, and all of those that arrived. A bit a thread. */
+void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint64_t *threads);
 /* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);

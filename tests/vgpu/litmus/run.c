@@ -46,7 +46,7 @@ static void meet(struct running *r, unsigned device, unsigned block)
         if (!r->waits[t]) return;
         threads[thread->place / 64] |= UINT64_C(1) << thread->place % 64;
     }
-    vg_model_barrier(r->blocks[device][block], threads, NULL);
+    vg_model_barrier(r->blocks[device][block], 0, threads);
     for (unsigned t = 0; t < r->test->nthreads; t++) {
         const struct vl_thread *thread = &r->test->threads[t];
         if (thread->device == device && thread->block == block) r->waits[t] = false;

@@ -15,11 +15,10 @@ static const struct vg_instr *instr_of(const struct vg_fragment *fragment)
 static void release(struct vg_block *block, uint32_t number)
 {
     struct vg_barrier *barrier = &block->barrier[number];
-    uint64_t threads[VG_MAX_WARPS / 2] = {0}, arrived[VG_MAX_WARPS / 2] = {0};
+    uint64_t threads[VG_MAX_WARPS / 2] = {0};
     for (uint32_t w = 0; w < block->nwarps; w++) {
         struct vg_warp *warp = &block->warps[w];
-        threads[w / 2] |= (uint64_t)(barrier->waits[w] | barrier->came[w]) << (w % 2 * 32);
-        arrived[w / 2] |= (uint64_t)barrier->came[w] << (w % 2 * 32);
+        threads[w / 2] |= (uint64_t)barrier->waits[w] << (w % 2 * 32);
         if (barrier->waits[w] == 0) continue;
         for (uint32_t i = 0; i < warp->nparts; i++) {
             struct vg_fragment *f = &warp->part[i];
@@ -41,7 +40,7 @@ static void release(struct vg_block *block, uint32_t number)
     }
     memset(barrier, 0, sizeof *barrier);
     block->run->moves++;
-    if (!block->run->machine->settings.model.off) vg_model_barrier(block->clock, threads, arrived);
+    if (!block->run->machine->settings.model.off) vg_model_barrier(block->clock, number, threads);
 }
 
 static void release_complete(struct vg_block *block, uint32_t number)
@@ -100,6 +99,14 @@ static bool gathered(const struct vg_warp *warp, uint32_t number)
     return (warp->live & ~here) == 0;
 }
 
+static void tell_arrival(const struct vg_warp *warp, uint32_t number, uint32_t lanes)
+{
+    uint64_t threads[VG_MAX_WARPS / 2] = {0};
+    threads[warp->number / 2] = (uint64_t)lanes << (warp->number % 2 * 32);
+    if (!warp->block->run->machine->settings.model.off)
+        vg_model_arrive(warp->block->clock, number, threads);
+}
+
 static void arrive(struct vg_warp *warp, uint32_t number)
 {
     struct vg_barrier *barrier = &warp->block->barrier[number];
@@ -110,6 +117,7 @@ static void arrive(struct vg_warp *warp, uint32_t number)
         if (f->count == 0 || barrier->nwarps == 0) barrier->count = f->count;
         if (in->op == VG_BAR_ARRIVE) {
             barrier->came[warp->number] |= f->mask;
+            tell_arrival(warp, number, f->mask);
             f->state = VG_RUNS;
             f->pc++;
             continue;

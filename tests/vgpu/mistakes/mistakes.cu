@@ -659,3 +659,17 @@ KERNEL(shuffle_of_lanes_that_never_come)
     if (threadIdx.x % 2 == 0) out[threadIdx.x] = __shfl_xor_sync(EITHER(0xffffffff, 0x55555555), in[threadIdx.x], 2);
     __syncthreads();
 }
+
+//: 1 64 0 race
+KERNEL(writes_behind_its_arrival)
+{
+    __shared__ int s[32];
+    if (threadIdx.x < 32) {
+        EITHER(, s[threadIdx.x] = in[threadIdx.x]);
+        asm volatile("barrier.cta.arrive 1, 64;" ::: "memory");
+        EITHER(s[threadIdx.x] = in[threadIdx.x], ); // @writes_behind_its_arrival
+    } else {
+        asm volatile("barrier.cta.sync 1, 64;" ::: "memory");
+        out[threadIdx.x] = s[threadIdx.x - 32]; // @writes_behind_its_arrival
+    }
+}

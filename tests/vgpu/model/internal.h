@@ -79,12 +79,14 @@ struct vg_grid_clock {
     struct vg_clock *before, *done;
 };
 
+enum { VG_BLOCK_BARRIERS = 16 };
 struct vg_block_clock {
     struct vg_grid_clock *grid;
     struct vg_model *model;
     uint32_t serial;
     uint32_t floor;         /* every thread knows all threads of the block up to this epoch */
     struct vg_clock *sc[2]; /* of the block's fence.sc: of scope .cta, of wider ones */
+    struct vg_clock *arrived[VG_BLOCK_BARRIERS]; /* what came to each barrier by bar.arrive */
     struct vg_thread threads[];
 };
 

@@ -125,7 +125,7 @@ static void meet(struct running *running, uint32_t t)
     if (program->at[t][running->at[t] - 1].kind == WARP)
         vg_model_warp(running->block[t], 0, (uint32_t)threads);
     else
-        vg_model_barrier(running->block[t], &threads, NULL);
+        vg_model_barrier(running->block[t], 0, &threads);
     for (uint32_t i = 0; i < program->nthreads; i++)
         if (running->block[i] == running->block[t]) running->waits[i] = false;
 }

@@ -202,6 +202,7 @@ void vg_model_block_end(struct vg_block_clock *block)
     }
     vg_clock_put(block->sc[0]);
     vg_clock_put(block->sc[1]);
+    for (int number = 0; number < VG_BLOCK_BARRIERS; number++) vg_clock_put(block->arrived[number]);
     free(block);
 }
 

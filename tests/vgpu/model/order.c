@@ -226,57 +226,68 @@ void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order
 
 static bool has(const uint64_t *threads, uint32_t i)
 {
-    return threads != NULL && (threads[i / 64] >> (i % 64) & 1) != 0;
+    return (threads[i / 64] >> (i % 64) & 1) != 0;
 }
 
-/* All threads of the set know each other's accesses up to their epochs. */
+/* All threads of the set know each other's accesses up to their epochs, and what has arrived. */
 static void meet(struct vg_block_clock *block, uint32_t first, uint32_t end,
-                 const uint64_t *threads, const uint64_t *arrived)
+                 const uint64_t *threads, struct vg_clock *arrived)
 {
     struct vg_clock *known = NULL;
     const struct vg_clock *last = NULL;
-    uint32_t top = 0, n = 0, narrived = 0;
+    uint32_t top = 0, n = 0;
+    if (arrived != NULL) vg_clock_join(&known, arrived);
     for (uint32_t i = first; i < end; i++) {
-        const bool came = has(arrived, i);
-        if (!came && !has(threads, i)) continue;
+        if (!has(threads, i)) continue;
         const struct vg_thread *self = &block->threads[i];
         if (self->known != last) vg_clock_join(&known, self->known);
         last = self->known;
         if (self->epoch > top) top = self->epoch;
         n++;
-        narrived += came;
     }
     const uint32_t nthreads = block->grid->nthreads;
     if (n == nthreads) {
         vg_clock_learn(&known, block->serial, 0, VG_PART_BLOCK, top);
-        if (narrived == 0) block->floor = top;
+        block->floor = top;
     }
     for (uint32_t warp = first; n < nthreads && warp < end; warp += VG_LANES) {
         const uint32_t behind = warp + VG_LANES < nthreads ? warp + VG_LANES : nthreads;
         uint32_t in_warp = 0;
-        for (uint32_t i = warp; i < behind; i++) in_warp += has(threads, i) || has(arrived, i);
+        for (uint32_t i = warp; i < behind; i++) in_warp += has(threads, i);
         if (in_warp > 0 && in_warp == behind - warp) {
             vg_clock_learn(&known, block->serial, warp, VG_PART_WARP, top);
             continue;
         }
         for (uint32_t i = warp; in_warp > 0 && i < behind; i++)
-            if (has(threads, i) || has(arrived, i))
-                learn_itself(&known, block, i, block->threads[i].epoch);
+            if (has(threads, i)) learn_itself(&known, block, i, block->threads[i].epoch);
     }
     for (uint32_t i = first; i < end; i++) {
         struct vg_thread *self = &block->threads[i];
-        if (!has(threads, i) && !has(arrived, i)) continue;
+        if (!has(threads, i)) continue;
         self->epoch = top + 1;
-        if (!has(arrived, i)) vg_clock_replace(&self->known, known);
+        vg_clock_replace(&self->known, known);
     }
     vg_clock_put(known);
 }
 
-void vg_model_barrier(struct vg_block_clock *block, const uint64_t *threads,
-                      const uint64_t *arrived)
+void vg_model_arrive(struct vg_block_clock *block, uint32_t number, const uint64_t *threads)
 {
     if (block->model->settings.off) return;
-    meet(block, 0, block->grid->nthreads, threads, arrived);
+    for (uint32_t i = 0; i < block->grid->nthreads; i++) {
+        struct vg_thread *self = &block->threads[i];
+        if (!has(threads, i)) continue;
+        vg_clock_join(&block->arrived[number], self->known);
+        learn_itself(&block->arrived[number], block, i, self->epoch);
+        self->epoch++;
+    }
+}
+
+void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint64_t *threads)
+{
+    if (block->model->settings.off) return;
+    meet(block, 0, block->grid->nthreads, threads, block->arrived[number]);
+    vg_clock_put(block->arrived[number]);
+    block->arrived[number] = NULL;
 }
 
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes)

@@ -102,13 +102,13 @@ TEST(many, barriers_of_a_whole_grid_keep_clocks_small)
         for (uint32_t b = 0; b < BLOCKS; b++) {
             const uint32_t t = (b + round) % THREADS;
             vg_model_store(blocks[b], t, &many.region, 4 * (b * THREADS + round), &store, &round);
-            vg_model_barrier(blocks[b], all, NULL);
+            vg_model_barrier(blocks[b], 0, all);
             vg_model_rmw(blocks[b], 0, &many.region, counter, &both, increment, NULL, &value);
         }
         for (uint32_t b = 0; b < BLOCKS; b++) {
             vg_model_rmw(blocks[b], 0, &many.region, counter + 4, &both, increment, NULL, &value);
             vg_model_rmw(blocks[b], 0, &many.region, counter, &both, increment, NULL, &value);
-            vg_model_barrier(blocks[b], all, NULL);
+            vg_model_barrier(blocks[b], 0, all);
             const uint64_t there = 4 * ((b + 1) % BLOCKS * THREADS + round);
             vg_model_load(blocks[b], (b + 7) % THREADS, &many.region, there, &load, &value);
             CHECK_EQ(value, round);

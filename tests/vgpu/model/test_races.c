@@ -117,7 +117,8 @@ TEST(races, who_only_arrives_at_a_barrier_learns_nothing)
     world_begin(&w, (struct vg_model_settings){0});
     st(w.block[0], 1, &w, 0, WEAK(1), 1);
     st(w.block[0], 33, &w, 4, WEAK(2), 1);
-    vg_model_barrier(w.block[0], &waiting, &arrived);
+    vg_model_arrive(w.block[0], 3, &arrived);
+    vg_model_barrier(w.block[0], 3, &waiting);
     ld(w.block[0], 2, &w, 0, WEAK(3));
     ld(w.block[0], 2, &w, 4, WEAK(4));
     CHECK_EQ(w.nraces, 0);
@@ -126,12 +127,30 @@ TEST(races, who_only_arrives_at_a_barrier_learns_nothing)
     world_end(&w);
 }
 
+/* The producer writes behind its bar.arrive; another barrier's arrivals do not count either. */
+TEST(races, what_follows_an_arrival_is_not_ordered_by_the_barrier)
+{
+    const uint64_t waiting = UINT64_C(0xffffffff), arrived = UINT64_C(0xffffffff) << 32;
+    for (uint32_t number = 1; number <= 2; number++) {
+        world_begin(&w, (struct vg_model_settings){0});
+        st(w.block[0], 33, &w, 0, WEAK(1), 1);
+        vg_model_arrive(w.block[0], number, &arrived);
+        st(w.block[0], 33, &w, 4, WEAK(2), 1);
+        vg_model_barrier(w.block[0], 1, &waiting);
+        ld(w.block[0], 2, &w, 0, WEAK(3));
+        CHECK_EQ(w.nraces, number - 1);
+        ld(w.block[0], 2, &w, 4, WEAK(4));
+        CHECK_EQ(w.nraces, number);
+        world_end(&w);
+    }
+}
+
 TEST(races, a_barrier_of_some_threads_orders_those)
 {
     const uint64_t some = UINT64_C(0x3ff);
     world_begin(&w, (struct vg_model_settings){0});
     st(w.block[0], 1, &w, 0, WEAK(1), 1);
-    vg_model_barrier(w.block[0], &some, NULL);
+    vg_model_barrier(w.block[0], 0, &some);
     ld(w.block[0], 9, &w, 0, WEAK(2));
     CHECK_EQ(w.nraces, 0);
     ld(w.block[0], 10, &w, 0, WEAK(3));
@@ -269,7 +288,7 @@ TEST(races, reads_through_nc_race_with_ordered_writes_of_their_own_grid)
     for (uint32_t thread = 1; thread <= 33; thread += 32) {
         world_begin(&w, (struct vg_model_settings){0});
         st(w.block[0], 1, &w, 0, WEAK(1), 1);
-        vg_model_barrier(w.block[0], &all, NULL);
+        vg_model_barrier(w.block[0], 0, &all);
         ld(w.block[0], thread, &w, 0, nc);
         CHECK_EQ(w.nraces, 1);
         CHECK(strstr(w.races[0].mend, "ld.global.nc") != NULL);

@@ -116,7 +116,7 @@ static inline uint64_t add(struct vg_block_clock *block, uint32_t thread, struct
 static inline void barrier(struct vg_block_clock *block)
 {
     const uint64_t all = UINT64_MAX;
-    vg_model_barrier(block, &all, NULL);
+    vg_model_barrier(block, 0, &all);
 }
 
 #endif

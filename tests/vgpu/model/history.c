@@ -133,13 +133,21 @@ static void drop_oldest(struct vg_history *history, uint32_t count)
     if (count > 0) history->at[0].adjacent = false;
 }
 
+static struct vg_history *find_history(const struct vg_cell *cell, uint64_t offset, uint32_t nbytes)
+{
+    struct vg_history *history = cell->more != NULL ? cell->more->histories : NULL;
+    while (history != NULL && (history->offset != offset || history->nbytes != nbytes))
+        history = history->next;
+    return history;
+}
+
 /* The location's history; a new one begins with the bytes. */
 static struct vg_history *history_of(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
     struct vg_cell *cell = vg_cell_make(region, offset / 4);
     struct vg_more *more = vg_more_of(cell);
-    for (struct vg_history *history = more->histories; history != NULL; history = history->next)
-        if (history->offset == offset && history->nbytes == nbytes) return history;
+    struct vg_history *found = find_history(cell, offset, nbytes);
+    if (found != NULL) return found;
     vg_histories_drop(region, offset, nbytes);
     struct vg_history *history = vg_need(sizeof *history);
     history->location = (uint64_t)(uintptr_t)(region->bytes + offset);
@@ -288,10 +296,33 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     return true;
 }
 
+/* A read of other bytes than those that were written observes nobody, for morally strong accesses
+ * overlap completely (8.7). It gets the newest bytes, and older ones may not be read after it.
+ * False: no write of another size has a history here. */
+static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+{
+    bool across = false;
+    if (find_history(vg_cell_make(region, offset / 4), offset, nbytes) != NULL) return false;
+    for (uint64_t word = offset / 16 * 4; word < (offset + nbytes + 3) / 4; word++) {
+        const struct vg_more *more = vg_cell_make(region, word)->more;
+        struct vg_history *history = more != NULL ? more->histories : NULL;
+        for (; history != NULL; history = history->next) {
+            if (!overlaps(history, offset, nbytes)) continue;
+            across = true;
+            drop_oldest(history, history->n - 1);
+        }
+    }
+    return across;
+}
+
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, void *value)
 {
     struct vg_model *model = block->model;
+    if (read_across(region, offset, how->nbytes)) {
+        memcpy(value, region->bytes + offset, how->nbytes);
+        return;
+    }
     const struct reached reached = reach(block, thread, region, offset, how);
     const uint32_t newest = reached.history->n - 1;
     uint32_t chosen = newest;

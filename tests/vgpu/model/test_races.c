@@ -330,6 +330,21 @@ TEST(races, what_was_read_of_a_word_is_told_from_its_other_bytes)
     }
 }
 
+/* The writer looks at its flag together with the word beside it: the flag's release stays. */
+TEST(races, a_read_of_another_size_takes_no_release_away)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed});
+        st(w.block[0], 0, &w, 64, WEAK(1), 5);
+        st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 2), 1);
+        CHECK_EQ(ld(w.block[0], 0, &w, 0, how_of(VG_RELAXED, VG_SCOPE_GPU, 8, 3)), 1);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 4)), 1);
+        CHECK_EQ(ld(w.block[1], 0, &w, 64, WEAK(5)), 5);
+        CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}
+
 TEST(races, reading_is_no_race)
 {
     world_begin(&w, (struct vg_model_settings){0});

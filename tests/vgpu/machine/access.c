@@ -63,73 +63,9 @@ static void get(const struct access *a, uint16_t operand, uint32_t lane, void *v
     }
 }
 
-static uint64_t mix(uint64_t sum, uint64_t x)
-{
-    sum = (sum ^ x) * UINT64_C(0x9e3779b97f4a7c15);
-    return sum ^ (sum >> 29);
-}
-
-/* A hash of the registers of the fragment and its callers: a thread that waits comes back with the
- * same ones. */
-static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
-{
-    const struct vg_frame *frame = fragment->frame;
-    const uint32_t nunits = frame->base + frame->function->nunits;
-    const uint32_t npredicates = frame->pbase + frame->function->npredicates;
-    uint64_t sum = 1;
-    for (uint32_t u = 0; u < nunits; u++)
-        for (uint32_t i = 0; i < VG_LANES; i += 2) {
-            uint64_t two;
-            memcpy(&two, &warp->units[u][i], 8);
-            sum = mix(sum, two);
-        }
-    for (uint32_t p = 0; p < npredicates; p++) sum = mix(sum, warp->predicates[p]);
-    return sum;
-}
-
-/* Looks that find the registers as they were are counted: at the 1st, 2nd, 4th, 8th ... look, so
- * that a thread that goes round a few words is found at one of them again. */
-void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
-                   uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum)
-{
-    if (region->readonly) return;
-    if (warp->watch == NULL) warp->watch = calloc(VG_WATCHED, sizeof *warp->watch);
-    if (warp->watch == NULL) return;
-    for (uint32_t i = 0; i < warp->nwatch; i++) {
-        struct vg_watch *watch = &warp->watch[i];
-        if (watch->in != in || watch->lanes != lanes || watch->address != address) continue;
-        if (watch->sum != sum) {
-            vg_moved(warp, fragment);
-            return;
-        }
-        watch->looks++;
-        if ((watch->looks & (watch->looks - 1)) != 0) return;
-        const uint64_t state = state_of(warp, fragment);
-        watch->same = state == watch->state ? watch->same + 1 : 0;
-        watch->state = state;
-        return;
-    }
-    if (warp->nwatch == VG_WATCHED) return;
-    warp->watch[warp->nwatch++] = (struct vg_watch){
-        .in = in, .lanes = lanes, .sum = sum, .address = address, .region = region};
-}
-
 static bool watched(const struct access *a)
 {
     return a->fragment->idle * 2 >= a->warp->block->run->machine->settings.patience;
-}
-
-bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes)
-{
-    for (uint64_t i = offset; i < offset + nbytes; i++)
-        if ((region->defined[i / 8] >> (i % 8) & 1) == 0) return false;
-    return true;
-}
-
-void vg_define(struct vg_region *region, uint64_t offset, uint32_t nbytes)
-{
-    for (uint64_t i = offset; i < offset + nbytes; i++)
-        region->defined[i / 8] |= (unsigned char)(1u << (i % 8));
 }
 
 static struct vg_how how_of(const struct vg_instr *in, uint32_t nbytes)
@@ -189,15 +125,6 @@ static void store_bytes(const struct access *a, uint32_t lanes, const struct vg_
     }
 }
 
-enum vg_step vg_undefined(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
-                          const struct vg_region *region, uint64_t address, uint32_t nbytes)
-{
-    return vg_fail(warp, lane, in, VG_FAULT_UNDEFINED,
-                   "reads %u bytes at 0x%" PRIx64 ", which nobody has written: offset %" PRIu64
-                   " of %s (allocation %" PRIu64 ")",
-                   nbytes, address, address - region->address, region->what, region->number);
-}
-
 /* All lanes' addresses lie in the region. */
 static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_region *region,
                          const uint64_t *address)
@@ -230,7 +157,7 @@ static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_regio
                 vg_model_load(block->clock, a->warp->number * VG_LANES + i, region, offset, &how,
                               value);
             put(a, a->in->dst[c], i, value);
-            if (watches) sum = mix(mix(sum, value[0]), value[1]);
+            if (watches) sum = vg_mix(vg_mix(sum, value[0]), value[1]);
         }
     }
     if (watches)

@@ -184,7 +184,13 @@ static inline void vg_moved(struct vg_warp *warp, struct vg_fragment *fragment)
     run->moves++;
 }
 
-/* access.c, atomic.c, async.c */
+static inline uint64_t vg_mix(uint64_t sum, uint64_t x)
+{
+    sum = (sum ^ x) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ (sum >> 29);
+}
+
+/* access.c, atomic.c, async.c, watch.c */
 enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
                        const struct vg_instr *in, uint32_t lanes);
 /* Reads bytes by a generic address for the machine itself (printf). false: nothing lies there. */

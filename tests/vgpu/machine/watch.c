@@ -1,0 +1,74 @@
+/* What the machine remembers of accesses: loads that a waiting thread repeats, and which bytes were
+ * written. */
+#include "machine_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A hash of the registers of the fragment and its callers: a thread that waits comes back with the
+ * same ones. */
+static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
+{
+    const struct vg_frame *frame = fragment->frame;
+    const uint32_t nunits = frame->base + frame->function->nunits;
+    const uint32_t npredicates = frame->pbase + frame->function->npredicates;
+    uint64_t sum = 1;
+    for (uint32_t u = 0; u < nunits; u++)
+        for (uint32_t i = 0; i < VG_LANES; i += 2) {
+            uint64_t two;
+            memcpy(&two, &warp->units[u][i], 8);
+            sum = vg_mix(sum, two);
+        }
+    for (uint32_t p = 0; p < npredicates; p++) sum = vg_mix(sum, warp->predicates[p]);
+    return sum;
+}
+
+/* Looks that find the registers as they were are counted: at the 1st, 2nd, 4th, 8th ... look, so
+ * that a thread that goes round a few words is found at one of them again. */
+void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
+                   uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum)
+{
+    if (region->readonly) return;
+    if (warp->watch == NULL) warp->watch = calloc(VG_WATCHED, sizeof *warp->watch);
+    if (warp->watch == NULL) return;
+    for (uint32_t i = 0; i < warp->nwatch; i++) {
+        struct vg_watch *watch = &warp->watch[i];
+        if (watch->in != in || watch->lanes != lanes || watch->address != address) continue;
+        if (watch->sum != sum) {
+            vg_moved(warp, fragment);
+            return;
+        }
+        watch->looks++;
+        if ((watch->looks & (watch->looks - 1)) != 0) return;
+        const uint64_t state = state_of(warp, fragment);
+        watch->same = state == watch->state ? watch->same + 1 : 0;
+        watch->state = state;
+        return;
+    }
+    if (warp->nwatch == VG_WATCHED) return;
+    warp->watch[warp->nwatch++] = (struct vg_watch){
+        .in = in, .lanes = lanes, .sum = sum, .address = address, .region = region};
+}
+
+bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes)
+{
+    for (uint64_t i = offset; i < offset + nbytes; i++)
+        if ((region->defined[i / 8] >> (i % 8) & 1) == 0) return false;
+    return true;
+}
+
+void vg_define(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+{
+    for (uint64_t i = offset; i < offset + nbytes; i++)
+        region->defined[i / 8] |= (unsigned char)(1u << (i % 8));
+}
+
+enum vg_step vg_undefined(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                          const struct vg_region *region, uint64_t address, uint32_t nbytes)
+{
+    return vg_fail(warp, lane, in, VG_FAULT_UNDEFINED,
+                   "reads %u bytes at 0x%" PRIx64 ", which nobody has written: offset %" PRIu64
+                   " of %s (allocation %" PRIu64 ")",
+                   nbytes, address, address - region->address, region->what, region->number);
+}

@@ -80,38 +80,16 @@ static void print_summary(const struct tr_trainer *t, double validation)
                (long long)t->config.context + 1);
 }
 
-/* The layers of stage `stage`. */
-static tr_status layers_of(const struct tr_setup *setup, int stage, int *layers)
-{
-    const struct tr_model_size *model = &setup->engine.model;
-    const struct tr_stage_costs costs = tr_engine_stage_costs(model);
-    const int stages = setup->size[TR_PP];
-    int *first = calloc((size_t)stages + 1, sizeof *first);
-    if (!first) return tr_fail("out of memory for %d stages", stages);
-    const tr_status status = tr_stages_assign((int)model->layers, stages, &costs, first);
-    *layers = first[stage + 1] - first[stage];
-    free(first);
-    return status;
-}
-
 /* What --plan says of this rank's resident memory, and the text. */
 static tr_status plan_resident(const struct tr_trainer *t, uint64_t *planned)
 {
-    const struct tr_engine *e = &t->engine;
-    const int stages = t->mesh->size[TR_PP], stage = t->mesh->coord[TR_PP];
     struct tr_setup setup;
     struct tr_resident resident;
+    int *first_layer;
     TR_TRY(tr_setup_of(&t->config, t->mesh->nranks, &setup));
-    const struct tr_cost_sizes sizes = tr_setup_sizes(&setup);
-    const struct tr_cost_rank rank = {.stage = stage,
-                                      .stage_layers = e->nlayers,
-                                      .shard = e->store.shard->rank,
-                                      .samples = e->samples,
-                                      .ulysses_rank = t->mesh->coord[TR_ULYSSES]};
-    struct tr_cost_rank other = {.stage = stages - 1 - stage, .shard = rank.shard};
-    const bool tied = stages > 1 && sizes.tied && (e->first_stage || e->last_stage);
-    if (tied) TR_TRY(layers_of(&setup, other.stage, &other.stage_layers));
-    tr_resident_of(&sizes, &rank, tied ? &other : NULL, &resident);
+    TR_TRY(tr_setup_stages(&setup, &first_layer));
+    tr_setup_resident(&setup, first_layer, t->mesh->rank, &resident);
+    free(first_layer);
     *planned = (uint64_t)tr_resident_sum(&resident) + t->text.nbytes;
     return TR_OK;
 }

@@ -218,13 +218,8 @@ static void print_resident(const struct plan *p)
             "stage", "own", "peers", "process", "all");
     for (int stage = 0; stage < stages; ++stage) {
         if (!listed(p, stage)) continue;
-        const bool end = stage == 0 || stage == stages - 1;
-        const struct tr_cost_rank rank =
-                                      tr_setup_rank(&p->setup, p->first_layer, stage * per_stage),
-                                  other = tr_setup_rank(&p->setup, p->first_layer,
-                                                        (stages - 1 - stage) * per_stage);
         struct tr_resident r;
-        tr_resident_of(&p->sizes, &rank, stages > 1 && end && p->sizes.tied ? &other : NULL, &r);
+        tr_setup_resident(&p->setup, p->first_layer, stage * per_stage, &r);
         fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, r.own / mib, r.peers / mib,
                 r.process / mib, tr_resident_sum(&r) / mib);
     }
@@ -263,13 +258,10 @@ static tr_status prepare(struct plan *p)
     const tr_axes axes = tr_engine_shard_axes(p->setup.engine.sharding);
     p->shards = tr_mesh_extent(p->setup.size, axes);
     p->replicas = tr_mesh_extent(p->setup.size, TR_AXES_DATA) / p->shards;
-    p->first_layer = calloc((size_t)stages + 1, sizeof *p->first_layer);
-    if (!p->first_layer) return tr_fail("out of memory for the plan");
     struct tr_model_size one_block = *size;
     one_block.layers = 1;
     TR_TRY(tr_model_init(&p->model, &one_block, NULL, p->setup.size[TR_TP], 0, p->shards));
-    const struct tr_stage_costs costs = tr_engine_stage_costs(size);
-    TR_TRY(tr_stages_assign((int)size->layers, stages, &costs, p->first_layer));
+    TR_TRY(tr_setup_stages(&p->setup, &p->first_layer));
     const struct tr_model *model = &p->model;
     model->params.units[model->final_unit].stage = stages - 1;
     if (size->tied && stages > 1) model->params.units[model->token_unit].tied_stage = stages - 1;

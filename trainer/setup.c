@@ -221,28 +221,57 @@ struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first
                                  .ulysses_rank = coord[TR_ULYSSES]};
 }
 
+tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer)
+{
+    const struct tr_model_size *model = &setup->engine.model;
+    const struct tr_stage_costs costs = tr_engine_stage_costs(model);
+    const int stages = setup->size[TR_PP];
+    int *first = calloc((size_t)stages + 1, sizeof *first);
+    if (!first) return tr_fail("out of memory for %d stages", stages);
+    const tr_status status = tr_stages_assign((int)model->layers, stages, &costs, first);
+    if (status < 0) {
+        free(first);
+        return status;
+    }
+    *first_layer = first;
+    return TR_OK;
+}
+
+void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
+                       struct tr_resident *resident)
+{
+    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
+    const int last = setup->size[TR_PP] - 1,
+              each = tr_mesh_extent(setup->size, TR_AXES_ALL) / (last + 1);
+    const bool end = place.stage == 0 || place.stage == last;
+    if (last == 0 || !end || !sizes.tied) {
+        tr_resident_of(&sizes, &place, NULL, resident);
+        return;
+    }
+    /* The other end stage's rank of the same place holds the tied table, too. */
+    const struct tr_cost_rank tied =
+        tr_setup_rank(setup, first_layer, rank + (last - 2 * place.stage) * each);
+    tr_resident_of(&sizes, &place, &tied, resident);
+}
+
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
 {
-    const int stages = setup->size[TR_PP];
     struct tr_model_size one_block = setup->engine.model;
     one_block.layers = 1;
     struct tr_model model; /* made to check the sizes, on which the formulas rely */
     tr_status status = tr_model_init(&model, &one_block, NULL, setup->size[TR_TP], 0, 1);
     tr_model_fini(&model);
     TR_TRY(status);
-    int *first_layer = calloc((size_t)stages + 1, sizeof *first_layer);
-    if (!first_layer) return tr_fail("out of memory for %d stages", stages);
-    const struct tr_stage_costs costs = tr_engine_stage_costs(&setup->engine.model);
-    status = tr_stages_assign((int)setup->engine.model.layers, stages, &costs, first_layer);
-    if (status == TR_OK) {
-        const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
-        const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
-        struct tr_cost cost;
-        tr_cost_of(&sizes, &place, &cost);
-        *nbytes = tr_cost_all(&cost.memory);
-    }
+    int *first_layer;
+    TR_TRY(tr_setup_stages(setup, &first_layer));
+    const struct tr_cost_sizes sizes = tr_setup_sizes(setup);
+    const struct tr_cost_rank place = tr_setup_rank(setup, first_layer, rank);
+    struct tr_cost cost;
+    tr_cost_of(&sizes, &place, &cost);
+    *nbytes = tr_cost_all(&cost.memory);
     free(first_layer);
-    return status;
+    return TR_OK;
 }
 
 struct tr_optimizer tr_setup_optimizer(const struct tr_config *config, int64_t t, double lr)

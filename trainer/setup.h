@@ -6,6 +6,7 @@
 #include "config.h"
 #include "cost.h"
 #include "engine.h"
+#include "resident.h"
 
 struct tr_setup {
     int size[TR_NUM_AXES];
@@ -22,6 +23,13 @@ struct tr_cost_sizes tr_setup_sizes(const struct tr_setup *setup);
 
 /* A rank's place, for cost.h; first_layer[pp + 1] of its stages. */
 struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank);
+
+/* first_layer[pp + 1] of the stages, which the caller frees. */
+TR_NODISCARD tr_status tr_setup_stages(const struct tr_setup *setup, int **first_layer);
+
+/* What the process of a rank will have resident, for resident.h. */
+void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
+                       struct tr_resident *resident);
 
 /* The bytes that a rank needs. Errors: sizes of the model that do not fit each other. */
 TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);

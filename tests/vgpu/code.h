@@ -55,6 +55,36 @@ enum vg_type {
     VG_TYPES
 };
 
+/* Bytes of a value of the type. */
+static inline uint32_t vg_type_bytes(uint8_t type)
+{
+    switch (type) {
+    case VG_B8:
+    case VG_U8:
+    case VG_S8:
+    case VG_E4M3:
+    case VG_E5M2:
+        return 1;
+    case VG_B16:
+    case VG_U16:
+    case VG_S16:
+    case VG_F16:
+    case VG_BF16:
+    case VG_E4M3X2:
+    case VG_E5M2X2:
+        return 2;
+    case VG_B64:
+    case VG_U64:
+    case VG_S64:
+    case VG_F64:
+        return 8;
+    case VG_B128:
+        return 16;
+    default:
+        return 4;
+    }
+}
+
 /* What an instruction does. Operands: dst[] and src[] in the order of the manual's syntax;
  * differences are said here. */
 enum vg_op {

@@ -96,8 +96,8 @@ int vg_run_begin(struct vg_machine *machine, const struct vg_launch *launch, str
 
 enum vg_progress { VG_DONE, VG_MOVED, VG_WAITING, VG_FAULTED };
 /* Runs some warps of the grid for a quantum. VG_WAITING: every resident thread waits for a value or
- * a block that no thread of this grid can give now. vg_run_waits says whether all words waited on
- * are device-only. */
+ * a block that no thread of this grid can give now. vg_run_waits_for_host says whether
+ * the host or another process can change one of the words that threads wait for. */
 enum vg_progress vg_run_step(struct vg_run *run);
 bool vg_run_waits_for_host(const struct vg_run *run);
 /* For reports of deadlocks: who waits where. */

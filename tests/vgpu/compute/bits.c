@@ -94,26 +94,6 @@ static void logic_pred(struct vg_registers *r, const struct vg_instr *in, uint32
     vg_set_mask(r, in->dst[0], lanes, value);
 }
 
-static unsigned width(enum vg_type type)
-{
-    switch (type) {
-    case VG_B16:
-    case VG_U16:
-    case VG_S16:
-        return 16;
-    case VG_B32:
-    case VG_U32:
-    case VG_S32:
-        return 32;
-    case VG_B64:
-    case VG_U64:
-    case VG_S64:
-        return 64;
-    default:
-        return 0;
-    }
-}
-
 #define BY_WIDTH(of16, of32, of64) (w == 16 ? (of16) : w == 32 ? (of32) : (of64))
 
 static vg_compute *find_shift_right(const struct vg_instr *in, unsigned w)
@@ -127,8 +107,8 @@ vg_compute *vg_bits_find(const struct vg_instr *in)
 {
     const bool logic = in->op == VG_AND || in->op == VG_OR || in->op == VG_XOR || in->op == VG_NOT;
     if (in->type == VG_PRED) return logic ? logic_pred : NULL;
-    const unsigned w = width(in->type);
-    if (w == 0) return NULL;
+    const unsigned w = vg_integer_bits(in->type);
+    if (w < 16) return NULL;
     switch ((enum vg_op)in->op) {
     case VG_AND:
         return BY_WIDTH(and_b16, and_b32, and_b64);

@@ -29,30 +29,6 @@ static const struct vg_format *format_of(enum vg_type type)
     }
 }
 
-static unsigned bits_of(enum vg_type type)
-{
-    switch (type) {
-    case VG_B8:
-    case VG_U8:
-    case VG_S8:
-        return 8;
-    case VG_B16:
-    case VG_U16:
-    case VG_S16:
-        return 16;
-    case VG_B32:
-    case VG_U32:
-    case VG_S32:
-        return 32;
-    case VG_B64:
-    case VG_U64:
-    case VG_S64:
-        return 64;
-    default:
-        return 0;
-    }
-}
-
 static bool is_signed(enum vg_type type)
 {
     return type == VG_S8 || type == VG_S16 || type == VG_S32 || type == VG_S64;
@@ -61,7 +37,7 @@ static bool is_signed(enum vg_type type)
 /* The value of an integer of the type, with its sign extended to 64 bits. */
 static inline uint64_t extended(enum vg_type type, uint64_t bits)
 {
-    const unsigned unused = 64 - bits_of(type);
+    const unsigned unused = 64 - vg_integer_bits(type);
     return is_signed(type) ? (uint64_t)((int64_t)(bits << unused) >> unused)
                            : bits << unused >> unused;
 }
@@ -181,15 +157,15 @@ static uint64_t to_integer(const struct vg_instr *in, struct vg_number x)
 {
     const bool narrow_source = in->type2 != VG_F64;
     if (x.kind == VG_KIND_NAN) {
-        if (bits_of(in->type) == 64) return UINT64_C(1) << 63;
-        return narrow_source || bits_of(in->type) < 32 ? 0 : UINT64_C(0x80000000);
+        if (vg_integer_bits(in->type) == 64) return UINT64_C(1) << 63;
+        return narrow_source || vg_integer_bits(in->type) < 32 ? 0 : UINT64_C(0x80000000);
     }
     return vg_to_integer(x, in->type, in->round);
 }
 
 static bool is_float(enum vg_type type)
 {
-    return bits_of(type) == 0;
+    return vg_integer_bits(type) == 0;
 }
 
 static uint64_t one(const struct vg_instr *in, uint64_t bits)
@@ -210,17 +186,12 @@ static uint64_t one(const struct vg_instr *in, uint64_t bits)
     return limited(in, format_of(to), x);
 }
 
-static unsigned bytes_of(enum vg_type type)
-{
-    const unsigned bits = bits_of(type);
-    return bits ? bits / 8 : type == VG_F64 ? 8 : 4;
-}
-
 /* What of the result the destination's register holds: count is its bytes where it is wider than
  * the type. */
 static uint64_t kept(const struct vg_instr *in)
 {
-    const unsigned nbytes = in->count > bytes_of(in->type) ? in->count : bytes_of(in->type);
+    const unsigned nbytes =
+        in->count > vg_type_bytes(in->type) ? in->count : vg_type_bytes(in->type);
     return nbytes == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * nbytes) - 1;
 }
 
@@ -228,7 +199,8 @@ static void any(struct vg_registers *r, const struct vg_instr *in, uint32_t lane
 {
     void *d = vg_unit(r, in->dst[0]);
     const void *a = vg_unit(r, in->src[0]);
-    const bool from64 = bytes_of(in->type2) == 8, to64 = bytes_of(in->type) == 8 || in->count == 8;
+    const bool from64 = vg_type_bytes(in->type2) == 8,
+               to64 = vg_type_bytes(in->type) == 8 || in->count == 8;
     const uint64_t mask = kept(in);
     uint64_t wait[VG_LANES];
     VG_EACH_LANE(
@@ -302,7 +274,7 @@ VG_HANDLER(bf16_to_f32, vg_u32, a[i] << 16)
 static vg_compute *find_common(const struct vg_instr *in)
 {
     if (in->count || in->flags & (VG_SAT | VG_FTZ | VG_RELU)) return NULL;
-    const unsigned to = bits_of(in->type), from = bits_of(in->type2);
+    const unsigned to = vg_integer_bits(in->type), from = vg_integer_bits(in->type2);
     if (to == 64 && from == 32) return is_signed(in->type2) ? s32_to_64 : u32_to_64;
     if (to == 32 && from == 64) return low_32;
     return in->type == VG_F32 && in->type2 == VG_BF16 ? bf16_to_f32 : NULL;

@@ -33,6 +33,31 @@ static inline void vg_set_mask(struct vg_registers *r, uint16_t predicate, uint3
     r->predicates[predicate] = (r->predicates[predicate] & ~lanes) | (value & lanes);
 }
 
+/* The bits of an integer type; 0: another type. */
+static inline unsigned vg_integer_bits(enum vg_type type)
+{
+    switch (type) {
+    case VG_B8:
+    case VG_U8:
+    case VG_S8:
+        return 8;
+    case VG_B16:
+    case VG_U16:
+    case VG_S16:
+        return 16;
+    case VG_B32:
+    case VG_U32:
+    case VG_S32:
+        return 32;
+    case VG_B64:
+    case VG_U64:
+    case VG_S64:
+        return 64;
+    default:
+        return 0;
+    }
+}
+
 /* Runs the body for each lane i of the mask; a whole warp is a loop that the compiler turns into
  * vectors. */
 #define VG_EACH_LANE(lanes, ...)                                                                   \

@@ -18,33 +18,6 @@ static void mov_pred(struct vg_registers *r, const struct vg_instr *in, uint32_t
     vg_set_mask(r, in->dst[0], lanes, in->flags & VG_SOURCE_NOT ? ~value : value);
 }
 
-static unsigned bytes_of(enum vg_type type)
-{
-    switch (type) {
-    case VG_B8:
-    case VG_U8:
-    case VG_S8:
-        return 1;
-    case VG_B16:
-    case VG_U16:
-    case VG_S16:
-    case VG_F16:
-    case VG_BF16:
-    case VG_E4M3X2:
-    case VG_E5M2X2:
-        return 2;
-    case VG_B64:
-    case VG_U64:
-    case VG_S64:
-    case VG_F64:
-        return 8;
-    case VG_B128:
-        return 16;
-    default:
-        return 4;
-    }
-}
-
 /* The bytes of a register in lane i; the first source lies lowest. */
 static uint64_t lane_of(const void *unit, unsigned nbytes, unsigned i)
 {
@@ -61,7 +34,7 @@ static void put_lane(void *unit, unsigned nbytes, unsigned i, uint64_t value)
 
 static void pack(struct vg_registers *r, const struct vg_instr *in, uint32_t lanes)
 {
-    const unsigned whole = bytes_of(in->type), part = bytes_of(in->type2);
+    const unsigned whole = vg_type_bytes(in->type), part = vg_type_bytes(in->type2);
     uint64_t wait[2][VG_LANES] = {{0}};
     VG_EACH_LANE(lanes, {
         for (unsigned k = 0; k < in->count; k++) {
@@ -79,7 +52,7 @@ static void pack(struct vg_registers *r, const struct vg_instr *in, uint32_t lan
 /* A destination of VG_NONE is left out. */
 static void unpack(struct vg_registers *r, const struct vg_instr *in, uint32_t lanes)
 {
-    const unsigned whole = bytes_of(in->type), part = bytes_of(in->type2);
+    const unsigned whole = vg_type_bytes(in->type), part = vg_type_bytes(in->type2);
     const uint64_t mask = part == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * part) - 1;
     const char *a = vg_unit(r, in->src[0]);
     uint64_t from[2][VG_LANES];
@@ -100,7 +73,7 @@ vg_compute *vg_move_find(const struct vg_instr *in)
     if (in->op == VG_PACK) return pack;
     if (in->op == VG_UNPACK) return unpack;
     if (in->type == VG_PRED) return mov_pred;
-    switch (bytes_of(in->type)) {
+    switch (vg_type_bytes(in->type)) {
     case 8:
         return mov64;
     case 16:

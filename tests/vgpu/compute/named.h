@@ -1,4 +1,4 @@
-/* Instructions by their names, and rows of what an H100 made of them, for the tests. */
+/* For the tests: makes an instruction of its name, and reads the results that an H100 gave. */
 #ifndef VGPU_NAMED_H
 #define VGPU_NAMED_H
 

@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static const struct vg_instr *instr_of(const struct vg_fragment *fragment)
-{
-    return &fragment->frame->function->code[fragment->pc];
-}
-
 static void release(struct vg_block *block, uint32_t number)
 {
     struct vg_barrier *barrier = &block->barrier[number];
@@ -23,7 +18,7 @@ static void release(struct vg_block *block, uint32_t number)
         for (uint32_t i = 0; i < warp->nparts; i++) {
             struct vg_fragment *f = &warp->part[i];
             if (f->state != VG_BLOCKED || f->barrier != number) continue;
-            const struct vg_instr *in = instr_of(f);
+            const struct vg_instr *in = vg_instr_of(f);
             if (in->op == VG_BAR_RED) {
                 const struct vg_registers r = vg_fragment_registers(warp, f);
                 const bool yes = in->mode == VG_REDUCE_AND ? barrier->all == 0 : barrier->any != 0;
@@ -76,8 +71,9 @@ static const char *wrong(const struct vg_warp *warp, const struct vg_fragment *f
     for (uint32_t i = 0; i < warp->nparts; i++) {
         const struct vg_fragment *f = &warp->part[i];
         if (f->state != VG_GATHERS) continue;
-        const bool aligned = ((instr_of(f)->flags | instr_of(fragment)->flags) & VG_ALIGNED) != 0;
-        if (aligned && instr_of(f) != instr_of(fragment))
+        const bool aligned =
+            ((vg_instr_of(f)->flags | vg_instr_of(fragment)->flags) & VG_ALIGNED) != 0;
+        if (aligned && vg_instr_of(f) != vg_instr_of(fragment))
             return "divergent barrier: lanes of one warp wait at different bar instructions";
         if (!same_count(block, f->count, fragment->count))
             return "lanes of one warp name different counts of threads for one barrier";
@@ -113,7 +109,7 @@ static void arrive(struct vg_warp *warp, uint32_t number)
     for (uint32_t i = 0; i < warp->nparts; i++) {
         struct vg_fragment *f = &warp->part[i];
         if (f->state != VG_GATHERS || f->members != 0 || f->barrier != number) continue;
-        const struct vg_instr *in = instr_of(f);
+        const struct vg_instr *in = vg_instr_of(f);
         if (f->count == 0 || barrier->nwarps == 0) barrier->count = f->count;
         if (in->op == VG_BAR_ARRIVE) {
             barrier->came[warp->number] |= f->mask;

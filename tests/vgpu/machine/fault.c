@@ -139,16 +139,11 @@ static uint32_t place_of(struct places *places, const struct vg_instr *in)
     return places->n++;
 }
 
-static const struct vg_instr *waits_at(const struct vg_fragment *f)
-{
-    return &f->frame->function->code[f->pc];
-}
-
 static void count_warp(struct places *places, const struct vg_warp *warp)
 {
     for (uint32_t i = 0; i < warp->nparts; i++) {
         const struct vg_fragment *f = &warp->part[i];
-        const struct vg_instr *in = waits_at(f);
+        const struct vg_instr *in = vg_instr_of(f);
         if (f->state == VG_RUNS && warp->nwatch != 0) in = warp->watch[0].in;
         const uint32_t at = place_of(places, in);
         if (at < 16) places->threads[at] += (uint32_t)__builtin_popcount(f->mask);
@@ -158,7 +153,7 @@ static void count_warp(struct places *places, const struct vg_warp *warp)
 static void add_wait(struct text *text, const struct vg_run *run, const struct vg_warp *warp,
                      const struct vg_fragment *f, uint32_t nthreads)
 {
-    const struct vg_instr *in = waits_at(f);
+    const struct vg_instr *in = vg_instr_of(f);
     add(text, "  %u threads, the first ", nthreads);
     add_thread(text, run->launch.grid, run->launch.block, warp->block->index,
                warp->number * VG_LANES + vg_first(f->mask));
@@ -195,7 +190,7 @@ static void add_waits(struct text *text, const struct vg_run *run, const struct 
         for (uint32_t i = 0; named != NULL && i < warp->nparts; i++) {
             const struct vg_fragment *f = &warp->part[i];
             const bool reads = f->state == VG_RUNS && warp->nwatch != 0;
-            const uint32_t at = place_of(places, reads ? warp->watch[0].in : waits_at(f));
+            const uint32_t at = place_of(places, reads ? warp->watch[0].in : vg_instr_of(f));
             if (at < 16 && !named[at]) add_wait(text, run, warp, f, places->threads[at]);
             named[at] = true;
         }

@@ -253,33 +253,10 @@ void vg_describe(const struct vg_run *run, const struct vg_block *only, char *te
 void vg_report_race(void *arg, const struct vg_race *race);
 
 /* operands */
-static inline uint32_t vg_type_bytes(uint8_t type)
+/* The instruction at which the fragment is. */
+static inline const struct vg_instr *vg_instr_of(const struct vg_fragment *fragment)
 {
-    switch (type) {
-    case VG_B8:
-    case VG_U8:
-    case VG_S8:
-    case VG_E4M3:
-    case VG_E5M2:
-        return 1;
-    case VG_B16:
-    case VG_U16:
-    case VG_S16:
-    case VG_F16:
-    case VG_BF16:
-    case VG_E4M3X2:
-    case VG_E5M2X2:
-        return 2;
-    case VG_B64:
-    case VG_U64:
-    case VG_S64:
-    case VG_F64:
-        return 8;
-    case VG_B128:
-        return 16;
-    default:
-        return 4;
-    }
+    return &fragment->frame->function->code[fragment->pc];
 }
 
 static inline const void *vg_source(const struct vg_registers *r, uint16_t operand)

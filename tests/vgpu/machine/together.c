@@ -26,11 +26,6 @@ static uint16_t mask_operand(const struct vg_instr *in)
                              : in->src[in->op == VG_ELECT || in->op == VG_WARP_SYNC ? 0 : 1];
 }
 
-static const struct vg_instr *instr_of(const struct vg_fragment *fragment)
-{
-    return &fragment->frame->function->code[fragment->pc];
-}
-
 static void bring(struct meeting *m, uint32_t k)
 {
     const struct vg_instr *in = m->in[k];
@@ -224,7 +219,7 @@ static bool complete(struct meeting *m, struct vg_fragment *fragment, const stru
     for (uint32_t i = 0; i < warp->nparts; i++) {
         struct vg_fragment *f = &warp->part[i];
         if (f == fragment || f->state != VG_GATHERS || f->members != members) continue;
-        const struct vg_instr *other = instr_of(f);
+        const struct vg_instr *other = vg_instr_of(f);
         if (other->op != in->op || other->mode != in->mode || other->type != in->type) continue;
         m->part[m->n] = f;
         m->in[m->n] = other;

@@ -30,7 +30,6 @@ struct vg_releases *vg_releases_get(struct vg_releases *releases);
 void vg_releases_put(struct vg_releases *releases);
 void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
                      struct vg_clock *const released[VG_REACHES]);
-void vg_releases_join(struct vg_releases **into, struct vg_releases *other);
 struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_reach reach,
                                   uint32_t block, int device);
 

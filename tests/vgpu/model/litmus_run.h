@@ -11,8 +11,8 @@
  *
  * Scopes are cta, gpu and sys; @ is the scope of the run. An outcome is a text as "a=1 b=0 x=2":
  * the last values of registers and locations. */
-#ifndef VGPU_LITMUS_RUN_H
-#define VGPU_LITMUS_RUN_H
+#ifndef VGPU_MODEL_LITMUS_RUN_H
+#define VGPU_MODEL_LITMUS_RUN_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -78,11 +78,3 @@ void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
     *into = merge(old != NULL ? old->at : NULL, old != NULL ? old->n : 0, own, n);
     vg_releases_put(old);
 }
-
-void vg_releases_join(struct vg_releases **into, struct vg_releases *other)
-{
-    if (other == NULL || other == *into) return;
-    struct vg_releases *old = *into;
-    *into = old == NULL ? vg_releases_get(other) : merge(old->at, old->n, other->at, other->n);
-    vg_releases_put(old);
-}

@@ -18,7 +18,7 @@ static const struct {
     size_t offset;
 } entries[] = {
 #define X(member, symbol) {#symbol, offsetof(struct tt_cuda, member)},
-#include "driver/cuda_calls.h"
+#include "driver/cuda_table.h"
 #undef X
 };
 
@@ -49,7 +49,11 @@ static bool new_enough(void *library)
     void *symbol = dlsym(library, "cuDriverGetVersion");
     int version = 0;
     memcpy(&get_version, &symbol, sizeof symbol);
-    if (symbol && get_version(&version) == CUDA_SUCCESS && version >= OLDEST) return true;
+    if (!symbol || get_version(&version) != CUDA_SUCCESS) {
+        snprintf(reason, sizeof reason, "libcuda.so.1 does not say its version: it is no driver");
+        return false;
+    }
+    if (version >= OLDEST) return true;
     snprintf(reason, sizeof reason,
              "libcuda.so.1 is a driver for CUDA %d.%d; tutti needs one for CUDA %d.%d or later "
              "(update NVIDIA's driver)",

@@ -10,7 +10,7 @@
 /* Named as in the library, without the prefix `cu` and the version. Immutable once loaded. */
 struct tt_cuda {
 #define X(member, symbol) __typeof__(symbol) *member;
-#include "driver/cuda_calls.h"
+#include "driver/cuda_table.h"
 #undef X
 };
 

@@ -20,7 +20,7 @@ static void *function(const char *name)
         __typeof__(name) *call_;                                                                   \
         void *symbol_ = function(#name);                                                           \
         memcpy(&call_, &symbol_, sizeof call_);                                                    \
-        CHECK_EQ(symbol_ ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS);                                               \
+        CHECK_EQ(symbol_ ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS);               \
     } while (0)
 
 static CUcontext use_gpu(int number)

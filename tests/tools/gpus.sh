@@ -21,10 +21,10 @@ gpus "$work/old" "no GPU: libcuda.so.1 is a driver for CUDA 12.4; tutti needs on
 driver lacking 'int cuDriverGetVersion(int *version) { *version = 13000; return 0; }'
 gpus "$work/lacking" "no GPU: libcuda.so.1 has no cuInit: it is incomplete, or no driver for CUDA 13"
 driver other 'int other;'
-gpus "$work/other" "no GPU: libcuda.so.1 has no cuDriverGetVersion"
+gpus "$work/other" "no GPU: libcuda.so.1 does not say its version: it is no driver"
 
 # Every function fails with 999 but the named ones.
-failing=$(sed -n 's/^X([A-Za-z]*, \([A-Za-z0-9_]*\))$/\1/p' "$(dirname "$0")/../../src/driver/cuda_calls.h" |
+failing=$(sed -n 's/^X([A-Za-z]*, \([A-Za-z0-9_]*\))$/\1/p' "$(dirname "$0")/../../src/driver/cuda_table.h" |
     grep -vE '^cu(DriverGetVersion|GetErrorName|GetErrorString|Init|DeviceGetCount)$' | sed 's/.*/int &(void) { return 999; }/')
 named='int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 int cuGetErrorName(int e, const char **s) { *s = e == 803 ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" : "CUDA_ERROR_UNKNOWN"; return 0; }

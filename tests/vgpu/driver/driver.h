@@ -13,7 +13,9 @@
 #ifndef VGPU_DRIVER_H
 #define VGPU_DRIVER_H
 
+#pragma GCC visibility push(default)
 #include <cuda.h>
+#pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,16 +120,18 @@ struct vd_item {
     uint32_t waits;        /* items before it that have not ended */
     struct vd_item **next; /* that wait for it; a reference each */
     uint32_t nnext, next_room;
-    struct vg_past *past; /* before it began: what it begins after; when it has ended: with itself */
-    CUresult result;      /* when ENDED */
+    struct vg_past
+        *past;       /* before it began: what it begins after; when it has ended: with itself */
+    CUresult result; /* when ENDED */
     uint64_t begun_ns, ended_ns;
     /* while it runs */
     struct vg_run *run;          /* of a launch */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
-    uint64_t done;   /* bytes or elements that a copy or fill has done */
-    bool waiting;    /* its last step could not move */
-    bool outside;    /* what it waits for may come from the host or another process */
+    uint64_t done;  /* bytes or elements that a copy or fill has done */
+    bool waiting;   /* its last step could not move */
+    uint64_t round; /* executor.c: when it looked last */
+    bool outside;   /* what it waits for may come from the host or another process */
 };
 
 /* A new item with one reference, not submitted; *op is moved into it. NULL: no memory. */
@@ -139,8 +143,8 @@ int vd_item_after(struct vd_item *after, struct vd_item *before);
 void vd_item_submit(struct vd_item *item);
 void vd_item_put(struct vd_item *item);
 struct vd_item *vd_item_get(struct vd_item *item);
-/* Waits, with the lock given back meanwhile, until the item has ended, and adds what it knows to the
- * host's past. Its result. */
+/* Waits, with the lock given back meanwhile, until the item has ended, and adds what it knows to
+ * the host's past. Its result. */
 CUresult vd_item_wait(struct vd_item *item);
 
 /* What the executor calls for each kind of operation. Step: VG_DONE, VG_MOVED, VG_WAITING or
@@ -160,7 +164,7 @@ struct CUstream_st {
     struct CUctx_st *context;
     unsigned flags; /* CU_STREAM_NON_BLOCKING */
     int priority;
-    struct vd_item *last; /* the item submitted last, or NULL */
+    struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
 };
@@ -169,23 +173,30 @@ struct CUevent_st {
     struct vd_object object;
     struct CUctx_st *context;
     unsigned flags;
-    struct vd_item *record;      /* of the last record, or NULL */
-    struct vd_capture *capture;  /* recorded last in this capture, or NULL */
+    struct vd_item *record;        /* of the last record, or NULL */
+    struct vd_capture *capture;    /* recorded last in this capture, or NULL */
     struct CUgraphNode_st **nodes; /* then: the nodes after which it stands */
     uint32_t nnodes;
 };
 
-/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are resolved; per_thread: the function's name ends
- * in _ptsz. 0, or the error: no such stream, a stream of another context, a context with a sticky
- * error. */
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are resolved; per_thread: the function's name
+ * ends in _ptsz. 0, or the error: no such stream, a stream of another context, a context with a
+ * sticky error. */
 CUresult vd_stream_resolve(CUstream handle, bool per_thread, struct CUstream_st **stream);
 /* The one way in which work enters a stream: captured as a node, or made an item with the stream's
- * edges and submitted. *op is moved. *item (may be NULL): the item with a reference, or NULL when it
- * was captured. */
+ * edges and submitted. *op is moved. *item (may be NULL): the item with a reference, or NULL when
+ * it was captured. */
 CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct vd_item **item);
 /* Gives item (not submitted) the stream's edges, submits it and makes it the stream's last: for
  * launches of graphs, whose ends are several items. */
 CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last);
+
+/* The streams of a context begin and end: legacy stream, list. */
+CUresult vd_streams_init(struct CUctx_st *context);
+void vd_streams_fini(struct CUctx_st *context);
+/* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
+ * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
+CUresult vd_context_wait(struct CUctx_st *context);
 
 /* ---- capture (capture.c) ---- */
 
@@ -215,9 +226,10 @@ struct vd_device {
 struct CUctx_st {
     struct vd_object object;
     struct vd_device *device;
-    CUresult sticky; /* of a kernel that failed: every later call returns it */
+    CUresult sticky;                     /* of a kernel that failed: every later call returns it */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
-    bool peers[VD_DEVICES];              /* enabled by cuCtxEnablePeerAccess */
+    struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
+    bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
 };
 
@@ -247,10 +259,10 @@ CUresult vd_context(struct CUctx_st **context);
 /* ---- memory (address.c, memory.c, vmm.c, ipc.c, host.c, pointer.c) ---- */
 
 enum vd_memory_kind {
-    VD_MEMORY_DEVICE,  /* cuMemAlloc, cuMemAllocAsync, a variable of a module */
-    VD_MEMORY_VMM,     /* a mapping of a handle */
-    VD_MEMORY_IPC,     /* opened from another process */
-    VD_MEMORY_HOST,    /* cuMemHostAlloc */
+    VD_MEMORY_DEVICE, /* cuMemAlloc, cuMemAllocAsync, a variable of a module */
+    VD_MEMORY_VMM,    /* a mapping of a handle */
+    VD_MEMORY_IPC,    /* opened from another process */
+    VD_MEMORY_HOST,   /* cuMemHostAlloc */
     VD_MEMORY_REGISTERED,
     VD_MEMORY_MANAGED
 };
@@ -290,8 +302,8 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     bool peers, races_fail; /* races_fail: exit status 86 of a process that had any report */
     enum vg_reads reads;
     uint32_t depth, late, patience, quantum, stall_ms, idle_ms;
-    const char *report;    /* file of JSON, a line a report; NULL: none */
-    const char *suppress;  /* file of suppressions; NULL: none */
+    const char *report;   /* file of JSON, a line a report; NULL: none */
+    const char *suppress; /* file of suppressions; NULL: none */
     int driver_version;
 };
 
@@ -320,8 +332,20 @@ CUresult vd_leave(CUresult result);
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
 
+/* Declares the variant of a call that a program compiled for per-thread default streams uses: the
+ * name with _ptsz or _ptds. */
+#define VD_PER_THREAD(variant, call)                                                               \
+    extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
+ * Called with the lock. */
+CUresult vd_start(void);
+void vd_settings_read(struct vd_settings *settings);
+CUresult vd_devices_start(void);
+
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
- * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions. */
+ * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions.
+ */
 void vd_report(const char *kind, const char *text);
 
 #endif

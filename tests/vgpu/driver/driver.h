@@ -59,7 +59,8 @@ enum vd_what {
     VD_HOST,    /* hostfunc.c: runs on a thread of its own, without the lock */
     VD_WRITE,   /* streamvalue.c: cuStreamWriteValue */
     VD_AWAIT,   /* streamvalue.c: cuStreamWaitValue */
-    VD_FREE     /* memory.c: cuMemFreeAsync */
+    VD_ALLOC,   /* pool.c: cuMemAllocAsync of a graph; the memory may be used from here on */
+    VD_FREE     /* pool.c: cuMemFreeAsync */
 };
 
 struct vd_launch {
@@ -69,13 +70,17 @@ struct vd_launch {
     void *params; /* function's param_bytes bytes, owned by the operation; NULL: none */
 };
 
-/* Rows of `width` bytes at `to` and `from`, `height` of them, their beginnings pitch bytes apart.
- * Addresses are those of the unified address space: of a device or of the host. A copy from
- * pageable host memory owns a snapshot of it (snapshot, freed with the operation). */
+/* Rows of `width` bytes at `to` and `from`, `height` of them, their beginnings pitch bytes apart,
+ * in `depth` slices (0: one). Addresses are those of the unified address space: of a device or of
+ * the host. A copy from pageable host memory owns a snapshot of it: the rows one behind another,
+ * width
+ * * height * max(depth, 1) bytes, freed with the operation. */
 struct vd_copy {
     uint64_t to, from;
     uint64_t width, height, to_pitch, from_pitch;
+    uint64_t depth, to_slice, from_slice;
     void *snapshot;
+    bool awaited; /* the host waits for it before it submits anything else */
 };
 
 struct vd_fill {
@@ -101,7 +106,7 @@ struct vd_op {
             CUhostFn function;
             void *arg;
         } host;
-        uint64_t address; /* VD_FREE */
+        uint64_t address; /* VD_ALLOC, VD_FREE */
     };
 };
 
@@ -155,7 +160,7 @@ struct vd_runner {
     void (*end)(struct vd_item *item);
 };
 extern const struct vd_runner vd_launch_runner, vd_copy_runner, vd_fill_runner, vd_host_runner,
-    vd_write_runner, vd_await_runner, vd_free_runner;
+    vd_write_runner, vd_await_runner, vd_alloc_runner, vd_free_runner;
 
 /* ---- streams and events (stream.c, event.c) ---- */
 
@@ -177,6 +182,7 @@ struct CUevent_st {
     struct vd_capture *capture;    /* recorded last in this capture, or NULL */
     struct CUgraphNode_st **nodes; /* then: the nodes after which it stands */
     uint32_t nnodes;
+    struct vd_shared_event *shared; /* ipc_event.c: CU_EVENT_INTERPROCESS; else NULL */
 };
 
 /* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are resolved; per_thread: the function's name
@@ -209,8 +215,8 @@ CUresult vd_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult vd_capture_unsafe(void);
 /* The legacy stream is used, or waited for, while a blocking stream of the context captures. */
 CUresult vd_capture_implicit(struct CUctx_st *context);
-/* cuStreamQuery and cuStreamSynchronize of the stream begin: the error, with the captures spoilt, or
- * success. Asks vd_capture_implicit and vd_capture_unsafe itself. */
+/* cuStreamQuery and cuStreamSynchronize of the stream begin: the error, with the captures spoilt,
+ * or success. Asks vd_capture_implicit and vd_capture_unsafe itself. */
 CUresult vd_capture_waited(struct CUstream_st *stream);
 /* cuCtxSynchronize begins: it spoils every capture of the context. */
 CUresult vd_capture_synchronize(struct CUctx_st *context);
@@ -269,11 +275,14 @@ struct CUmod_st {
     struct CUmod_st *next;
 };
 
+/* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
+ * of the context, loaded if need be. NULL: there is no such function; *result says why. */
+struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);
 
-/* ---- memory (address.c, memory.c, vmm.c, ipc.c, host.c, pointer.c) ---- */
+/* ---- memory (address.c, backing.c, memory.c, pool.c, vmm.c, ipc.c, host.c, pointer.c) ---- */
 
 enum vd_memory_kind {
     VD_MEMORY_DEVICE, /* cuMemAlloc, cuMemAllocAsync, a variable of a module */
@@ -287,13 +296,20 @@ enum vd_memory_kind {
 /* A range of the unified address space. region.what and .number say whose it is. Device memory's
  * addresses lie in a reservation that the host cannot read; its bytes lie elsewhere. */
 struct vd_memory {
-    struct vg_region region;
+    struct vg_region region;  /* of registered memory: widened to multiples of 16 bytes */
+    uint64_t address, nbytes; /* as the program knows it */
     enum vd_memory_kind kind;
     struct CUctx_st *context; /* NULL: of none (VMM, async) */
     int device;               /* that it lies on; of host memory: where it was made */
     unsigned flags;
+    uint32_t devices; /* a bit each device whose kernels can address it */
+    bool async;       /* cuMemAllocAsync */
+    bool graph;       /* made by an allocation node: freed and made again by each launch */
+    bool freeing;     /* cuMemFreeAsync was called */
+    bool sync_memops;
     uint64_t buffer_id;
-    void *owner; /* the VMM handle, the IPC record, the module: by kind */
+    struct vd_backing *backing; /* where the bytes lie; NULL: in the program's own memory */
+    void *owner;                /* the VMM handle, the IPC record: by kind */
     struct vd_memory *next;
 };
 
@@ -307,6 +323,17 @@ void vd_address_give(uint64_t address, uint64_t nbytes);
 CUresult vd_memory_publish(struct vd_memory *memory);
 void vd_memory_withdraw(struct vd_memory *memory);
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
+/* The context is destroyed: its memory is freed. Nothing of it runs any more. */
+void vd_memory_end(struct CUctx_st *context);
+
+/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c): event.c calls
+ * these for an event whose `shared` is not NULL, and create for a new one of that flag. */
+CUresult vd_shared_event_create(struct CUevent_st *event);
+CUresult vd_shared_event_record(struct CUevent_st *event, struct CUstream_st *stream);
+CUresult vd_shared_event_wait(struct CUevent_st *event, struct CUstream_st *stream);
+CUresult vd_shared_event_query(struct CUevent_st *event); /* CUDA_ERROR_NOT_READY */
+CUresult vd_shared_event_synchronize(struct CUevent_st *event);
+void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */
 

@@ -118,4 +118,42 @@ static void free_end(struct vd_item *item)
     (void)item;
 }
 
+const struct vd_runner vd_alloc_runner = {free_begin, free_step, free_end};
 const struct vd_runner vd_free_runner = {free_begin, free_step, free_end};
+
+CUresult vd_shared_event_create(struct CUevent_st *event)
+{
+    (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vd_shared_event_record(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    (void)event;
+    (void)stream;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vd_shared_event_wait(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    (void)event;
+    (void)stream;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vd_shared_event_query(struct CUevent_st *event)
+{
+    (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult vd_shared_event_synchronize(struct CUevent_st *event)
+{
+    (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void vd_shared_event_destroy(struct CUevent_st *event)
+{
+    (void)event;
+}

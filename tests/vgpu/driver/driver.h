@@ -131,11 +131,13 @@ struct vd_item {
     uint64_t begun_ns, ended_ns;
     /* while it runs */
     struct vg_run *run;          /* of a launch */
+    struct vd_item *started;     /* ends when all blocks of the launch have begun; or NULL */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
     uint64_t done;  /* bytes or elements that a copy or fill has done */
     bool waiting;   /* its last step could not move */
     uint64_t round; /* executor.c: when it looked last */
+    bool idle;      /* its last step let it go on, but changed nothing that others could see */
     bool outside;   /* what it waits for may come from the host or another process */
 };
 
@@ -172,6 +174,8 @@ struct CUstream_st {
     struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
+    /* by CUstreamAttrID: given back only */
+    CUstreamAttrValue attributes[CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING + 1];
 };
 
 struct CUevent_st {
@@ -204,6 +208,15 @@ void vd_streams_fini(struct CUctx_st *context);
  * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
 CUresult vd_context_wait(struct CUctx_st *context);
 
+/* Makes a launch of checked shape with its own copy of the arguments, in both forms of
+ * cuLaunchKernel. */
+struct vd_shape {
+    uint32_t grid[3], block[3], dynamic_shared;
+    bool cooperative;
+};
+CUresult vd_launch_make(struct vd_op *op, struct CUctx_st *context, CUfunction function,
+                        const struct vd_shape *shape, void **params, void **extra);
+
 /* ---- capture (capture.c) ---- */
 
 /* Adds the operation to the graph that the stream captures. */
@@ -235,13 +248,14 @@ CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
-enum { VD_DEVICES = 16 };
+enum { VD_DEVICES = 16, VD_LIMITS = 16 };
 
 struct vd_device {
     struct vg_gpu gpu;
     struct vg_regions regions; /* gpu.regions points here */
-    uint64_t memory, used;     /* bytes */
-    struct CUctx_st *primary;  /* exists while retained */
+    int identity; /* gpu.number is its place among those that CUDA_VISIBLE_DEVICES leaves */
+    uint64_t memory, used;    /* bytes */
+    struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
     bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
 };
@@ -249,11 +263,16 @@ struct vd_device {
 struct CUctx_st {
     struct vd_object object;
     struct vd_device *device;
-    CUresult sticky;                     /* of a kernel that failed: every later call returns it */
+    CUresult sticky; /* of a kernel that failed: every later call returns it */
+    CUresult failed; /* the same, from the failure on: what work that has not ended gets */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    bool primary, destroyed; /* never freed: other threads may have it as their current one */
+    unsigned flags;
+    uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
+    int cache, shared_config;   /* CUfunc_cache, CUsharedconfig: given back, nothing else */
 };
 
 struct CUfunc_st {
@@ -343,7 +362,8 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint32_t sms, capability;
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
-    bool peers, races_fail; /* races_fail: exit status 86 of a process that had any report */
+    bool peers, leaks; /* leaks: memory that is not freed when the process ends is reported */
+    bool races_fail;   /* races_fail: exit status 86 of a process that had any report */
     enum vg_reads reads;
     uint32_t depth, late, patience, quantum, stall_ms, idle_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
@@ -380,6 +400,10 @@ CUresult vd_leave(CUresult result);
  * name with _ptsz or _ptds. */
 #define VD_PER_THREAD(variant, call)                                                               \
     extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* The name that programs of before a call's version 2 use. */
+#define VD_ALIAS(name, call)                                                                       \
+    extern __attribute__((visibility("default"), alias(#call))) __typeof__(call) name
 
 /* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
  * Called with the lock. */

@@ -21,6 +21,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice number)
         if (made == NULL || vd_streams_init(made) != CUDA_SUCCESS)
             return vd_leave(CUDA_ERROR_OUT_OF_MEMORY);
         made->device = device;
+        made->limits[CU_LIMIT_STACK_SIZE] = 1024;
         vd_object_add(made, VD_CONTEXT);
         device->primary = made;
     }

@@ -32,6 +32,7 @@ static CUresult load(CUmodule *module, const char *text)
         struct CUfunc_st *function = &made->functions[made->nfunctions++];
         function->module = made;
         function->kernel = &made->module->functions[i];
+        function->max_dynamic_shared = 49152 - (int)function->kernel->shared_bytes;
         vd_object_add(function, VD_FUNCTION);
     }
     vd_object_add(made, VD_MODULE);

@@ -13,7 +13,9 @@
 #ifndef VGPU_DRIVER_H
 #define VGPU_DRIVER_H
 
+#pragma GCC visibility push(default)
 #include <cuda.h>
+#pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -187,6 +189,13 @@ CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct 
  * launches of graphs, whose ends are several items. */
 CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last);
 
+/* The streams of a context begin and end: legacy stream, list. */
+void vd_streams_init(struct CUctx_st *context);
+void vd_streams_fini(struct CUctx_st *context);
+/* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
+ * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
+CUresult vd_context_wait(struct CUctx_st *context);
+
 /* ---- capture (capture.c) ---- */
 
 /* Adds the operation to the graph that the stream captures. */
@@ -201,13 +210,14 @@ CUresult vd_capture_implicit(struct CUctx_st *context);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
-enum { VD_DEVICES = 16 };
+enum { VD_DEVICES = 16, VD_LIMITS = 16 };
 
 struct vd_device {
     struct vg_gpu gpu;
     struct vg_regions regions; /* gpu.regions points here */
+    int identity; /* gpu.number is its place among those that CUDA_VISIBLE_DEVICES leaves */
     uint64_t memory, used;     /* bytes */
-    struct CUctx_st *primary;  /* exists while retained */
+    struct CUctx_st *primary;  /* one for the process, once it was retained */
     unsigned retained, flags;
     bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
 };
@@ -219,6 +229,10 @@ struct CUctx_st {
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
     bool peers[VD_DEVICES];              /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    bool primary, destroyed; /* never freed: other threads may have it as their current one */
+    unsigned flags;
+    uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
+    int cache, shared_config;   /* CUfunc_cache, CUsharedconfig: given back, nothing else */
 };
 
 struct CUfunc_st {
@@ -240,6 +254,9 @@ struct CUmod_st {
     struct CUmod_st *next;
 };
 
+/* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that of
+ * the context, loaded if need be. NULL: there is no such function; *result says why. */
+struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);
@@ -319,6 +336,16 @@ CUresult vd_leave(CUresult result);
         const CUresult entered_ = vd_enter(__func__);                                              \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
+
+/* Declares the variant of a call that a program compiled for per-thread default streams uses: the
+ * name with _ptsz or _ptds. */
+#define VD_PER_THREAD(variant, call)                                                               \
+    extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
+ * Called with the lock. */
+CUresult vd_start(void);
+CUresult vd_devices_start(void);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
  * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions. */

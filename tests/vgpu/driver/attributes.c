@@ -1,5 +1,5 @@
-/* The attributes of a device: what an H100 gives (tests/gpu/results/h100.json), and what the settings
- * or the virtual GPU change. */
+/* The attributes of a device: what an H100 gives (tests/gpu/results/h100.json), and what the
+ * settings or the virtual GPU change. */
 #include "objects.h"
 
 static const int h100[CU_DEVICE_ATTRIBUTE_MAX] = {

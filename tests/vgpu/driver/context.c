@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-enum { STACK = 256, LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
-enum { API_VERSION = 3020 };
+enum { STACK = 256 };
 
 static _Thread_local struct {
     struct CUctx_st *at[STACK];
@@ -44,8 +43,10 @@ static CUresult push(struct CUctx_st *context)
 }
 
 /* A context begins, or a primary one that was released begins again. */
-static void begin(struct CUctx_st *context, unsigned flags)
+static CUresult begin(struct CUctx_st *context, unsigned flags)
 {
+    const CUresult result = vd_streams_init(context);
+    if (result != CUDA_SUCCESS) return result;
     context->destroyed = false;
     context->flags = flags;
     context->limits[CU_LIMIT_STACK_SIZE] = 1024;
@@ -55,7 +56,7 @@ static void begin(struct CUctx_st *context, unsigned flags)
     context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     context->cache = CU_FUNC_CACHE_PREFER_NONE;
     context->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-    vd_streams_init(context);
+    return CUDA_SUCCESS;
 }
 
 /* Waits for the context's work, then frees what it owns. The context itself is kept. */
@@ -92,7 +93,10 @@ static CUresult retain(CUcontext *context, CUdevice number)
     if (device->primary == NULL) device->primary = create(device, true);
     if (device->primary == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     if (device->primary->sticky != CUDA_SUCCESS) return device->primary->sticky;
-    if (device->primary->destroyed) begin(device->primary, device->flags);
+    if (device->primary->destroyed) {
+        const CUresult result = begin(device->primary, device->flags);
+        if (result != CUDA_SUCCESS) return result;
+    }
     device->retained++;
     *context = device->primary;
     return CUDA_SUCCESS;
@@ -159,22 +163,10 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
         return vd_leave(vd_unsupported("cuCtxCreate", "an affinity to multiprocessors, or CIG"));
     struct CUctx_st *made = create(device, false);
     if (made == NULL) return vd_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    begin(made, flags);
-    const CUresult result = push(made);
+    CUresult result = begin(made, flags);
+    if (result == CUDA_SUCCESS) result = push(made);
     if (result == CUDA_SUCCESS) *context = made;
     return vd_leave(result);
-}
-
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
-{
-    return cuCtxCreate_v4(context, NULL, flags, device);
-}
-
-CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int nparams,
-                        unsigned flags, CUdevice device)
-{
-    CUctxCreateParams all = {.execAffinityParams = params, .numExecAffinityParams = nparams};
-    return cuCtxCreate_v4(context, &all, flags, device);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context)

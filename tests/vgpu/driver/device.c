@@ -12,9 +12,9 @@
 static const struct {
     uint32_t capability, threads, blocks, shared, shared_of_block;
 } models[] = {
-    {75, 1024, 16, 64 << 10, 64 << 10},     {80, 2048, 32, 164 << 10, 163 << 10},
-    {86, 1536, 16, 100 << 10, 99 << 10},    {87, 1536, 16, 164 << 10, 163 << 10},
-    {89, 1536, 24, 100 << 10, 99 << 10},    {90, 2048, 32, 228 << 10, 227 << 10},
+    {75, 1024, 16, 64 << 10, 64 << 10},  {80, 2048, 32, 164 << 10, 163 << 10},
+    {86, 1536, 16, 100 << 10, 99 << 10}, {87, 1536, 16, 164 << 10, 163 << 10},
+    {89, 1536, 24, 100 << 10, 99 << 10}, {90, 2048, 32, 228 << 10, 227 << 10},
 };
 enum { NMODELS = sizeof models / sizeof *models, REGISTERS = 65536 };
 
@@ -143,11 +143,6 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice number)
     memcpy(uuid->bytes, "tutti vgpu uuid", 16);
     uuid->bytes[15] = (char)device->identity;
     return vd_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice number)
-{
-    return cuDeviceGetUuid_v2(uuid, number);
 }
 
 CUresult cuDeviceGetPCIBusId(char *text, int room, CUdevice number)

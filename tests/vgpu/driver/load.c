@@ -72,7 +72,8 @@ static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_
     if (strncmp(first, ".version", 8) != 0)
         return refuse(jit, CUDA_ERROR_INVALID_IMAGE,
                       "the image is no PTX (it does not begin with .version) and no fat binary");
-    if (sscanf(first, ".version %u.%u", &major, &minor) == 2 && 10 * major + minor > LATEST_VERSION) {
+    if (sscanf(first, ".version %u.%u", &major, &minor) == 2 &&
+        10 * major + minor > LATEST_VERSION) {
         snprintf(error, sizeof error, "PTX of version %u.%u; the virtual GPU reads 6.0 to %d.%d",
                  major, minor, LATEST_VERSION / 10, LATEST_VERSION % 10);
         return refuse(jit, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, error);

@@ -159,7 +159,8 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     VD_ENTER();
     const char *text = getenv("CUDA_MODULE_LOADING");
     if (mode == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    *mode = text != NULL && !strcmp(text, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+    *mode =
+        text != NULL && !strcmp(text, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return vd_leave(CUDA_SUCCESS);
 }
 

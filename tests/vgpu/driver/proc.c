@@ -29,9 +29,8 @@ static bool symbol_of(const char *name, const char *versions, int asked, bool pe
         char *suffix;
         const long version = strtol(versions + 1, &suffix, 10);
         const size_t length = strcspn(suffix, " ");
-        const bool of_thread =
-            length >= 5 && (!strncmp(suffix + length - 5, "_ptsz", 5) ||
-                            !strncmp(suffix + length - 5, "_ptds", 5));
+        const bool of_thread = length >= 5 && (!strncmp(suffix + length - 5, "_ptsz", 5) ||
+                                               !strncmp(suffix + length - 5, "_ptds", 5));
         versions = suffix + length;
         if (version > asked || (of_thread && !per_thread) || (found_per_thread && !of_thread))
             continue;
@@ -91,13 +90,4 @@ CUresult cuGetProcAddress_v2_ptsz(const char *name, void **address, int version,
                                   CUdriverProcAddressQueryResult *status)
 {
     return proc_address(name, address, version, flags, true, status);
-}
-
-/* The form of CUDA 11.3, under the plain symbol. */
-#undef cuGetProcAddress
-__attribute__((visibility("default"))) CUresult cuGetProcAddress(const char *name, void **address,
-                                                                 int version, cuuint64_t flags);
-CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint64_t flags)
-{
-    return proc_address(name, address, version, flags, false, NULL);
 }

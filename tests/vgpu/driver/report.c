@@ -1,6 +1,6 @@
 /* Reports: races, faults, deadlocks, stalls, leaks; as text on standard error, and as JSON, an
- * object a line, in the file of VGPU_REPORT. At its end a process that made one gets the exit status
- * 86, unless VGPU_EXIT=0. */
+ * object a line, in the file of VGPU_REPORT. At its end a process that made one gets the exit
+ * status 86, unless VGPU_EXIT=0. */
 #include "report.h"
 
 #include <errno.h>

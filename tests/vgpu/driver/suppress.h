@@ -2,10 +2,10 @@
  *
  *     KIND KERNEL PLACE      # a comment
  *
- * KIND is that of the report (race, fault, deadlock, stall, leak) or *. KERNEL and PLACE are patterns
- * of a shell: a line holds when the report names a kernel that KERNEL matches and, for that kernel, a
- * place FILE:LINE (PTX:LINE without -lineinfo) that PLACE matches, as a whole or from the last slash
- * on. A PLACE of * also holds for a report without a place. */
+ * KIND is that of the report (race, fault, deadlock, stall, leak) or *. KERNEL and PLACE are
+ * patterns of a shell: a line holds when the report names a kernel that KERNEL matches and, for
+ * that kernel, a place FILE:LINE (PTX:LINE without -lineinfo) that PLACE matches, as a whole or
+ * from the last slash on. A PLACE of * also holds for a report without a place. */
 #ifndef VGPU_DRIVER_SUPPRESS_H
 #define VGPU_DRIVER_SUPPRESS_H
 

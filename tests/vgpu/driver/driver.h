@@ -13,7 +13,9 @@
 #ifndef VGPU_DRIVER_H
 #define VGPU_DRIVER_H
 
+#pragma GCC visibility push(default)
 #include <cuda.h>
+#pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -131,9 +133,10 @@ struct vd_item {
     struct vg_run *run;          /* of a launch */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
-    uint64_t done; /* bytes or elements that a copy or fill has done */
-    bool waiting;  /* its last step could not move */
-    bool outside;  /* what it waits for may come from the host or another process */
+    uint64_t done;  /* bytes or elements that a copy or fill has done */
+    bool waiting;   /* its last step could not move */
+    uint64_t round; /* executor.c: when it looked last */
+    bool outside;   /* what it waits for may come from the host or another process */
 };
 
 /* A new item with one reference, not submitted; *op is moved into it. NULL: no memory. */
@@ -194,6 +197,13 @@ CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct 
  * launches of graphs, whose ends are several items. */
 CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last);
 
+/* The streams of a context begin and end: legacy stream, list. */
+CUresult vd_streams_init(struct CUctx_st *context);
+void vd_streams_fini(struct CUctx_st *context);
+/* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
+ * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
+CUresult vd_context_wait(struct CUctx_st *context);
+
 /* ---- capture (capture.c) ---- */
 
 /* Adds the operation to the graph that the stream captures. */
@@ -224,7 +234,8 @@ struct CUctx_st {
     struct vd_device *device;
     CUresult sticky;                     /* of a kernel that failed: every later call returns it */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
-    bool peers[VD_DEVICES];              /* enabled by cuCtxEnablePeerAccess */
+    struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
+    bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
 };
 
@@ -344,6 +355,17 @@ CUresult vd_leave(CUresult result);
         const CUresult entered_ = vd_enter(__func__);                                              \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
+
+/* Declares the variant of a call that a program compiled for per-thread default streams uses: the
+ * name with _ptsz or _ptds. */
+#define VD_PER_THREAD(variant, call)                                                               \
+    extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
+ * Called with the lock. */
+CUresult vd_start(void);
+void vd_settings_read(struct vd_settings *settings);
+CUresult vd_devices_start(void);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
  * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions.

@@ -1,0 +1,179 @@
+/* Events: the place in a stream's work where they were recorded last. */
+#include "run.h"
+
+#include <stdlib.h>
+
+VD_PER_THREAD(cuEventRecord_ptsz, cuEventRecord);
+VD_PER_THREAD(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
+VD_PER_THREAD(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
+
+static CUresult create(CUevent *event, unsigned flags)
+{
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    struct CUctx_st *context;
+    if (event == NULL || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = vd_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct CUevent_st *made = calloc(1, sizeof *made);
+    if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    *made = (struct CUevent_st){.context = context, .flags = flags};
+    vd_object_add(made, VD_EVENT);
+    *event = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    VD_ENTER();
+    return vd_leave(create(event, flags));
+}
+
+static CUresult find(CUevent event)
+{
+    struct CUctx_st *context;
+    const CUresult result = vd_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (!vd_object_is(event, VD_EVENT)) return CUDA_ERROR_INVALID_HANDLE;
+    return event->context->sticky;
+}
+
+static CUresult destroy(CUevent event)
+{
+    const CUresult result = find(event);
+    if (result != CUDA_SUCCESS) return result;
+    vd_object_remove(event);
+    vd_item_put(event->record);
+    free(event->nodes);
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    VD_ENTER();
+    return vd_leave(destroy(event));
+}
+
+static CUresult record(CUevent event, CUstream handle, unsigned flags, bool per_thread)
+{
+    struct CUstream_st *stream;
+    struct vd_op nothing = {.what = VD_NOTHING};
+    struct vd_item *item;
+    CUresult result = vd_stream_resolve(handle, per_thread, &stream);
+    if (result == CUDA_SUCCESS) result = find(event);
+    if (result != CUDA_SUCCESS) return result;
+    if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture != NULL) return vd_capture_record(stream, event);
+    result = vd_stream_enqueue(stream, &nothing, &item);
+    if (result != CUDA_SUCCESS) return result;
+    vd_item_put(event->record);
+    event->record = item;
+    event->capture = NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    VD_ENTER();
+    return vd_leave(record(event, stream, 0, false));
+}
+
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+    VD_ENTER();
+    return vd_leave(record(event, stream, 0, true));
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
+{
+    VD_ENTER();
+    return vd_leave(record(event, stream, flags, false));
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
+{
+    VD_ENTER();
+    return vd_leave(record(event, stream, flags, true));
+}
+
+static CUresult query(CUevent event)
+{
+    const CUresult result = find(event);
+    if (result != CUDA_SUCCESS || event->record == NULL) return result;
+    if (event->record->state != VD_ENDED) return CUDA_ERROR_NOT_READY;
+    vg_past_join(vd.host_past, event->record->past);
+    return event->record->result;
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    VD_ENTER();
+    return vd_leave(query(event));
+}
+
+static CUresult synchronize(CUevent event)
+{
+    const CUresult result = find(event);
+    if (result != CUDA_SUCCESS || event->record == NULL) return result;
+    return vd_item_wait(event->record);
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    VD_ENTER();
+    return vd_leave(synchronize(event));
+}
+
+static CUresult elapsed(float *ms, CUevent begin, CUevent end)
+{
+    if (ms == NULL) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = find(begin);
+    if (result == CUDA_SUCCESS) result = find(end);
+    if (result != CUDA_SUCCESS) return result;
+    if (((begin->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || begin->record == NULL ||
+        end->record == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (begin->record->state != VD_ENDED || end->record->state != VD_ENDED)
+        return CUDA_ERROR_NOT_READY;
+    *ms = (float)((double)end->record->ended_ns - (double)begin->record->ended_ns) * 1e-6f;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent begin, CUevent end)
+{
+    VD_ENTER();
+    return vd_leave(elapsed(ms, begin, end));
+}
+
+static CUresult wait_event(CUstream handle, CUevent event, unsigned flags, bool per_thread)
+{
+    struct CUstream_st *stream;
+    CUresult result = vd_stream_resolve(handle, per_thread, &stream);
+    if (result == CUDA_SUCCESS) result = find(event);
+    if (result != CUDA_SUCCESS) return result;
+    if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture != NULL || event->capture != NULL) return vd_capture_wait(stream, event);
+    if (event->record == NULL) return CUDA_SUCCESS;
+    struct vd_op nothing = {.what = VD_NOTHING};
+    struct vd_item *item = vd_item_new(stream->context, &nothing);
+    if (item == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (vd_item_after(item, event->record) == 0) result = vd_stream_append(stream, item, item);
+    vd_item_put(item);
+    return result;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    VD_ENTER();
+    return vd_leave(wait_event(stream, event, flags, false));
+}
+
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
+{
+    VD_ENTER();
+    return vd_leave(wait_event(stream, event, flags, true));
+}

@@ -216,6 +216,23 @@ CUresult vd_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult vd_capture_unsafe(void);
 /* The legacy stream is used, or waited for, while a blocking stream of the context captures. */
 CUresult vd_capture_implicit(struct CUctx_st *context);
+/* cuStreamQuery and cuStreamSynchronize of the stream begin: the error, with the captures spoilt,
+ * or success. Asks vd_capture_implicit and vd_capture_unsafe itself. */
+CUresult vd_capture_waited(struct CUstream_st *stream);
+/* cuCtxSynchronize begins: it spoils every capture of the context. */
+CUresult vd_capture_synchronize(struct CUctx_st *context);
+/* cuEventQuery, cuEventSynchronize and cuEventElapsedTime of the event begin: an event that was
+ * recorded last in a capture is an error. Asks vd_capture_unsafe itself. */
+CUresult vd_capture_event(struct CUevent_st *event);
+/* CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL in a stream that captures: a node. */
+CUresult vd_capture_external(struct CUstream_st *stream, struct CUevent_st *event, bool wait);
+/* The event is recorded outside of a capture, or destroyed: frees its nodes. */
+void vd_capture_forget(struct CUevent_st *event);
+/* The stream is destroyed. A capture that began in it ends; any other one is spoilt. */
+void vd_capture_leave(struct CUstream_st *stream);
+/* cuMemAllocAsync in a stream that captures: the memory at this address, from vd_graph_memory_take,
+ * belongs to a node. */
+CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t nbytes);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
@@ -259,6 +276,9 @@ struct CUmod_st {
     struct CUmod_st *next;
 };
 
+/* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
+ * of the context, loaded if need be. NULL: there is no such function; *result says why. */
+struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);

@@ -55,3 +55,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     }
     return vd_leave(CUDA_ERROR_NOT_FOUND);
 }
+
+struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result)
+{
+    *result = CUDA_ERROR_INVALID_HANDLE;
+    return vd_object_is(handle, VD_FUNCTION) && handle->module->context == context ? handle : NULL;
+}

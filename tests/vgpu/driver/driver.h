@@ -236,13 +236,14 @@ CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
-enum { VD_DEVICES = 16 };
+enum { VD_DEVICES = 16, VD_LIMITS = 16 };
 
 struct vd_device {
     struct vg_gpu gpu;
     struct vg_regions regions; /* gpu.regions points here */
-    uint64_t memory, used;     /* bytes */
-    struct CUctx_st *primary;  /* exists while retained */
+    int identity; /* gpu.number is its place among those that CUDA_VISIBLE_DEVICES leaves */
+    uint64_t memory, used;    /* bytes */
+    struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
     bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
 };
@@ -255,6 +256,10 @@ struct CUctx_st {
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    bool primary, destroyed; /* never freed: other threads may have it as their current one */
+    unsigned flags;
+    uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
+    int cache, shared_config;   /* CUfunc_cache, CUsharedconfig: given back, nothing else */
 };
 
 struct CUfunc_st {
@@ -347,7 +352,8 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint32_t sms, capability;
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
-    bool peers, races_fail; /* races_fail: exit status 86 of a process that had any report */
+    bool peers, leaks; /* leaks: memory that is not freed when the process ends is reported */
+    bool races_fail;   /* races_fail: exit status 86 of a process that had any report */
     enum vg_reads reads;
     uint32_t depth, late, patience, quantum, stall_ms, idle_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
@@ -388,7 +394,6 @@ CUresult vd_leave(CUresult result);
 /* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
  * Called with the lock. */
 CUresult vd_start(void);
-void vd_settings_read(struct vd_settings *settings);
 CUresult vd_devices_start(void);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",

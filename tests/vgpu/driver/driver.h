@@ -87,6 +87,7 @@ struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
+    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */
@@ -312,6 +313,8 @@ struct vd_memory {
     bool graph;       /* made by an allocation node: freed and made again by each launch */
     bool freeing;     /* cuMemFreeAsync was called */
     bool sync_memops;
+    uint32_t opened;  /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */
+    bool host_access; /* a VMM mapping of host memory that the host can address as well */
     uint64_t buffer_id;
     struct vd_backing *backing; /* where the bytes lie; NULL: in the program's own memory */
     void *owner;                /* the VMM handle, the IPC record: by kind */
@@ -331,13 +334,14 @@ void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
 /* The context is destroyed: its memory is freed. Nothing of it runs any more. */
 void vd_memory_end(struct CUctx_st *context);
 
-/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c): event.c calls
- * these for an event whose `shared` is not NULL, and create for a new one of that flag. */
+/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
+ * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording
+ * and waiting are operations of a stream: to write, and to await, a word that all can address. */
 CUresult vd_shared_event_create(struct CUevent_st *event);
-CUresult vd_shared_event_record(struct CUevent_st *event, struct CUstream_st *stream);
-CUresult vd_shared_event_wait(struct CUevent_st *event, struct CUstream_st *stream);
-CUresult vd_shared_event_query(struct CUevent_st *event); /* CUDA_ERROR_NOT_READY */
-CUresult vd_shared_event_synchronize(struct CUevent_st *event);
+void vd_shared_event_record(struct CUevent_st *event, struct vd_op *op);
+void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op);
+bool vd_shared_event_ended(const struct CUevent_st *event);
+void vd_shared_event_sleep(struct CUevent_st *event); /* until it has ended; without the lock */
 void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */

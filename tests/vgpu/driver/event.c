@@ -19,6 +19,13 @@ static CUresult create(CUevent *event, unsigned flags)
     struct CUevent_st *made = calloc(1, sizeof *made);
     if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     *made = (struct CUevent_st){.context = context, .flags = flags};
+    if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+        const CUresult shared = vd_shared_event_create(made);
+        if (shared != CUDA_SUCCESS) {
+            free(made);
+            return shared;
+        }
+    }
     vd_object_add(made, VD_EVENT);
     *event = made;
     return CUDA_SUCCESS;
@@ -44,6 +51,7 @@ static CUresult destroy(CUevent event)
     const CUresult result = find(event);
     if (result != CUDA_SUCCESS) return result;
     vd_object_remove(event);
+    if (event->shared != NULL) vd_shared_event_destroy(event);
     vd_item_put(event->record);
     free(event->nodes);
     free(event);
@@ -67,6 +75,7 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool per_
     if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture != NULL) return vd_capture_record(stream, event);
+    if (event->shared != NULL) vd_shared_event_record(event, &nothing);
     result = vd_stream_enqueue(stream, &nothing, &item);
     if (result != CUDA_SUCCESS) return result;
     vd_item_put(event->record);
@@ -102,6 +111,8 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned fl
 static CUresult query(CUevent event)
 {
     const CUresult result = find(event);
+    if (result == CUDA_SUCCESS && event->shared != NULL && !vd_shared_event_ended(event))
+        return CUDA_ERROR_NOT_READY;
     if (result != CUDA_SUCCESS || event->record == NULL) return result;
     if (event->record->state != VD_ENDED) return CUDA_ERROR_NOT_READY;
     vg_past_join(vd.host_past, event->record->past);
@@ -117,8 +128,9 @@ CUresult cuEventQuery(CUevent event)
 static CUresult synchronize(CUevent event)
 {
     const CUresult result = find(event);
-    if (result != CUDA_SUCCESS || event->record == NULL) return result;
-    return vd_item_wait(event->record);
+    if (result != CUDA_SUCCESS) return result;
+    if (event->shared != NULL) vd_shared_event_sleep(event);
+    return event->record == NULL ? CUDA_SUCCESS : vd_item_wait(event->record);
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -156,8 +168,12 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags, bool 
     if (result != CUDA_SUCCESS) return result;
     if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture != NULL || event->capture != NULL) return vd_capture_wait(stream, event);
-    if (event->record == NULL) return CUDA_SUCCESS;
     struct vd_op nothing = {.what = VD_NOTHING};
+    if (event->shared != NULL) {
+        vd_shared_event_wait(event, &nothing);
+        return vd_stream_enqueue(stream, &nothing, NULL);
+    }
+    if (event->record == NULL) return CUDA_SUCCESS;
     struct vd_item *item = vd_item_new(stream->context, &nothing);
     if (item == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     result = CUDA_ERROR_OUT_OF_MEMORY;

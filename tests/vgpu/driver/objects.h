@@ -93,7 +93,5 @@ CUresult vd_param_info(const struct vg_function *kernel, size_t index, size_t *o
 
 /* memory.c: frees what the context has allocated. */
 void vd_context_memory_free(struct CUctx_st *context);
-/* capture.c: the context is waited for, which spoils every capture in it: the error, or success. */
-CUresult vd_capture_synchronize(struct CUctx_st *context);
 
 #endif

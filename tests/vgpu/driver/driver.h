@@ -205,6 +205,15 @@ void vd_streams_fini(struct CUctx_st *context);
  * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
 CUresult vd_context_wait(struct CUctx_st *context);
 
+/* Makes a launch of checked shape with its own copy of the arguments, in both forms of
+ * cuLaunchKernel. */
+struct vd_shape {
+    uint32_t grid[3], block[3], dynamic_shared;
+    bool cooperative;
+};
+CUresult vd_launch_make(struct vd_op *op, struct CUctx_st *context, CUfunction function,
+                        const struct vd_shape *shape, void **params, void **extra);
+
 /* ---- capture (capture.c) ---- */
 
 /* Adds the operation to the graph that the stream captures. */
@@ -230,9 +239,6 @@ CUresult vd_capture_external(struct CUstream_st *stream, struct CUevent_st *even
 void vd_capture_forget(struct CUevent_st *event);
 /* The stream is destroyed. A capture that began in it ends; any other one is spoilt. */
 void vd_capture_leave(struct CUstream_st *stream);
-/* cuMemAllocAsync in a stream that captures: the memory at this address, from vd_graph_memory_take,
- * belongs to a node. */
-CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t nbytes);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 

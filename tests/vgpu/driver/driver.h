@@ -87,6 +87,7 @@ struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
+    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */
@@ -242,9 +243,6 @@ CUresult vd_capture_external(struct CUstream_st *stream, struct CUevent_st *even
 void vd_capture_forget(struct CUevent_st *event);
 /* The stream is destroyed. A capture that began in it ends; any other one is spoilt. */
 void vd_capture_leave(struct CUstream_st *stream);
-/* cuMemAllocAsync in a stream that captures: the memory at this address, from vd_graph_memory_take,
- * belongs to a node. */
-CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t nbytes);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
@@ -326,6 +324,8 @@ struct vd_memory {
     bool graph;       /* made by an allocation node: freed and made again by each launch */
     bool freeing;     /* cuMemFreeAsync was called */
     bool sync_memops;
+    uint32_t opened;  /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */
+    bool host_access; /* a VMM mapping of host memory that the host can address as well */
     uint64_t buffer_id;
     struct vd_backing *backing; /* where the bytes lie; NULL: in the program's own memory */
     void *owner;                /* the VMM handle, the IPC record: by kind */
@@ -345,13 +345,14 @@ void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
 /* The context is destroyed: its memory is freed. Nothing of it runs any more. */
 void vd_memory_end(struct CUctx_st *context);
 
-/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c): event.c calls
- * these for an event whose `shared` is not NULL, and create for a new one of that flag. */
+/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
+ * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording
+ * and waiting are operations of a stream: to write, and to await, a word that all can address. */
 CUresult vd_shared_event_create(struct CUevent_st *event);
-CUresult vd_shared_event_record(struct CUevent_st *event, struct CUstream_st *stream);
-CUresult vd_shared_event_wait(struct CUevent_st *event, struct CUstream_st *stream);
-CUresult vd_shared_event_query(struct CUevent_st *event); /* CUDA_ERROR_NOT_READY */
-CUresult vd_shared_event_synchronize(struct CUevent_st *event);
+void vd_shared_event_record(struct CUevent_st *event, struct vd_op *op);
+void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op);
+bool vd_shared_event_ended(const struct CUevent_st *event);
+void vd_shared_event_sleep(struct CUevent_st *event); /* until it has ended; without the lock */
 void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */
@@ -408,7 +409,6 @@ CUresult vd_leave(CUresult result);
 /* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
  * Called with the lock. */
 CUresult vd_start(void);
-void vd_settings_read(struct vd_settings *settings);
 CUresult vd_devices_start(void);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",

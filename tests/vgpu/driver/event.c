@@ -53,8 +53,8 @@ static CUresult destroy(CUevent event)
     const CUresult result = find(event);
     if (result != CUDA_SUCCESS) return result;
     vd_capture_forget(event);
-    if (event->shared != NULL) vd_shared_event_destroy(event);
     vd_object_remove(event);
+    if (event->shared != NULL) vd_shared_event_destroy(event);
     vd_item_put(event->record);
     free(event);
     return CUDA_SUCCESS;
@@ -79,12 +79,13 @@ CUresult vd_event_record(CUevent event, CUstream handle, unsigned flags, bool pe
     if (stream->capture != NULL)
         return flags != 0 ? vd_capture_external(stream, event, false)
                           : vd_capture_record(stream, event);
+    if (event->shared != NULL) vd_shared_event_record(event, &nothing);
     result = vd_stream_enqueue(stream, &nothing, &item);
     if (result != CUDA_SUCCESS) return result;
     vd_capture_forget(event);
     vd_item_put(event->record);
     event->record = item;
-    return event->shared != NULL ? vd_shared_event_record(event, stream) : CUDA_SUCCESS;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
@@ -122,7 +123,7 @@ static CUresult query(CUevent event)
 {
     const CUresult result = find_for_host(event);
     if (result != CUDA_SUCCESS) return result;
-    if (event->shared != NULL) return vd_shared_event_query(event);
+    if (event->shared != NULL && !vd_shared_event_ended(event)) return CUDA_ERROR_NOT_READY;
     if (event->record == NULL) return CUDA_SUCCESS;
     if (event->record->state != VD_ENDED) return CUDA_ERROR_NOT_READY;
     vg_past_join(vd.host_past, event->record->past);
@@ -139,7 +140,7 @@ static CUresult synchronize(CUevent event)
 {
     const CUresult result = find_for_host(event);
     if (result != CUDA_SUCCESS) return result;
-    if (event->shared != NULL) return vd_shared_event_synchronize(event);
+    if (event->shared != NULL) vd_shared_event_sleep(event);
     return event->record == NULL ? CUDA_SUCCESS : vd_item_wait(event->record);
 }
 
@@ -179,9 +180,12 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags, bool 
     if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture != NULL && flags != 0) return vd_capture_external(stream, event, true);
     if (stream->capture != NULL || event->capture != NULL) return vd_capture_wait(stream, event);
-    if (event->shared != NULL) return vd_shared_event_wait(event, stream);
-    if (event->record == NULL) return CUDA_SUCCESS;
     struct vd_op nothing = {.what = VD_NOTHING};
+    if (event->shared != NULL) {
+        vd_shared_event_wait(event, &nothing);
+        return vd_stream_enqueue(stream, &nothing, NULL);
+    }
+    if (event->record == NULL) return CUDA_SUCCESS;
     struct vd_item *item = vd_item_new(stream->context, &nothing);
     if (item == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,7 +206,5 @@ CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
     return vd_leave(wait_event(stream, event, flags, true));
 }
 
-#undef cuEventDestroy
-VD_ALIAS(cuEventDestroy, cuEventDestroy_v2);
 #undef cuEventElapsedTime
 VD_ALIAS(cuEventElapsedTime, cuEventElapsedTime_v2);

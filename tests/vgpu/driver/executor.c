@@ -45,7 +45,7 @@ static const struct vd_runner *runner_of(const struct vd_item *item)
         [VD_LAUNCH] = &vd_launch_runner, [VD_COPY] = &vd_copy_runner,
         [VD_FILL] = &vd_fill_runner,     [VD_HOST] = &vd_host_runner,
         [VD_WRITE] = &vd_write_runner,   [VD_AWAIT] = &vd_await_runner,
-        [VD_FREE] = &vd_free_runner};
+        [VD_ALLOC] = &vd_alloc_runner,   [VD_FREE] = &vd_free_runner};
     return runners[item->op.what];
 }
 
@@ -69,6 +69,16 @@ void vd_executor_changed(void)
 {
     moved();
     pthread_cond_broadcast(&vd.work);
+}
+
+bool vd_executor_alone(const struct vd_item *item)
+{
+    return ex.n == 1 && ex.at[0] == item && !vd_hostfunc_running();
+}
+
+bool vd_executor_idle(void)
+{
+    return ex.n == 0;
 }
 
 bool vd_executor_replays(void)

@@ -13,7 +13,8 @@ bool vd_op_clone(struct vd_op *to, const struct vd_op *from)
         if (to->launch.params == NULL) return false;
         memcpy(to->launch.params, from->launch.params, nbytes);
     } else if (from->what == VD_COPY && from->copy.snapshot != NULL) {
-        const size_t nbytes = (size_t)(from->copy.width * from->copy.height);
+        const size_t nbytes = (size_t)(from->copy.width * from->copy.height *
+                                       (from->copy.depth == 0 ? 1 : from->copy.depth));
         to->copy.snapshot = malloc(nbytes + 1);
         if (to->copy.snapshot == NULL) return false;
         memcpy(to->copy.snapshot, from->copy.snapshot, nbytes);

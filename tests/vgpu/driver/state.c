@@ -1,5 +1,7 @@
 /* The driver's lock and its beginning. */
+#include "report.h"
 #include "run.h"
+#include "settings.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -101,7 +103,11 @@ CUresult vd_start(void)
 {
     if (vd.initialized) return CUDA_SUCCESS;
     if (forked) return CUDA_ERROR_NOT_INITIALIZED;
-    vd_settings_read(&vd.settings);
+    char error[512];
+    if (vd_settings_read(&vd.settings, error) || vd_report_start(error)) {
+        fprintf(stderr, "vgpu: ERROR: %s\n", error);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     const struct vd_settings *s = &vd.settings;
     const struct vg_machine_settings settings = {
         .seed = s->seed,

@@ -292,6 +292,3 @@ CUresult cuStreamDestroy(CUstream stream)
     VD_ENTER();
     return vd_leave(destroy(stream));
 }
-
-#undef cuStreamDestroy
-VD_ALIAS(cuStreamDestroy, cuStreamDestroy_v2);

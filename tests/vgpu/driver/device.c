@@ -18,7 +18,7 @@ static const struct {
 };
 enum { NMODELS = sizeof models / sizeof *models, REGISTERS = 65536 };
 
-CUresult vd_unsupported(const char *call, const char *what)
+CUresult vd_not_supported(const char *call, const char *what)
 {
     fprintf(stderr, "vgpu: WARN: %s: %s is not supported by the virtual GPU\n", call, what);
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -15,7 +15,7 @@ struct vd_device *vd_device_of(CUdevice number);
 bool vd_device_attribute(const struct vd_device *device, CUdevice_attribute which, int *value);
 /* A part of the driver that does not exist: says so on standard error, once a call.
  * CUDA_ERROR_NOT_SUPPORTED. */
-CUresult vd_unsupported(const char *call, const char *what);
+CUresult vd_not_supported(const char *call, const char *what);
 
 /* ---- context.c ---- */
 

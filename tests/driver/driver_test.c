@@ -58,7 +58,7 @@ TEST(driver, a_gpu_that_does_not_exist_is_an_error_that_names_it)
 TEST(driver, memory_of_the_host_is_the_hosts)
 {
     struct tt_pointer pointer;
-    void *memory = malloc(64);
+    void *memory = calloc(1, 64);
     CHECK_EQ(tt_driver_pointer(memory, &pointer), TT_OK);
     CHECK_EQ(pointer.kind, TT_POINTER_HOST);
     CHECK_EQ(pointer.gpu, -1);

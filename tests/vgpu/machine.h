@@ -89,8 +89,21 @@ struct vg_launch {
     uint32_t local_limit; /* bytes of stack a thread; 0: 1024 */
 };
 
-/* -1 and fault's text in error when the launch cannot be (too many threads, an unsupported
- * instruction, ...). */
+/* Why a launch cannot be. */
+enum vg_refusal {
+    VG_ACCEPTED,
+    VG_REFUSED_SHAPE,       /* of grid or block */
+    VG_REFUSED_THREADS,     /* more than the kernel was compiled for */
+    VG_REFUSED_SHARED,      /* memory */
+    VG_REFUSED_COOPERATIVE, /* more blocks than can be resident */
+    VG_REFUSED_INSTRUCTION  /* an unsupported one */
+};
+/* Whether vg_run_begin would refuse the launch; number and before are not looked at. */
+enum vg_refusal vg_launch_check(const struct vg_launch *launch, char error[512]);
+
+/* -1 and fault's text in error when the launch cannot be, or there is no memory. Blocks of all runs
+ * on the GPU of one number share its SMs: a run none of whose blocks has room waits. A cooperative
+ * grid begins when all its blocks have room. */
 int vg_run_begin(struct vg_machine *machine, const struct vg_launch *launch, struct vg_run **run,
                  char error[512]);
 
@@ -99,7 +112,12 @@ enum vg_progress { VG_DONE, VG_MOVED, VG_WAITING, VG_FAULTED };
  * a block that no thread of this grid can give now. vg_run_waits_for_host says whether
  * the host or another process can change one of the words that threads wait for. */
 enum vg_progress vg_run_step(struct vg_run *run);
+/* Grows whenever a thread has stored something, read a new value or met a barrier, and when a block
+ * begins or ends: a step that leaves it alone may have let others look in vain. */
+uint64_t vg_run_moves(const struct vg_run *run);
 bool vg_run_waits_for_host(const struct vg_run *run);
+/* Whether all its blocks have begun. */
+bool vg_run_started(const struct vg_run *run);
 /* For reports of deadlocks: who waits where. */
 void vg_run_describe(const struct vg_run *run, char *text, uint64_t nbytes);
 enum vg_fault vg_run_fault(const struct vg_run *run, const char **text);

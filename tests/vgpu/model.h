@@ -100,6 +100,11 @@ void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint6
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
 
+/* Whether no access to the bytes at the offset is noted, so that they may be moved without the model
+ * when the mover is ordered with everything that comes later. *nbytes becomes the length of the part,
+ * from the offset on, of which the answer is true. */
+bool vg_model_untouched(const struct vg_region *region, uint64_t offset, uint64_t *nbytes);
+
 /* The region is about to be freed or reused. */
 void vg_model_forget(struct vg_model *model, struct vg_region *region);
 /* Everything that is held back in buffers of a reachable region becomes visible. */

@@ -13,7 +13,9 @@
 #ifndef VGPU_DRIVER_H
 #define VGPU_DRIVER_H
 
+#pragma GCC visibility push(default)
 #include <cuda.h>
+#pragma GCC visibility pop
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,7 +59,8 @@ enum vd_what {
     VD_HOST,    /* hostfunc.c: runs on a thread of its own, without the lock */
     VD_WRITE,   /* streamvalue.c: cuStreamWriteValue */
     VD_AWAIT,   /* streamvalue.c: cuStreamWaitValue */
-    VD_FREE     /* memory.c: cuMemFreeAsync */
+    VD_ALLOC,   /* pool.c: cuMemAllocAsync of a graph; the memory may be used from here on */
+    VD_FREE     /* pool.c: cuMemFreeAsync */
 };
 
 struct vd_launch {
@@ -67,19 +70,24 @@ struct vd_launch {
     void *params; /* function's param_bytes bytes, owned by the operation; NULL: none */
 };
 
-/* Rows of `width` bytes at `to` and `from`, `height` of them, their beginnings pitch bytes apart.
- * Addresses are those of the unified address space: of a device or of the host. A copy from
- * pageable host memory owns a snapshot of it (snapshot, freed with the operation). */
+/* Rows of `width` bytes at `to` and `from`, `height` of them, their beginnings pitch bytes apart,
+ * in `depth` slices (0: one). Addresses are those of the unified address space: of a device or of
+ * the host. A copy from pageable host memory owns a snapshot of it: the rows one behind another,
+ * width
+ * * height * max(depth, 1) bytes, freed with the operation. */
 struct vd_copy {
     uint64_t to, from;
     uint64_t width, height, to_pitch, from_pitch;
+    uint64_t depth, to_slice, from_slice;
     void *snapshot;
+    bool awaited; /* the host waits for it before it submits anything else */
 };
 
 struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
+    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */
@@ -99,7 +107,7 @@ struct vd_op {
             CUhostFn function;
             void *arg;
         } host;
-        uint64_t address; /* VD_FREE */
+        uint64_t address; /* VD_ALLOC, VD_FREE */
     };
 };
 
@@ -118,16 +126,20 @@ struct vd_item {
     uint32_t waits;        /* items before it that have not ended */
     struct vd_item **next; /* that wait for it; a reference each */
     uint32_t nnext, next_room;
-    struct vg_past *past; /* before it began: what it begins after; when it has ended: with itself */
-    CUresult result;      /* when ENDED */
+    struct vg_past
+        *past;       /* before it began: what it begins after; when it has ended: with itself */
+    CUresult result; /* when ENDED */
     uint64_t begun_ns, ended_ns;
     /* while it runs */
     struct vg_run *run;          /* of a launch */
+    struct vd_item *started;     /* ends when all blocks of the launch have begun; or NULL */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
-    uint64_t done;   /* bytes or elements that a copy or fill has done */
-    bool waiting;    /* its last step could not move */
-    bool outside;    /* what it waits for may come from the host or another process */
+    uint64_t done;  /* bytes or elements that a copy or fill has done */
+    bool waiting;   /* its last step could not move */
+    uint64_t round; /* executor.c: when it looked last */
+    bool idle;      /* its last step let it go on, but changed nothing that others could see */
+    bool outside;   /* what it waits for may come from the host or another process */
 };
 
 /* A new item with one reference, not submitted; *op is moved into it. NULL: no memory. */
@@ -139,8 +151,8 @@ int vd_item_after(struct vd_item *after, struct vd_item *before);
 void vd_item_submit(struct vd_item *item);
 void vd_item_put(struct vd_item *item);
 struct vd_item *vd_item_get(struct vd_item *item);
-/* Waits, with the lock given back meanwhile, until the item has ended, and adds what it knows to the
- * host's past. Its result. */
+/* Waits, with the lock given back meanwhile, until the item has ended, and adds what it knows to
+ * the host's past. Its result. */
 CUresult vd_item_wait(struct vd_item *item);
 
 /* What the executor calls for each kind of operation. Step: VG_DONE, VG_MOVED, VG_WAITING or
@@ -151,7 +163,7 @@ struct vd_runner {
     void (*end)(struct vd_item *item);
 };
 extern const struct vd_runner vd_launch_runner, vd_copy_runner, vd_fill_runner, vd_host_runner,
-    vd_write_runner, vd_await_runner, vd_free_runner;
+    vd_write_runner, vd_await_runner, vd_alloc_runner, vd_free_runner;
 
 /* ---- streams and events (stream.c, event.c) ---- */
 
@@ -160,32 +172,51 @@ struct CUstream_st {
     struct CUctx_st *context;
     unsigned flags; /* CU_STREAM_NON_BLOCKING */
     int priority;
-    struct vd_item *last; /* the item submitted last, or NULL */
+    struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
+    /* by CUstreamAttrID: given back only */
+    CUstreamAttrValue attributes[CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING + 1];
 };
 
 struct CUevent_st {
     struct vd_object object;
     struct CUctx_st *context;
     unsigned flags;
-    struct vd_item *record;      /* of the last record, or NULL */
-    struct vd_capture *capture;  /* recorded last in this capture, or NULL */
+    struct vd_item *record;        /* of the last record, or NULL */
+    struct vd_capture *capture;    /* recorded last in this capture, or NULL */
     struct CUgraphNode_st **nodes; /* then: the nodes after which it stands */
     uint32_t nnodes;
+    struct vd_shared_event *shared; /* ipc_event.c: CU_EVENT_INTERPROCESS; else NULL */
 };
 
-/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are resolved; per_thread: the function's name ends
- * in _ptsz. 0, or the error: no such stream, a stream of another context, a context with a sticky
- * error. */
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are resolved; per_thread: the function's name
+ * ends in _ptsz. 0, or the error: no such stream, a stream of another context, a context with a
+ * sticky error. */
 CUresult vd_stream_resolve(CUstream handle, bool per_thread, struct CUstream_st **stream);
 /* The one way in which work enters a stream: captured as a node, or made an item with the stream's
- * edges and submitted. *op is moved. *item (may be NULL): the item with a reference, or NULL when it
- * was captured. */
+ * edges and submitted. *op is moved. *item (may be NULL): the item with a reference, or NULL when
+ * it was captured. */
 CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct vd_item **item);
 /* Gives item (not submitted) the stream's edges, submits it and makes it the stream's last: for
  * launches of graphs, whose ends are several items. */
 CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last);
+
+/* The streams of a context begin and end: legacy stream, list. */
+CUresult vd_streams_init(struct CUctx_st *context);
+void vd_streams_fini(struct CUctx_st *context);
+/* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
+ * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
+CUresult vd_context_wait(struct CUctx_st *context);
+
+/* Makes a launch of checked shape with its own copy of the arguments, in both forms of
+ * cuLaunchKernel. */
+struct vd_shape {
+    uint32_t grid[3], block[3], dynamic_shared;
+    bool cooperative;
+};
+CUresult vd_launch_make(struct vd_op *op, struct CUctx_st *context, CUfunction function,
+                        const struct vd_shape *shape, void **params, void **extra);
 
 /* ---- capture (capture.c) ---- */
 
@@ -198,16 +229,31 @@ CUresult vd_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult vd_capture_unsafe(void);
 /* The legacy stream is used, or waited for, while a blocking stream of the context captures. */
 CUresult vd_capture_implicit(struct CUctx_st *context);
+/* cuStreamQuery and cuStreamSynchronize of the stream begin: the error, with the captures spoilt,
+ * or success. Asks vd_capture_implicit and vd_capture_unsafe itself. */
+CUresult vd_capture_waited(struct CUstream_st *stream);
+/* cuCtxSynchronize begins: it spoils every capture of the context. */
+CUresult vd_capture_synchronize(struct CUctx_st *context);
+/* cuEventQuery, cuEventSynchronize and cuEventElapsedTime of the event begin: an event that was
+ * recorded last in a capture is an error. Asks vd_capture_unsafe itself. */
+CUresult vd_capture_event(struct CUevent_st *event);
+/* CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL in a stream that captures: a node. */
+CUresult vd_capture_external(struct CUstream_st *stream, struct CUevent_st *event, bool wait);
+/* The event is recorded outside of a capture, or destroyed: frees its nodes. */
+void vd_capture_forget(struct CUevent_st *event);
+/* The stream is destroyed. A capture that began in it ends; any other one is spoilt. */
+void vd_capture_leave(struct CUstream_st *stream);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
-enum { VD_DEVICES = 16 };
+enum { VD_DEVICES = 16, VD_LIMITS = 16 };
 
 struct vd_device {
     struct vg_gpu gpu;
     struct vg_regions regions; /* gpu.regions points here */
-    uint64_t memory, used;     /* bytes */
-    struct CUctx_st *primary;  /* exists while retained */
+    int identity; /* gpu.number is its place among those that CUDA_VISIBLE_DEVICES leaves */
+    uint64_t memory, used;    /* bytes */
+    struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
     bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
 };
@@ -216,9 +262,15 @@ struct CUctx_st {
     struct vd_object object;
     struct vd_device *device;
     CUresult sticky; /* of a kernel that failed: every later call returns it */
+    CUresult failed; /* the same, from the failure on: what work that has not ended gets */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
-    bool peers[VD_DEVICES];              /* enabled by cuCtxEnablePeerAccess */
+    struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
+    bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    bool primary, destroyed; /* never freed: other threads may have it as their current one */
+    unsigned flags;
+    uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
+    int cache, shared_config;   /* CUfunc_cache, CUsharedconfig: given back, nothing else */
 };
 
 struct CUfunc_st {
@@ -240,17 +292,20 @@ struct CUmod_st {
     struct CUmod_st *next;
 };
 
+/* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
+ * of the context, loaded if need be. NULL: there is no such function; *result says why. */
+struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);
 
-/* ---- memory (address.c, memory.c, vmm.c, ipc.c, host.c, pointer.c) ---- */
+/* ---- memory (address.c, backing.c, memory.c, pool.c, vmm.c, ipc.c, host.c, pointer.c) ---- */
 
 enum vd_memory_kind {
-    VD_MEMORY_DEVICE,  /* cuMemAlloc, cuMemAllocAsync, a variable of a module */
-    VD_MEMORY_VMM,     /* a mapping of a handle */
-    VD_MEMORY_IPC,     /* opened from another process */
-    VD_MEMORY_HOST,    /* cuMemHostAlloc */
+    VD_MEMORY_DEVICE, /* cuMemAlloc, cuMemAllocAsync, a variable of a module */
+    VD_MEMORY_VMM,    /* a mapping of a handle */
+    VD_MEMORY_IPC,    /* opened from another process */
+    VD_MEMORY_HOST,   /* cuMemHostAlloc */
     VD_MEMORY_REGISTERED,
     VD_MEMORY_MANAGED
 };
@@ -258,13 +313,22 @@ enum vd_memory_kind {
 /* A range of the unified address space. region.what and .number say whose it is. Device memory's
  * addresses lie in a reservation that the host cannot read; its bytes lie elsewhere. */
 struct vd_memory {
-    struct vg_region region;
+    struct vg_region region;  /* of registered memory: widened to multiples of 16 bytes */
+    uint64_t address, nbytes; /* as the program knows it */
     enum vd_memory_kind kind;
     struct CUctx_st *context; /* NULL: of none (VMM, async) */
     int device;               /* that it lies on; of host memory: where it was made */
     unsigned flags;
+    uint32_t devices; /* a bit each device whose kernels can address it */
+    bool async;       /* cuMemAllocAsync */
+    bool graph;       /* made by an allocation node: freed and made again by each launch */
+    bool freeing;     /* cuMemFreeAsync was called */
+    bool sync_memops;
+    uint32_t opened;  /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */
+    bool host_access; /* a VMM mapping of host memory that the host can address as well */
     uint64_t buffer_id;
-    void *owner; /* the VMM handle, the IPC record, the module: by kind */
+    struct vd_backing *backing; /* where the bytes lie; NULL: in the program's own memory */
+    void *owner;                /* the VMM handle, the IPC record: by kind */
     struct vd_memory *next;
 };
 
@@ -278,6 +342,18 @@ void vd_address_give(uint64_t address, uint64_t nbytes);
 CUresult vd_memory_publish(struct vd_memory *memory);
 void vd_memory_withdraw(struct vd_memory *memory);
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
+/* The context is destroyed: its memory is freed. Nothing of it runs any more. */
+void vd_memory_end(struct CUctx_st *context);
+
+/* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
+ * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording
+ * and waiting are operations of a stream: to write, and to await, a word that all can address. */
+CUresult vd_shared_event_create(struct CUevent_st *event);
+void vd_shared_event_record(struct CUevent_st *event, struct vd_op *op);
+void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op);
+bool vd_shared_event_ended(const struct CUevent_st *event);
+void vd_shared_event_sleep(struct CUevent_st *event); /* until it has ended; without the lock */
+void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */
 
@@ -287,11 +363,12 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint32_t sms, capability;
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
-    bool peers, races_fail; /* races_fail: exit status 86 of a process that had any report */
+    bool peers, leaks; /* leaks: memory that is not freed when the process ends is reported */
+    bool races_fail;   /* races_fail: exit status 86 of a process that had any report */
     enum vg_reads reads;
     uint32_t depth, late, patience, quantum, stall_ms, idle_ms;
-    const char *report;    /* file of JSON, a line a report; NULL: none */
-    const char *suppress;  /* file of suppressions; NULL: none */
+    const char *report;   /* file of JSON, a line a report; NULL: none */
+    const char *suppress; /* file of suppressions; NULL: none */
     int driver_version;
 };
 
@@ -320,8 +397,23 @@ CUresult vd_leave(CUresult result);
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
 
+/* Declares the variant of a call that a program compiled for per-thread default streams uses: the
+ * name with _ptsz or _ptds. */
+#define VD_PER_THREAD(variant, call)                                                               \
+    extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* The name that programs of before a call's version 2 use. */
+#define VD_ALIAS(name, call)                                                                       \
+    extern __attribute__((visibility("default"), alias(#call))) __typeof__(call) name
+
+/* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
+ * Called with the lock. */
+CUresult vd_start(void);
+CUresult vd_devices_start(void);
+
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
- * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions. */
+ * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions.
+ */
 void vd_report(const char *kind, const char *text);
 
 #endif

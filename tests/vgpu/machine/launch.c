@@ -43,6 +43,8 @@ void vg_machine_destroy(struct vg_machine *machine)
         machine->free_frames = next;
     }
     vg_model_destroy(machine->model);
+    for (uint32_t i = 0; i < machine->ngpus; i++) free(machine->gpus[i].at);
+    free(machine->gpus);
     free(machine->records);
     free(machine);
 }
@@ -84,54 +86,73 @@ uint32_t vg_occupancy(const struct vg_gpu *gpu, const struct vg_function *kernel
     return n;
 }
 
-/* Why the launch cannot be; false: it can. */
-static bool refused(const struct vg_launch *launch, char error[512])
+static enum vg_refusal check_shape(const struct vg_launch *launch, uint64_t threads,
+                                   uint64_t blocks, char error[512])
+{
+    const struct vg_function *kernel = launch->kernel;
+    const uint32_t *grid = launch->grid, *block = launch->block, *required = kernel->required;
+    const uint32_t most = kernel->max_threads != 0 && kernel->max_threads < MAX_THREADS
+                              ? kernel->max_threads
+                              : MAX_THREADS;
+    if (blocks == 0 || threads == 0 || grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535) {
+        snprintf(error, 512, "kernel %s: a grid of %ux%ux%u blocks of %ux%ux%u threads",
+                 kernel->name, grid[0], grid[1], grid[2], block[0], block[1], block[2]);
+        return VG_REFUSED_SHAPE;
+    }
+    if (block[0] > most || block[1] > most || block[2] > 64 || threads > most) {
+        snprintf(error, 512, "kernel %s: %ux%ux%u threads a block, the limit is %u", kernel->name,
+                 block[0], block[1], block[2], most);
+        return block[0] > MAX_THREADS || block[1] > MAX_THREADS || block[2] > 64 ||
+                       threads > MAX_THREADS
+                   ? VG_REFUSED_SHAPE
+                   : VG_REFUSED_THREADS;
+    }
+    if (required[0] != 0 &&
+        (required[0] != block[0] || (required[1] != 0 && required[1] != block[1]) ||
+         (required[2] != 0 && required[2] != block[2]))) {
+        snprintf(error, 512, "kernel %s: %ux%ux%u threads a block, .reqntid says %ux%ux%u",
+                 kernel->name, block[0], block[1], block[2], required[0], required[1], required[2]);
+        return VG_REFUSED_SHAPE;
+    }
+    return VG_ACCEPTED;
+}
+
+enum vg_refusal vg_launch_check(const struct vg_launch *launch, char error[512])
 {
     const struct vg_function *kernel = launch->kernel;
     const struct vg_gpu *gpu = launch->gpu;
     const uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
     const uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     const uint32_t shared = shared_bytes(kernel, launch->dynamic_shared);
-    const uint32_t most = kernel->max_threads != 0 && kernel->max_threads < MAX_THREADS
-                              ? kernel->max_threads
-                              : MAX_THREADS;
-    const char *name = kernel->name;
-    if (kernel->unsupported != NULL)
-        snprintf(error, 512, "kernel %s cannot run: unsupported: %s", name, kernel->unsupported);
-    else if (blocks == 0 || threads == 0 || launch->grid[0] > INT32_MAX ||
-             launch->grid[1] > 65535 || launch->grid[2] > 65535)
-        snprintf(error, 512, "kernel %s: a grid of %ux%ux%u blocks of %ux%ux%u threads", name,
-                 launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
-                 launch->block[1], launch->block[2]);
-    else if (launch->block[0] > most || launch->block[1] > most || launch->block[2] > 64 ||
-             threads > most)
-        snprintf(error, 512, "kernel %s: %ux%ux%u threads a block, the limit is %u", name,
-                 launch->block[0], launch->block[1], launch->block[2], most);
-    else if (kernel->required[0] != 0 &&
-             (kernel->required[0] != launch->block[0] ||
-              (kernel->required[1] != 0 && kernel->required[1] != launch->block[1]) ||
-              (kernel->required[2] != 0 && kernel->required[2] != launch->block[2])))
-        snprintf(error, 512, "kernel %s: %ux%ux%u threads a block, .reqntid says %ux%ux%u", name,
-                 launch->block[0], launch->block[1], launch->block[2], kernel->required[0],
-                 kernel->required[1], kernel->required[2]);
-    else if (shared > gpu->shared_per_block)
+    if (kernel->unsupported != NULL) {
+        snprintf(error, 512, "kernel %s cannot run: unsupported: %s", kernel->name,
+                 kernel->unsupported);
+        return VG_REFUSED_INSTRUCTION;
+    }
+    const enum vg_refusal shape = check_shape(launch, threads, blocks, error);
+    if (shape != VG_ACCEPTED) return shape;
+    if (shared > gpu->shared_per_block) {
         snprintf(error, 512,
                  "kernel %s: %u bytes of shared memory (%u static, %u dynamic), the limit of a "
                  "block is %u",
-                 name, shared, kernel->shared_bytes, launch->dynamic_shared, gpu->shared_per_block);
-    else if (vg_occupancy(gpu, kernel, (uint32_t)threads, launch->dynamic_shared) == 0)
+                 kernel->name, shared, kernel->shared_bytes, launch->dynamic_shared,
+                 gpu->shared_per_block);
+        return VG_REFUSED_SHARED;
+    }
+    const uint32_t fit =
+        vg_occupancy(gpu, kernel, (uint32_t)threads, launch->dynamic_shared) * gpu->nsms;
+    if (fit == 0) {
         snprintf(error, 512, "kernel %s: no SM has room for a block of %u threads and %u bytes",
-                 name, (uint32_t)threads, shared);
-    else if (launch->cooperative &&
-             blocks > (uint64_t)gpu->nsms *
-                          vg_occupancy(gpu, kernel, (uint32_t)threads, launch->dynamic_shared))
+                 kernel->name, (uint32_t)threads, shared);
+        return VG_REFUSED_SHARED;
+    }
+    if (launch->cooperative && blocks > fit) {
         snprintf(error, 512,
-                 "kernel %s: a cooperative grid of %llu blocks, %u can be resident at once", name,
-                 (unsigned long long)blocks,
-                 gpu->nsms * vg_occupancy(gpu, kernel, (uint32_t)threads, launch->dynamic_shared));
-    else
-        return false;
-    return true;
+                 "kernel %s: a cooperative grid of %llu blocks, %u can be resident at once",
+                 kernel->name, (unsigned long long)blocks, fit);
+        return VG_REFUSED_COOPERATIVE;
+    }
+    return VG_ACCEPTED;
 }
 
 static bool record(struct vg_machine *machine, const struct vg_launch *launch)
@@ -151,6 +172,25 @@ static bool record(struct vg_machine *machine, const struct vg_launch *launch)
     return true;
 }
 
+/* The SMs of the GPU, which all runs on it share. NULL: no memory. */
+static struct vg_sm *sms_of(struct vg_machine *machine, const struct vg_gpu *gpu)
+{
+    const uint32_t number = (uint32_t)gpu->number;
+    if (number >= machine->ngpus) {
+        struct vg_sms *gpus = realloc(machine->gpus, (number + 1) * sizeof *gpus);
+        if (gpus == NULL) return NULL;
+        memset(gpus + machine->ngpus, 0, (number + 1 - machine->ngpus) * sizeof *gpus);
+        machine->gpus = gpus;
+        machine->ngpus = number + 1;
+    }
+    struct vg_sms *sms = &machine->gpus[number];
+    if (sms->at == NULL) {
+        sms->at = calloc(gpu->nsms, sizeof *sms->at);
+        sms->n = gpu->nsms;
+    }
+    return gpu->nsms <= sms->n ? sms->at : NULL;
+}
+
 static bool allocate(struct vg_run *run)
 {
     const struct vg_launch *launch = &run->launch;
@@ -160,7 +200,7 @@ static bool allocate(struct vg_run *run)
     run->room = (uint32_t)(most < run->nblocks ? most : run->nblocks);
     const size_t warps = (size_t)run->room * ((run->nthreads + VG_LANES - 1) / VG_LANES);
     run->resident = calloc(run->room, sizeof *run->resident);
-    run->sms = calloc(launch->gpu->nsms, sizeof *run->sms);
+    run->sms = sms_of(run->machine, launch->gpu);
     run->params = calloc(1, launch->kernel->param_bytes + 16u);
     for (int i = 0; i < VG_LISTS; i++) {
         run->list[i].at = calloc(warps, sizeof *run->list[i].at);
@@ -173,7 +213,6 @@ static void release(struct vg_run *run)
 {
     for (int i = 0; i < VG_LISTS; i++) free(run->list[i].at);
     free(run->resident);
-    free(run->sms);
     free(run->params);
     free(run);
 }
@@ -181,7 +220,7 @@ static void release(struct vg_run *run)
 int vg_run_begin(struct vg_machine *machine, const struct vg_launch *launch, struct vg_run **run,
                  char error[512])
 {
-    if (refused(launch, error)) return -1;
+    if (vg_launch_check(launch, error) != VG_ACCEPTED) return -1;
     struct vg_run *made = calloc(1, sizeof *made);
     if (made == NULL) goto no_memory;
     const uint32_t *grid = launch->grid;
@@ -270,24 +309,44 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
     return true;
 }
 
+static uint32_t threads_taken(const struct vg_run *run)
+{
+    return (run->nthreads + VG_LANES - 1) / VG_LANES * VG_LANES;
+}
+
+/* How many more blocks of the run the SM has room for. */
+static uint32_t room_on(const struct vg_run *run, const struct vg_sm *sm)
+{
+    const struct vg_gpu *gpu = run->launch.gpu;
+    const uint32_t shared = shared_taken(gpu, run->shared_bytes);
+    uint32_t n = (gpu->threads_per_sm - sm->threads) / threads_taken(run);
+    if (n > gpu->blocks_per_sm - sm->blocks) n = gpu->blocks_per_sm - sm->blocks;
+    if (shared != 0 && n > (gpu->shared_per_sm - sm->shared) / shared)
+        n = (gpu->shared_per_sm - sm->shared) / shared;
+    return n;
+}
+
+static bool all_have_room(const struct vg_run *run)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < run->launch.gpu->nsms; i++) n += room_on(run, &run->sms[i]);
+    return n >= run->nblocks;
+}
+
 bool vg_block_admit(struct vg_run *run)
 {
     const struct vg_gpu *gpu = run->launch.gpu;
-    const uint32_t threads = (run->nthreads + VG_LANES - 1) / VG_LANES * VG_LANES;
-    const uint32_t shared = shared_taken(gpu, run->shared_bytes);
+    if (run->launch.cooperative && run->started == 0 && !all_have_room(run)) return true;
     while (run->started < run->nblocks && run->nresident < run->room) {
         struct vg_sm *best = NULL;
         for (uint32_t i = 0; i < gpu->nsms; i++) {
             struct vg_sm *sm = &run->sms[i];
-            if (sm->threads + threads <= gpu->threads_per_sm && sm->blocks < gpu->blocks_per_sm &&
-                sm->shared + shared <= gpu->shared_per_sm &&
-                (best == NULL || sm->blocks < best->blocks))
-                best = sm;
+            if (room_on(run, sm) != 0 && (best == NULL || sm->blocks < best->blocks)) best = sm;
         }
         if (best == NULL) return true;
-        best->threads += threads;
+        best->threads += threads_taken(run);
         best->blocks++;
-        best->shared += shared;
+        best->shared += shared_taken(gpu, run->shared_bytes);
         if (!block_begin(run, next_block(run), (uint32_t)(best - run->sms))) {
             run->fault = VG_FAULT_RESOURCES;
             snprintf(run->text, sizeof run->text, "kernel %s: no memory for block %llu",
@@ -304,7 +363,7 @@ void vg_block_end(struct vg_block *block)
 {
     struct vg_run *run = block->run;
     struct vg_sm *sm = &run->sms[block->sm];
-    sm->threads -= (run->nthreads + VG_LANES - 1) / VG_LANES * VG_LANES;
+    sm->threads -= threads_taken(run);
     sm->blocks--;
     sm->shared -= shared_taken(run->launch.gpu, run->shared_bytes);
     for (uint32_t w = 0; block->warps != NULL && w < block->nwarps; w++) {

@@ -119,7 +119,7 @@ struct vg_run {
     uint32_t nthreads, shared_bytes, local_room, room;
     struct vg_block **resident;
     uint32_t nresident;
-    struct vg_sm *sms;
+    struct vg_sm *sms; /* the machine's: of the run's GPU */
     struct vg_list list[VG_LISTS];
     uint64_t random, moves;
     struct vg_region *cache[VG_CACHE];
@@ -136,8 +136,15 @@ struct vg_record {
     uint32_t grid[3], block[3];
 };
 
+struct vg_sms { /* of a GPU */
+    struct vg_sm *at;
+    uint32_t n;
+};
+
 struct vg_machine {
     struct vg_machine_settings settings;
+    struct vg_sms *gpus; /* by their numbers */
+    uint32_t ngpus;
     struct vg_model *model;
     struct vg_machine_counts counts;
     uint64_t ticks;

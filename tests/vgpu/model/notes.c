@@ -33,6 +33,18 @@ struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word)
     return &(*page)[word % VG_PAGE_WORDS];
 }
 
+bool vg_model_untouched(const struct vg_region *region, uint64_t offset, uint64_t *nbytes)
+{
+    if (region->notes == NULL || *nbytes == 0) return true;
+    struct vg_cell *const *pages = region->notes->pages;
+    const uint64_t page_bytes = 4 * VG_PAGE_WORDS, first = offset / page_bytes;
+    uint64_t page = first;
+    do page++;
+    while (page * page_bytes < offset + *nbytes && (pages[page] == NULL) == (pages[first] == NULL));
+    if (page * page_bytes - offset < *nbytes) *nbytes = page * page_bytes - offset;
+    return pages[first] == NULL;
+}
+
 struct vg_more *vg_more_of(struct vg_cell *cell)
 {
     if (cell->more == NULL) cell->more = vg_need(sizeof *cell->more);

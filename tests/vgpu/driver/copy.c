@@ -1,0 +1,240 @@
+/* Copies and fills run: bytes move through the memory model as accesses of a grid of one thread.
+ *
+ * The host waits for most copies, and nothing else runs meanwhile. Then what comes later is ordered
+ * behind the copy, and words that nobody has accessed need no note: their bytes are moved as they
+ * are. */
+#include "memory_internal.h"
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of a step: through the model, and without it. */
+enum { STEP = 32 << 10, PLAIN_STEP = 4 << 20 };
+
+static const struct vg_how hows[17] = {
+    [1] = {.nbytes = 1, .order = VG_WEAK},   [2] = {.nbytes = 2, .order = VG_WEAK},
+    [4] = {.nbytes = 4, .order = VG_WEAK},   [8] = {.nbytes = 8, .order = VG_WEAK},
+    [16] = {.nbytes = 16, .order = VG_WEAK},
+};
+
+/* One end of a copy: a region and an offset there, or memory that is in no region. */
+struct end {
+    struct vg_region *region;
+    uint64_t offset, room; /* room: bytes behind the offset */
+    unsigned char *bytes;
+};
+
+static struct end end_at(uint64_t address)
+{
+    struct vg_region *region = vd_region_find(address);
+    if (region == NULL)
+        return (struct end){.room = UINT64_MAX, .bytes = (unsigned char *)(uintptr_t)address};
+    const uint64_t offset = address - region->address;
+    return (struct end){region, offset, region->nbytes - offset, region->bytes + offset};
+}
+
+/* The memory was freed or unmapped after the copy was submitted. */
+static bool is_lost(const struct end *end, uint64_t address)
+{
+    return end->region == NULL ? vd_address_reserved(address) : end->region->freed;
+}
+
+static bool bit(const unsigned char *bits, uint64_t i)
+{
+    return bits == NULL || (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+static void mark(struct end *to, const struct end *from, uint64_t nbytes)
+{
+    unsigned char *bits = to->region != NULL ? to->region->defined : NULL;
+    const unsigned char *old = from != NULL && from->region != NULL ? from->region->defined : NULL;
+    for (uint64_t i = 0; bits != NULL && i < nbytes; i++) {
+        const unsigned char one = (unsigned char)(1u << ((to->offset + i) % 8));
+        if (bit(old, from != NULL ? from->offset + i : 0))
+            bits[(to->offset + i) / 8] |= one;
+        else
+            bits[(to->offset + i) / 8] &= (unsigned char)~one;
+    }
+}
+
+/* The largest access that fits the offset and what is left. */
+static uint32_t access_size(const struct end *end, uint64_t left)
+{
+    uint32_t size = 16;
+    while (size > left || (end->region != NULL && end->offset % size != 0)) size /= 2;
+    return size;
+}
+
+static void load(const struct vd_item *item, const struct end *from, uint64_t i, uint32_t size,
+                 void *value)
+{
+    if (from->region != NULL)
+        vg_model_load(item->block, 0, from->region, from->offset + i, &hows[size], value);
+    else
+        memcpy(value, from->bytes + i, size);
+}
+
+static void store(const struct vd_item *item, const struct end *to, uint64_t i, uint32_t size,
+                  const void *value)
+{
+    if (to->region != NULL)
+        vg_model_store(item->block, 0, to->region, to->offset + i, &hows[size], value);
+    else
+        memcpy(to->bytes + i, value, size);
+}
+
+static void by_accesses(const struct vd_item *item, struct end to, struct end from, uint64_t nbytes)
+{
+    unsigned char value[16];
+    for (uint64_t i = 0; i < nbytes;) {
+        const uint32_t a =
+            access_size(&(struct end){to.region, to.offset + i, 0, NULL}, nbytes - i);
+        const uint32_t b =
+            access_size(&(struct end){from.region, from.offset + i, 0, NULL}, nbytes - i);
+        const uint32_t size = a < b ? a : b;
+        load(item, &from, i, size, value);
+        store(item, &to, i, size, value);
+        i += size;
+    }
+}
+
+/* Whether the bytes may be moved as they are; *nbytes becomes the length of the part of which that,
+ * or the contrary, is true. */
+static bool is_quiet(bool alone, const struct end *end, uint64_t *nbytes)
+{
+    if (end->region == NULL || end->region->readonly || vd.settings.model == false) return true;
+    return alone && vg_model_untouched(end->region, end->offset, nbytes);
+}
+
+static bool is_alone(const struct vd_item *item, bool awaited)
+{
+    return !vd.settings.model || (awaited && vd_executor_alone(item));
+}
+
+/* Moves at most nbytes within one row, and says how many. 0: memory is not there any more. */
+static uint64_t move(struct vd_item *item, uint64_t to_address, uint64_t from_address,
+                     unsigned char *snapshot, uint64_t nbytes, bool alone)
+{
+    struct end to = end_at(to_address);
+    struct end from = snapshot != NULL ? (struct end){.room = UINT64_MAX, .bytes = snapshot}
+                                       : end_at(from_address);
+    if (is_lost(&to, to_address) || (snapshot == NULL && is_lost(&from, from_address))) return 0;
+    if (nbytes > to.room) nbytes = to.room;
+    if (nbytes > from.room) nbytes = from.room;
+    const bool quiet_to = is_quiet(alone, &to, &nbytes);
+    if (is_quiet(alone, &from, &nbytes) && quiet_to) {
+        memmove(to.bytes, from.bytes, nbytes);
+    } else {
+        if (nbytes > STEP) nbytes = STEP;
+        by_accesses(item, to, from, nbytes);
+    }
+    mark(&to, &from, nbytes);
+    return nbytes;
+}
+
+static CUresult begin(struct vd_item *item, char error[512])
+{
+    item->clock = vg_model_grid_begin(vg_machine_model(vd.machine), item->number,
+                                      item->context->device->gpu.number, 1, 1, item->past);
+    if (item->clock != NULL) item->block = vg_model_block_begin(item->clock, 0);
+    if (item->block != NULL) return CUDA_SUCCESS;
+    snprintf(error, 512, "no memory for copy %llu", (unsigned long long)item->number);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void end(struct vd_item *item)
+{
+    vg_model_block_end(item->block);
+    vg_model_grid_end(item->clock, item->past);
+    item->block = NULL;
+    item->clock = NULL;
+}
+
+static enum vg_progress lost(const struct vd_item *item, const char *what, uint64_t address,
+                             CUresult *fault, const char **text)
+{
+    static char message[256];
+    snprintf(message, sizeof message,
+             "%s %llu: the memory at 0x%llx was freed or unmapped before the %s ended", what,
+             (unsigned long long)item->number, (unsigned long long)address, what);
+    *fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+    *text = message;
+    return VG_FAULTED;
+}
+
+static enum vg_progress copy_step(struct vd_item *item, CUresult *fault, const char **text)
+{
+    const struct vd_copy *copy = &item->op.copy;
+    const uint64_t depth = copy->depth == 0 ? 1 : copy->depth;
+    const uint64_t total = copy->width * copy->height * depth;
+    const bool alone = is_alone(item, copy->awaited);
+    const uint64_t until = item->done + (alone ? PLAIN_STEP : STEP);
+    while (item->done < total && item->done < until) {
+        const uint64_t row = item->done / copy->width, column = item->done % copy->width;
+        const uint64_t slice = row / copy->height, line = row % copy->height;
+        const uint64_t to = copy->to + slice * copy->to_slice + line * copy->to_pitch + column;
+        const uint64_t from =
+            copy->from + slice * copy->from_slice + line * copy->from_pitch + column;
+        unsigned char *snapshot = copy->snapshot;
+        const uint64_t most = until - item->done;
+        const uint64_t moved =
+            move(item, to, from, snapshot ? snapshot + item->done : NULL,
+                 copy->width - column < most ? copy->width - column : most, alone);
+        if (moved == 0) return lost(item, "copy", to, fault, text);
+        item->done += moved;
+    }
+    return item->done >= total ? VG_DONE : VG_MOVED;
+}
+
+/* Fills at most nbytes, a multiple of the element's, and says how many bytes. */
+static uint64_t fill(struct vd_item *item, uint64_t address, const unsigned char pattern[16],
+                     uint64_t nbytes, bool alone)
+{
+    struct end to = end_at(address);
+    if (is_lost(&to, address)) return 0;
+    if (nbytes > to.room) nbytes = to.room;
+    if (is_quiet(alone, &to, &nbytes)) {
+        const uint64_t first = nbytes < 16 ? nbytes : 16;
+        memcpy(to.bytes, pattern, first);
+        for (uint64_t n = first; n < nbytes;) { /* twice as many each time */
+            const uint64_t more = n < nbytes - n ? n : nbytes - n;
+            memcpy(to.bytes + n, to.bytes, more);
+            n += more;
+        }
+    } else {
+        if (nbytes > STEP) nbytes = STEP;
+        for (uint64_t i = 0; i < nbytes;) {
+            const uint32_t size =
+                access_size(&(struct end){to.region, to.offset + i, 0, NULL}, nbytes - i);
+            store(item, &to, i, size, pattern);
+            i += size;
+        }
+    }
+    mark(&to, NULL, nbytes);
+    return nbytes;
+}
+
+static enum vg_progress fill_step(struct vd_item *item, CUresult *fault, const char **text)
+{
+    const struct vd_fill *op = &item->op.fill;
+    const uint64_t width = op->width * op->nbytes, total = width * op->height;
+    const bool alone = is_alone(item, op->awaited);
+    const uint64_t until = item->done + (alone ? PLAIN_STEP : STEP);
+    unsigned char pattern[16];
+    for (unsigned i = 0; i < 16; i += op->nbytes) memcpy(pattern + i, &op->value, op->nbytes);
+    while (item->done < total && item->done < until) {
+        const uint64_t row = item->done / width, column = item->done % width;
+        const uint64_t to = op->to + row * op->pitch + column;
+        const uint64_t most = until - item->done;
+        const uint64_t filled =
+            fill(item, to, pattern, width - column < most ? width - column : most, alone);
+        if (filled == 0) return lost(item, "fill", to, fault, text);
+        item->done += filled;
+    }
+    return item->done >= total ? VG_DONE : VG_MOVED;
+}
+
+const struct vd_runner vd_copy_runner = {begin, copy_step, end};
+const struct vd_runner vd_fill_runner = {begin, fill_step, end};

@@ -1,0 +1,350 @@
+/* The executor: picks the item whose next step runs, by the seed.
+ *
+ * While one host thread calls and never lets work wait for long, steps run in that thread: some at
+ * each call, as many as needed where a call waits. Their order then depends on the seed alone. Once
+ * two threads have called, or work has waited for settings.idle_ms without a call, the executor's
+ * own thread runs steps all the time, for the rest of the process. */
+#include "run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STEPS_A_CALL = 4, FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 1000, TEXT = 4096 };
+
+/* What steps may depend on. */
+static struct {
+    struct vd_item **at; /* items that wait for no other item */
+    uint32_t n, room;
+    uint64_t random;
+    uint64_t round;     /* counts movements: who looked in this round in vain need not look again */
+    uint64_t moved_ns;  /* when something moved last */
+    uint32_t pause_us;  /* until everybody looks again */
+    bool warned;        /* about a wait for the host, since something moved */
+    bool free;          /* the executor's thread runs steps */
+    const char *caller; /* the thread that called first */
+    uint64_t calls;     /* counted */
+    unsigned inside;    /* threads that wait in vd_executor_wait */
+} ex;
+
+static _Thread_local char self; /* its address tells threads apart */
+
+static uint64_t next_random(void)
+{
+    uint64_t x = ex.random += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static const struct vd_runner *runner_of(const struct vd_item *item)
+{
+    static const struct vd_runner *const runners[] = {
+        [VD_LAUNCH] = &vd_launch_runner, [VD_COPY] = &vd_copy_runner,
+        [VD_FILL] = &vd_fill_runner,     [VD_HOST] = &vd_host_runner,
+        [VD_WRITE] = &vd_write_runner,   [VD_AWAIT] = &vd_await_runner,
+        [VD_ALLOC] = &vd_alloc_runner,   [VD_FREE] = &vd_free_runner};
+    return runners[item->op.what];
+}
+
+static void go_free(void)
+{
+    if (ex.free) return;
+    ex.free = true;
+    pthread_cond_broadcast(&vd.work);
+    pthread_cond_broadcast(&vd.ended); /* who runs steps itself lets the thread do so */
+}
+
+static void moved(void)
+{
+    ex.round++;
+    ex.moved_ns = vd_now_ns();
+    ex.pause_us = FIRST_PAUSE_US;
+    ex.warned = false;
+}
+
+void vd_executor_changed(void)
+{
+    moved();
+    pthread_cond_broadcast(&vd.work);
+}
+
+bool vd_executor_alone(const struct vd_item *item)
+{
+    return ex.n == 1 && ex.at[0] == item && !vd_hostfunc_running();
+}
+
+bool vd_executor_idle(void)
+{
+    return ex.n == 0;
+}
+
+bool vd_executor_replays(void)
+{
+    return !ex.free;
+}
+
+void vd_executor_add(struct vd_item *item)
+{
+    if (ex.n == ex.room) {
+        ex.room = ex.room == 0 ? 64 : 2 * ex.room;
+        ex.at = realloc(ex.at, ex.room * sizeof(struct vd_item *));
+        if (ex.at == NULL) abort();
+    }
+    ex.at[ex.n++] = item;
+    vd_executor_changed();
+}
+
+/* The item has ended, or is given up. */
+static void end(struct vd_item *item, CUresult result)
+{
+    for (uint32_t i = 0; i < ex.n; i++)
+        if (ex.at[i] == item) {
+            ex.at[i] = ex.at[--ex.n];
+            break;
+        }
+    if (item->state == VD_RUNNING) runner_of(item)->end(item);
+    moved();
+    vd_item_end(item, result);
+}
+
+/* Contexts of which a kernel failed in the steps of the call that is running. That call goes on as
+ * if nothing had happened unless it waits, as with the real driver; the next one sees the error. */
+static struct CUctx_st *failing[VD_DEVICES];
+static CUresult failures[VD_DEVICES];
+
+void vd_executor_left(void)
+{
+    for (int i = 0; i < VD_DEVICES; i++) {
+        if (failing[i] != NULL && vd_object_is(failing[i], VD_CONTEXT) &&
+            failing[i]->sticky == CUDA_SUCCESS)
+            failing[i]->sticky = failures[i];
+        failing[i] = NULL;
+    }
+}
+
+/* A kernel has failed: its context returns `result` from now on, and its other work is dropped. */
+static void fail_context(struct CUctx_st *context, CUresult result)
+{
+    const int device = context->device->gpu.number;
+    if (context->failed == CUDA_SUCCESS) context->failed = result;
+    if (ex.free || (failing[device] != NULL && failing[device] != context)) {
+        context->sticky = context->failed;
+    } else {
+        failing[device] = context;
+        failures[device] = context->failed;
+    }
+    for (uint32_t i = 0; i < ex.n;) {
+        if (ex.at[i]->context == context && ex.at[i]->op.what != VD_HOST) {
+            end(ex.at[i], context->failed);
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+}
+
+static bool asleep(const struct vd_item *item)
+{
+    return item->waiting && item->round == ex.round;
+}
+
+/* The next item to look at, or NULL: all have looked since something moved. */
+static struct vd_item *pick(void)
+{
+    uint32_t awake = 0;
+    for (uint32_t i = 0; i < ex.n; i++) awake += !asleep(ex.at[i]);
+    if (awake == 0) return NULL;
+    uint32_t k = (uint32_t)(next_random() % awake);
+    for (uint32_t i = 0; i < ex.n; i++)
+        if (!asleep(ex.at[i]) && k-- == 0) return ex.at[i];
+    return NULL;
+}
+
+static void fail(struct vd_item *item, CUresult result, const char *text)
+{
+    struct CUctx_st *context = item->context;
+    vd_report("fault", text);
+    end(item, result);
+    fail_context(context, result);
+}
+
+/* One step of one item. false: nothing can move. */
+static bool step(void)
+{
+    struct vd_item *item = pick();
+    if (item == NULL) return false;
+    const struct vd_runner *runner = runner_of(item);
+    CUresult result = CUDA_ERROR_LAUNCH_FAILED;
+    const char *text = "";
+    if (item->state == VD_READY) {
+        char error[512] = "";
+        item->begun_ns = vd_now_ns();
+        result = runner->begin(item, error);
+        if (result != CUDA_SUCCESS) {
+            fail(item, result, error);
+            return true;
+        }
+        item->state = VD_RUNNING;
+    }
+    item->waiting = item->idle = false;
+    switch (runner->step(item, &result, &text)) {
+    case VG_DONE:
+        end(item, CUDA_SUCCESS);
+        break;
+    case VG_FAULTED:
+        fail(item, result, text);
+        break;
+    case VG_WAITING:
+        if (!item->idle && item->op.what == VD_LAUNCH) moved(); /* and waits now */
+        item->waiting = true;
+        item->round = ex.round;
+        break;
+    case VG_MOVED:
+        if (!item->idle) moved();
+        break;
+    }
+    return true;
+}
+
+/* Gives the lock back until something may have changed, for at most so many microseconds. */
+static void pause_for(uint32_t us)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)us * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&vd.work, &vd.lock, &until);
+}
+
+static bool from_outside(void)
+{
+    if (vd_hostfunc_running()) return true;
+    for (uint32_t i = 0; i < ex.n; i++)
+        if (ex.at[i]->outside) return true;
+    return false;
+}
+
+static void describe(char text[TEXT], const char *first)
+{
+    size_t n = (size_t)snprintf(text, TEXT, "%s\n", first);
+    for (uint32_t i = 0; i < ex.n && n + 1 < TEXT; i++) {
+        if (ex.at[i]->op.what == VD_LAUNCH)
+            vd_launch_describe(ex.at[i], text + n, TEXT - n);
+        else
+            snprintf(text + n, TEXT - n, "operation %llu of kind %d waits\n",
+                     (unsigned long long)ex.at[i]->number, (int)ex.at[i]->op.what);
+        n += strlen(text + n);
+    }
+}
+
+static void deadlock(void)
+{
+    char text[TEXT];
+    describe(text, "all work waits for values that nobody can write any more");
+    vd_report("deadlock", text);
+    while (ex.n > 0) {
+        struct CUctx_st *context = ex.at[0]->context;
+        end(ex.at[0], CUDA_ERROR_LAUNCH_TIMEOUT);
+        fail_context(context, CUDA_ERROR_LAUNCH_TIMEOUT);
+    }
+}
+
+/* Nothing can move. Reports, or waits a little until all look again. */
+static void stuck(void)
+{
+    const bool stalled = vd_now_ns() - ex.moved_ns > vd.settings.stall_ms * UINT64_C(1000000);
+    if (ex.n > 0 && !from_outside() && ex.inside > 0 && (!ex.free || stalled)) {
+        deadlock();
+        return;
+    }
+    if (ex.n > 0 && stalled && !ex.warned) {
+        char text[TEXT];
+        describe(text,
+                 "nothing has moved for long; the work waits for the host or another process");
+        ex.warned = true;
+        vd_report("stall", text);
+    }
+    pause_for(ex.pause_us);
+    if (ex.pause_us < LONGEST_PAUSE_US) ex.pause_us *= 2;
+    ex.round++;
+}
+
+/* While the seed decides, a host function is waited for: what runs beside it would depend on how
+ * fast it is. One that takes long may wait for a kernel. */
+static void wait_for_host_function(void)
+{
+    const uint64_t until = vd_now_ns() + vd.settings.idle_ms * UINT64_C(1000000);
+    while (!ex.free && vd_hostfunc_running()) {
+        if (vd_now_ns() > until)
+            go_free();
+        else
+            pause_for(LONGEST_PAUSE_US);
+    }
+}
+
+void vd_executor_called(void)
+{
+    ex.calls++;
+    if (ex.caller == NULL) ex.caller = &self;
+    if (ex.caller != &self) go_free();
+    if (ex.free || ex.n == 0) return;
+    for (uint64_t k = next_random() % STEPS_A_CALL; k > 0 && !ex.free; k--) {
+        wait_for_host_function();
+        if (!step()) break;
+    }
+}
+
+void vd_executor_wait(struct vd_item *item)
+{
+    ex.inside++;
+    while (item->state != VD_ENDED) {
+        if (ex.free) {
+            pthread_cond_wait(&vd.ended, &vd.lock);
+            continue;
+        }
+        wait_for_host_function();
+        if (item->state == VD_ENDED || ex.free) continue;
+        if (!step()) stuck();
+        vd_give_way();
+    }
+    ex.inside--;
+}
+
+/* Work waits and no call comes: whether that has lasted too long. */
+static void watch_for_idleness(void)
+{
+    const uint64_t calls = ex.calls;
+    pause_for(vd.settings.idle_ms * 1000);
+    if (ex.n > 0 && ex.calls == calls && ex.inside == 0) go_free();
+}
+
+static void *run(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&vd.lock);
+    for (;;) {
+        if (ex.n == 0) {
+            pthread_cond_wait(&vd.work, &vd.lock);
+        } else if (!ex.free) {
+            watch_for_idleness();
+        } else {
+            if (!step()) stuck();
+            vd_give_way();
+        }
+    }
+    return NULL;
+}
+
+CUresult vd_executor_start(void)
+{
+    pthread_t thread;
+    ex.random = vd.settings.seed * UINT64_C(0x2545f4914f6cdd1d) + 7;
+    moved();
+    if (pthread_create(&thread, NULL, run, NULL) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    pthread_detach(thread);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,158 @@
+/* Finds and reads the PTX of a module: text, a fat binary (fat/), or the wrapper around one that
+ * nvcc puts into programs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vgpu/fat/fat.h>
+
+#include "objects.h"
+
+/* In programs of nvcc the symbol __fatbinwrap; seen in what nvcc 13.0 makes. */
+struct wrapper {
+    uint32_t magic, version;
+    const void *fat;
+    const void *others; /* of version 2: fat binaries that were linked before */
+};
+#define WRAPPER_MAGIC UINT32_C(0x466243b1)
+#define FAT_MAGIC UINT32_C(0xBA55ED50)
+enum { LATEST_VERSION = 95 }; /* of PTX that ptx/ knows */
+
+/* Writes text into the log of an option and its size into that of the log's size, as CUDA does. */
+static bool write_log(const struct vd_jit *jit, CUjit_option buffer, CUjit_option size,
+                      const char *text)
+{
+    char *to = NULL;
+    size_t room = 0, *written = NULL;
+    for (unsigned i = 0; i < jit->noptions; i++) {
+        if (jit->options[i] == buffer) to = jit->values[i];
+        if (jit->options[i] == size) {
+            room = (size_t)(uintptr_t)jit->values[i];
+            written = (size_t *)(void *)&jit->values[i];
+        }
+    }
+    if (to == NULL || room == 0) return false;
+    snprintf(to, room, "%s", text);
+    *written = strlen(to);
+    return true;
+}
+
+static CUresult refuse(const struct vd_jit *jit, CUresult result, const char *text)
+{
+    write_log(jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+    if (!write_log(jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, text))
+        fprintf(stderr, "vgpu: ERROR: a module was not loaded: %s\n", text);
+    return result;
+}
+
+/* Behind blanks and comments. */
+static const char *skip(const char *text)
+{
+    for (;;) {
+        text += strspn(text, " \t\r\n");
+        const char *end = !strncmp(text, "//", 2)   ? strchr(text, '\n')
+                          : !strncmp(text, "/*", 2) ? strstr(text, "*/")
+                                                    : NULL;
+        if (end == NULL) return text;
+        text = end + (*end == '*' ? 2 : 1);
+    }
+}
+
+static uint32_t capability_of_devices(void)
+{
+    return vd.settings.capability;
+}
+
+static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_module **module)
+{
+    char error[256];
+    unsigned major = 0, minor = 0;
+    const char *first = skip(text);
+    if (strncmp(first, ".version", 8) != 0)
+        return refuse(jit, CUDA_ERROR_INVALID_IMAGE,
+                      "the image is no PTX (it does not begin with .version) and no fat binary");
+    if (sscanf(first, ".version %u.%u", &major, &minor) == 2 &&
+        10 * major + minor > LATEST_VERSION) {
+        snprintf(error, sizeof error, "PTX of version %u.%u; the virtual GPU reads 6.0 to %d.%d",
+                 major, minor, LATEST_VERSION / 10, LATEST_VERSION % 10);
+        return refuse(jit, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, error);
+    }
+    if (vg_ptx_read(text, strlen(text), module, error) != 0)
+        return refuse(jit, CUDA_ERROR_INVALID_PTX, error);
+    const uint32_t capability = capability_of_devices();
+    if ((*module)->target <= capability) {
+        write_log(jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
+        write_log(jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+        return CUDA_SUCCESS;
+    }
+    snprintf(error, sizeof error,
+             "PTX for sm_%u; the GPU has compute capability %u.%u (VGPU_CAPABILITY)",
+             (*module)->target, capability / 10, capability % 10);
+    vg_module_destroy(*module);
+    return refuse(jit, CUDA_ERROR_INVALID_PTX, error);
+}
+
+/* The size stands in the header: what follows the image is not known. */
+static CUresult read_fat(const unsigned char *bytes, const struct vd_jit *jit,
+                         struct vg_module **module)
+{
+    char error[256], *text;
+    size_t length;
+    uint16_t header;
+    uint64_t entries;
+    memcpy(&header, bytes + 6, sizeof header);
+    memcpy(&entries, bytes + 8, sizeof entries);
+    if (vg_fat_read(bytes, header + (size_t)entries, capability_of_devices(), &text, &length,
+                    error) != 0)
+        return refuse(jit, CUDA_ERROR_NO_BINARY_FOR_GPU, error);
+    const CUresult result = read_text(text, jit, module);
+    free(text);
+    return result;
+}
+
+CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_module **module)
+{
+    uint32_t magic;
+    if (image == NULL || (jit->noptions != 0 && (jit->options == NULL || jit->values == NULL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (strnlen(image, sizeof magic) < sizeof magic)
+        return refuse(jit, CUDA_ERROR_INVALID_IMAGE, "the image is empty");
+    memcpy(&magic, image, sizeof magic);
+    if (magic == WRAPPER_MAGIC) {
+        struct wrapper wrapper;
+        memcpy(&wrapper, image, sizeof wrapper);
+        return vd_image_read(wrapper.fat, jit, module);
+    }
+    if (magic == FAT_MAGIC) return read_fat(image, jit, module);
+    if (!memcmp(image, "\177ELF", 4))
+        return refuse(jit, CUDA_ERROR_NO_BINARY_FOR_GPU,
+                      "the image is a cubin, which is for one GPU; the virtual GPU runs PTX: give "
+                      "nvcc -ptx, or -fatbin with code=compute_...");
+    return read_text(image, jit, module);
+}
+
+CUresult vd_file_read(const char *path, char **bytes)
+{
+    if (path == NULL) return CUDA_ERROR_INVALID_VALUE;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        fprintf(stderr, "vgpu: ERROR: %s: %s\n", path, strerror(errno));
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    }
+    char *made = NULL;
+    CUresult result = CUDA_ERROR_FILE_NOT_FOUND;
+    if (fseek(file, 0, SEEK_END) == 0) {
+        const long length = ftell(file);
+        rewind(file);
+        made = length < 0 ? NULL : calloc(1, (size_t)length + 4);
+        if (made != NULL && fread(made, 1, (size_t)length, file) == (size_t)length)
+            result = CUDA_SUCCESS;
+    }
+    fclose(file);
+    if (result == CUDA_SUCCESS)
+        *bytes = made;
+    else
+        free(made);
+    return result;
+}

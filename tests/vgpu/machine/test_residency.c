@@ -1,0 +1,124 @@
+/* Runs that are resident at the same time on one GPU. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "builder.h"
+#include "shim.h"
+
+enum { A = R };
+
+/* Runs of a kernel that waits for out[1024] to be set. */
+struct pair {
+    struct builder *b;
+    struct vg_machine *machine;
+    struct vg_image *image;
+    struct vg_past *past;
+    struct vg_run *run[2];
+};
+
+static uint64_t no_place(void *arg, uint64_t nbytes, uint32_t align)
+{
+    (void)arg;
+    (void)nbytes;
+    return align;
+}
+
+static bool begin(struct pair *p, int which, uint32_t nblocks, bool cooperative)
+{
+    const uint64_t params = B_ADDRESS;
+    const struct vg_launch launch = {.gpu = &p->b->gpu,
+                                     .image = p->image,
+                                     .kernel = &p->b->functions[0],
+                                     .grid = {nblocks, 1, 1},
+                                     .block = {64, 1, 1},
+                                     .params = &params,
+                                     .cooperative = cooperative,
+                                     .number = (uint64_t)which + 1,
+                                     .before = p->past};
+    return vg_run_begin(p->machine, &launch, &p->run[which], p->b->text) == 0;
+}
+
+static struct pair open_pair(uint32_t nsms)
+{
+    struct pair p = {.b = b_create()};
+    struct builder *b = p.b;
+    b_kernel(b);
+    const uint32_t top = b_here(b);
+    struct vg_instr *in = b_ld(b, VG_B32, VG_GLOBAL, A, OUT, 4096);
+    in->order = VG_RELAXED;
+    in->scope = VG_SCOPE_SYS;
+    b_setp(b, VG_EQ, 0, A, b_k(b, 0));
+    b_bra(b, 0, false)->target = top;
+    b_exit(b);
+    b->gpu.nsms = nsms;
+    b->gpu.blocks_per_sm = 1;
+    b->buffer.reachable = true;
+    p.machine = vg_machine_create(&b->settings);
+    p.past = vg_past_create();
+    if (p.machine == NULL || p.past == NULL) abort();
+    if (vg_image_create(&b->module, no_place, NULL, &b->regions, &p.image, b->text) != 0) abort();
+    return p;
+}
+
+static void close_pair(struct pair *p)
+{
+    for (int i = 0; i < 2; i++) vg_run_end(p->run[i], p->past);
+    vg_image_destroy(p->image, &p->b->regions, vg_machine_model(p->machine));
+    vg_model_forget(vg_machine_model(p->machine), &p->b->buffer);
+    vg_machine_destroy(p->machine);
+    vg_past_destroy(p->past);
+    b_destroy(p->b);
+}
+
+static enum vg_progress until_it_stops(struct vg_run *run)
+{
+    enum vg_progress progress;
+    do progress = vg_run_step(run);
+    while (progress == VG_MOVED);
+    return progress;
+}
+
+TEST(vgpu_residency, a_run_waits_for_the_room_of_another_and_says_so)
+{
+    struct pair p = open_pair(1);
+    REQUIRE(begin(&p, 0, 1, false) && begin(&p, 1, 2, false));
+    CHECK(until_it_stops(p.run[0]) == VG_WAITING);
+    CHECK(until_it_stops(p.run[1]) == VG_WAITING);
+    CHECK(!vg_run_waits_for_host(p.run[1]));
+    vg_run_describe(p.run[1], p.b->text, sizeof p.b->text);
+    CHECK_STR(p.b->text, "kernel k: 0 blocks are resident, 0 have ended, 2 have not started, for "
+                         "the GPU has no room\n");
+    p.b->out[1024] = 1;
+    CHECK(until_it_stops(p.run[0]) == VG_DONE);
+    CHECK(until_it_stops(p.run[1]) == VG_DONE);
+    close_pair(&p);
+}
+
+TEST(vgpu_residency, a_run_that_is_given_up_leaves_its_room_to_others)
+{
+    struct pair p = open_pair(1);
+    REQUIRE(begin(&p, 0, 1, false) && begin(&p, 1, 1, false));
+    CHECK(until_it_stops(p.run[0]) == VG_WAITING);
+    CHECK(until_it_stops(p.run[1]) == VG_WAITING);
+    vg_run_end(p.run[0], p.past);
+    p.run[0] = NULL;
+    p.b->out[1024] = 1;
+    CHECK(until_it_stops(p.run[1]) == VG_DONE);
+    close_pair(&p);
+}
+
+/* Two cooperative grids of which each has half of the GPU would wait for one another for ever. */
+TEST(vgpu_residency, a_cooperative_run_begins_with_all_its_blocks_or_none)
+{
+    struct pair p = open_pair(2);
+    REQUIRE(begin(&p, 0, 1, true) && begin(&p, 1, 2, true));
+    CHECK(until_it_stops(p.run[0]) == VG_WAITING);
+    CHECK(until_it_stops(p.run[1]) == VG_WAITING);
+    vg_run_describe(p.run[1], p.b->text, sizeof p.b->text);
+    CHECK_MESSAGE(strstr(p.b->text, "kernel k: 0 blocks are resident") == p.b->text, "%s",
+                  p.b->text);
+    p.b->out[1024] = 1;
+    CHECK(until_it_stops(p.run[0]) == VG_DONE);
+    CHECK(until_it_stops(p.run[1]) == VG_DONE);
+    close_pair(&p);
+}

@@ -132,11 +132,13 @@ struct vd_item {
     uint64_t begun_ns, ended_ns;
     /* while it runs */
     struct vg_run *run;          /* of a launch */
+    struct vd_item *started;     /* ends when all blocks of the launch have begun; or NULL */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
     uint64_t done;  /* bytes or elements that a copy or fill has done */
     bool waiting;   /* its last step could not move */
     uint64_t round; /* executor.c: when it looked last */
+    bool idle;      /* its last step let it go on, but changed nothing that others could see */
     bool outside;   /* what it waits for may come from the host or another process */
 };
 
@@ -173,6 +175,8 @@ struct CUstream_st {
     struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
+    /* by CUstreamAttrID: given back only */
+    CUstreamAttrValue attributes[CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING + 1];
 };
 
 struct CUevent_st {
@@ -205,6 +209,15 @@ void vd_streams_fini(struct CUctx_st *context);
  * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
 CUresult vd_context_wait(struct CUctx_st *context);
 
+/* Makes a launch of checked shape with its own copy of the arguments, in both forms of
+ * cuLaunchKernel. */
+struct vd_shape {
+    uint32_t grid[3], block[3], dynamic_shared;
+    bool cooperative;
+};
+CUresult vd_launch_make(struct vd_op *op, struct CUctx_st *context, CUfunction function,
+                        const struct vd_shape *shape, void **params, void **extra);
+
 /* ---- capture (capture.c) ---- */
 
 /* Adds the operation to the graph that the stream captures. */
@@ -230,9 +243,6 @@ CUresult vd_capture_external(struct CUstream_st *stream, struct CUevent_st *even
 void vd_capture_forget(struct CUevent_st *event);
 /* The stream is destroyed. A capture that began in it ends; any other one is spoilt. */
 void vd_capture_leave(struct CUstream_st *stream);
-/* cuMemAllocAsync in a stream that captures: the memory at this address, from vd_graph_memory_take,
- * belongs to a node. */
-CUresult vd_capture_alloc(struct CUstream_st *stream, uint64_t address, uint64_t nbytes);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
@@ -251,7 +261,8 @@ struct vd_device {
 struct CUctx_st {
     struct vd_object object;
     struct vd_device *device;
-    CUresult sticky;                     /* of a kernel that failed: every later call returns it */
+    CUresult sticky; /* of a kernel that failed: every later call returns it */
+    CUresult failed; /* the same, from the failure on: what work that has not ended gets */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
@@ -390,6 +401,10 @@ CUresult vd_leave(CUresult result);
  * name with _ptsz or _ptds. */
 #define VD_PER_THREAD(variant, call)                                                               \
     extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* The name that programs of before a call's version 2 use. */
+#define VD_ALIAS(name, call)                                                                       \
+    extern __attribute__((visibility("default"), alias(#call))) __typeof__(call) name
 
 /* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
  * Called with the lock. */

@@ -15,7 +15,7 @@ struct vd_device *vd_device_of(CUdevice number);
 bool vd_device_attribute(const struct vd_device *device, CUdevice_attribute which, int *value);
 /* A part of the driver that does not exist: says so on standard error, once a call.
  * CUDA_ERROR_NOT_SUPPORTED. */
-CUresult vd_unsupported(const char *call, const char *what);
+CUresult vd_not_supported(const char *call, const char *what);
 
 /* ---- context.c ---- */
 
@@ -93,7 +93,5 @@ CUresult vd_param_info(const struct vg_function *kernel, size_t index, size_t *o
 
 /* memory.c: frees what the context has allocated. */
 void vd_context_memory_free(struct CUctx_st *context);
-/* capture.c: the context is waited for, which spoils every capture in it: the error, or success. */
-CUresult vd_capture_synchronize(struct CUctx_st *context);
 
 #endif

@@ -132,8 +132,8 @@ static void report_leaks(void)
     }
     if (n == 0) return;
     char all[4096 + 128];
-    snprintf(all, sizeof all, "%u allocations of %" PRIu64 " bytes were not freed\n%s", n, nbytes,
-             text);
+    snprintf(all, sizeof all, "%u allocation%s of %" PRIu64 " bytes %s not freed\n%s", n,
+             n == 1 ? "" : "s", nbytes, n == 1 ? "was" : "were", text);
     vd_report("leak", all);
 }
 

@@ -51,13 +51,16 @@ void vd_named_find(const char *text, struct vd_named *named)
     char kernel[128] = "", place[256];
     named->n = 0;
     for (const char *line = text; *line != '\0';) {
-        const char *end = line + strcspn(line, "\n"), *name = strstr(line, "kernel ");
-        if (name != NULL && name < end) {
-            name += strlen("kernel ");
+        const char *end = line + strcspn(line, "\n"), *first = line + strspn(line, " ");
+        const char *name = strstr(line, " by kernel ");
+        if (name != NULL && name < end)
+            name += strlen(" by kernel ");
+        else
+            name = !strncmp(first, "kernel ", 7) ? first + 7 : NULL;
+        if (name != NULL) {
             snprintf(kernel, sizeof kernel, "%.*s", (int)strcspn(name, " ,:\n"), name);
             add(named, kernel, "");
         }
-        const char *first = line + strspn(line, " ");
         for (const char *at = first; at < end; at++)
             for (int i = 0; i < 3; i++)
                 if ((i != 0 || at == first) && !strncmp(at, before[i], strlen(before[i])) &&

@@ -71,11 +71,6 @@ void vd_executor_changed(void)
     pthread_cond_broadcast(&vd.work);
 }
 
-bool vd_executor_alone(const struct vd_item *item)
-{
-    return ex.n == 1 && ex.at[0] == item && !vd_hostfunc_running();
-}
-
 bool vd_executor_idle(void)
 {
     return ex.n == 0;

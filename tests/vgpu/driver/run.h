@@ -21,8 +21,6 @@ void vd_executor_called(void);
 void vd_executor_wait(struct vd_item *item);
 /* What waits may go on: memory or the set of items has changed from outside of a step. */
 void vd_executor_changed(void);
-/* Whether no other item can run before this one has ended. */
-bool vd_executor_alone(const struct vd_item *item);
 /* Whether no item is left that has not ended. */
 bool vd_executor_idle(void);
 /* Whether the seed alone decides the order of all steps up to now. */

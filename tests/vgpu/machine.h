@@ -116,6 +116,8 @@ enum vg_progress vg_run_step(struct vg_run *run);
  * begins or ends: a step that leaves it alone may have let others look in vain. */
 uint64_t vg_run_moves(const struct vg_run *run);
 bool vg_run_waits_for_host(const struct vg_run *run);
+/* Whether all its blocks have begun. */
+bool vg_run_started(const struct vg_run *run);
 /* For reports of deadlocks: who waits where. */
 void vg_run_describe(const struct vg_run *run, char *text, uint64_t nbytes);
 enum vg_fault vg_run_fault(const struct vg_run *run, const char **text);

@@ -132,11 +132,13 @@ struct vd_item {
     uint64_t begun_ns, ended_ns;
     /* while it runs */
     struct vg_run *run;          /* of a launch */
+    struct vd_item *started;     /* ends when all blocks of the launch have begun; or NULL */
     struct vg_grid_clock *clock; /* of a copy, fill or value: a grid of one thread */
     struct vg_block_clock *block;
     uint64_t done;  /* bytes or elements that a copy or fill has done */
     bool waiting;   /* its last step could not move */
     uint64_t round; /* executor.c: when it looked last */
+    bool idle;      /* its last step let it go on, but changed nothing that others could see */
     bool outside;   /* what it waits for may come from the host or another process */
 };
 
@@ -173,6 +175,8 @@ struct CUstream_st {
     struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
+    /* by CUstreamAttrID: given back only */
+    CUstreamAttrValue attributes[CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING + 1];
 };
 
 struct CUevent_st {
@@ -257,7 +261,8 @@ struct vd_device {
 struct CUctx_st {
     struct vd_object object;
     struct vd_device *device;
-    CUresult sticky;                     /* of a kernel that failed: every later call returns it */
+    CUresult sticky; /* of a kernel that failed: every later call returns it */
+    CUresult failed; /* the same, from the failure on: what work that has not ended gets */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
@@ -396,6 +401,10 @@ CUresult vd_leave(CUresult result);
  * name with _ptsz or _ptds. */
 #define VD_PER_THREAD(variant, call)                                                               \
     extern __attribute__((visibility("default"))) __typeof__(call) variant
+
+/* The name that programs of before a call's version 2 use. */
+#define VD_ALIAS(name, call)                                                                       \
+    extern __attribute__((visibility("default"), alias(#call))) __typeof__(call) name
 
 /* Reads the settings (settings.c), makes machine, devices (device.c) and threads: what cuInit does.
  * Called with the lock. */

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+/* Guarded by the lock, as all of a driver's state. An event that other processes share
+ * (ipc_event.c) is recorded both here and in what they share. */
 VD_PER_THREAD(cuEventRecord_ptsz, cuEventRecord);
 VD_PER_THREAD(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
 VD_PER_THREAD(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
@@ -50,10 +52,10 @@ static CUresult destroy(CUevent event)
 {
     const CUresult result = find(event);
     if (result != CUDA_SUCCESS) return result;
+    vd_capture_forget(event);
     vd_object_remove(event);
     if (event->shared != NULL) vd_shared_event_destroy(event);
     vd_item_put(event->record);
-    free(event->nodes);
     free(event);
     return CUDA_SUCCESS;
 }
@@ -64,7 +66,7 @@ CUresult cuEventDestroy(CUevent event)
     return vd_leave(destroy(event));
 }
 
-static CUresult record(CUevent event, CUstream handle, unsigned flags, bool per_thread)
+CUresult vd_event_record(CUevent event, CUstream handle, unsigned flags, bool per_thread)
 {
     struct CUstream_st *stream;
     struct vd_op nothing = {.what = VD_NOTHING};
@@ -74,46 +76,55 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool per_
     if (result != CUDA_SUCCESS) return result;
     if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture != NULL) return vd_capture_record(stream, event);
+    if (stream->capture != NULL)
+        return flags != 0 ? vd_capture_external(stream, event, false)
+                          : vd_capture_record(stream, event);
     if (event->shared != NULL) vd_shared_event_record(event, &nothing);
     result = vd_stream_enqueue(stream, &nothing, &item);
     if (result != CUDA_SUCCESS) return result;
+    vd_capture_forget(event);
     vd_item_put(event->record);
     event->record = item;
-    event->capture = NULL;
     return CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     VD_ENTER();
-    return vd_leave(record(event, stream, 0, false));
+    return vd_leave(vd_event_record(event, stream, 0, false));
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
     VD_ENTER();
-    return vd_leave(record(event, stream, 0, true));
+    return vd_leave(vd_event_record(event, stream, 0, true));
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
 {
     VD_ENTER();
-    return vd_leave(record(event, stream, flags, false));
+    return vd_leave(vd_event_record(event, stream, flags, false));
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
 {
     VD_ENTER();
-    return vd_leave(record(event, stream, flags, true));
+    return vd_leave(vd_event_record(event, stream, flags, true));
+}
+
+/* The host asks about the event: an error when it was recorded last in a capture. */
+static CUresult find_for_host(CUevent event)
+{
+    const CUresult result = find(event);
+    return result != CUDA_SUCCESS ? result : vd_capture_event(event);
 }
 
 static CUresult query(CUevent event)
 {
-    const CUresult result = find(event);
-    if (result == CUDA_SUCCESS && event->shared != NULL && !vd_shared_event_ended(event))
-        return CUDA_ERROR_NOT_READY;
-    if (result != CUDA_SUCCESS || event->record == NULL) return result;
+    const CUresult result = find_for_host(event);
+    if (result != CUDA_SUCCESS) return result;
+    if (event->shared != NULL && !vd_shared_event_ended(event)) return CUDA_ERROR_NOT_READY;
+    if (event->record == NULL) return CUDA_SUCCESS;
     if (event->record->state != VD_ENDED) return CUDA_ERROR_NOT_READY;
     vg_past_join(vd.host_past, event->record->past);
     return event->record->result;
@@ -127,7 +138,7 @@ CUresult cuEventQuery(CUevent event)
 
 static CUresult synchronize(CUevent event)
 {
-    const CUresult result = find(event);
+    const CUresult result = find_for_host(event);
     if (result != CUDA_SUCCESS) return result;
     if (event->shared != NULL) vd_shared_event_sleep(event);
     return event->record == NULL ? CUDA_SUCCESS : vd_item_wait(event->record);
@@ -142,11 +153,11 @@ CUresult cuEventSynchronize(CUevent event)
 static CUresult elapsed(float *ms, CUevent begin, CUevent end)
 {
     if (ms == NULL) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = find(begin);
-    if (result == CUDA_SUCCESS) result = find(end);
+    CUresult result = find_for_host(begin);
+    if (result == CUDA_SUCCESS) result = find_for_host(end);
     if (result != CUDA_SUCCESS) return result;
     if (((begin->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || begin->record == NULL ||
-        end->record == NULL)
+        end->record == NULL || begin->context != end->context)
         return CUDA_ERROR_INVALID_HANDLE;
     if (begin->record->state != VD_ENDED || end->record->state != VD_ENDED)
         return CUDA_ERROR_NOT_READY;
@@ -167,6 +178,7 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags, bool 
     if (result == CUDA_SUCCESS) result = find(event);
     if (result != CUDA_SUCCESS) return result;
     if ((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture != NULL && flags != 0) return vd_capture_external(stream, event, true);
     if (stream->capture != NULL || event->capture != NULL) return vd_capture_wait(stream, event);
     struct vd_op nothing = {.what = VD_NOTHING};
     if (event->shared != NULL) {
@@ -193,3 +205,6 @@ CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags)
     VD_ENTER();
     return vd_leave(wait_event(stream, event, flags, true));
 }
+
+#undef cuEventElapsedTime
+VD_ALIAS(cuEventElapsedTime, cuEventElapsedTime_v2);

@@ -110,12 +110,35 @@ static void end(struct vd_item *item, CUresult result)
     vd_item_end(item, result);
 }
 
-void vd_context_fail(struct CUctx_st *context, CUresult result)
+/* Contexts of which a kernel failed in the steps of the call that is running. That call goes on as
+ * if nothing had happened unless it waits, as with the real driver; the next one sees the error. */
+static struct CUctx_st *failing[VD_DEVICES];
+static CUresult failures[VD_DEVICES];
+
+void vd_executor_left(void)
 {
-    if (context->sticky == CUDA_SUCCESS) context->sticky = result;
+    for (int i = 0; i < VD_DEVICES; i++) {
+        if (failing[i] != NULL && vd_object_is(failing[i], VD_CONTEXT) &&
+            failing[i]->sticky == CUDA_SUCCESS)
+            failing[i]->sticky = failures[i];
+        failing[i] = NULL;
+    }
+}
+
+/* A kernel has failed: its context returns `result` from now on, and its other work is dropped. */
+static void fail_context(struct CUctx_st *context, CUresult result)
+{
+    const int device = context->device->gpu.number;
+    if (context->failed == CUDA_SUCCESS) context->failed = result;
+    if (ex.free || (failing[device] != NULL && failing[device] != context)) {
+        context->sticky = context->failed;
+    } else {
+        failing[device] = context;
+        failures[device] = context->failed;
+    }
     for (uint32_t i = 0; i < ex.n;) {
         if (ex.at[i]->context == context && ex.at[i]->op.what != VD_HOST) {
-            end(ex.at[i], context->sticky);
+            end(ex.at[i], context->failed);
             i = 0;
         } else {
             i++;
@@ -145,7 +168,7 @@ static void fail(struct vd_item *item, CUresult result, const char *text)
     struct CUctx_st *context = item->context;
     vd_report("fault", text);
     end(item, result);
-    vd_context_fail(context, result);
+    fail_context(context, result);
 }
 
 /* One step of one item. false: nothing can move. */
@@ -166,8 +189,7 @@ static bool step(void)
         }
         item->state = VD_RUNNING;
     }
-    const bool waited = item->waiting;
-    item->waiting = false;
+    item->waiting = item->idle = false;
     switch (runner->step(item, &result, &text)) {
     case VG_DONE:
         end(item, CUDA_SUCCESS);
@@ -176,12 +198,12 @@ static bool step(void)
         fail(item, result, text);
         break;
     case VG_WAITING:
-        if (!waited && item->round != ex.round) moved();
+        if (!item->idle && item->op.what == VD_LAUNCH) moved(); /* and waits now */
         item->waiting = true;
         item->round = ex.round;
         break;
     case VG_MOVED:
-        moved();
+        if (!item->idle) moved();
         break;
     }
     return true;
@@ -227,7 +249,7 @@ static void deadlock(void)
     while (ex.n > 0) {
         struct CUctx_st *context = ex.at[0]->context;
         end(ex.at[0], CUDA_ERROR_LAUNCH_TIMEOUT);
-        vd_context_fail(context, CUDA_ERROR_LAUNCH_TIMEOUT);
+        fail_context(context, CUDA_ERROR_LAUNCH_TIMEOUT);
     }
 }
 

@@ -39,7 +39,7 @@ static void CUDA_CB call_back(void *arg)
 {
     const struct callback callback = *(struct callback *)arg;
     free(arg);
-    callback.function(callback.stream, callback.context->sticky, callback.arg);
+    callback.function(callback.stream, callback.context->failed, callback.arg);
 }
 
 void vd_hostfunc_drop(struct vd_op *op)

@@ -92,8 +92,8 @@ static void begin(struct vd_item *item)
     for (size_t i = 0; i < ready.n; i++) {
         struct vd_item *one = ready.at[i];
         one->state = VD_READY;
-        if (one->context->sticky != CUDA_SUCCESS)
-            vd_item_end(one, one->context->sticky);
+        if (one->context->failed != CUDA_SUCCESS)
+            vd_item_end(one, one->context->failed);
         else if (one->op.what == VD_NOTHING)
             vd_item_end(one, CUDA_SUCCESS);
         else

@@ -27,8 +27,8 @@ bool vd_executor_alone(const struct vd_item *item);
 bool vd_executor_idle(void);
 /* Whether the seed alone decides the order of all steps up to now. */
 bool vd_executor_replays(void);
-/* A kernel has failed: its context returns `result` from now on, and its other work is dropped. */
-void vd_context_fail(struct CUctx_st *context, CUresult result);
+/* A call ends: failures of kernels that it has not seen are seen by all later calls. */
+void vd_executor_left(void);
 
 /* ---- state.c ---- */
 
@@ -48,7 +48,16 @@ bool vd_hostfunc_running(void);
 /* Frees what the operation of a host function owns that was never called. */
 void vd_hostfunc_drop(struct vd_op *op);
 
+/* ---- event.c ---- */
+
+CUresult vd_event_record(CUevent event, CUstream stream, unsigned flags, bool per_thread);
+
 /* ---- launch.c ---- */
+
+/* cuLaunchKernel and its like. started (may be NULL): a new item that ends when all blocks of the
+ * launch have begun. */
+CUresult vd_launch_submit(const struct vd_shape *shape, CUfunction function, CUstream handle,
+                          bool per_thread, void **params, void **extra, struct vd_item *started);
 
 /* Who waits where, for reports. */
 void vd_launch_describe(const struct vd_item *item, char *text, size_t nbytes);

@@ -41,6 +41,7 @@ CUresult vd_enter(const char *function)
 
 CUresult vd_leave(CUresult result)
 {
+    vd_executor_left();
     pthread_mutex_unlock(&vd.lock);
     return result;
 }

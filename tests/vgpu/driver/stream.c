@@ -190,7 +190,7 @@ CUresult vd_context_wait(struct CUctx_st *context)
 {
     const CUresult result = wait_for_many(context, true);
     remove_ended(context);
-    return context->sticky != CUDA_SUCCESS ? context->sticky : result;
+    return context->failed != CUDA_SUCCESS ? context->failed : result;
 }
 
 static CUresult synchronize(CUstream handle, bool per_thread)
@@ -199,8 +199,10 @@ static CUresult synchronize(CUstream handle, bool per_thread)
     CUresult result = vd_stream_resolve(handle, per_thread, &stream);
     if (result != CUDA_SUCCESS) return result;
     struct CUctx_st *context = stream->context;
+    result = vd_capture_waited(stream);
+    if (result != CUDA_SUCCESS) return result;
     result = legacy(stream) ? wait_for_many(context, false) : wait_for(stream->last);
-    return context->sticky != CUDA_SUCCESS ? context->sticky : result;
+    return context->failed != CUDA_SUCCESS ? context->failed : result;
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
@@ -219,13 +221,14 @@ static CUresult query_one(const struct CUstream_st *stream)
 {
     if (!ended(stream->last)) return CUDA_ERROR_NOT_READY;
     if (stream->last != NULL) vg_past_join(vd.host_past, stream->last->past);
-    return stream->context->sticky;
+    return stream->context->failed;
 }
 
 static CUresult query(CUstream handle, bool per_thread)
 {
     struct CUstream_st *stream;
     CUresult result = vd_stream_resolve(handle, per_thread, &stream);
+    if (result == CUDA_SUCCESS) result = vd_capture_waited(stream);
     if (result != CUDA_SUCCESS) return result;
     result = query_one(stream);
     if (!legacy(stream)) return result;
@@ -278,6 +281,7 @@ static CUresult destroy(CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     const CUresult result = vd_stream_resolve(handle, false, &stream);
     if (result != CUDA_SUCCESS) return result;
+    vd_capture_leave(stream);
     vd_object_remove(stream);
     remove_ended(stream->context);
     return CUDA_SUCCESS;

@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { ROUNDS = 3 };
-enum { WARPS_A_STEP = 16, LONG = 16 /* patience times this: the wait of a grid that waits */ };
+enum { WARPS_A_STEP = 16, INSTRUCTIONS_A_STEP = 1 << 16 /* of threads */ };
+enum { LONG = 16 /* patience times this: the wait of a grid that waits */ };
 
 void vg_list_move(struct vg_warp *warp, uint32_t list)
 {
@@ -109,7 +110,9 @@ enum vg_progress vg_run_step(struct vg_run *run)
     memset(run->cache, 0, sizeof run->cache); /* the driver may have changed the regions */
     if (run->started < run->nblocks) vg_block_admit(run); /* another run may have ended */
     if (run->fault == VG_FAULT_NONE && run->nresident == 0) return VG_WAITING;
+    const uint64_t until = run->machine->counts.instructions + INSTRUCTIONS_A_STEP;
     for (int i = 0; i < WARPS_A_STEP && run->fault == VG_FAULT_NONE; i++) {
+        if (run->machine->counts.instructions >= until) break;
         if (run->ended == run->nblocks) return VG_DONE;
         if (run->list[VG_READY].n == 0 && all_wait(run)) {
             /* What is held back in buffers is shown, and everybody looks once more. */
@@ -125,6 +128,11 @@ enum vg_progress vg_run_step(struct vg_run *run)
     }
     if (run->fault != VG_FAULT_NONE) return VG_FAULTED;
     return run->ended == run->nblocks ? VG_DONE : VG_MOVED;
+}
+
+bool vg_run_started(const struct vg_run *run)
+{
+    return run->started == run->nblocks;
 }
 
 uint64_t vg_run_moves(const struct vg_run *run)

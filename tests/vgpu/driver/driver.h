@@ -343,7 +343,7 @@ CUresult vd_memory_publish(struct vd_memory *memory);
 void vd_memory_withdraw(struct vd_memory *memory);
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
 /* The context is destroyed: its memory is freed. Nothing of it runs any more. */
-void vd_memory_end(struct CUctx_st *context);
+void vd_context_memory_free(struct CUctx_st *context);
 
 /* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
  * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording

@@ -301,7 +301,7 @@ void vd_memory_release(struct vd_memory *memory)
     if (kind == VD_MEMORY_HOST || kind == VD_MEMORY_MANAGED) vd_host_unmap(bytes, nbytes);
 }
 
-void vd_memory_end(struct CUctx_st *context)
+void vd_context_memory_free(struct CUctx_st *context)
 {
     for (struct vd_memory *m = vd.memories, *next; m != NULL; m = next) {
         next = m->next;

@@ -80,14 +80,12 @@ struct vd_copy {
     uint64_t width, height, to_pitch, from_pitch;
     uint64_t depth, to_slice, from_slice;
     void *snapshot;
-    bool awaited; /* the host waits for it before it submits anything else */
 };
 
 struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
-    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */
@@ -343,7 +341,7 @@ CUresult vd_memory_publish(struct vd_memory *memory);
 void vd_memory_withdraw(struct vd_memory *memory);
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
 /* The context is destroyed: its memory is freed. Nothing of it runs any more. */
-void vd_memory_end(struct CUctx_st *context);
+void vd_context_memory_free(struct CUctx_st *context);
 
 /* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
  * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording
@@ -374,7 +372,6 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
 
 struct vd_driver {
     pthread_mutex_t lock;
-    pthread_cond_t ended; /* an item has ended */
     pthread_cond_t work;  /* the executor has something to do */
     bool initialized;
     struct vd_settings settings;

@@ -374,7 +374,6 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
 
 struct vd_driver {
     pthread_mutex_t lock;
-    pthread_cond_t ended; /* an item has ended */
     pthread_cond_t work;  /* the executor has something to do */
     bool initialized;
     struct vd_settings settings;

@@ -6,7 +6,7 @@
  * own thread runs steps all the time, for the rest of the process. */
 #include "run.h"
 
-#include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +31,14 @@ static struct {
 
 static _Thread_local char self; /* its address tells threads apart */
 
+/* A thread that waits for an item while the executor's thread runs steps. */
+struct waiter {
+    const struct vd_item *item;
+    sem_t ended;
+    struct waiter *next;
+};
+static struct waiter *waiters;
+
 static uint64_t next_random(void)
 {
     uint64_t x = ex.random += UINT64_C(0x9e3779b97f4a7c15);
@@ -54,7 +62,6 @@ static void go_free(void)
     if (ex.free) return;
     ex.free = true;
     pthread_cond_broadcast(&vd.work);
-    pthread_cond_broadcast(&vd.ended); /* who runs steps itself lets the thread do so */
 }
 
 static void moved(void)
@@ -298,12 +305,37 @@ void vd_executor_called(void)
     }
 }
 
+void vd_executor_ended(const struct vd_item *item)
+{
+    for (struct waiter **at = &waiters; *at != NULL;) {
+        struct waiter *waiter = *at;
+        if (waiter->item != item) {
+            at = &waiter->next;
+            continue;
+        }
+        *at = waiter->next;
+        sem_post(&waiter->ended);
+    }
+}
+
+static void sleep_until_ended(const struct vd_item *item)
+{
+    struct waiter self_waits = {.item = item, .next = waiters};
+    sem_init(&self_waits.ended, 0, 0);
+    waiters = &self_waits;
+    pthread_mutex_unlock(&vd.lock);
+    while (sem_wait(&self_waits.ended) != 0) {
+    }
+    vd_lock();
+    sem_destroy(&self_waits.ended);
+}
+
 void vd_executor_wait(struct vd_item *item)
 {
     ex.inside++;
     while (item->state != VD_ENDED) {
         if (ex.free) {
-            pthread_cond_wait(&vd.ended, &vd.lock);
+            sleep_until_ended(item);
             continue;
         }
         wait_for_host_function();

@@ -61,7 +61,7 @@ static void *run(void *arg)
         item->op.host.function = NULL; /* called: it owns its argument */
         pthread_mutex_unlock(&vd.lock);
         function(data);
-        pthread_mutex_lock(&vd.lock);
+        vd_lock();
         item->done = 1;
         queue.running--;
         vd_item_put(item);

@@ -125,7 +125,7 @@ void vd_item_end(struct vd_item *item, CUresult result)
     free(item->next);
     item->next = NULL;
     item->nnext = item->next_room = 0;
-    pthread_cond_broadcast(&vd.ended);
+    vd_executor_ended(item);
     vd_item_put(item);
 }
 

@@ -19,6 +19,8 @@ void vd_executor_add(struct vd_item *item);
 void vd_executor_called(void);
 /* Runs, or lets the executor's thread run, until the item has ended. */
 void vd_executor_wait(struct vd_item *item);
+/* The item has ended: wakes those that wait for it. */
+void vd_executor_ended(const struct vd_item *item);
 /* What waits may go on: memory or the set of items has changed from outside of a step. */
 void vd_executor_changed(void);
 /* Whether no other item can run before this one has ended. */
@@ -32,6 +34,8 @@ void vd_executor_left(void);
 
 /* ---- state.c ---- */
 
+/* Takes the lock; the executor gives it up between two steps. */
+void vd_lock(void);
 /* Threads that wait for the lock; the executor lets them have it between steps. */
 bool vd_callers_wait(void);
 /* Gives the lock back and takes it again, so that callers get it in between. */

@@ -11,9 +11,7 @@
 
 enum { YIELDS = 200 };
 
-struct vd_driver vd = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                       .ended = PTHREAD_COND_INITIALIZER,
-                       .work = PTHREAD_COND_INITIALIZER};
+struct vd_driver vd = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
 static atomic_uint waiting;   /* threads that wait for the lock */
 static atomic_ullong entered; /* how often it was taken by them */
@@ -26,13 +24,18 @@ uint64_t vd_now_ns(void)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-CUresult vd_enter(const char *function)
+void vd_lock(void)
 {
-    (void)function;
     atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
     pthread_mutex_lock(&vd.lock);
     atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&entered, 1, memory_order_relaxed);
+}
+
+CUresult vd_enter(const char *function)
+{
+    (void)function;
+    vd_lock();
     if (!vd.initialized) return CUDA_ERROR_NOT_INITIALIZED;
     if (vd_hostfunc_inside()) return CUDA_ERROR_NOT_PERMITTED;
     vd_executor_called();

@@ -2,6 +2,7 @@
  *
  * Each is a grid of one thread to the memory model. A wait reads the newest value there is, with
  * acquire at scope .sys; a write has release at scope .sys. */
+#include "memory_internal.h"
 #include "run.h"
 
 #include <string.h>
@@ -36,10 +37,10 @@ static void end(struct vd_item *item)
 /* The region with the word, or NULL: it was freed. */
 static struct vg_region *region_of(const struct vd_value *value, uint64_t *offset)
 {
-    struct vd_memory *memory = vd_memory_find(value->address);
-    if (memory == NULL || memory->region.freed) return NULL;
-    *offset = value->address - memory->region.address;
-    return *offset + value->nbytes <= memory->region.nbytes ? &memory->region : NULL;
+    struct vg_region *region = vd_region_find(value->address);
+    if (region == NULL || region->freed) return NULL;
+    *offset = value->address - region->address;
+    return *offset + value->nbytes <= region->nbytes ? region : NULL;
 }
 
 static enum vg_progress gone(CUresult *fault, const char **text)

@@ -293,6 +293,7 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
     if (run->machine->settings.check_undefined)
         block->shared.defined = calloc(1, run->shared_bytes / 8 + 1u);
     block->clock = vg_model_block_begin(run->clock, index);
+    if (run->nresident == 0) run->machine->nruns++;
     block->slot = run->nresident;
     run->resident[run->nresident++] = block;
     if (block->warps == NULL || block->shared.bytes == NULL || block->clock == NULL) return false;
@@ -373,6 +374,7 @@ void vg_block_end(struct vg_block *block)
     vg_model_forget(run->machine->model, &block->shared);
     if (block->clock != NULL) vg_model_block_end(block->clock);
     run->resident[block->slot] = run->resident[--run->nresident];
+    if (run->nresident == 0) run->machine->nruns--;
     run->resident[block->slot]->slot = block->slot;
     free(block->warps);
     free(block->shared.bytes);

@@ -148,6 +148,9 @@ struct vg_machine {
     struct vg_model *model;
     struct vg_machine_counts counts;
     uint64_t ticks;
+    /* The global timer: runs that are resident together are thought to run side by side. */
+    uint64_t timer_ns, timer_ticks; /* its value when ticks was timer_ticks */
+    uint32_t nruns, timer_share;    /* with blocks resident: now, and when that was */
     struct vg_record *records;
     uint32_t nrecords, records_room;
     struct vg_frame *free_frames;
@@ -247,7 +250,9 @@ enum vg_step vg_print(struct vg_warp *warp, struct vg_fragment *fragment, const 
 
 /* run.c */
 void vg_list_move(struct vg_warp *warp, uint32_t list);
-bool vg_block_admit(struct vg_run *run); /* starts blocks that fit; false: fault */
+uint64_t vg_timer(const struct vg_machine *machine); /* nanoseconds */
+void vg_timer_step(struct vg_machine *machine);      /* a step of a run begins */
+bool vg_block_admit(struct vg_run *run);             /* starts blocks that fit; false: fault */
 void vg_block_end(struct vg_block *block);
 uint64_t vg_random(uint64_t *state);
 

@@ -14,6 +14,21 @@ enum { ROUNDS = 3 };
 enum { WARPS_A_STEP = 16, INSTRUCTIONS_A_STEP = 1 << 16 /* of threads */ };
 enum { LONG = 16 /* patience times this: the wait of a grid that waits */ };
 
+enum { TICK_NS = 200 }; /* an instruction of a warp takes about so long here: time moves alike */
+
+uint64_t vg_timer(const struct vg_machine *machine)
+{
+    const uint32_t share = machine->timer_share == 0 ? 1 : machine->timer_share;
+    return machine->timer_ns + (machine->ticks - machine->timer_ticks) * TICK_NS / share;
+}
+
+void vg_timer_step(struct vg_machine *machine)
+{
+    machine->timer_ns = vg_timer(machine);
+    machine->timer_ticks = machine->ticks;
+    machine->timer_share = machine->nruns;
+}
+
 void vg_list_move(struct vg_warp *warp, uint32_t list)
 {
     struct vg_run *run = warp->block->run;
@@ -110,6 +125,7 @@ enum vg_progress vg_run_step(struct vg_run *run)
     memset(run->cache, 0, sizeof run->cache); /* the driver may have changed the regions */
     if (run->started < run->nblocks) vg_block_admit(run); /* another run may have ended */
     if (run->fault == VG_FAULT_NONE && run->nresident == 0) return VG_WAITING;
+    vg_timer_step(run->machine);
     const uint64_t until = run->machine->counts.instructions + INSTRUCTIONS_A_STEP;
     for (int i = 0; i < WARPS_A_STEP && run->fault == VG_FAULT_NONE; i++) {
         if (run->machine->counts.instructions >= until) break;

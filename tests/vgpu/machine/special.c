@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-enum { TICK_NS = 200 }; /* an instruction of a warp takes about so long here: time moves alike */
 #define TIMER_START UINT64_C(1767225600000000000)
 
 static uint32_t of_thread(const struct vg_warp *warp, uint32_t which, uint32_t lane)
@@ -72,7 +71,7 @@ static uint64_t of_warp(const struct vg_warp *warp, uint32_t which)
 /* Registers that change while a thread looks at them; false: it is none. */
 static bool of_time(struct vg_machine *machine, uint32_t which, uint64_t *value)
 {
-    const uint64_t timer = TIMER_START + machine->ticks * TICK_NS;
+    const uint64_t timer = TIMER_START + vg_timer(machine);
     switch (which) {
     case VG_CLOCK:
         *value = (uint32_t)machine->ticks;

@@ -5,7 +5,7 @@
 #include "builder.h"
 #include "shim.h"
 
-enum { A = R };
+enum { A = R, C = R + 2, D = R + 4 };
 
 /* Runs of a kernel that waits for out[1024] to be set. */
 struct pair {
@@ -14,6 +14,7 @@ struct pair {
     struct vg_image *image;
     struct vg_past *past;
     struct vg_run *run[2];
+    uint64_t apart; /* the second one's buffer begins so far behind the first's */
 };
 
 static uint64_t no_place(void *arg, uint64_t nbytes, uint32_t align)
@@ -25,7 +26,7 @@ static uint64_t no_place(void *arg, uint64_t nbytes, uint32_t align)
 
 static bool begin(struct pair *p, int which, uint32_t nblocks, bool cooperative)
 {
-    const uint64_t params = B_ADDRESS;
+    const uint64_t params = B_ADDRESS + (which == 0 ? 0 : p->apart);
     const struct vg_launch launch = {.gpu = &p->b->gpu,
                                      .image = p->image,
                                      .kernel = &p->b->functions[0],
@@ -38,18 +39,9 @@ static bool begin(struct pair *p, int which, uint32_t nblocks, bool cooperative)
     return vg_run_begin(p->machine, &launch, &p->run[which], p->b->text) == 0;
 }
 
-static struct pair open_pair(uint32_t nsms)
+static struct pair open_machine(struct builder *b, uint32_t nsms)
 {
-    struct pair p = {.b = b_create()};
-    struct builder *b = p.b;
-    b_kernel(b);
-    const uint32_t top = b_here(b);
-    struct vg_instr *in = b_ld(b, VG_B32, VG_GLOBAL, A, OUT, 4096);
-    in->order = VG_RELAXED;
-    in->scope = VG_SCOPE_SYS;
-    b_setp(b, VG_EQ, 0, A, b_k(b, 0));
-    b_bra(b, 0, false)->target = top;
-    b_exit(b);
+    struct pair p = {.b = b};
     b->gpu.nsms = nsms;
     b->gpu.blocks_per_sm = 1;
     b->buffer.reachable = true;
@@ -58,6 +50,20 @@ static struct pair open_pair(uint32_t nsms)
     if (p.machine == NULL || p.past == NULL) abort();
     if (vg_image_create(&b->module, no_place, NULL, &b->regions, &p.image, b->text) != 0) abort();
     return p;
+}
+
+static struct pair open_pair(uint32_t nsms)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    const uint32_t top = b_here(b);
+    struct vg_instr *in = b_ld(b, VG_B32, VG_GLOBAL, A, OUT, 4096);
+    in->order = VG_RELAXED;
+    in->scope = VG_SCOPE_SYS;
+    b_setp(b, VG_EQ, 0, A, b_k(b, 0));
+    b_bra(b, 0, false)->target = top;
+    b_exit(b);
+    return open_machine(b, nsms);
 }
 
 static void close_pair(struct pair *p)
@@ -120,5 +126,44 @@ TEST(vgpu_residency, a_cooperative_run_begins_with_all_its_blocks_or_none)
     p.b->out[1024] = 1;
     CHECK(until_it_stops(p.run[0]) == VG_DONE);
     CHECK(until_it_stops(p.run[1]) == VG_DONE);
+    close_pair(&p);
+}
+
+/* Nanoseconds that a loop takes are written to the run's buffer. */
+static struct builder *timed_loop(void)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    b_alu(b, VG_SPECIAL, VG_U64, C, VG_NONE, VG_NONE)->imm = VG_GLOBALTIMER;
+    b_mov(b, A, b_k(b, 0));
+    const uint32_t top = b_here(b);
+    b_alu(b, VG_ADD, VG_U32, A, A, b_k(b, 1));
+    b_setp(b, VG_LT, 0, A, b_k(b, 100000));
+    b_bra(b, 0, false)->target = top;
+    b_alu(b, VG_SPECIAL, VG_U64, D, VG_NONE, VG_NONE)->imm = VG_GLOBALTIMER;
+    b_alu(b, VG_SUB, VG_U64, C, D, C);
+    b_st(b, VG_B64, VG_GLOBAL, OUT, 0, C);
+    b_exit(b);
+    return b;
+}
+
+TEST(vgpu_residency, the_global_timer_goes_as_fast_for_two_runs_as_for_one)
+{
+    struct pair p = open_machine(timed_loop(), 2);
+    const uint64_t *ns = (const uint64_t *)(const void *)p.b->out;
+    p.apart = 4096;
+    REQUIRE(begin(&p, 0, 1, false));
+    CHECK(until_it_stops(p.run[0]) == VG_DONE);
+    vg_run_end(p.run[0], p.past);
+    const uint64_t alone = ns[0];
+    REQUIRE(begin(&p, 0, 1, false) && begin(&p, 1, 1, false));
+    enum vg_progress progress[2] = {VG_MOVED, VG_MOVED};
+    while (progress[0] == VG_MOVED || progress[1] == VG_MOVED)
+        for (int i = 0; i < 2; i++)
+            if (progress[i] == VG_MOVED) progress[i] = vg_run_step(p.run[i]);
+    CHECK(progress[0] == VG_DONE && progress[1] == VG_DONE);
+    for (int i = 0; i < 2; i++)
+        CHECK_MESSAGE(ns[512 * i] < alone * 3 / 2, "run %d: %llu ns, alone %llu", i,
+                      (unsigned long long)ns[512 * i], (unsigned long long)alone);
     close_pair(&p);
 }

@@ -137,6 +137,7 @@ void vd_memory_remove_device(struct vd_memory *memory, int device)
 CUresult vd_memory_publish(struct vd_memory *memory)
 {
     CUresult result = CUDA_SUCCESS;
+    vd_segv_install();
     forget_overlapping(&memory->region);
     if (vg_regions_add(&all, &memory->region) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     memory->next = vd.memories;

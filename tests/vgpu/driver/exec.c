@@ -42,7 +42,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, ui
                             struct CUgraphNode_st **cyclic, const char *function)
 {
     *cyclic = NULL;
-    if (!exec || !vd_graph_is(graph) || graph->captures || graph->owner || (flags & ~known))
+    if (!exec || !vd_graph_is(graph) || vd_graph_captures(graph) || graph->owner ||
+        (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return vd_unsupported(function, "graphs that kernels launch");

@@ -112,6 +112,8 @@ uint64_t vd_graph_mark(const struct vd_nodes *nodes);
  * memory. */
 struct CUgraphNode_st *vd_graph_sort(struct CUgraph_st *graph, CUresult *result);
 bool vd_graph_is(CUgraph graph);
+/* A capture adds nodes to the graph, or to a child graph of its. */
+bool vd_graph_captures(const struct CUgraph_st *graph);
 bool vd_node_is(CUgraphNode node);
 bool vd_nodes_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n);
 /* Edge data other than zero (programmatic launches) is not supported. */

@@ -150,7 +150,7 @@ static bool has_memory_nodes(const struct CUgraph_st *graph)
 
 static CUresult make_child(struct vd_work *work, const CUDA_CHILD_GRAPH_NODE_PARAMS *p)
 {
-    if (!vd_graph_is(p->graph) || p->graph->captures) return CUDA_ERROR_INVALID_VALUE;
+    if (!vd_graph_is(p->graph) || vd_graph_captures(p->graph)) return CUDA_ERROR_INVALID_VALUE;
     if (p->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
         if (p->graph->owner) return CUDA_ERROR_INVALID_VALUE;
         work->child = p->graph;

@@ -93,14 +93,16 @@ struct vg_past {
     struct vg_clock *known;
 };
 
-/* For reports and for scopes: a grid that ran. */
+/* For reports and for scopes: a grid that runs or ran. */
 struct vg_grid_record {
     uint64_t number;
     uint32_t first, nblocks;
     int device;
+    bool runs;
 };
 
-/* One access in the notes. bits: the thread in the block (10), the bytes of the word (4). */
+/* One access in the notes. bits: the thread in the block (10), the bytes of the word (4), whether
+ * it is a read by ld.global.nc (1). */
 struct vg_access {
     uint32_t block, epoch; /* block: serial number; 0: none */
     uint16_t bits;
@@ -113,8 +115,9 @@ static inline uint32_t vg_access_thread(const struct vg_access *access)
 }
 static inline uint32_t vg_access_mask(const struct vg_access *access)
 {
-    return (uint32_t)access->bits >> 10;
+    return (uint32_t)access->bits >> 10 & 15;
 }
+enum { VG_NC_BIT = 1 << 14 };
 
 enum vg_action { VG_READS, VG_WRITES, VG_CHANGES, VG_ACTIONS };
 
@@ -184,6 +187,7 @@ static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread,
 }
 
 /* model.c */
+/* NULL: the grid ended long ago and was forgotten. */
 const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t serial);
 uint16_t vg_kind_of(struct vg_model *model, const struct vg_how *how, enum vg_action action);
 void vg_need_device(struct vg_model *model, int device);
@@ -224,12 +228,12 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
 void vg_notes_free(struct vg_region *region);
 
 /* The access is nobody's, this thread's, of a grid that ended before this one began, or of before
- * the block's last barrier. */
+ * the block's last barrier. A read by ld.global.nc forbids writes until its grid has ended. */
 static inline bool vg_settled(const struct vg_block_clock *block, uint32_t thread,
                               const struct vg_access *access)
 {
     if (access->block < block->grid->known_below) return true;
-    return access->block == block->serial &&
+    return access->block == block->serial && (access->bits & VG_NC_BIT) == 0 &&
            (access->epoch <= block->floor || vg_access_thread(access) == thread);
 }
 

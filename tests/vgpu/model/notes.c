@@ -98,19 +98,27 @@ static bool own(const struct note *note, const struct vg_access *other)
     return other->block == note->mine.block && vg_access_thread(other) == note->thread;
 }
 
-/* ld.global.nc may only read memory that its grid does not write: no order within the grid helps.
- */
+/* ld.global.nc may only read memory that nobody writes while its grid runs: the grid must begin
+ * after the write, and a later write must follow the end of the grid. Barriers and flags do not
+ * help. */
 static bool read_only_was_written(const struct note *note, const struct vg_access *other)
 {
-    const struct vg_grid_clock *grid = note->block->grid;
-    const bool nc = note->kind->how.nc || note->block->model->kinds[other->kind].how.nc;
-    return nc && other->block - grid->first < grid->nblocks;
+    const struct vg_block_clock *block = note->block;
+    const uint32_t thread = vg_access_thread(other);
+    if (other->block < block->grid->known_below) return false;
+    const struct vg_clock *known = block->threads[note->thread].known;
+    const bool written =
+        note->kind->how.nc
+            ? vg_clock_epoch(block->grid->before, other->block, thread) < other->epoch
+            : (other->bits & VG_NC_BIT) != 0 &&
+                  vg_clock_epoch(known, other->block, thread) != VG_ENDED;
+    return written && vg_record_of(block->model, other->block) != NULL;
 }
 
 static void check(const struct note *note, const struct vg_access *other)
 {
     const struct vg_model *model = note->block->model;
-    if (other->block == 0 || (other->bits & note->mine.bits) >> 10 == 0) return;
+    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0) return;
     if (read_only_was_written(note, other)) {
         vg_report(note->block, note->region, note->word, other, &note->mine);
         return;
@@ -122,6 +130,7 @@ static void check(const struct note *note, const struct vg_access *other)
     if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
         vg_history_saw(note->block, note->thread, note->region, note->word, other))
         return;
+    if (vg_record_of(model, other->block) == NULL) return;
     vg_report(note->block, note->region, note->word, other, &note->mine);
 }
 
@@ -149,7 +158,10 @@ static bool covered(const struct note *note, const struct vg_access *old)
     const struct vg_how *its = &note->block->model->kinds[old->kind].how;
     const bool weak = !strong(&note->kind->how);
     if (old->block == 0) return true;
-    if ((old->bits & ~note->mine.bits) >> 10 != 0) return false;
+    if ((vg_access_mask(old) & ~vg_access_mask(&note->mine)) != 0) return false;
+    if (!writes(note, old) && !writes(note, &note->mine) &&
+        (old->bits & ~note->mine.bits & VG_NC_BIT))
+        return old->block < note->block->grid->known_below;
     if (writes(note, old) && !writes(note, &note->mine)) return false;
     if (!weak && (!strong(its) || its->nbytes != note->kind->how.nbytes ||
                   vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
@@ -190,7 +202,7 @@ static void add_write(const struct note *note)
     for (uint32_t i = 0, n = more != NULL ? more->n : 0; i < n;) {
         struct vg_access *old = &more->at[i];
         if (weak) old->bits &= left;
-        if (old->bits >> 10 == 0 || covered(note, old) || same_place(old, &note->mine)) {
+        if (vg_access_mask(old) == 0 || covered(note, old) || same_place(old, &note->mine)) {
             *old = more->at[--n];
             more->n = n;
         } else {
@@ -199,7 +211,7 @@ static void add_write(const struct note *note)
     }
     for (int i = 0; i < 2; i++) {
         if (weak) one[i]->bits &= left;
-        if (one[i]->bits >> 10 == 0 || covered(note, one[i])) memset(one[i], 0, sizeof *one[i]);
+        if (vg_access_mask(one[i]) == 0 || covered(note, one[i])) memset(one[i], 0, sizeof *one[i]);
     }
     if (cell->write.block != 0 && !same_place(&cell->write, &note->mine)) push(note, &cell->write);
     cell->write = note->mine;
@@ -228,7 +240,8 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
     const bool weak = !strong(how);
     const struct vg_access mine = {.block = block->serial,
                                    .epoch = block->threads[thread].epoch,
-                                   .bits = (uint16_t)(mask << 10 | thread),
+                                   .bits =
+                                       (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0)),
                                    .kind = kind};
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);

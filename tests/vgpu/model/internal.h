@@ -75,6 +75,7 @@ struct vg_grid_clock {
     int device;
     uint32_t first, nblocks, nthreads; /* first: serial number of block 0 */
     uint32_t known_below;              /* blocks below have ended before this grid began */
+    uint32_t copies; /* serial number that block 0 has for copies beside its threads; 0: none yet */
     struct vg_clock *before, *done;
 };
 
@@ -86,6 +87,7 @@ struct vg_block_clock {
     uint32_t floor;         /* every thread knows all threads of the block up to this epoch */
     struct vg_clock *sc[2]; /* of the block's fence.sc: of scope .cta, of wider ones */
     struct vg_clock *arrived[VG_BLOCK_BARRIERS]; /* what came to each barrier by bar.arrive */
+    struct vg_clock *copied; /* a thread's copies arrive at an mbarrier: what they give away */
     struct vg_thread threads[];
 };
 
@@ -99,6 +101,7 @@ struct vg_grid_record {
     uint32_t first, nblocks;
     int device;
     bool runs;
+    bool copies; /* the serial numbers of the grid's copies beside their threads */
 };
 
 /* One access in the notes. bits: the thread in the block (10), the bytes of the word (4), whether
@@ -191,6 +194,8 @@ static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread,
 const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t serial);
 uint16_t vg_kind_of(struct vg_model *model, const struct vg_how *how, enum vg_action action);
 void vg_need_device(struct vg_model *model, int device);
+/* The serial number of the block's copies beside its threads. 0: there are no numbers left. */
+uint32_t vg_copies_of(const struct vg_block_clock *block);
 bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint32_t serial);
 
 /* order.c */
@@ -225,6 +230,9 @@ struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word);
 struct vg_more *vg_more_of(struct vg_cell *cell);
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
              uint64_t offset, const struct vg_how *how, enum vg_action action);
+void vg_note_copy(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                  struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                  enum vg_action action);
 void vg_notes_free(struct vg_region *region);
 
 /* The access is nobody's, this thread's, of a grid that ended before this one began, or of before

@@ -6,6 +6,8 @@
  *   8.7    morally strong                notes.c (races), history.c (observation)
  *   8.7.1  data races                    notes.c, races.c
  *   8.8    release and acquire patterns  order.c (vg_release, vg_acquire)
+ *   8.9.1.1 asynchronous operations      notes.c, access.c (vg_model_copy_*): copies have serial
+ *                                        numbers of their own
  *   8.9.2  observation order             history.c: releases that a read-modify-write hands on
  *   8.9.3  Fence-SC order                order.c: the order in which the fences run
  *   8.9.4  synchronizes, barriers        order.c; kernels and streams: here (struct vg_past)
@@ -137,6 +139,22 @@ const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t
     return &model->grids[low - 1];
 }
 
+uint32_t vg_copies_of(const struct vg_block_clock *block)
+{
+    struct vg_grid_clock *grid = block->grid;
+    struct vg_model *model = block->model;
+    if (grid->copies == 0) {
+        if (grid->nblocks >= UINT32_MAX - model->next) return 0;
+        struct vg_grid_record record = *vg_record_of(model, grid->first);
+        grid->copies = record.first = model->next;
+        record.copies = true;
+        model->next += grid->nblocks;
+        remember(model, &record);
+        vg_clock_end(&grid->done, grid->copies, grid->nblocks);
+    }
+    return grid->copies + (block->serial - grid->first);
+}
+
 static void has_ended(struct vg_model *model, uint32_t first)
 {
     for (uint32_t i = model->ngrids; i > 0; i--) {
@@ -182,6 +200,7 @@ void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after)
     if (grid == NULL) return;
     vg_buffer_flush(grid->model, grid->device);
     has_ended(grid->model, grid->first);
+    if (grid->copies != 0) has_ended(grid->model, grid->copies);
     if (after != NULL) vg_clock_join(&after->known, grid->done);
     vg_clock_put(grid->before);
     vg_clock_put(grid->done);

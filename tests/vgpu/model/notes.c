@@ -93,9 +93,11 @@ static bool writes(const struct note *note, const struct vg_access *access)
     return note->block->model->kinds[access->kind].action != VG_READS;
 }
 
+/* An earlier access of the thread itself, which is in program order before this one. Its copies
+ * (cp.async) are not: they have a serial number of their own. */
 static bool own(const struct note *note, const struct vg_access *other)
 {
-    return other->block == note->mine.block && vg_access_thread(other) == note->thread;
+    return other->block == note->block->serial && vg_access_thread(other) == note->thread;
 }
 
 /* ld.global.nc may only read memory that nobody writes while its grid runs: the grid must begin
@@ -231,18 +233,15 @@ static void note_word(struct note *note)
         add_read(note);
 }
 
-void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-             uint64_t offset, const struct vg_how *how, enum vg_action action)
+static void note_all(struct vg_block_clock *block, struct vg_access mine, struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how, enum vg_action action)
 {
-    const uint16_t kind = vg_kind_of(block->model, how, action);
+    const uint16_t kind = mine.kind = vg_kind_of(block->model, how, action);
+    const uint32_t thread = mine.bits;
     const uint32_t mask = how->nbytes >= 4 ? 15 : ((1u << how->nbytes) - 1) << (offset & 3);
     const uint64_t first = offset / 4, end = (offset + how->nbytes + 3) / 4;
     const bool weak = !strong(how);
-    const struct vg_access mine = {.block = block->serial,
-                                   .epoch = block->threads[thread].epoch,
-                                   .bits =
-                                       (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0)),
-                                   .kind = kind};
+    mine.bits = (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0));
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);
         struct note note = {.block = block,
@@ -256,4 +255,21 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
         if (weak && action != VG_READS && cell->more != NULL)
             vg_histories_drop(region, offset, how->nbytes);
     }
+}
+
+void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+             uint64_t offset, const struct vg_how *how, enum vg_action action)
+{
+    const struct vg_access mine = {
+        .block = block->serial, .epoch = block->threads[thread].epoch, .bits = (uint16_t)thread};
+    note_all(block, mine, region, offset, how, action);
+}
+
+void vg_note_copy(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                  struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                  enum vg_action action)
+{
+    const struct vg_access mine = {
+        .block = vg_copies_of(block), .epoch = number, .bits = (uint16_t)thread};
+    if (mine.block != 0) note_all(block, mine, region, offset, how, action);
 }

@@ -127,6 +127,11 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
 {
     struct vg_thread *self = &block->threads[thread];
     struct vg_spot *spot = spot_find(self, location);
+    if (block->copied != NULL) { /* no program order before it */
+        for (int r = 0; r < VG_REACHES; r++)
+            released[r] = r <= (int)vg_reach(how->scope) ? vg_clock_get(block->copied) : NULL;
+        return;
+    }
     for (int r = 0; r < VG_REACHES; r++) {
         fence_settle(&self->fence[r], block, thread);
         released[r] = vg_clock_get(self->fence[r].known);

@@ -72,6 +72,11 @@ void vg_past_join(struct vg_past *past, const struct vg_past *other);
 struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t number, int device,
                                           uint64_t nblocks, uint32_t nthreads,
                                           const struct vg_past *before);
+/* To be called at each launch with what the launch follows. The host may have read all that was
+ * released at scope .sys to reachable memory and has left the buffers, and may launch because of
+ * it: the grid begins after these releases. That orders more than a host did that has not looked.
+ */
+void vg_model_published(const struct vg_model *model, struct vg_past *past);
 void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after);
 struct vg_block_clock *vg_model_block_begin(struct vg_grid_clock *grid, uint64_t block);
 void vg_model_block_end(struct vg_block_clock *block);

@@ -43,6 +43,7 @@ struct entry {
     bool strong;
     bool adjacent; /* a read-modify-write of the entry before */
     bool crowded;  /* it had more readers than are kept */
+    bool stored;   /* in reachable memory: a write that read nothing */
     uint64_t born;
     struct vg_releases *releases;
     struct readers *readers;
@@ -173,22 +174,27 @@ static struct reached reach(struct vg_block_clock *block, uint32_t thread, struc
     struct vg_history *history = reached.history;
     const uint64_t now = block->model->now, late = block->model->settings.late;
     uint32_t old = 0;
-    for (uint32_t i = 1; i < history->n; i++)
+    for (uint32_t i = 1; i < history->n && !region->reachable; i++)
         if (now - history->at[i].born > late) old = i;
     drop_oldest(history, old);
     return reached;
 }
 
-static bool visible(const struct reached *reached, const struct entry *entry)
+static bool was_read(const struct reached *reached, const struct entry *entry)
 {
     const struct vg_block_clock *block = reached->block;
-    if (vg_known(block, reached->thread, entry->block, entry->thread, entry->epoch)) return true;
     for (uint32_t i = 0; entry->readers != NULL && i < entry->readers->n; i++) {
         const struct reader *reader = &entry->readers->at[i];
         if (vg_known(block, reached->thread, reader->block, reader->thread, reader->epoch))
             return true;
     }
     return false;
+}
+
+static bool visible(const struct reached *reached, const struct entry *entry)
+{
+    return vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch) ||
+           was_read(reached, entry);
 }
 
 /* The newest entry that causality makes visible to the thread. */
@@ -206,6 +212,24 @@ static bool morally_strong(const struct reached *reached, const struct entry *en
            vg_scope_includes(reached->block, reached->how->scope, entry->block);
 }
 
+static bool was_read_by(const struct entry *entry, uint32_t serial, uint32_t thread)
+{
+    for (uint32_t k = 0; entry->readers != NULL && k < entry->readers->n; k++)
+        if (entry->readers->at[k].block == serial && entry->readers->at[k].thread == thread)
+            return true;
+    return false;
+}
+
+static void add_reader(struct entry *entry, struct reader reader)
+{
+    if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
+    struct readers *readers = entry->readers;
+    if (readers->n == MOST_READERS)
+        entry->crowded = true;
+    else
+        readers->at[readers->n++] = reader;
+}
+
 /* The thread has read the entry. Who knows the writer needs not be listed: those who know of the
  * read know the writer as well. */
 static void observe(const struct reached *reached, uint32_t i)
@@ -221,17 +245,9 @@ static void observe(const struct reached *reached, uint32_t i)
     if (entry->crowded ||
         vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
         return;
-    if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
-    struct readers *readers = entry->readers;
-    for (uint32_t k = 0; k < readers->n; k++)
-        if (readers->at[k].block == serial && readers->at[k].thread == reached->thread) return;
-    if (readers->n == MOST_READERS) {
-        entry->crowded = true;
-        drop_oldest(history, i);
-        return;
-    }
-    readers->at[readers->n++] =
-        (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread};
+    if (was_read_by(entry, serial, reached->thread)) return;
+    add_reader(entry, (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread});
+    if (entry->crowded) drop_oldest(history, i);
 }
 
 /* A new entry at i, written by the thread. */
@@ -288,8 +304,13 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
                              history->at[i - 1].epoch != access->epoch))
                 i--;
             if (i-- == 0) continue;
-            while (!history->at[i].crowded && !visible(&reached, &history->at[i]))
+            if (visible(&reached, &history->at[i])) return true;
+            while (!history->at[i].crowded) {
                 if (++i == history->n || !history->at[i].adjacent) return false;
+                if (history->at[i].stored ? was_read(&reached, &history->at[i])
+                                          : visible(&reached, &history->at[i]))
+                    return true;
+            }
             return true;
         }
     }
@@ -382,23 +403,50 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     vg_releases_put(handed_on);
 }
 
+/* The write's entry in a history of reachable memory. Nobody knows which write a later read finds:
+ * the first entry carries all releases, and a reader of a later entry counts as one of this. */
+static void publish(const struct reached *reached, enum vg_action action)
+{
+    struct vg_block_clock *block = reached->block;
+    struct vg_history *history = reached->history;
+    struct vg_model *model = block->model;
+    struct vg_clock *released[VG_REACHES];
+    vg_release(block, reached->thread, reached->how, history->location, released);
+    vg_releases_add(&history->at[0].releases, block->serial, block->grid->device, released);
+    if (history->n >= model->settings.depth) {
+        entry_clear(&history->at[1]);
+        history->n--;
+        memmove(history->at + 1, history->at + 2, (history->n - 1) * sizeof *history->at);
+    }
+    struct entry *entry = write_at(reached, history->n, history->at[0].value);
+    entry->adjacent = true;
+    entry->stored = action == VG_WRITES;
+    if (reached->how->scope == VG_SCOPE_SYS) { /* the host may read it, and hand it on */
+        add_reader(entry, (struct reader){VG_HOST, ++model->host_epoch, 0});
+        vg_clock_learn(&released[VG_REACH_SYS], VG_HOST, 0, VG_PART_THREAD, model->host_epoch);
+        if (action == VG_WRITES && block->grid->device >= 0)
+            vg_buffer_publish(model, block->grid->device, released[VG_REACH_SYS]);
+        else
+            vg_clock_join(&model->published, released[VG_REACH_SYS]);
+    }
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+}
+
 void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                           uint64_t offset, const struct vg_how *how, enum vg_action action)
 {
     const struct reached reached = reach(block, thread, region, offset, how);
-    struct vg_model *model = block->model;
-    struct entry *entry = &reached.history->at[0];
+    struct vg_history *history = reached.history;
     if (action != VG_WRITES) {
-        struct vg_releases *carried = vg_releases_get(entry->releases);
-        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, model->published};
+        struct vg_releases *carried = vg_releases_get(history->at[0].releases);
+        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, block->model->published};
         vg_releases_add(&carried, block->serial, block->grid->device, published);
-        vg_acquire(block, thread, how, reached.history->location, carried);
+        vg_acquire(block, thread, how, history->location, carried);
         vg_releases_put(carried);
+        struct entry *newest = &history->at[history->n - 1];
+        if (history->n > 1 && !newest->crowded && !was_read_by(newest, block->serial, thread))
+            add_reader(newest,
+                       (struct reader){block->serial, reached.self->epoch, (uint16_t)thread});
     }
-    if (action == VG_READS) return;
-    struct vg_clock *released[VG_REACHES];
-    vg_release(block, thread, how, reached.history->location, released);
-    vg_releases_add(&entry->releases, block->serial, block->grid->device, released);
-    vg_clock_join(&model->published, released[VG_REACH_SYS]);
-    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+    if (action != VG_READS) publish(&reached, action);
 }

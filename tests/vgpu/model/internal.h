@@ -122,6 +122,9 @@ static inline uint32_t vg_access_mask(const struct vg_access *access)
 }
 enum { VG_NC_BIT = 1 << 14 };
 
+/* The host's serial number: one thread that counts strong writes to reachable memory as epochs. */
+#define VG_HOST (UINT32_MAX - 1)
+
 enum vg_action { VG_READS, VG_WRITES, VG_CHANGES, VG_ACTIONS };
 
 /* An access as its instruction says it, with what it does. Index 0 is for no access. */
@@ -157,7 +160,11 @@ struct vg_model {
     uint64_t *races; /* pairs of places that were reported: an open table */
     uint32_t nraces, races_room;
 
-    struct vg_clock *sc_all, *published;
+    struct vg_clock *sc_all;
+    /* What the host may know: what was released at scope .sys to reachable memory and has left the
+     * buffers. Of the host itself it knows which strong writes of scope .sys those were. */
+    struct vg_clock *published;
+    uint32_t host_epoch;
     struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
     struct vg_buffer **buffers;       /* by device + 1 */
     uint32_t ndevices;
@@ -298,7 +305,8 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
  * well when the write is too old to be in a history. */
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t word, const struct vg_access *access);
-/* Of reachable memory: release and acquire patterns alone; the values are the buffer's. */
+/* Of reachable memory: release and acquire patterns, and who may have read what; the values are the
+ * buffer's. */
 void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                           uint64_t offset, const struct vg_how *how, enum vg_action action);
 
@@ -310,6 +318,8 @@ void vg_buffer_store(struct vg_model *model, int device, struct vg_region *regio
                      const struct vg_how *how, const void *value);
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
                       const struct vg_how *how, vg_change *change, void *arg, void *old);
+/* What becomes published when the device's latest store leaves the buffer. */
+void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released);
 void vg_buffer_flush(struct vg_model *model, int device);
 void vg_buffer_renew(struct vg_model *model, int device); /* no older value is read any more */
 void vg_buffer_forget(struct vg_model *model, const struct vg_region *region);

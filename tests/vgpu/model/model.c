@@ -144,7 +144,7 @@ uint32_t vg_copies_of(const struct vg_block_clock *block)
     struct vg_grid_clock *grid = block->grid;
     struct vg_model *model = block->model;
     if (grid->copies == 0) {
-        if (grid->nblocks >= UINT32_MAX - model->next) return 0;
+        if (grid->nblocks >= VG_HOST - model->next) return 0;
         struct vg_grid_record record = *vg_record_of(model, grid->first);
         grid->copies = record.first = model->next;
         record.copies = true;
@@ -168,8 +168,7 @@ struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t numbe
                                           uint64_t nblocks, uint32_t nthreads,
                                           const struct vg_past *before)
 {
-    if (nblocks >= UINT32_MAX - model->next || nthreads > VG_BLOCK_THREADS || device < -1)
-        return NULL;
+    if (nblocks >= VG_HOST - model->next || nthreads > VG_BLOCK_THREADS || device < -1) return NULL;
     struct vg_grid_clock *grid = calloc(1, sizeof *grid);
     if (grid == NULL) return NULL;
     vg_need_device(model, device);
@@ -253,6 +252,11 @@ bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint3
     if (serial - block->grid->first < block->grid->nblocks) return true;
     const struct vg_grid_record *record = vg_record_of(block->model, serial);
     return record == NULL || record->device == block->grid->device;
+}
+
+void vg_model_published(const struct vg_model *model, struct vg_past *past)
+{
+    vg_clock_join(&past->known, model->published);
 }
 
 static bool same_how(const struct vg_how *a, const struct vg_how *b)

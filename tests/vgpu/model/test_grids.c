@@ -117,3 +117,55 @@ TEST(grids, a_grid_that_runs_is_remembered_however_many_grids_follow)
     vg_past_destroy(stream);
     world_end(&w);
 }
+
+static uint32_t host_reads(uint64_t offset)
+{
+    return __atomic_load_n((uint32_t *)(void *)(w.bytes + offset), __ATOMIC_ACQUIRE);
+}
+
+enum { FLAG = 0, ELSEWHERE = 256 };
+
+/* Data in memory of the device, a flag in memory that the host reads before it launches a grid. */
+static uint32_t races_behind_a_flag(uint64_t seed, enum vg_order order, bool sees)
+{
+    unsigned char data[64] = {0};
+    struct vg_region region = {.address = 0x90000, .nbytes = 64, .bytes = data};
+    const struct vg_how how = WEAK(1);
+    uint32_t value = 6;
+    world_begin(&w, (struct vg_model_settings){.seed = seed});
+    w.region.reachable = true;
+    vg_model_store(w.block[0], 0, &region, 0, &how, &value);
+    st(w.block[0], 0, &w, FLAG, how_of(order, VG_SCOPE_SYS, 4, 2), 1);
+    while (sees && host_reads(FLAG) == 0) ld(w.block[0], 0, &w, ELSEWHERE, WEAK(3));
+    const bool visible = host_reads(FLAG) != 0;
+    struct vg_past *stream = vg_past_create();
+    vg_model_published(w.model, stream);
+    const struct other other = other_begin(7, stream);
+    value = 0;
+    vg_model_load(other.block, 0, &region, 0, &how, &value);
+    CHECK_EQ(value, 6);
+    const uint32_t n = w.nraces;
+    CHECK(sees || !visible || n == 0);
+    CHECK(sees || visible || n == 1);
+    other_end(other, stream);
+    vg_past_destroy(stream);
+    vg_model_forget(w.model, &region);
+    world_end(&w);
+    return n;
+}
+
+TEST(grids, a_host_that_saw_a_released_flag_may_launch_a_grid_behind_it)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        CHECK_EQ(races_behind_a_flag(seed, VG_RELEASE, true), 0);
+        CHECK_EQ(races_behind_a_flag(seed, VG_RELAXED, true), 1);
+    }
+}
+
+/* The release store waits in the device's buffer: the host cannot have seen it. */
+TEST(grids, a_release_that_the_host_cannot_have_seen_orders_no_launch)
+{
+    uint32_t n = 0;
+    for (uint64_t seed = 1; seed <= 50; seed++) n += races_behind_a_flag(seed, VG_RELEASE, false);
+    CHECK(n > 10);
+}

@@ -24,14 +24,17 @@ static inline enum vg_reach vg_reach(unsigned scope)
  * A release of scope .gpu by a thread of block b and device d is in the lists of b and d, so an
  * acquire of scope s reads the lists of its own block, (s >= .gpu) its own device and (s = .sys)
  * all: each scope includes the other's thread (8.7, condition 1). Immutable, counted; NULL is
- * empty. */
+ * empty. The lists of blocks that have ended are dropped (dead_below: such blocks have lower serial
+ * numbers). With too many lists those of single blocks become one that every acquire may take: that
+ * orders more than the manual does, never less. */
 struct vg_releases;
 struct vg_releases *vg_releases_get(struct vg_releases *releases);
 void vg_releases_put(struct vg_releases *releases);
-void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
+void vg_releases_add(struct vg_releases **into, const struct vg_block_clock *block,
                      struct vg_clock *const released[VG_REACHES]);
 struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_reach reach,
                                   uint32_t block, int device);
+struct vg_clock *vg_releases_any(const struct vg_releases *releases);
 
 /* The first part of a release pattern that waits for its strong write: a fence, or a release
  * operation on a location. What was known when the thread's epoch was epoch; with epoch 0 known
@@ -58,8 +61,8 @@ struct vg_spot {
 };
 
 struct vg_spots {
-    uint32_t n, next;
-    struct vg_spot at[32];
+    uint32_t n, next, room;
+    struct vg_spot at[];
 };
 
 struct vg_thread {
@@ -159,6 +162,9 @@ struct vg_model {
 
     uint64_t *races; /* pairs of places that were reported: an open table */
     uint32_t nraces, races_room;
+
+    struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
+    uint64_t nentries;            /* of all histories */
 
     struct vg_clock *sc_all;
     /* What the host may know: what was released at scope .sys to reachable memory and has left the

@@ -102,7 +102,7 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
         vg_history_published(block, thread, region, offset, how, action);
         return;
     }
-    if (releases_to_all(how)) vg_buffer_flush(model, device);
+    if (written && releases_to_all(how)) vg_buffer_flush(model, device);
     vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);
     if (acquires_from_all(how)) vg_buffer_renew(model, device);
 }

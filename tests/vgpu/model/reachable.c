@@ -318,7 +318,6 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
 {
     struct vg_buffer *buffer = device < 0 ? NULL : buffer_make(model, device);
     if (buffer != NULL) stir(model, buffer);
-    if (releases_to_all(how)) vg_buffer_flush(model, device);
     for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
         if (overlap(&buffer->stores[i], region, offset, how->nbytes)) {
             release_store(model, buffer, i); /* this one, or an earlier one that it overlaps */
@@ -333,6 +332,7 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
     do {
         memcpy(value, old, how->nbytes);
         written = change(arg, old, value);
+        if (written && releases_to_all(how)) vg_buffer_flush(model, device);
     } while (written && !exchange(region->bytes + offset, old, value, how->nbytes));
     if (buffer != NULL) {
         line_read(model, line_make(buffer, region, offset));

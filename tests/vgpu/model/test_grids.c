@@ -169,3 +169,31 @@ TEST(grids, a_release_that_the_host_cannot_have_seen_orders_no_launch)
     for (uint64_t seed = 1; seed <= 50; seed++) n += races_behind_a_flag(seed, VG_RELEASE, false);
     CHECK(n > 10);
 }
+
+static bool never(void *arg, const void *old, void *value)
+{
+    (void)arg;
+    (void)old;
+    (void)value;
+    return false;
+}
+
+/* One block stores and then fails to swap, or the other one reads by a swap that fails. */
+TEST(grids, a_failed_compare_and_swap_acquires_and_does_not_release)
+{
+    for (int fails = 0; fails < 2; fails++) {
+        const struct vg_how how = how_of(VG_ACQ_REL, VG_SCOPE_GPU, 4, 2);
+        uint32_t old = 0;
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+        st(w.block[0], 0, &w, 64, WEAK(1), 5);
+        if (fails)
+            vg_model_rmw(w.block[0], 0, &w.region, 0, &how, never, NULL, &old);
+        else
+            st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_GPU, 3), 1);
+        vg_model_rmw(w.block[1], 0, &w.region, 0, &how, never, NULL, &old);
+        CHECK_EQ(old, !fails);
+        ld(w.block[1], 0, &w, 64, WEAK(4));
+        CHECK_EQ(w.nraces, fails);
+        world_end(&w);
+    }
+}

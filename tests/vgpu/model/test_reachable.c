@@ -295,3 +295,27 @@ TEST(reachable, a_flag_there_orders_two_blocks_and_its_scope_must_be_wide_enough
             world_end(&w);
         }
 }
+
+static bool never(void *arg, const void *old, void *value)
+{
+    (void)arg;
+    (void)old;
+    (void)value;
+    return false;
+}
+
+/* A compare and swap that fails writes nothing: its release does not happen, its acquire does. */
+TEST(reachable, a_failed_compare_and_swap_releases_nothing)
+{
+    uint32_t late = 0;
+    const struct vg_how how = how_of(VG_ACQ_REL, VG_SCOPE_SYS, 4, 2);
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        begin(seed);
+        uint32_t old;
+        st(w.block[0], 0, &w, 0, WEAK(1), 5);
+        vg_model_rmw(w.block[0], 0, &w.region, 128, &how, never, NULL, &old);
+        late += host_reads(0) != 5;
+        world_end(&w);
+    }
+    CHECK(late > 10);
+}

@@ -291,6 +291,33 @@ TEST(vgpu_memory, freed_read_only_undefined_and_shared_faults)
     b_destroy(b);
 }
 
+/* atom.add.noftz.f16x2 is two atomic accesses of 16 bits: one of 32 bits races with it, one of 16
+ * does not. */
+TEST(vgpu_memory, packed_atomics_are_two_accesses_of_16_bits)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        struct builder *b = b_create();
+        b_kernel(b);
+        b_setp(b, VG_EQ, 0, CTA, b_k(b, 0));
+        struct vg_instr *in =
+            b_atom(b, VG_ATOM_ADD, VG_BF16X2, VG_GLOBAL, A, OUT, b_k(b, 0x3f803f80));
+        in->scope = VG_SCOPE_GPU;
+        b_guard(in, 0, false);
+        in = b_ld(b, wide ? VG_B32 : VG_B16, VG_GLOBAL, B, OUT, wide ? 0 : 2);
+        in->order = VG_RELAXED;
+        in->scope = VG_SCOPE_GPU;
+        b_guard(in, 0, true);
+        b_exit(b);
+        for (b->settings.seed = 1; b->settings.seed < 10; b->settings.seed++) {
+            b->out[0] = 0x40003f80;
+            run_done(b, 2, 1);
+            CHECK_EQ(b->out[0], 0x40404000);
+            CHECK_EQ(b->model_counts.races, wide);
+        }
+        b_destroy(b);
+    }
+}
+
 /* mbarrier: 64 threads arrive, all wait for the phase, then read what the others stored. */
 TEST(vgpu_memory, mbarriers_complete_when_all_have_arrived)
 {

@@ -372,7 +372,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
 
 struct vd_driver {
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* the executor has something to do */
+    pthread_cond_t work; /* the executor has something to do */
     bool initialized;
     struct vd_settings settings;
     struct vg_machine *machine;

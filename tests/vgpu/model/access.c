@@ -80,9 +80,11 @@ void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regi
                    uint64_t offset, uint64_t nbytes, bool write)
 {
     static const struct vg_how hows[17] = {
-        [1] = {.nbytes = 1, .order = VG_WEAK},   [2] = {.nbytes = 2, .order = VG_WEAK},
-        [4] = {.nbytes = 4, .order = VG_WEAK},   [8] = {.nbytes = 8, .order = VG_WEAK},
-        [16] = {.nbytes = 16, .order = VG_WEAK},
+        [1] = {.nbytes = 1, .order = VG_WEAK, .engine = true},
+        [2] = {.nbytes = 2, .order = VG_WEAK, .engine = true},
+        [4] = {.nbytes = 4, .order = VG_WEAK, .engine = true},
+        [8] = {.nbytes = 8, .order = VG_WEAK, .engine = true},
+        [16] = {.nbytes = 16, .order = VG_WEAK, .engine = true},
     };
     struct vg_model *model = block->model;
     *(write ? &model->counts.stores : &model->counts.loads) += nbytes / 16 + 1;

@@ -262,7 +262,7 @@ void vg_model_published(const struct vg_model *model, struct vg_past *past)
 static bool same_how(const struct vg_how *a, const struct vg_how *b)
 {
     return a->where == b->where && a->nbytes == b->nbytes && a->order == b->order &&
-           a->scope == b->scope && a->nc == b->nc && a->red == b->red;
+           a->scope == b->scope && a->nc == b->nc && a->red == b->red && a->engine == b->engine;
 }
 
 /* The slot of the kind, or the free one where it belongs. */

@@ -90,6 +90,13 @@ static bool morally_strong(const struct vg_block_clock *block, const struct vg_h
            vg_scope_includes(block, its->scope, other->block);
 }
 
+/* A copy of the driver's and an access that waits for it, or that it waits for. */
+static bool flag_by_copy(const struct vg_how *mine, const struct vg_how *its)
+{
+    return (mine->engine && strong(its) && its->scope == VG_SCOPE_SYS) ||
+           (its->engine && strong(mine) && mine->scope == VG_SCOPE_SYS);
+}
+
 struct note {
     struct vg_block_clock *block;
     struct vg_region *region;
@@ -138,8 +145,8 @@ static void check(const struct note *note, const struct vg_access *other)
         return;
     }
     if (own(note, other)) return;
-    if (morally_strong(note->block, &note->kind->how, other, &model->kinds[other->kind].how))
-        return;
+    const struct vg_how *mine = &note->kind->how, *its = &model->kinds[other->kind].how;
+    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return;
     if (knows(note->block, note->thread, other)) return;
     if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
         vg_history_saw(note->block, note->thread, note->region, note->word, other))

@@ -207,6 +207,15 @@ static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbyt
     return across;
 }
 
+/* How many entries behind the oldest one a read takes, at most `most`. Mistakes show when reads are
+ * late: half of them take the oldest entry, a quarter the next one, the others any. */
+static uint32_t later(struct vg_model *model, uint32_t most)
+{
+    const uint32_t dice = vg_random_below(model, 4);
+    if (dice < 2 || most == 0) return 0;
+    return dice == 2 ? 1 : vg_random_below(model, most + 1);
+}
+
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, void *value)
 {
@@ -219,10 +228,8 @@ void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_re
     const uint32_t newest = reached.history->n - 1;
     uint32_t chosen = newest;
     if (newest > 0 && model->settings.reads != VG_READ_NEWEST) {
-        const uint32_t oldest = floor_of(&reached);
-        chosen = oldest;
-        if (model->settings.reads == VG_READ_RANDOM)
-            chosen += vg_random_below(model, newest - oldest + 1);
+        chosen = floor_of(&reached);
+        if (model->settings.reads == VG_READ_RANDOM) chosen += later(model, newest - chosen);
     }
     if (chosen != newest) model->counts.older++;
     memcpy(value, reached.history->at[chosen].value, how->nbytes);

@@ -44,6 +44,7 @@ struct vg_race {
         second; /* in the order in which they ran; second is the one that is running */
     const struct vg_region *region;
     const char *mend; /* what would order them, a sentence */
+    bool polled; /* second waits by plain loads for memory that others write: there is no first */
 };
 
 struct vg_model_settings {
@@ -131,6 +132,10 @@ void vg_model_arrive(struct vg_block_clock *block, uint32_t number, const uint64
 /* These threads of the block met at barrier `number`: each knows afterwards all that each knew
  * before, and all of those that arrived. A bit a thread. */
 void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint64_t *threads);
+/* The thread waited by weak loads, as how says, for reachable memory, and the value changed while
+ * it did: somebody writes there at the same time. Reported once a place. */
+void vg_model_polled(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how);
 /* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);

@@ -116,7 +116,10 @@ void vg_report_race(void *arg, const struct vg_race *race)
         add(&text, ", offset %" PRIu64 " of %s (allocation %" PRIu64 ")",
             race->second.address - race->region->address, race->region->what, race->region->number);
     add(&text, ":\n  ");
-    add_party(&text, machine, &race->first);
+    if (race->polled)
+        add(&text, "a write by the host, another process or another GPU\n");
+    else
+        add_party(&text, machine, &race->first);
     add(&text, "  and ");
     add_party(&text, machine, &race->second);
     if (race->mend != NULL) add(&text, "  %s\n", race->mend);

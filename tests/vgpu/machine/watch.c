@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POLLS = 2 };
+
 /* A hash of the registers of the fragment and its callers: a thread that waits comes back with the
  * same ones. */
 static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
@@ -24,6 +26,20 @@ static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *f
     return sum;
 }
 
+/* The value has changed. A thread that came back to a plain load with the same registers waited for
+ * that, and nothing of its own can have ordered the two. */
+static void polled(const struct vg_warp *warp, const struct vg_watch *watch)
+{
+    const struct vg_instr *in = watch->in;
+    if (!watch->region->reachable || in->op != VG_LD || in->order != VG_WEAK) return;
+    if (watch->same < POLLS || warp->nwatch == VG_WATCHED) return; /* or others are not watched */
+    const struct vg_how how = {.nbytes = (uint8_t)vg_type_bytes(in->type),
+                               .nc = (in->flags & VG_NC) != 0,
+                               .where = (uint64_t)(uintptr_t)in};
+    vg_model_polled(warp->block->clock, warp->number * VG_LANES + vg_first(watch->lanes),
+                    watch->region, watch->address - watch->region->address, &how);
+}
+
 /* Looks that find the registers as they were are counted: at the 1st, 2nd, 4th, 8th ... look, so
  * that a thread that goes round a few words is found at one of them again. */
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
@@ -36,6 +52,7 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
         struct vg_watch *watch = &warp->watch[i];
         if (watch->in != in || watch->lanes != lanes || watch->address != address) continue;
         if (watch->sum != sum) {
+            polled(warp, watch);
             vg_moved(warp, fragment);
             return;
         }

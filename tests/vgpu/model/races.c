@@ -118,3 +118,23 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
                                  .mend = mend(model, &a, &b, first->block, second->block)};
     model->settings.race(model->settings.arg, &race);
 }
+
+void vg_model_polled(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how)
+{
+    struct vg_model *model = block->model;
+    const uint64_t key = how->where * UINT64_C(0xd1342543de82ef95) ^ UINT64_MAX;
+    if (model->settings.off || !is_new(model, key != 0 ? key : 1)) return;
+    model->counts.races++;
+    if (model->settings.race == NULL) return;
+    const struct vg_access access = {.block = block->serial,
+                                     .bits = (uint16_t)(1u << (10 + offset % 4) | thread),
+                                     .kind = vg_kind_of(model, how, VG_READS)};
+    const struct vg_race race = {
+        .second = party_of(model, region, offset / 4, &access),
+        .region = region,
+        .mend = "Wait by ld.relaxed.sys or ld.acquire.sys (cuda::atomic_ref, or volatile): a plain "
+                "load races with the writer, and a compiler may load once and for all.",
+        .polled = true};
+    model->settings.race(model->settings.arg, &race);
+}

@@ -438,7 +438,8 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
     const uint32_t total = a.nbytes * count;
     bool last = true;
     const bool strict =
-        count > 1 && warp->block->run->machine->settings.strict_vectors &&
+        count > 1 && (in->op == VG_LD || in->op == VG_ST) &&
+        warp->block->run->machine->settings.strict_vectors &&
         (in->space == VG_GLOBAL || in->space == VG_GENERIC || in->space == VG_SHARED);
     if (strict) last = next_component(&a, lanes, address);
     uint64_t bits = 0;

@@ -39,6 +39,10 @@ struct vg_fragment {
     uint8_t parts;           /* components of a strict vector access that are done, a bit each */
     uint32_t idle;           /* instructions without a store, a barrier or a new value */
     uint32_t tired;          /* the value of idle at which the fragment yields */
+    uint64_t spun;           /* instructions without memory, barrier, exchange between lanes */
+    bool timed;              /* it has looked at the time while it spun */
+    uint32_t spin_pc, looks; /* where its registers were hashed, and how often they were */
+    uint64_t spin_state;
     uint32_t turn;           /* instructions since another fragment of the warp ran */
     uint32_t members;        /* GATHERS in a warp: the lanes that it waits for */
     uint32_t barrier, count; /* GATHERS, BLOCKED at a barrier of the block */
@@ -229,6 +233,9 @@ struct vg_region *vg_thread_find(struct vg_warp *warp, uint32_t lane, const stru
                                  enum vg_space space, uint64_t address, uint32_t nbytes, bool write,
                                  uint64_t *offset);
 unsigned char *vg_local(struct vg_warp *warp, uint32_t lane);
+/* A fragment has run so many instructions; moved: one of them had an effect, or saw one. false: it
+ * hangs, and the fault was noted. */
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved);
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
                    uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum);
 enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLLS = 2 };
+enum { POLLS = 2, LOOP = 1000, TIMED_LIMIT = 1 << 24 };
 
 /* A hash of the registers of the fragment and its callers: a thread that waits comes back with the
  * same ones. */
@@ -66,6 +66,43 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
     if (warp->nwatch == VG_WATCHED) return;
     warp->watch[warp->nwatch++] = (struct vg_watch){
         .in = in, .lanes = lanes, .sum = sum, .address = address, .region = region};
+}
+
+/* Compares the fragment's registers with those of an earlier look at the same place. The place is
+ * taken anew at the 1st, 2nd, 4th, 8th ... look, so that it comes to lie in the loop. */
+static bool comes_back(const struct vg_warp *warp, struct vg_fragment *fragment)
+{
+    fragment->looks++;
+    const bool anew = (fragment->looks & (fragment->looks - 1)) == 0;
+    if (!anew && fragment->pc != fragment->spin_pc) return false;
+    const uint64_t state = vg_mix(state_of(warp, fragment), warp->carry);
+    const bool same = fragment->pc == fragment->spin_pc && state == fragment->spin_state;
+    if (anew) {
+        fragment->spin_pc = fragment->pc;
+        fragment->spin_state = state;
+    }
+    return same && fragment->looks > 1;
+}
+
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved)
+{
+    const uint32_t given = warp->block->run->machine->settings.spin_limit;
+    if (moved) {
+        fragment->spun = 0;
+        fragment->looks = 0;
+        fragment->timed = false;
+        return true;
+    }
+    fragment->spun += steps;
+    if (fragment->spun < LOOP) return true;
+    const uint64_t limit = given != 0 ? given : fragment->timed ? TIMED_LIMIT : UINT64_MAX;
+    if (fragment->spun < limit && (fragment->timed || !comes_back(warp, fragment))) return true;
+    vg_fail(warp, vg_first(fragment->mask), vg_instr_of(fragment), VG_FAULT_DEADLOCK,
+            "hangs: %" PRIu64 " instructions without any effect%s", fragment->spun,
+            fragment->timed          ? ", in which it looked at the time"
+            : fragment->spun < limit ? ", and its registers are as they were before"
+                                     : "");
+    return false;
 }
 
 bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes)

@@ -30,7 +30,7 @@ void vd_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "vgpu: %s\n", text);
+    fprintf(stderr, "vgpu: WARN: %s\n", text);
 }
 
 static struct vd_memory *memory_of(struct vg_region *region)

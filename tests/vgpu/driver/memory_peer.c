@@ -305,6 +305,24 @@ static void unregistered_too_late(void)
     cuCtxSynchronize();
 }
 
+/* With VGPU_UNDEFINED: what copies and fills wrote may be read, and a copy of what nobody wrote is
+ * not written by that. */
+static void reads_of_copies(void)
+{
+    uint32_t word = 3;
+    CUdeviceptr first, second;
+    OK(cuMemAlloc(&first, 4096));
+    OK(cuMemAlloc(&second, 4096));
+    OK(cuMemcpyHtoD(first, &word, 4));
+    OK(cuMemsetD32(first + 8, 1, 1));
+    OK(cuMemcpyDtoD(second, first, 64));
+    OK(mt_move(second + 128, second, NULL));
+    OK(mt_move(second + 128, second + 8, NULL));
+    OK(cuCtxSynchronize());
+    OK(mt_move(second + 128, second + 4, NULL));
+    MUST(cuCtxSynchronize() != CUDA_SUCCESS);
+}
+
 static const struct {
     const char *name;
     void (*play)(void);
@@ -328,6 +346,7 @@ static const struct {
     {"awaited_copy_ordered", awaited_copy_ordered},
     {"copies_before_kernels", copies_before_kernels},
     {"fill_races", fill_races},
+    {"reads_of_copies", reads_of_copies},
     {"unregistered_too_late", unregistered_too_late},
 };
 

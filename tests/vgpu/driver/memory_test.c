@@ -100,6 +100,14 @@ TEST(copy, that_is_ordered_with_the_kernel_is_none)
     expect("copies_before_kernels", 0, (const char *[]){NULL});
 }
 
+TEST(copy, carries_whether_its_bytes_were_written)
+{
+    setenv("VGPU_UNDEFINED", "1", 1);
+    expect("reads_of_copies", REPORTED,
+           (const char *[]){"which nobody has written: offset 4 of cuMemAlloc", NULL});
+    unsetenv("VGPU_UNDEFINED");
+}
+
 /* Standard error of what runs between begin and end. */
 static int begin_errors(int *saved)
 {
@@ -210,7 +218,13 @@ TEST(host_memory, that_is_managed_is_both)
     OK(mt_move(memory + 64, memory, NULL));
     OK(cuCtxSynchronize());
     CHECK_EQ(*(volatile uint32_t *)(uintptr_t)(memory + 64), 5);
+    const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    OK(cuMemPrefetchAsync(memory, 4096, here, 0, NULL));
+    OK(cuMemAdvise(memory, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+    CHECK_EQ(cuMemPrefetchAsync(memory, 4097, here, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree(memory));
+    CHECK_EQ(cuMemAdvise(memory, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here),
+             CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST(pool, frees_in_the_streams_order)

@@ -134,7 +134,7 @@ TEST(ipc, memory_of_a_killed_process_goes_on_for_who_opened_it_and_leaves_nothin
     OK(mt_await(memory + 128, 1, memory + 192, stream));
     kill_it(&peer);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    OK(cuMemsetD32(memory + 128, 1, 1));
+    OK(cuStreamWriteValue32(NULL, memory + 128, 1, 0));
     OK(cuStreamSynchronize(stream));
     CHECK_EQ(word_at(memory + 192), 1);
     OK(cuStreamDestroy(stream));
@@ -230,7 +230,7 @@ TEST(ipc, event_of_another_process_is_waited_for)
     OK(mt_move(memory + 256, memory + 64, stream)); /* reads what the peer's kernel writes */
     CHECK_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    OK(cuMemsetD32Async(memory, 99, 1, NULL));
+    OK(cuStreamWriteValue32(NULL, memory, 99, 0));
     OK(cuEventSynchronize(event));
     OK(cuEventQuery(event));
     OK(cuStreamSynchronize(stream));

@@ -60,6 +60,11 @@ TEST(host_access, is_given_to_the_programs_own_handler)
     expect("touch_with_handler", 0, (const char *[]){"offset 5 of cuMemAlloc (allocation ", NULL});
 }
 
+TEST(host_access, is_given_to_a_handler_that_takes_the_address)
+{
+    expect("touch_with_siginfo", 0, (const char *[]){"offset 5 of cuMemAlloc (allocation ", NULL});
+}
+
 TEST(host_access, to_memory_that_was_unmapped_while_registered_says_so)
 {
     char text[8192] = "";

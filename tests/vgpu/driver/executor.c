@@ -12,7 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS_A_CALL = 4, LOOKS = 64, FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 1000, TEXT = 4096 };
+enum {
+    STEPS_A_CALL = 4,
+    LOOKS = 4,
+    MOST_LOOKS = 64,
+    LATE = 10000,
+    FIRST_PAUSE_US = 20,
+    LONGEST_PAUSE_US = 1000,
+    TEXT = 4096
+};
 
 /* What steps may depend on. */
 static struct {
@@ -23,6 +31,7 @@ static struct {
     uint64_t moved_ns;  /* when something moved last */
     uint32_t pause_us;  /* until everybody looks again */
     uint32_t looks;     /* rounds in which all looked in vain since something moved */
+    uint64_t loads;     /* that had run at the first of them */
     bool warned;        /* about a wait for the host, since something moved */
     bool free;          /* the executor's thread runs steps */
     const char *caller; /* the thread that called first */
@@ -271,14 +280,24 @@ static void deadlock(void)
     }
 }
 
+/* A look may have read older values, for as many accesses as settings.late says. */
+static void look_again_or_give_up(void)
+{
+    struct vg_model_counts counts;
+    const uint64_t late = !vd.settings.model ? 0 : vd.settings.late == 0 ? LATE : vd.settings.late;
+    vg_model_count(vg_machine_model(vd.machine), &counts);
+    if (ex.looks == 0) ex.loads = counts.loads;
+    ex.round++;
+    ex.looks++;
+    if (ex.looks > MOST_LOOKS || (ex.looks > LOOKS && counts.loads - ex.loads >= late)) deadlock();
+}
+
 /* Nothing can move. Reports, or waits a little until all look again. */
 static void stuck(void)
 {
     const bool stalled = vd_now_ns() - ex.moved_ns > vd.settings.stall_ms * UINT64_C(1000000);
     if (ex.n > 0 && !from_outside() && ex.inside > 0 && (!ex.free || stalled)) {
-        /* One look may have been too short to read, or have read an older value. */
-        ex.round++;
-        if (++ex.looks > LOOKS) deadlock();
+        look_again_or_give_up();
         return;
     }
     if (ex.n > 0 && stalled && !ex.warned) {

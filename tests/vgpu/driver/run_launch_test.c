@@ -214,9 +214,9 @@ static void no_room(void)
 TEST(vgpu_launches, a_kernel_for_which_the_gpu_has_no_room_is_waited_for_in_vain)
 {
     char text[4096];
-    CHECK_EQ(
-        rt_run((const char *[]){"VGPU_SMS=1", "VGPU_MODEL=0", NULL}, no_room, text, sizeof text),
-        86);
+    CHECK_EQ(rt_run((const char *[]){"VGPU_SMS=1", "VGPU_MODEL=0", "VGPU_PATIENCE=50", NULL},
+                    no_room, text, sizeof text),
+             86);
     CHECK_MESSAGE(strstr(text, "kernel set: 0 blocks are resident, 0 have ended, 1 have not "
                                "started, for the GPU has no room") != NULL,
                   "%s", text);

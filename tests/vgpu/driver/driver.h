@@ -267,6 +267,7 @@ struct CUctx_st {
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    struct CUctx_st *next;   /* of all there were */
     bool primary, destroyed; /* never freed: other threads may have it as their current one */
     unsigned flags;
     uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */

@@ -65,6 +65,8 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     return CUDA_SUCCESS;
 }
 
+static struct CUmod_st *ended; /* modules that were unloaded: kept for reports */
+
 /* The image's regions go; the structures stay, for races of the past name its kernels. */
 static void free_variables(struct CUmod_st *module)
 {
@@ -94,6 +96,8 @@ void vd_module_destroy(struct CUmod_st *module)
     module->first = NULL;
     vd_object_remove(module);
     free_variables(module);
+    module->next = ended;
+    ended = module;
 }
 
 static const struct vd_jit no_options;
@@ -107,8 +111,11 @@ static CUresult load(CUmodule *module, const void *image, const struct vd_jit *j
     if (result != CUDA_SUCCESS) return result;
     if (module == NULL) return CUDA_ERROR_INVALID_VALUE;
     result = vd_image_read(image, jit, &code);
-    if (result == CUDA_SUCCESS) result = vd_context_wait(context);
-    return result != CUDA_SUCCESS ? result : vd_module_create(context, code, module);
+    if (result != CUDA_SUCCESS) return result;
+    result = vd_context_wait(context);
+    if (result == CUDA_SUCCESS) result = vd_module_create(context, code, module);
+    if (result != CUDA_SUCCESS) vg_module_destroy(code);
+    return result;
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)

@@ -80,14 +80,12 @@ struct vd_copy {
     uint64_t width, height, to_pitch, from_pitch;
     uint64_t depth, to_slice, from_slice;
     void *snapshot;
-    bool awaited; /* the host waits for it before it submits anything else */
 };
 
 struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
-    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */

@@ -66,10 +66,14 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     return CUDA_SUCCESS;
 }
 
+static struct CUmod_st *unloaded; /* modules that nobody uses: kept, and no leak */
+
 /* The image's regions go; the structure stays, for races of the past name its kernels. */
 void vd_module_put(struct CUmod_st *module)
 {
     if (--module->refs != 0) return;
+    module->next = unloaded;
+    unloaded = module;
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
         if (region == NULL) continue;

@@ -278,6 +278,8 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const struct vg_function *kernel;
     int max_dynamic_shared, carveout;
+    bool asked;            /* a handle was given */
+    struct vd_item *after; /* what the first launch waits for, by lazy loading; or NULL */
 };
 
 struct CUmod_st {
@@ -287,14 +289,16 @@ struct CUmod_st {
     struct vg_image *image;
     struct CUfunc_st *functions; /* one a kernel, in the module's order */
     uint32_t nfunctions;
-    uint32_t refs; /* the handle, and each unfinished launch; the PTX text's structures are kept for
-                      reports until the process ends */
+    struct vd_item *first; /* the first launch of one of its kernels, until it has ended */
+    bool launched;
     struct CUmod_st *next;
 };
 
 /* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
  * of the context, loaded if need be. NULL: there is no such function; *result says why. */
 struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
+/* A launch is about to be submitted: gives it the edge that lazy loading makes. */
+void vd_function_submit(struct vd_item *launch);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);
@@ -374,7 +378,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
 
 struct vd_driver {
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* the executor has something to do */
+    pthread_cond_t work; /* the executor has something to do */
     bool initialized;
     struct vd_settings settings;
     struct vg_machine *machine;

@@ -198,7 +198,8 @@ CUresult vd_kernel_function(struct CUkern_st *kernel, struct CUctx_st *context,
 {
     struct CUmod_st *module;
     const CUresult result = load(kernel->library, context, &module);
-    if (result == CUDA_SUCCESS) *function = vd_module_function(module, kernel->kernel->name);
+    if (result == CUDA_SUCCESS)
+        *function = vd_function_asked(vd_module_function(module, kernel->kernel->name));
     return result;
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS_A_CALL = 4, FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 1000, TEXT = 4096 };
+enum { STEPS_A_CALL = 4, LOOKS = 64, FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 1000, TEXT = 4096 };
 
 /* What steps may depend on. */
 static struct {
@@ -22,6 +22,7 @@ static struct {
     uint64_t round;     /* counts movements: who looked in this round in vain need not look again */
     uint64_t moved_ns;  /* when something moved last */
     uint32_t pause_us;  /* until everybody looks again */
+    uint32_t looks;     /* rounds in which all looked in vain since something moved */
     bool warned;        /* about a wait for the host, since something moved */
     bool free;          /* the executor's thread runs steps */
     const char *caller; /* the thread that called first */
@@ -69,6 +70,7 @@ static void moved(void)
     ex.round++;
     ex.moved_ns = vd_now_ns();
     ex.pause_us = FIRST_PAUSE_US;
+    ex.looks = 0;
     ex.warned = false;
 }
 
@@ -81,6 +83,15 @@ void vd_executor_changed(void)
 bool vd_executor_alone(const struct vd_item *item)
 {
     return ex.n == 1 && ex.at[0] == item && !vd_hostfunc_running();
+}
+
+uint32_t vd_executor_launches_before(const struct vd_item *item)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ex.n; i++)
+        n += ex.at[i]->op.what == VD_LAUNCH && ex.at[i]->number < item->number &&
+             ex.at[i]->context->device == item->context->device;
+    return n;
 }
 
 bool vd_executor_idle(void)
@@ -265,7 +276,9 @@ static void stuck(void)
 {
     const bool stalled = vd_now_ns() - ex.moved_ns > vd.settings.stall_ms * UINT64_C(1000000);
     if (ex.n > 0 && !from_outside() && ex.inside > 0 && (!ex.free || stalled)) {
-        deadlock();
+        /* One look may have been too short to read, or have read an older value. */
+        ex.round++;
+        if (++ex.looks > LOOKS) deadlock();
         return;
     }
     if (ex.n > 0 && stalled && !ex.warned) {
@@ -349,9 +362,13 @@ void vd_executor_wait(struct vd_item *item)
 /* Work waits and no call comes: whether that has lasted too long. */
 static void watch_for_idleness(void)
 {
-    const uint64_t calls = ex.calls;
-    pause_for(vd.settings.idle_ms * 1000);
-    if (ex.n > 0 && ex.calls == calls && ex.inside == 0) go_free();
+    const uint64_t calls = ex.calls, since = vd_now_ns();
+    while (!ex.free && ex.calls == calls && ex.n > 0) {
+        const uint64_t waited = vd_now_ns() - since, most = vd.settings.idle_ms * UINT64_C(1000000);
+        if (ex.inside == 0 && waited >= most) go_free();
+        if (!ex.free)
+            pause_for(waited < most ? (uint32_t)((most - waited) / 1000 + 1) : LONGEST_PAUSE_US);
+    }
 }
 
 static void *run(void *arg)

@@ -81,6 +81,10 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
                    uint64_t offset, const struct vg_how *how, void *value);
 void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t offset, const struct vg_how *how, const void *value);
+/* The same as weak loads or stores of all these bytes, but only noted: the caller moves them, from
+ * or to region->bytes. For copies and fills of any length and alignment. */
+void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                   uint64_t offset, uint64_t nbytes, bool write);
 /* Reads the newest value, writes change(old). Returns the old value in old. change returns false:
  * nothing is written (a compare and swap that failed). */
 typedef bool vg_change(void *arg, const void *old, void *value);
@@ -99,11 +103,6 @@ void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint6
 /* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
-
-/* Whether no access to the bytes at the offset is noted, so that they may be moved without the model
- * when the mover is ordered with everything that comes later. *nbytes becomes the length of the part,
- * from the offset on, of which the answer is true. */
-bool vg_model_untouched(const struct vg_region *region, uint64_t offset, uint64_t *nbytes);
 
 /* The region is about to be freed or reused. */
 void vg_model_forget(struct vg_model *model, struct vg_region *region);

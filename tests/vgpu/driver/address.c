@@ -32,7 +32,6 @@ static bool reserve(void)
         space.begin = vd_round_up((uintptr_t)at, VD_GRANULE);
         space.end = (uintptr_t)at + size;
         space.cursor = space.begin;
-        vd_segv_install();
         return true;
     }
     vd_say("no range of addresses for device memory: mmap refuses even 1 GiB without memory behind "

@@ -74,7 +74,7 @@ static void column(char **rest, char value[TEXT])
 }
 
 /* SITUATION | CALL | NTH | OURS | REASON; # begins a comment. OURS: "missing" for a row that is not
- * there. */
+ * there. NTH with a ? behind it: the row may also agree. */
 static bool read_differs(void)
 {
     char line[4 * TEXT], nth[TEXT];
@@ -90,6 +90,7 @@ static bool read_differs(void)
         column(&rest, nth);
         column(&rest, row->value);
         row->nth = (unsigned)strtoul(nth, NULL, 10);
+        row->matched = strchr(nth, '?') != NULL;
         if (!rest || strlen(rest) < 4) {
             fprintf(stderr, "%s, %s: no reason is given\n", row->situation, row->call);
             fclose(from);

@@ -72,10 +72,9 @@ static CUresult run(const struct vd_copy *copy, enum vd_side to, enum vd_side fr
     result = check(copy, to, from);
     if (result != CUDA_SUCCESS) return result;
     const bool captured = stream->capture != NULL;
-    op.copy.awaited = !captured && is_awaited(copy, way->async);
-    if (!captured && !op.copy.awaited && is_pageable(copy->from) && !take_snapshot(&op.copy))
+    const bool awaited = !captured && is_awaited(copy, way->async);
+    if (!captured && !awaited && is_pageable(copy->from) && !take_snapshot(&op.copy))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    const bool awaited = op.copy.awaited;
     result = vd_stream_enqueue(stream, &op, &item);
     if (result == CUDA_SUCCESS && item != NULL && awaited) result = vd_item_wait(item);
     vd_item_put(item);

@@ -1,23 +1,11 @@
-/* Copies and fills run: bytes move through the memory model as accesses of a grid of one thread.
- *
- * The host waits for most copies, and nothing else runs meanwhile. Then what comes later is ordered
- * behind the copy, and words that nobody has accessed need no note: their bytes are moved as they
- * are. */
+/* Copies and fills run: the memory model notes the accesses of a grid of one thread, and the bytes
+ * move in steps, so that other work may run between them. */
 #include "memory_internal.h"
-#include "run.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a step: through the model, and without it. */
-enum { STEP = 32 << 10, PLAIN_STEP = 4 << 20 };
-
-static const struct vg_how hows[17] = {
-    [1] = {.nbytes = 1, .order = VG_WEAK},   [2] = {.nbytes = 2, .order = VG_WEAK},
-    [4] = {.nbytes = 4, .order = VG_WEAK},   [8] = {.nbytes = 8, .order = VG_WEAK},
-    [16] = {.nbytes = 16, .order = VG_WEAK},
-};
+enum { STEP = 128 << 10, STEP_WITHOUT_MODEL = 4 << 20 };
 
 /* One end of a copy: a region and an offset there, or memory that is in no region. */
 struct end {
@@ -59,63 +47,14 @@ static void mark(struct end *to, const struct end *from, uint64_t nbytes)
     }
 }
 
-/* The largest access that fits the offset and what is left. */
-static uint32_t access_size(const struct end *end, uint64_t left)
+static void note(const struct vd_item *item, const struct end *end, uint64_t nbytes, bool write)
 {
-    uint32_t size = 16;
-    while (size > left || (end->region != NULL && end->offset % size != 0)) size /= 2;
-    return size;
-}
-
-static void load(const struct vd_item *item, const struct end *from, uint64_t i, uint32_t size,
-                 void *value)
-{
-    if (from->region != NULL)
-        vg_model_load(item->block, 0, from->region, from->offset + i, &hows[size], value);
-    else
-        memcpy(value, from->bytes + i, size);
-}
-
-static void store(const struct vd_item *item, const struct end *to, uint64_t i, uint32_t size,
-                  const void *value)
-{
-    if (to->region != NULL)
-        vg_model_store(item->block, 0, to->region, to->offset + i, &hows[size], value);
-    else
-        memcpy(to->bytes + i, value, size);
-}
-
-static void by_accesses(const struct vd_item *item, struct end to, struct end from, uint64_t nbytes)
-{
-    unsigned char value[16];
-    for (uint64_t i = 0; i < nbytes;) {
-        const uint32_t a =
-            access_size(&(struct end){to.region, to.offset + i, 0, NULL}, nbytes - i);
-        const uint32_t b =
-            access_size(&(struct end){from.region, from.offset + i, 0, NULL}, nbytes - i);
-        const uint32_t size = a < b ? a : b;
-        load(item, &from, i, size, value);
-        store(item, &to, i, size, value);
-        i += size;
-    }
-}
-
-/* Whether the bytes may be moved as they are; *nbytes becomes the length of the part of which that,
- * or the contrary, is true. */
-static bool is_quiet(bool alone, const struct end *end, uint64_t *nbytes)
-{
-    if (end->region == NULL || end->region->readonly || vd.settings.model == false) return true;
-    return alone && vg_model_untouched(end->region, end->offset, nbytes);
-}
-
-static bool is_alone(const struct vd_item *item, bool awaited)
-{
-    return !vd.settings.model || (awaited && vd_executor_alone(item));
+    if (end->region != NULL) vg_model_bulk(item->block, 0, end->region, end->offset, nbytes, write);
 }
 
 /* Moves at most nbytes within one row, and says how many. 0: memory is not there any more. */
 static uint64_t move(struct vd_item *item, uint64_t to_address, uint64_t from_address,
-                     unsigned char *snapshot, uint64_t nbytes, bool alone)
+                     unsigned char *snapshot, uint64_t nbytes)
 {
     struct end to = end_at(to_address);
     struct end from = snapshot != NULL ? (struct end){.room = UINT64_MAX, .bytes = snapshot}
@@ -123,15 +62,16 @@ static uint64_t move(struct vd_item *item, uint64_t to_address, uint64_t from_ad
     if (is_lost(&to, to_address) || (snapshot == NULL && is_lost(&from, from_address))) return 0;
     if (nbytes > to.room) nbytes = to.room;
     if (nbytes > from.room) nbytes = from.room;
-    const bool quiet_to = is_quiet(alone, &to, &nbytes);
-    if (is_quiet(alone, &from, &nbytes) && quiet_to) {
-        memmove(to.bytes, from.bytes, nbytes);
-    } else {
-        if (nbytes > STEP) nbytes = STEP;
-        by_accesses(item, to, from, nbytes);
-    }
+    note(item, &from, nbytes, false);
+    note(item, &to, nbytes, true);
     mark(&to, &from, nbytes);
+    memmove(to.bytes, from.bytes, nbytes);
     return nbytes;
+}
+
+static uint64_t step_bytes(void)
+{
+    return vd.settings.model ? STEP : STEP_WITHOUT_MODEL;
 }
 
 static CUresult begin(struct vd_item *item, char error[512])
@@ -169,8 +109,7 @@ static enum vg_progress copy_step(struct vd_item *item, CUresult *fault, const c
     const struct vd_copy *copy = &item->op.copy;
     const uint64_t depth = copy->depth == 0 ? 1 : copy->depth;
     const uint64_t total = copy->width * copy->height * depth;
-    const bool alone = is_alone(item, copy->awaited);
-    const uint64_t until = item->done + (alone ? PLAIN_STEP : STEP);
+    const uint64_t until = item->done + step_bytes();
     while (item->done < total && item->done < until) {
         const uint64_t row = item->done / copy->width, column = item->done % copy->width;
         const uint64_t slice = row / copy->height, line = row % copy->height;
@@ -179,9 +118,8 @@ static enum vg_progress copy_step(struct vd_item *item, CUresult *fault, const c
             copy->from + slice * copy->from_slice + line * copy->from_pitch + column;
         unsigned char *snapshot = copy->snapshot;
         const uint64_t most = until - item->done;
-        const uint64_t moved =
-            move(item, to, from, snapshot ? snapshot + item->done : NULL,
-                 copy->width - column < most ? copy->width - column : most, alone);
+        const uint64_t moved = move(item, to, from, snapshot ? snapshot + item->done : NULL,
+                                    copy->width - column < most ? copy->width - column : most);
         if (moved == 0) return lost(item, "copy", to, fault, text);
         item->done += moved;
     }
@@ -190,29 +128,20 @@ static enum vg_progress copy_step(struct vd_item *item, CUresult *fault, const c
 
 /* Fills at most nbytes, a multiple of the element's, and says how many bytes. */
 static uint64_t fill(struct vd_item *item, uint64_t address, const unsigned char pattern[16],
-                     uint64_t nbytes, bool alone)
+                     uint64_t nbytes)
 {
     struct end to = end_at(address);
     if (is_lost(&to, address)) return 0;
     if (nbytes > to.room) nbytes = to.room;
-    if (is_quiet(alone, &to, &nbytes)) {
-        const uint64_t first = nbytes < 16 ? nbytes : 16;
-        memcpy(to.bytes, pattern, first);
-        for (uint64_t n = first; n < nbytes;) { /* twice as many each time */
-            const uint64_t more = n < nbytes - n ? n : nbytes - n;
-            memcpy(to.bytes + n, to.bytes, more);
-            n += more;
-        }
-    } else {
-        if (nbytes > STEP) nbytes = STEP;
-        for (uint64_t i = 0; i < nbytes;) {
-            const uint32_t size =
-                access_size(&(struct end){to.region, to.offset + i, 0, NULL}, nbytes - i);
-            store(item, &to, i, size, pattern);
-            i += size;
-        }
-    }
+    note(item, &to, nbytes, true);
     mark(&to, NULL, nbytes);
+    const uint64_t first = nbytes < 16 ? nbytes : 16;
+    memcpy(to.bytes, pattern, first);
+    for (uint64_t n = first; n < nbytes;) { /* twice as many each time */
+        const uint64_t more = n < nbytes - n ? n : nbytes - n;
+        memcpy(to.bytes + n, to.bytes, more);
+        n += more;
+    }
     return nbytes;
 }
 
@@ -220,8 +149,7 @@ static enum vg_progress fill_step(struct vd_item *item, CUresult *fault, const c
 {
     const struct vd_fill *op = &item->op.fill;
     const uint64_t width = op->width * op->nbytes, total = width * op->height;
-    const bool alone = is_alone(item, op->awaited);
-    const uint64_t until = item->done + (alone ? PLAIN_STEP : STEP);
+    const uint64_t until = item->done + step_bytes();
     unsigned char pattern[16];
     for (unsigned i = 0; i < 16; i += op->nbytes) memcpy(pattern + i, &op->value, op->nbytes);
     while (item->done < total && item->done < until) {
@@ -229,7 +157,7 @@ static enum vg_progress fill_step(struct vd_item *item, CUresult *fault, const c
         const uint64_t to = op->to + row * op->pitch + column;
         const uint64_t most = until - item->done;
         const uint64_t filled =
-            fill(item, to, pattern, width - column < most ? width - column : most, alone);
+            fill(item, to, pattern, width - column < most ? width - column : most);
         if (filled == 0) return lost(item, "fill", to, fault, text);
         item->done += filled;
     }

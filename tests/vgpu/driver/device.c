@@ -189,3 +189,26 @@ CUresult cuDeviceGetExecAffinitySupport(int *value, CUexecAffinityType type, CUd
     *value = 0;
     return vd_leave(CUDA_SUCCESS);
 }
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute which, CUdevice from,
+                                 CUdevice to)
+{
+    VD_ENTER();
+    const struct vd_device *source = vd_device_of(from);
+    if (source == NULL || vd_device_of(to) == NULL || from == to)
+        return vd_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (value == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    switch ((int)which) {
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+        *value = source->peers[to];
+        return vd_leave(CUDA_SUCCESS);
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED:
+        *value = 0;
+        return vd_leave(CUDA_SUCCESS);
+    default:
+        return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+}

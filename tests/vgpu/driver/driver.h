@@ -80,14 +80,12 @@ struct vd_copy {
     uint64_t width, height, to_pitch, from_pitch;
     uint64_t depth, to_slice, from_slice;
     void *snapshot;
-    bool awaited; /* the host waits for it before it submits anything else */
 };
 
 struct vd_fill {
     uint64_t to, width, height, pitch; /* width in elements */
     uint32_t value;
     uint8_t nbytes; /* of an element: 1, 2, 4 */
-    bool awaited;   /* as of a copy */
 };
 
 struct vd_value { /* VD_WRITE, VD_AWAIT */
@@ -267,6 +265,7 @@ struct CUctx_st {
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    struct CUctx_st *next;   /* of all there were */
     bool primary, destroyed; /* never freed: other threads may have it as their current one */
     unsigned flags;
     uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
@@ -278,6 +277,8 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const struct vg_function *kernel;
     int max_dynamic_shared, carveout;
+    bool asked;            /* a handle was given */
+    struct vd_item *after; /* what the first launch waits for, by lazy loading; or NULL */
 };
 
 struct CUmod_st {
@@ -287,14 +288,16 @@ struct CUmod_st {
     struct vg_image *image;
     struct CUfunc_st *functions; /* one a kernel, in the module's order */
     uint32_t nfunctions;
-    uint32_t refs; /* the handle, and each unfinished launch; the PTX text's structures are kept for
-                      reports until the process ends */
+    struct vd_item *first; /* the first launch of one of its kernels, until it has ended */
+    bool launched;
     struct CUmod_st *next;
 };
 
 /* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
  * of the context, loaded if need be. NULL: there is no such function; *result says why. */
 struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
+/* A launch is about to be submitted: gives it the edge that lazy loading makes. */
+void vd_function_submit(struct vd_item *launch);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);
@@ -343,7 +346,7 @@ CUresult vd_memory_publish(struct vd_memory *memory);
 void vd_memory_withdraw(struct vd_memory *memory);
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer);
 /* The context is destroyed: its memory is freed. Nothing of it runs any more. */
-void vd_memory_end(struct CUctx_st *context);
+void vd_context_memory_free(struct CUctx_st *context);
 
 /* What an event of CU_EVENT_INTERPROCESS shares with other processes (ipc_event.c); event.c calls
  * these for an event whose `shared` is not NULL, and create for a new one of that flag. Recording
@@ -374,7 +377,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
 
 struct vd_driver {
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* the executor has something to do */
+    pthread_cond_t work; /* the executor has something to do */
     bool initialized;
     struct vd_settings settings;
     struct vg_machine *machine;

@@ -89,11 +89,6 @@ void vd_executor_changed(void)
     pthread_cond_broadcast(&vd.work);
 }
 
-bool vd_executor_alone(const struct vd_item *item)
-{
-    return ex.n == 1 && ex.at[0] == item && !vd_hostfunc_running();
-}
-
 uint32_t vd_executor_launches_before(const struct vd_item *item)
 {
     uint32_t n = 0;

@@ -29,7 +29,6 @@ static CUresult enqueue(const struct vd_fill *fill, const struct way *way)
     /* The host waits for its own memory, but not for a device's. */
     const struct vd_memory *memory = vd_memory_find(fill->to);
     const bool awaited = !way->async && stream->capture == NULL && memory->kind >= VD_MEMORY_HOST;
-    op.fill.awaited = awaited;
     result = vd_stream_enqueue(stream, &op, &item);
     if (result == CUDA_SUCCESS && item != NULL && awaited) result = vd_item_wait(item);
     vd_item_put(item);

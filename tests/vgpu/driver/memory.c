@@ -137,6 +137,7 @@ void vd_memory_remove_device(struct vd_memory *memory, int device)
 CUresult vd_memory_publish(struct vd_memory *memory)
 {
     CUresult result = CUDA_SUCCESS;
+    vd_segv_install();
     forget_overlapping(&memory->region);
     if (vg_regions_add(&all, &memory->region) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     memory->next = vd.memories;
@@ -301,7 +302,7 @@ void vd_memory_release(struct vd_memory *memory)
     if (kind == VD_MEMORY_HOST || kind == VD_MEMORY_MANAGED) vd_host_unmap(bytes, nbytes);
 }
 
-void vd_memory_end(struct CUctx_st *context)
+void vd_context_memory_free(struct CUctx_st *context)
 {
     for (struct vd_memory *m = vd.memories, *next; m != NULL; m = next) {
         next = m->next;

@@ -58,7 +58,7 @@ CUresult vd_backing_descriptor(const struct vd_backing *backing, int *fd);
 bool vd_address_reserved(uint64_t address); /* lies in the range of device addresses */
 /* The same as vd_address_take, at this very address. */
 bool vd_address_take_at(uint64_t address, uint64_t nbytes);
-/* The handler of SIGSEGV, which names the allocation. Once a process. */
+/* The handler of SIGSEGV, which names the allocation (segv.c). Nothing at later calls. */
 void vd_segv_install(void);
 
 /* ---- memory.c ---- */

@@ -72,3 +72,35 @@ CUresult cuEventDestroy(CUevent event)
 {
     return cuEventDestroy_v2(event);
 }
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+    return cuIpcOpenMemHandle_v2(address, handle, flags);
+}
+
+CUresult cuMemHostRegister(void *bytes, size_t nbytes, unsigned flags)
+{
+    return cuMemHostRegister_v2(bytes, nbytes, flags);
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                              unsigned flags)
+{
+    return cuStreamWriteValue32_v2(stream, address, value, flags);
+}
+
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                              unsigned flags)
+{
+    return cuStreamWriteValue64_v2(stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    return cuStreamWaitValue32_v2(stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags)
+{
+    return cuStreamWaitValue64_v2(stream, address, value, flags);
+}

@@ -49,31 +49,6 @@ CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDe
     return vd_leave(CUDA_SUCCESS);
 }
 
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-                                 CUdevice dstDevice)
-{
-    VD_ENTER();
-    if (value == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!is_device(srcDevice) || !is_device(dstDevice) || srcDevice == dstDevice)
-        return vd_leave(CUDA_ERROR_INVALID_DEVICE);
-    const int can = can_access(srcDevice, dstDevice);
-    switch (attrib) {
-    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
-        *value = 0;
-        break;
-    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
-        *value = can;
-        break;
-    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
-        *value = 0;
-        break;
-    default:
-        return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    return vd_leave(CUDA_SUCCESS);
-}
-
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     struct CUctx_st *context;

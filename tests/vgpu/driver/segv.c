@@ -107,7 +107,10 @@ static void handle(int signal, siginfo_t *info, void *context)
 
 void vd_segv_install(void)
 {
+    static bool installed;
     struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    if (installed) return;
+    installed = true;
     sigemptyset(&action.sa_mask);
     sigaction(SIGSEGV, &action, &before);
 }

@@ -1,5 +1,6 @@
 /* User objects: what a program lets graphs keep alive. The program's destructor is called when the
- * last reference is dropped, and no launch that began before then still runs. */
+ * last reference is dropped. An executable graph that is destroyed while it runs drops its
+ * references when the launch has ended. */
 #include <vgpu/driver/graph.h>
 
 #include <limits.h>
@@ -47,39 +48,46 @@ static void call_apart(CUhostFn function, void *arg)
         free(made);
 }
 
-static void destroy(struct CUuserObject_st *object, struct vd_item *running)
-{
-    struct vd_op op = {.what = VD_HOST, .host = {object->destroy, object->arg}};
-    struct vd_item *item = NULL;
-    if (running && running->state != VD_ENDED) item = vd_item_new(running->context, &op);
-    if (item) {
-        vd_item_after(item, running);
-        vd_item_submit(item);
-        vd_item_put(item);
-    } else {
-        call_apart(object->destroy, object->arg);
-    }
-}
-
-static void release(struct CUuserObject_st *object, uint32_t count, struct vd_item *running)
+static void release(struct CUuserObject_st *object, uint32_t count)
 {
     object->refs -= count;
     if (object->refs) return;
     struct CUuserObject_st **at = &objects;
     while (*at != object) at = &(*at)->next;
     *at = object->next;
-    destroy(object, running);
+    call_apart(object->destroy, object->arg);
     free(object);
+}
+
+static void release_all(struct vd_use *uses)
+{
+    while (uses) {
+        struct vd_use *next = uses->next;
+        release(uses->object, uses->count);
+        free(uses);
+        uses = next;
+    }
+}
+
+static void CUDA_CB release_later(void *uses)
+{
+    pthread_mutex_lock(&vd.lock);
+    release_all(uses);
+    pthread_mutex_unlock(&vd.lock);
 }
 
 void vd_uses_free(struct vd_use *uses, struct vd_item *running)
 {
-    while (uses) {
-        struct vd_use *next = uses->next;
-        release(uses->object, uses->count, running);
-        free(uses);
-        uses = next;
+    struct vd_op op = {.what = VD_HOST, .host = {release_later, uses}};
+    struct vd_item *item = NULL;
+    if (uses && running && running->state != VD_ENDED) item = vd_item_new(running->context, &op);
+    if (!item) {
+        release_all(uses);
+        return;
     }
+    vd_item_after(item, running);
+    vd_item_submit(item);
+    vd_item_put(item);
 }
 
 static CUresult use(struct vd_use **uses, struct CUuserObject_st *object, uint32_t count)
@@ -138,7 +146,7 @@ CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned count)
     VD_ENTER();
     if (!is(object) || !count_is(count) || count > object->refs)
         return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    release(object, count, NULL);
+    release(object, count);
     return vd_leave(CUDA_SUCCESS);
 }
 
@@ -168,6 +176,6 @@ CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, un
         *at = empty->next;
         free(empty);
     }
-    release(object, count, NULL);
+    release(object, count);
     return vd_leave(CUDA_SUCCESS);
 }

@@ -76,6 +76,22 @@ void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     }
 }
 
+void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                   uint64_t offset, uint64_t nbytes, bool write)
+{
+    static const struct vg_how hows[17] = {
+        [1] = {.nbytes = 1, .order = VG_WEAK},   [2] = {.nbytes = 2, .order = VG_WEAK},
+        [4] = {.nbytes = 4, .order = VG_WEAK},   [8] = {.nbytes = 8, .order = VG_WEAK},
+        [16] = {.nbytes = 16, .order = VG_WEAK},
+    };
+    struct vg_model *model = block->model;
+    *(write ? &model->counts.stores : &model->counts.loads) += nbytes / 16 + 1;
+    model->now += nbytes / 16;
+    tick(model);
+    if (model->settings.off || (region->readonly && !write)) return;
+    vg_note_bulk(block, thread, region, offset, nbytes, hows, write ? VG_WRITES : VG_READS);
+}
+
 void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                   uint64_t offset, const struct vg_how *how, vg_change *change, void *arg,
                   void *old)

@@ -215,13 +215,21 @@ struct vg_more {
 enum { VG_PAGE_WORDS = 1024, VG_MORE_ACCESSES = 12 };
 struct vg_notes {
     uint64_t npages;
-    struct vg_cell *pages[];
+    struct vg_page {
+        struct vg_cell *cells; /* a cell a word; or NULL: */
+        struct vg_cell *whole; /* one for all words, without `more`; NULL: nobody accessed them */
+    } pages[];
 };
+struct vg_page *vg_page_of(struct vg_region *region, uint64_t page);
 struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word);
 struct vg_more *vg_more_of(struct vg_cell *cell);
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
              uint64_t offset, const struct vg_how *how, enum vg_action action);
 void vg_notes_free(struct vg_region *region);
+/* bulk.c. how: of each size, at its own index. */
+void vg_note_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                  uint64_t offset, uint64_t nbytes, const struct vg_how *how,
+                  enum vg_action action);
 
 /* The access is nobody's, this thread's, of a grid that ended before this one began, or of before
  * the block's last barrier. */
@@ -242,7 +250,7 @@ static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
     if (how->order != VG_WEAK || how->nc || (how->nbytes & 3) != 0 || region->notes == NULL)
         return false;
     const uint64_t word = offset / 4;
-    struct vg_cell *cell = region->notes->pages[word / VG_PAGE_WORDS];
+    struct vg_cell *cell = region->notes->pages[word / VG_PAGE_WORDS].cells;
     const struct vg_seen_how *seen = vg_seen(block->model, how);
     if (cell == NULL || seen->how != how || seen->kind[action] == 0 ||
         memcmp(&seen->copy, how, sizeof *how) != 0)

@@ -25,24 +25,22 @@ static struct vg_notes *notes_of(struct vg_region *region)
     return region->notes;
 }
 
-struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word)
+struct vg_page *vg_page_of(struct vg_region *region, uint64_t page)
 {
-    struct vg_notes *notes = notes_of(region);
-    struct vg_cell **page = &notes->pages[word / VG_PAGE_WORDS];
-    if (*page == NULL) *page = vg_need(VG_PAGE_WORDS * sizeof **page);
-    return &(*page)[word % VG_PAGE_WORDS];
+    return &notes_of(region)->pages[page];
 }
 
-bool vg_model_untouched(const struct vg_region *region, uint64_t offset, uint64_t *nbytes)
+struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word)
 {
-    if (region->notes == NULL || *nbytes == 0) return true;
-    struct vg_cell *const *pages = region->notes->pages;
-    const uint64_t page_bytes = 4 * VG_PAGE_WORDS, first = offset / page_bytes;
-    uint64_t page = first;
-    do page++;
-    while (page * page_bytes < offset + *nbytes && (pages[page] == NULL) == (pages[first] == NULL));
-    if (page * page_bytes - offset < *nbytes) *nbytes = page * page_bytes - offset;
-    return pages[first] == NULL;
+    struct vg_page *page = vg_page_of(region, word / VG_PAGE_WORDS);
+    if (page->cells == NULL) {
+        page->cells = vg_need(VG_PAGE_WORDS * sizeof *page->cells);
+        for (uint32_t i = 0; page->whole != NULL && i < VG_PAGE_WORDS; i++)
+            page->cells[i] = *page->whole;
+        free(page->whole);
+        page->whole = NULL;
+    }
+    return &page->cells[word % VG_PAGE_WORDS];
 }
 
 struct vg_more *vg_more_of(struct vg_cell *cell)
@@ -56,14 +54,16 @@ void vg_notes_free(struct vg_region *region)
     struct vg_notes *notes = region->notes;
     if (notes == NULL) return;
     for (uint64_t i = 0; i < notes->npages; i++) {
-        for (uint32_t j = 0; notes->pages[i] != NULL && j < VG_PAGE_WORDS; j++) {
-            struct vg_more *more = notes->pages[i][j].more;
+        struct vg_page *page = &notes->pages[i];
+        for (uint32_t j = 0; page->cells != NULL && j < VG_PAGE_WORDS; j++) {
+            struct vg_more *more = page->cells[j].more;
             if (more == NULL) continue;
             vg_histories_free(more->histories);
             free(more->at);
             free(more);
         }
-        free(notes->pages[i]);
+        free(page->cells);
+        free(page->whole);
     }
     free(notes);
     region->notes = NULL;

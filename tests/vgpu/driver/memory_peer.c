@@ -1,0 +1,346 @@
+/* The other process of the tests of memory: plays the role that its first argument names. Standard
+ * input is a socket to the test. A role that fails says the line and ends with status 1. */
+#include <vgpu/driver/memory_testing.h>
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SOCKET = STDIN_FILENO, SIZE = 2 << 20 };
+
+#define MUST(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition);                      \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+#define OK(call) MUST((call) == CUDA_SUCCESS)
+
+static void meet(void)
+{
+    char byte = 1;
+    MUST(mt_send(SOCKET, &byte, 1));
+    MUST(mt_receive(SOCKET, &byte, 1));
+}
+
+/* The test ends the role, or kills it. */
+static void wait_for_end(void)
+{
+    char byte;
+    while (read(SOCKET, &byte, 1) > 0) {
+    }
+}
+
+static CUdeviceptr own_memory(uint32_t value)
+{
+    CUdeviceptr memory;
+    OK(cuMemAlloc(&memory, SIZE));
+    OK(cuMemsetD32(memory, value, SIZE / 4));
+    OK(cuCtxSynchronize());
+    return memory;
+}
+
+/* ---- owners ---- */
+
+static CUdeviceptr share_ipc(void)
+{
+    CUipcMemHandle handle;
+    const CUdeviceptr memory = own_memory(7);
+    OK(cuIpcGetMemHandle(&handle, memory));
+    MUST(mt_send(SOCKET, &handle, sizeof handle));
+    return memory;
+}
+
+static void ipc_owner(void)
+{
+    uint32_t word = 0;
+    const CUdeviceptr memory = share_ipc();
+    meet(); /* the test has written */
+    OK(cuMemcpyDtoH(&word, memory + 4096, 4));
+    MUST(word == 1234);
+    OK(mt_put(memory + 8192, 4321, NULL));
+    OK(cuCtxSynchronize());
+    meet();
+    OK(cuMemFree(memory));
+    meet();
+    wait_for_end();
+}
+
+static void ipc_waiter(void)
+{
+    const CUdeviceptr memory = share_ipc();
+    OK(mt_await(memory, 99, memory + 64, NULL));
+    meet();
+    wait_for_end();
+}
+
+/* Frees what it has shared, and its descriptor's number is something else's afterwards. */
+static void ipc_replacer(void)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr memory = share_ipc();
+    OK(cuMemFree(memory));
+    memory = own_memory(8);
+    OK(cuIpcGetMemHandle(&handle, memory));
+    meet();
+    wait_for_end();
+}
+
+static void vmm_owner(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory;
+    uint32_t word = 0;
+    int fd = -1;
+    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(cuMemsetD32(memory, 7, SIZE / 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    mt_send_fd(SOCKET, fd);
+    close(fd);
+    meet(); /* the test has written */
+    OK(mt_move(memory + 64, memory + 4096, NULL));
+    OK(cuMemcpyDtoH(&word, memory + 64, 4));
+    MUST(word == 1234);
+    OK(mt_put(memory + 8192, 4321, NULL));
+    OK(cuCtxSynchronize());
+    meet();
+    OK(cuMemUnmap(memory, SIZE));
+    OK(cuMemRelease(handle));
+    meet();
+    wait_for_end();
+}
+
+/* Opens what the test shares and says the first word; writes the second one. */
+static void ipc_taker(void)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr memory, again;
+    uint32_t word = 0;
+    MUST(mt_receive(SOCKET, &handle, sizeof handle));
+    OK(cuIpcOpenMemHandle(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    OK(cuIpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    MUST(again == memory);
+    OK(cuMemcpyDtoH(&word, memory, 4));
+    OK(mt_put(memory + 4, word + 1, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuIpcCloseMemHandle(memory));
+    OK(cuMemcpyDtoH(&word, memory + 4, 4)); /* it was opened twice */
+    OK(cuIpcCloseMemHandle(memory));
+    MUST(cuMemcpyDtoH(&word, memory, 4) == CUDA_ERROR_INVALID_VALUE);
+    MUST(cuIpcCloseMemHandle(memory) == CUDA_ERROR_INVALID_VALUE);
+    meet();
+}
+
+/* Records an event behind a kernel that waits for a word of the test. */
+static void event_owner(void)
+{
+    CUipcEventHandle handle;
+    CUipcMemHandle shared;
+    CUevent event;
+    const CUdeviceptr memory = own_memory(0);
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetEventHandle(&handle, event));
+    OK(cuIpcGetMemHandle(&shared, memory));
+    OK(mt_await(memory, 99, memory + 64, NULL));
+    OK(cuEventRecord(event, NULL));
+    MUST(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
+    MUST(mt_send(SOCKET, &handle, sizeof handle));
+    MUST(mt_send(SOCKET, &shared, sizeof shared));
+    meet(); /* the test has written the word, and waited for the event */
+    OK(cuEventQuery(event));
+    OK(cuEventDestroy(event));
+    meet();
+}
+
+/* ---- mistakes ---- */
+
+static void touch(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    *(volatile char *)(uintptr_t)(memory + 5) = 1;
+}
+
+static sigjmp_buf back;
+static void jump(int number)
+{
+    siglongjmp(back, number);
+}
+
+static void touch_with_handler(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    if (sigsetjmp(back, 1) == 0) {
+        touch();
+    } else {
+        uint32_t word = 0;
+        OK(cuMemcpyDtoH(&word, memory, 4));
+        MUST(word == 1);
+    }
+}
+
+static void touch_freed(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    OK(cuMemFree(memory));
+    *(volatile char *)(uintptr_t)(memory + 5) = 1;
+}
+
+static void kernel_after_free(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    OK(cuMemFree(memory));
+    OK(mt_put(memory + 8, 1, NULL));
+    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+/* The memory goes while a kernel uses it. */
+static void unmap_under_kernel(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory;
+    uint32_t *host;
+    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(cuMemHostAlloc((void **)&host, 4096, 0));
+    OK(mt_await((uintptr_t)host, 1, memory, NULL));
+    OK(cuMemUnmap(memory, SIZE));
+    __atomic_store_n(host, 1, __ATOMIC_RELEASE);
+    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void kernel_after_free_async(void)
+{
+    CUdeviceptr memory;
+    OK(cuMemAllocAsync(&memory, 64, NULL));
+    OK(mt_put(memory, 1, NULL));
+    OK(cuMemFreeAsync(memory, NULL));
+    OK(mt_put(memory, 2, NULL));
+    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void kernel_without_peer_access(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    mt_current(1);
+    OK(mt_put(memory, 2, NULL));
+    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+/* A kernel writes, and a copy of another stream reads. */
+static void copy_beside(bool ordered, bool awaited)
+{
+    static uint32_t word;
+    const CUdeviceptr memory = own_memory(1);
+    CUstream first, second;
+    CUevent event;
+    OK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(mt_put(memory, 2, first));
+    OK(cuEventRecord(event, first));
+    if (ordered) OK(cuStreamWaitEvent(second, event, 0));
+    if (ordered && awaited) OK(cuEventSynchronize(event));
+    if (awaited)
+        OK(cuMemcpyDtoH(&word, memory, 4));
+    else
+        OK(cuMemcpyDtoDAsync(memory + 64, memory, 4, second));
+    OK(cuCtxSynchronize());
+}
+
+static void copy_races(void)
+{
+    copy_beside(false, false);
+}
+static void copy_ordered(void)
+{
+    copy_beside(true, false);
+}
+static void awaited_copy_races(void)
+{
+    copy_beside(false, true);
+}
+static void awaited_copy_ordered(void)
+{
+    copy_beside(true, true);
+}
+
+/* A copy that the host waits for is before everything that the host submits later. */
+static void copies_before_kernels(void)
+{
+    static uint32_t words[SIZE / 4];
+    const CUdeviceptr memory = own_memory(1);
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        OK(cuMemcpyHtoD(memory, words, SIZE));
+        OK(mt_put(memory + 4096, 2, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(words, memory, SIZE));
+        MUST(words[1024] == 2);
+    }
+}
+
+/* A fill that the host does not wait for, and a kernel of another stream. */
+static void fill_races(void)
+{
+    const CUdeviceptr memory = own_memory(1);
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD32(memory, 5, SIZE / 4));
+    OK(mt_put(memory + 4096, 2, stream));
+    OK(cuCtxSynchronize());
+}
+
+static void unregistered_too_late(void)
+{
+    char *host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    OK(cuMemHostRegister(host, 4096, 0));
+    munmap(host, 4096);
+    OK(mt_put((uintptr_t)host, 1, NULL));
+    cuCtxSynchronize();
+}
+
+static const struct {
+    const char *name;
+    void (*play)(void);
+} roles[] = {
+    {"ipc_owner", ipc_owner},
+    {"ipc_waiter", ipc_waiter},
+    {"ipc_replacer", ipc_replacer},
+    {"ipc_taker", ipc_taker},
+    {"vmm_owner", vmm_owner},
+    {"event_owner", event_owner},
+    {"touch", touch},
+    {"touch_with_handler", touch_with_handler},
+    {"touch_freed", touch_freed},
+    {"kernel_after_free", kernel_after_free},
+    {"kernel_after_free_async", kernel_after_free_async},
+    {"unmap_under_kernel", unmap_under_kernel},
+    {"kernel_without_peer_access", kernel_without_peer_access},
+    {"copy_races", copy_races},
+    {"copy_ordered", copy_ordered},
+    {"awaited_copy_races", awaited_copy_races},
+    {"awaited_copy_ordered", awaited_copy_ordered},
+    {"copies_before_kernels", copies_before_kernels},
+    {"fill_races", fill_races},
+    {"unregistered_too_late", unregistered_too_late},
+};
+
+int main(int argc, char **argv)
+{
+    alarm(60);
+    if (argc == 2 && strcmp(argv[1], "touch_with_handler") == 0) signal(SIGSEGV, jump);
+    MUST(mt_open());
+    for (size_t i = 0; argc == 2 && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(argv[1], roles[i].name) == 0) {
+            roles[i].play();
+            return 0;
+        }
+    fprintf(stderr, "no role of this name\n");
+    return 2;
+}

@@ -399,6 +399,38 @@ GRAPH_TEST(capture, a_destroyed_stream_abandons_it)
     OK(cuEventDestroy(event));
 }
 
+GRAPH_TEST(capture, a_context_that_is_reset_abandons_it)
+{
+    CUevent event = new_event();
+    begin(gt.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    OK(cuEventRecord(event, gt.stream));
+    OK(cuStreamWaitEvent(gt.other, event, 0));
+    OK(store(gt.other, 0, 1));
+    OK(cuDevicePrimaryCtxReset(0));
+    gt_open();
+    OK(store(gt.stream, 0, 3));
+    CHECK_EQ(gt_word(0), 3);
+}
+
+GRAPH_TEST(capture, a_graph_in_which_a_capture_adds_nodes_cannot_be_destroyed)
+{
+    CUgraph graph = NULL, child = NULL, inner = NULL;
+    CUgraphNode node;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&child, 0));
+    OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    OK(cuGraphChildGraphNodeGetGraph(node, &inner));
+    OK(cuStreamBeginCaptureToGraph(gt.stream, inner, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuGraphDestroyNode(node), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuGraphInstantiate(&(CUgraphExec){NULL}, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(store(gt.stream, 0, 7));
+    CHECK(end(gt.stream) == inner);
+    gt_replay(gt_instantiate(graph));
+    CHECK_EQ(gt_word(0), 7);
+    OK(cuGraphDestroy(graph));
+}
+
 GRAPH_TEST(capture, a_process_may_end_while_it_captures)
 {
     CUevent event = new_event();

@@ -42,7 +42,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, ui
                             struct CUgraphNode_st **cyclic, const char *function)
 {
     *cyclic = NULL;
-    if (!exec || !vd_graph_is(graph) || graph->captures || graph->owner || (flags & ~known))
+    if (!exec || !vd_graph_is(graph) || vd_graph_captures(graph) || graph->owner ||
+        (flags & ~known))
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return vd_unsupported(function, "graphs that kernels launch");
@@ -239,7 +240,7 @@ static CUresult check(const struct CUgraph_st *graph)
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL &&
             !vd_object_is(work->ops[0].launch.function, VD_FUNCTION))
             result = CUDA_ERROR_INVALID_HANDLE;
-        else if (work->context && !vd_object_is(work->context, VD_CONTEXT))
+        else if (work->context && !vd_context_is(work->context))
             result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         else if (work->event && !vd_object_is(work->event, VD_EVENT))
             result = CUDA_ERROR_INVALID_HANDLE;

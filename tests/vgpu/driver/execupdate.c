@@ -209,7 +209,7 @@ static CUresult update_graph(struct CUgraph_st *mine, struct CUgraph_st *theirs,
 static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-    if (!vd_exec_is(exec) || !vd_graph_is(graph) || graph->owner || graph->captures)
+    if (!vd_exec_is(exec) || !vd_graph_is(graph) || graph->owner || vd_graph_captures(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct vd_use *uses = NULL;
     CUresult result = vd_uses_clone(graph->uses, &uses);

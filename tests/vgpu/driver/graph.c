@@ -28,6 +28,15 @@ bool vd_graph_is(CUgraph graph)
     return vd_object_is(graph, VD_GRAPH);
 }
 
+bool vd_graph_captures(const struct CUgraph_st *graph)
+{
+    if (graph->captures) return true;
+    for (uint32_t i = 0; i < graph->nnodes; i++)
+        if (graph->nodes[i]->work.child && vd_graph_captures(graph->nodes[i]->work.child))
+            return true;
+    return false;
+}
+
 bool vd_node_is(CUgraphNode node)
 {
     return vd_object_is(node, VD_NODE);

@@ -112,6 +112,8 @@ uint64_t vd_graph_mark(const struct vd_nodes *nodes);
  * memory. */
 struct CUgraphNode_st *vd_graph_sort(struct CUgraph_st *graph, CUresult *result);
 bool vd_graph_is(CUgraph graph);
+/* A capture adds nodes to the graph, or to a child graph of its. */
+bool vd_graph_captures(const struct CUgraph_st *graph);
 bool vd_node_is(CUgraphNode node);
 bool vd_nodes_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n);
 /* Edge data other than zero (programmatic launches) is not supported. */
@@ -122,6 +124,8 @@ CUresult vd_edge_data_check(const CUgraphEdgeData *data, size_t n, const char *f
 /* What a node of this type and with these parameters does; a child graph is cloned. `function` is
  * the exported one, for messages. */
 CUresult vd_work_make(struct vd_work *work, const CUgraphNodeParams *params, const char *function);
+/* There is such a context, and it was not destroyed. */
+bool vd_context_is(const struct CUctx_st *context);
 /* Pointers in *params are the node's. */
 CUresult vd_node_get(struct CUgraphNode_st *node, CUgraphNodeParams *params);
 CUresult vd_work_clone(struct vd_work *to, const struct vd_work *from);

@@ -274,3 +274,44 @@ GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)
              CUDA_ERROR_NOT_SUPPORTED);
     CHECK_EQ(cuGraphInstantiate(&exec, graph, 1u << 20), CUDA_ERROR_INVALID_VALUE);
 }
+
+GRAPH_TEST(graph, a_kernel_of_an_unloaded_module_cannot_be_cloned)
+{
+    CUgraph graph = new_graph(), clone;
+    CUgraphNode node;
+    CUgraphExec exec;
+    gt_store(graph, gt.memory, 1, NULL, 0);
+    OK(cuModuleUnload(gt.module));
+    CHECK_EQ(cuGraphClone(&clone, graph), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuGraphAddChildGraphNode(&node, graph, NULL, 0, graph), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuGraphDebugDotPrint(graph, "/dev/null", 0));
+    OK(cuGraphDestroy(graph));
+}
+
+GRAPH_TEST(graph, a_child_graph_may_be_moved_into_its_node)
+{
+    CUgraph graph = new_graph(), child = new_graph(), back = NULL;
+    CUgraphNode a = empty(graph, NULL, 0), node;
+    gt_store(child, gt.memory, 1, NULL, 0);
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_GRAPH,
+        .graph = {.graph = child, .ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
+    CHECK_EQ(cuGraphAddNode(&node, graph, (CUgraphNode[]){a, a}, NULL, 2, &params),
+             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(count_nodes(child), 1); /* it is still the program's */
+    params.graph.graph = graph;
+    CHECK_EQ(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    params.graph.graph = child;
+    OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    OK(cuGraphChildGraphNodeGetGraph(node, &back));
+    CHECK(back == child);
+    CHECK_EQ(cuGraphDestroy(child), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    params.graph.graph = graph; /* a graph inside of itself */
+    CHECK_EQ(cuGraphAddNode(&node, child, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    gt_replay(gt_instantiate(graph));
+    CHECK_EQ(gt_word(0), 1);
+    OK(cuGraphDestroy(graph));
+    CHECK_EQ(cuGraphGetNodes(child, NULL, &(size_t){0}), CUDA_ERROR_INVALID_VALUE);
+}

@@ -14,11 +14,11 @@ CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned flags)
     return vd_leave(new ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* A graph that a node owns goes with the node, one that streams capture into when they end. */
+/* A graph that a node owns goes with the node. One to which captures add nodes is theirs. */
 CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
 {
     VD_ENTER();
-    if (!vd_graph_is(graph) || graph->owner || graph->captures)
+    if (!vd_graph_is(graph) || graph->owner || vd_graph_captures(graph))
         return vd_leave(CUDA_ERROR_INVALID_VALUE);
     vd_graph_free(graph, NULL);
     return vd_leave(CUDA_SUCCESS);
@@ -52,7 +52,9 @@ CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode node)
 {
     VD_ENTER();
-    if (!vd_node_is(node) || node->graph->captures) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!vd_node_is(node) || node->graph->captures ||
+        (node->work.child && vd_graph_captures(node->work.child)))
+        return vd_leave(CUDA_ERROR_INVALID_VALUE);
     struct CUgraph_st *graph = node->graph;
     while (node->before.n) vd_edge_remove(node->before.at[0], node);
     while (node->after.n) vd_edge_remove(node, node->after.at[0]);

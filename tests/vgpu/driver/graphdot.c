@@ -27,7 +27,8 @@ static void print_graph(FILE *file, const struct CUgraph_st *graph)
     for (uint32_t i = 0; i < graph->nnodes; i++) {
         const struct CUgraphNode_st *node = graph->nodes[i];
         const unsigned long long number = node->object.number;
-        const bool kernel = node->type == CU_GRAPH_NODE_TYPE_KERNEL;
+        const bool kernel = node->type == CU_GRAPH_NODE_TYPE_KERNEL &&
+                            vd_object_is(node->work.ops[0].launch.function, VD_FUNCTION);
         fprintf(file, "n%llu [label=\"%llu: %s %s\"];\n", number, number, name_of(node->type),
                 kernel ? node->work.ops[0].launch.function->kernel->name : "");
         for (uint32_t k = 0; k < node->before.n; k++)

@@ -41,6 +41,10 @@ static void *copy_of(const void *bytes, size_t nbytes)
 CUresult vd_work_clone(struct vd_work *to, const struct vd_work *from)
 {
     CUresult result = CUDA_SUCCESS;
+    memset(to, 0, sizeof *to);
+    if (from->nops && from->ops[0].what == VD_LAUNCH &&
+        !vd_object_is(from->ops[0].launch.function, VD_FUNCTION))
+        return CUDA_ERROR_INVALID_HANDLE; /* its module was unloaded */
     *to = *from;
     to->ops = NULL;
     to->memops = NULL;

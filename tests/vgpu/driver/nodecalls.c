@@ -5,6 +5,19 @@
 
 #include <string.h>
 
+static bool is_move(const CUgraphNodeParams *params)
+{
+    return params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+           params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+}
+
+/* A graph cannot be moved into itself, nor into one of its child graphs. */
+static bool is_within(const struct CUgraph_st *graph, const struct CUgraph_st *outer)
+{
+    while (graph != outer && graph->owner) graph = graph->owner->graph;
+    return graph == outer;
+}
+
 /* Either the node with all its edges, or nothing. */
 CUresult vd_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t n,
                      const CUgraphNodeParams *params, const char *function)
@@ -12,10 +25,12 @@ CUresult vd_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *before
     struct vd_work work;
     if (!node || !vd_graph_is(graph) || !vd_nodes_are_of(graph, before, n))
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_move(params) && is_within(graph, params->graph.graph)) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = vd_work_make(&work, params, function);
     if (result != CUDA_SUCCESS) return result;
     struct CUgraphNode_st *new = vd_node_new(graph, params->type);
     if (!new) {
+        if (is_move(params)) work.child = NULL; /* still the program's */
         vd_work_clear(&work, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -23,6 +38,10 @@ CUresult vd_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *before
     for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) result = vd_edge_add(before[i], new);
     if (result != CUDA_SUCCESS) {
         while (new->before.n) vd_edge_remove(new->before.at[0], new);
+        if (is_move(params)) {
+            new->work.child->owner = NULL;
+            new->work.child = NULL;
+        }
         graph->nnodes--;
         vd_node_free(new, NULL);
         return result;
@@ -34,7 +53,8 @@ CUresult vd_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *before
 CUresult vd_node_set_params(CUgraphNode node, const CUgraphNodeParams *params, const char *function)
 {
     struct vd_work work;
-    if (!vd_node_is(node) || node->type != params->type) return CUDA_ERROR_INVALID_VALUE;
+    if (!vd_node_is(node) || node->type != params->type || is_move(params))
+        return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = vd_work_make(&work, params, function);
     if (result == CUDA_SUCCESS) vd_node_set(node, &work);
     return result;

@@ -57,6 +57,7 @@ void vd_streams_fini(struct CUctx_st *context)
     while (context->streams != NULL) {
         struct CUstream_st *stream = context->streams;
         context->streams = stream->next;
+        vd_capture_leave(stream);
         vd_object_remove(stream);
         vd_item_put(stream->last);
         free(stream);

@@ -72,6 +72,8 @@ static void end(struct CUctx_st *context)
     context->destroyed = true;
 }
 
+static struct CUctx_st *contexts; /* all there were */
+
 static struct CUctx_st *create(struct vd_device *device, bool primary)
 {
     struct CUctx_st *context = calloc(1, sizeof *context);
@@ -79,6 +81,8 @@ static struct CUctx_st *create(struct vd_device *device, bool primary)
     context->device = device;
     context->primary = primary;
     context->destroyed = true;
+    context->next = contexts;
+    contexts = context;
     vd_object_add(context, VD_CONTEXT);
     return context;
 }

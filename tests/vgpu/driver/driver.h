@@ -265,6 +265,7 @@ struct CUctx_st {
     struct vg_past *gone;   /* of destroyed blocking streams: the legacy stream goes on after it */
     bool peers[VD_DEVICES]; /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;
+    struct CUctx_st *next;   /* of all there were */
     bool primary, destroyed; /* never freed: other threads may have it as their current one */
     unsigned flags;
     uint64_t limits[VD_LIMITS]; /* by CUlimit; that of the stack is the launches' local_limit */
@@ -276,6 +277,8 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const struct vg_function *kernel;
     int max_dynamic_shared, carveout;
+    bool asked;            /* a handle was given */
+    struct vd_item *after; /* what the first launch waits for, by lazy loading; or NULL */
 };
 
 struct CUmod_st {
@@ -285,14 +288,16 @@ struct CUmod_st {
     struct vg_image *image;
     struct CUfunc_st *functions; /* one a kernel, in the module's order */
     uint32_t nfunctions;
-    uint32_t refs; /* the handle, and each unfinished launch; the PTX text's structures are kept for
-                      reports until the process ends */
+    struct vd_item *first; /* the first launch of one of its kernels, until it has ended */
+    bool launched;
     struct CUmod_st *next;
 };
 
 /* The function behind a handle of cuLaunchKernel and its like, which may be a CUkernel: then that
  * of the context, loaded if need be. NULL: there is no such function; *result says why. */
 struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
+/* A launch is about to be submitted: gives it the edge that lazy loading makes. */
+void vd_function_submit(struct vd_item *launch);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);

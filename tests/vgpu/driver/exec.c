@@ -240,7 +240,7 @@ static CUresult check(const struct CUgraph_st *graph)
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL &&
             !vd_object_is(work->ops[0].launch.function, VD_FUNCTION))
             result = CUDA_ERROR_INVALID_HANDLE;
-        else if (work->context && !vd_object_is(work->context, VD_CONTEXT))
+        else if (work->context && !vd_context_is(work->context))
             result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         else if (work->event && !vd_object_is(work->event, VD_EVENT))
             result = CUDA_ERROR_INVALID_HANDLE;

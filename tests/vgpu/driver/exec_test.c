@@ -451,6 +451,43 @@ GRAPH_TEST(exec, a_kernel_of_an_unloaded_module_is_an_error_at_the_launch)
     OK(cuStreamSynchronize(gt.stream));
 }
 
+GRAPH_TEST(exec, a_node_of_a_destroyed_context_is_an_error_at_the_launch)
+{
+    CUcontext second;
+    CUgraph graph = new_graph();
+    CUgraphNode node;
+    const CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = gt.memory, .value = 1, .elementSize = 4, .width = 1, .height = 1};
+    OK(cuCtxCreate(&second, NULL, 0, 0));
+    OK(cuCtxSetCurrent(gt.context));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, second));
+    CUgraphExec exec = gt_instantiate(graph);
+    gt_replay(exec);
+    CHECK_EQ(gt_word(0), 1);
+    OK(cuCtxDestroy(second));
+    CHECK_EQ(cuGraphLaunch(exec, gt.stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, second),
+             CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuStreamSynchronize(gt.stream));
+}
+
+GRAPH_TEST(exec, a_node_of_a_reset_primary_context_is_an_error_at_the_launch)
+{
+    CUcontext second;
+    CUstream stream;
+    CUgraph graph = new_graph();
+    CUgraphNode node;
+    const CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = gt.memory, .value = 1, .elementSize = 4, .width = 1, .height = 1};
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gt.context));
+    CUgraphExec exec = gt_instantiate(graph);
+    OK(cuCtxCreate(&second, NULL, 0, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuDevicePrimaryCtxReset(0));
+    CHECK_EQ(cuGraphLaunch(exec, stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    OK(cuStreamSynchronize(stream));
+}
+
 GRAPH_TEST(exec, memory_of_allocation_nodes_is_there_in_each_launch)
 {
     CUgraph graph;

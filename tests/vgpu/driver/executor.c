@@ -12,7 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS_A_CALL = 4, FIRST_PAUSE_US = 20, LONGEST_PAUSE_US = 1000, TEXT = 4096 };
+enum {
+    STEPS_A_CALL = 4,
+    LOOKS = 4,
+    MOST_LOOKS = 64,
+    LATE = 10000,
+    FIRST_PAUSE_US = 20,
+    LONGEST_PAUSE_US = 1000,
+    TEXT = 4096
+};
 
 /* What steps may depend on. */
 static struct {
@@ -22,6 +30,8 @@ static struct {
     uint64_t round;     /* counts movements: who looked in this round in vain need not look again */
     uint64_t moved_ns;  /* when something moved last */
     uint32_t pause_us;  /* until everybody looks again */
+    uint32_t looks;     /* rounds in which all looked in vain since something moved */
+    uint64_t loads;     /* that had run at the first of them */
     bool warned;        /* about a wait for the host, since something moved */
     bool free;          /* the executor's thread runs steps */
     const char *caller; /* the thread that called first */
@@ -69,6 +79,7 @@ static void moved(void)
     ex.round++;
     ex.moved_ns = vd_now_ns();
     ex.pause_us = FIRST_PAUSE_US;
+    ex.looks = 0;
     ex.warned = false;
 }
 
@@ -76,6 +87,15 @@ void vd_executor_changed(void)
 {
     moved();
     pthread_cond_broadcast(&vd.work);
+}
+
+uint32_t vd_executor_launches_before(const struct vd_item *item)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ex.n; i++)
+        n += ex.at[i]->op.what == VD_LAUNCH && ex.at[i]->number < item->number &&
+             ex.at[i]->context->device == item->context->device;
+    return n;
 }
 
 bool vd_executor_idle(void)
@@ -255,12 +275,24 @@ static void deadlock(void)
     }
 }
 
+/* A look may have read older values, for as many accesses as settings.late says. */
+static void look_again_or_give_up(void)
+{
+    struct vg_model_counts counts;
+    const uint64_t late = !vd.settings.model ? 0 : vd.settings.late == 0 ? LATE : vd.settings.late;
+    vg_model_count(vg_machine_model(vd.machine), &counts);
+    if (ex.looks == 0) ex.loads = counts.loads;
+    ex.round++;
+    ex.looks++;
+    if (ex.looks > MOST_LOOKS || (ex.looks > LOOKS && counts.loads - ex.loads >= late)) deadlock();
+}
+
 /* Nothing can move. Reports, or waits a little until all look again. */
 static void stuck(void)
 {
     const bool stalled = vd_now_ns() - ex.moved_ns > vd.settings.stall_ms * UINT64_C(1000000);
     if (ex.n > 0 && !from_outside() && ex.inside > 0 && (!ex.free || stalled)) {
-        deadlock();
+        look_again_or_give_up();
         return;
     }
     if (ex.n > 0 && stalled && !ex.warned) {
@@ -344,9 +376,13 @@ void vd_executor_wait(struct vd_item *item)
 /* Work waits and no call comes: whether that has lasted too long. */
 static void watch_for_idleness(void)
 {
-    const uint64_t calls = ex.calls;
-    pause_for(vd.settings.idle_ms * 1000);
-    if (ex.n > 0 && ex.calls == calls && ex.inside == 0) go_free();
+    const uint64_t calls = ex.calls, since = vd_now_ns();
+    while (!ex.free && ex.calls == calls && ex.n > 0) {
+        const uint64_t waited = vd_now_ns() - since, most = vd.settings.idle_ms * UINT64_C(1000000);
+        if (ex.inside == 0 && waited >= most) go_free();
+        if (!ex.free)
+            pause_for(waited < most ? (uint32_t)((most - waited) / 1000 + 1) : LONGEST_PAUSE_US);
+    }
 }
 
 static void *run(void *arg)

@@ -124,6 +124,8 @@ CUresult vd_edge_data_check(const CUgraphEdgeData *data, size_t n, const char *f
 /* What a node of this type and with these parameters does; a child graph is cloned. `function` is
  * the exported one, for messages. */
 CUresult vd_work_make(struct vd_work *work, const CUgraphNodeParams *params, const char *function);
+/* There is such a context, and it was not destroyed. */
+bool vd_context_is(const struct CUctx_st *context);
 /* Pointers in *params are the node's. */
 CUresult vd_node_get(struct CUgraphNode_st *node, CUgraphNodeParams *params);
 CUresult vd_work_clone(struct vd_work *to, const struct vd_work *from);

@@ -31,7 +31,7 @@ static void give_back(const struct vd_graph_memory *memory, struct vd_item *runn
 {
     struct vd_memory *there = vd_memory_find(memory->address);
     struct vd_op op = {.what = VD_FREE, .address = memory->address};
-    if (!there || there->freeing || !vd_object_is(memory->context, VD_CONTEXT)) return;
+    if (!there || there->freeing || !vd_context_is(memory->context)) return;
     struct vd_item *item = vd_item_new(memory->context, &op);
     if (!item) return;
     there->freeing = true; /* not for the next launch only */

@@ -107,6 +107,7 @@ static void begin(struct vd_item *item)
 void vd_item_submit(struct vd_item *item)
 {
     vd_item_get(item); /* the executor's */
+    if (item->op.what == VD_LAUNCH) vd_function_submit(item);
     if (--item->waits == 0) begin(item);
 }
 

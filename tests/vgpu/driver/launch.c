@@ -10,8 +10,6 @@ VD_PER_THREAD(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel);
 
 enum { MOST_RUNNING = 128, TEXT = 512 }; /* measured on an H100 */
 
-static uint32_t running[VD_DEVICES];
-
 static struct vg_launch launch_of(const struct vd_launch *l, const struct CUctx_st *context)
 {
     return (struct vg_launch){.gpu = &context->device->gpu,
@@ -40,16 +38,12 @@ static CUresult begin(struct vd_item *item, char error[512])
     return CUDA_SUCCESS;
 }
 
-/* Puts the kernel on its GPU once fewer than the most that run at the same time are there. */
+/* Puts the kernel on its GPU once it is one of the first of those that may run there together. */
 static enum vg_progress start(struct vd_item *item, CUresult *fault, const char **text)
 {
     static char error[TEXT];
-    uint32_t *const others = &running[item->context->device->gpu.number];
     if (empty(item->op.launch.function->kernel)) return VG_DONE;
-    if (*others == MOST_RUNNING) {
-        item->outside = false;
-        return VG_WAITING;
-    }
+    if (vd_executor_launches_before(item) >= MOST_RUNNING) return VG_WAITING;
     struct vg_launch launch = launch_of(&item->op.launch, item->context);
     launch.number = item->number;
     launch.before = item->past;
@@ -59,7 +53,6 @@ static enum vg_progress start(struct vd_item *item, CUresult *fault, const char 
         *text = error;
         return VG_FAULTED;
     }
-    ++*others;
     return VG_MOVED;
 }
 
@@ -113,7 +106,6 @@ static void end(struct vd_item *item)
     if (item->run == NULL) return;
     vg_run_end(item->run, item->past);
     item->run = NULL;
-    running[item->context->device->gpu.number]--;
 }
 
 const struct vd_runner vd_launch_runner = {begin, step, end};

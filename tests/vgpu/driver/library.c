@@ -63,8 +63,11 @@ static CUresult read_library(CUlibrary *library, const void *code, const struct 
 {
     struct vg_module *module;
     if (library == NULL) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = vd_image_read(code, jit, &module);
-    return result != CUDA_SUCCESS ? result : make(module, library);
+    CUresult result = vd_image_read(code, jit, &module);
+    if (result != CUDA_SUCCESS) return result;
+    result = make(module, library);
+    if (result != CUDA_SUCCESS) vg_module_destroy(module);
+    return result;
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options,
@@ -112,6 +115,7 @@ CUresult cuLibraryUnload(CUlibrary library)
     }
     for (uint32_t k = 0; k < library->nkernels; k++) vd_object_remove(&library->kernels[k]);
     vd_object_remove(library);
+    if (library->nloaded == 0) vg_module_destroy(library->code); /* else modules need it */
     free(library->loaded);
     free(library->kernels);
     free(library);
@@ -198,7 +202,8 @@ CUresult vd_kernel_function(struct CUkern_st *kernel, struct CUctx_st *context,
 {
     struct CUmod_st *module;
     const CUresult result = load(kernel->library, context, &module);
-    if (result == CUDA_SUCCESS) *function = vd_module_function(module, kernel->kernel->name);
+    if (result == CUDA_SUCCESS)
+        *function = vd_function_asked(vd_module_function(module, kernel->kernel->name));
     return result;
 }
 

@@ -56,7 +56,6 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     }
     made->context = context;
     made->module = code;
-    made->refs = 1;
     made->next = context->modules;
     context->modules = made;
     own_variables(made);
@@ -66,10 +65,11 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     return CUDA_SUCCESS;
 }
 
-/* The image's regions go; the structure stays, for races of the past name its kernels. */
-void vd_module_put(struct CUmod_st *module)
+static struct CUmod_st *ended; /* modules that were unloaded: kept for reports */
+
+/* The image's regions go; the structures stay, for races of the past name its kernels. */
+static void free_variables(struct CUmod_st *module)
 {
-    if (--module->refs != 0) return;
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
         if (region == NULL) continue;
@@ -84,14 +84,20 @@ void vd_module_put(struct CUmod_st *module)
 
 void vd_module_destroy(struct CUmod_st *module)
 {
-    for (struct CUmod_st **at = &module->context->modules; *at != NULL; at = &(*at)->next)
-        if (*at == module) {
-            *at = module->next;
-            break;
-        }
-    for (uint32_t f = 0; f < module->nfunctions; f++) vd_object_remove(&module->functions[f]);
+    struct CUmod_st **at = &module->context->modules;
+    while (*at != NULL && *at != module) at = &(*at)->next;
+    if (*at != NULL) *at = module->next;
+    for (uint32_t f = 0; f < module->nfunctions; f++) {
+        vd_item_put(module->functions[f].after);
+        module->functions[f].after = NULL;
+        vd_object_remove(&module->functions[f]);
+    }
+    vd_item_put(module->first);
+    module->first = NULL;
     vd_object_remove(module);
-    vd_module_put(module);
+    free_variables(module);
+    module->next = ended;
+    ended = module;
 }
 
 static const struct vd_jit no_options;
@@ -105,8 +111,11 @@ static CUresult load(CUmodule *module, const void *image, const struct vd_jit *j
     if (result != CUDA_SUCCESS) return result;
     if (module == NULL) return CUDA_ERROR_INVALID_VALUE;
     result = vd_image_read(image, jit, &code);
-    if (result == CUDA_SUCCESS) result = vd_context_wait(context);
-    return result != CUDA_SUCCESS ? result : vd_module_create(context, code, module);
+    if (result != CUDA_SUCCESS) return result;
+    result = vd_context_wait(context);
+    if (result == CUDA_SUCCESS) result = vd_module_create(context, code, module);
+    if (result != CUDA_SUCCESS) vg_module_destroy(code);
+    return result;
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
@@ -154,14 +163,58 @@ CUresult cuModuleUnload(CUmodule module)
     return vd_leave(result);
 }
 
+/* ---- lazy loading ---- */
+
+static bool is_lazy(void)
+{
+    const char *text = getenv("CUDA_MODULE_LOADING");
+    return text == NULL || strcmp(text, "EAGER") != 0;
+}
+
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     VD_ENTER();
-    const char *text = getenv("CUDA_MODULE_LOADING");
     if (mode == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    *mode =
-        text != NULL && !strcmp(text, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+    *mode = is_lazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return vd_leave(CUDA_SUCCESS);
+}
+
+/* As seen on an H100: a function that is first asked for while the first kernel of another module
+ * runs is loaded, and its launch begins, when that kernel has ended. */
+struct CUfunc_st *vd_function_asked(struct CUfunc_st *function)
+{
+    const struct CUmod_st *module = function->module->context->modules;
+    const bool first = !function->asked;
+    function->asked = true;
+    for (; first && is_lazy() && module != NULL; module = module->next) {
+        if (module == function->module || module->first == NULL || module->first->state == VD_ENDED)
+            continue;
+        fprintf(stderr,
+                "vgpu: WARN: kernel %s was first asked for while %s, the first kernel of another "
+                "module, runs: as on a GPU it is launched when that one has ended. Ask for all "
+                "functions before the first launch, or set CUDA_MODULE_LOADING=EAGER\n",
+                function->kernel->name, module->first->op.launch.function->kernel->name);
+        function->after = vd_item_get(module->first);
+        break;
+    }
+    return function;
+}
+
+void vd_function_submit(struct vd_item *launch)
+{
+    struct CUfunc_st *function = launch->op.launch.function;
+    struct CUmod_st *module = function->module;
+    if (function->after != NULL && vd_item_after(launch, function->after) == 0 &&
+        function->after->state == VD_ENDED) {
+        vd_item_put(function->after);
+        function->after = NULL;
+    }
+    if (!module->launched) module->first = vd_item_get(launch);
+    module->launched = true;
+    if (module->first != NULL && module->first->state == VD_ENDED) {
+        vd_item_put(module->first);
+        module->first = NULL;
+    }
 }
 
 struct CUfunc_st *vd_module_function(const struct CUmod_st *module, const char *name)
@@ -178,7 +231,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     if (!vd_object_is(module, VD_MODULE)) return vd_leave(CUDA_ERROR_INVALID_HANDLE);
     struct CUfunc_st *found = vd_module_function(module, name);
     if (found == NULL) return vd_leave(CUDA_ERROR_NOT_FOUND);
-    *function = found;
+    *function = vd_function_asked(found);
     return vd_leave(CUDA_SUCCESS);
 }
 
@@ -197,7 +250,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned room, CUmodu
     if (!vd_object_is(module, VD_MODULE)) return vd_leave(CUDA_ERROR_INVALID_HANDLE);
     if (functions == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     for (uint32_t f = 0; f < module->nfunctions && f < room; f++)
-        functions[f] = &module->functions[f];
+        functions[f] = vd_function_asked(&module->functions[f]);
     return vd_leave(CUDA_SUCCESS);
 }
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool context_is(CUcontext context)
+bool vd_context_is(const struct CUctx_st *context)
 {
-    return vd_object_is(context, VD_CONTEXT);
+    return vd_object_is(context, VD_CONTEXT) && !context->destroyed;
 }
 
 static CUresult one_op(struct vd_work *work, const struct vd_op *op)
@@ -31,7 +31,7 @@ static CUresult make_kernel(struct vd_work *work, const CUDA_KERNEL_NODE_PARAMS_
         work->context = function->module->context;
     else if (!work->context)
         result = vd_context(&work->context);
-    else if (!context_is(work->context))
+    else if (!vd_context_is(work->context))
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
         result = vd_launch_make(&op, work->context, function, &shape, p->kernelParams, p->extra);
@@ -76,7 +76,7 @@ static CUresult make_memcpy(struct vd_work *work, const CUDA_MEMCPY_NODE_PARAMS 
 {
     const CUDA_MEMCPY3D *p = &params->copyParams;
     uint64_t from, to, from_pitch, to_pitch, from_slice, to_slice;
-    if (!context_is(params->copyCtx)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!vd_context_is(params->copyCtx)) return CUDA_ERROR_INVALID_CONTEXT;
     if (!copy_is_supported(p)) return vd_unsupported(function, "arrays of textures");
     if (!p->WidthInBytes || !p->Height || !p->Depth) return CUDA_ERROR_INVALID_VALUE;
     const bool from_host = p->srcMemoryType == CU_MEMORYTYPE_HOST;
@@ -111,7 +111,7 @@ static CUresult make_memcpy(struct vd_work *work, const CUDA_MEMCPY_NODE_PARAMS 
 static CUresult make_memset(struct vd_work *work, const CUDA_MEMSET_NODE_PARAMS_v2 *p)
 {
     const struct vd_memory *memory = vd_memory_find(p->dst);
-    if (!context_is(p->ctx)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!vd_context_is(p->ctx)) return CUDA_ERROR_INVALID_CONTEXT;
     if (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4)
         return CUDA_ERROR_INVALID_VALUE;
     const uint64_t row = p->width * p->elementSize;
@@ -206,7 +206,7 @@ static CUresult memop(struct vd_op *op, const CUstreamBatchMemOpParams *p)
 static CUresult make_memops(struct vd_work *work, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
 {
     enum { MOST = 256 };
-    if (!context_is(p->ctx)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!vd_context_is(p->ctx)) return CUDA_ERROR_INVALID_CONTEXT;
     if (!p->count || p->count > MOST || !p->paramArray || p->flags) return CUDA_ERROR_INVALID_VALUE;
     work->context = p->ctx;
     work->ops = calloc(p->count, sizeof *work->ops);

@@ -45,10 +45,10 @@ CUresult vd_file_read(const char *path, char **bytes);
  * nobody: it lives as long as the process. */
 CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
                           struct CUmod_st **module);
-/* Takes it from its context; frees it when its last launch has ended. */
+/* Takes it from its context and frees its variables; no launch of it is unfinished. */
 void vd_module_destroy(struct CUmod_st *module);
-/* Drops a reference; the last one frees. */
-void vd_module_put(struct CUmod_st *module);
+/* A handle of the function is given to the program: what lazy loading makes of that. */
+struct CUfunc_st *vd_function_asked(struct CUfunc_st *function);
 CUresult vd_module_global(const struct CUmod_st *module, const char *name, CUdeviceptr *address,
                           size_t *nbytes);
 /* The kernel of this name, or NULL. */

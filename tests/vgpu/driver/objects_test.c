@@ -220,6 +220,61 @@ TEST(vgpu_objects, attributes_of_functions_come_from_the_ptx)
     CHECK(functions[1] == limited && functions[2] == NULL);
 }
 
+static const char waiting[] =
+    ".version 8.0\n.target sm_75\n.address_size 64\n"
+    ".visible .entry await(.param .u64 at)\n"
+    "{ .reg .pred %p<2>; .reg .u32 %r<2>; .reg .u64 %rd<2>;\n"
+    "  ld.param.u64 %rd1, [at];\n"
+    "again: ld.relaxed.sys.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra again;\n"
+    "  ret; }\n";
+
+/* Asks for a function while the first kernel of another module waits, and launches it: whether it
+ * ends before that kernel, while another stream does so much work. */
+static bool ends_before(const char *loading, int rounds)
+{
+    CUmodule module;
+    CUfunction await, put;
+    CUstream first, second, third;
+    CUdeviceptr words;
+    volatile uint32_t *word;
+    uint32_t value = 1;
+    CUresult ended = CUDA_ERROR_NOT_READY;
+    setenv("CUDA_MODULE_LOADING", loading, 1);
+    CHECK_EQ(cuMemHostAlloc((void **)&word, 4, 0), CUDA_SUCCESS);
+    *word = 0;
+    CUmodule other = load();
+    CHECK_EQ(cuModuleLoadData(&module, waiting), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetGlobal(&words, NULL, other, "words"), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetFunction(&await, module, "await"), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_EQ(cuLaunchKernel(await, 1, 1, 1, 1, 1, 1, 0, first, (void *[]){&word}, NULL),
+             CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetFunction(&put, other, "put"), CUDA_SUCCESS);
+    CHECK_EQ(cuLaunchKernel(put, 1, 1, 1, 1, 1, 1, 0, second, (void *[]){&words, &value}, NULL),
+             CUDA_SUCCESS);
+    for (int i = 0; i < rounds && ended == CUDA_ERROR_NOT_READY; i++) {
+        CHECK_EQ(cuMemsetD8Async(words + 8, 0, 1, third), CUDA_SUCCESS);
+        CHECK_EQ(cuStreamSynchronize(third), CUDA_SUCCESS);
+        ended = cuStreamQuery(second);
+    }
+    *word = 1;
+    CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamQuery(second), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleUnload(other), CUDA_SUCCESS);
+    unsetenv("CUDA_MODULE_LOADING");
+    return ended == CUDA_SUCCESS;
+}
+
+TEST(vgpu_objects, lazy_loading_delays_a_kernel_asked_for_while_another_modules_first_one_runs)
+{
+    begin();
+    CHECK(!ends_before("LAZY", 200));
+    CHECK(ends_before("EAGER", 100000));
+}
+
 /* ---- libraries ---- */
 
 TEST(vgpu_objects, a_kernel_of_a_library_is_launched_in_each_context)

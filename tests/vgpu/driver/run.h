@@ -23,6 +23,8 @@ void vd_executor_wait(struct vd_item *item);
 void vd_executor_ended(const struct vd_item *item);
 /* What waits may go on: memory or the set of items has changed from outside of a step. */
 void vd_executor_changed(void);
+/* Launches on the item's GPU that were submitted before it and have not ended. */
+uint32_t vd_executor_launches_before(const struct vd_item *item);
 /* Whether no item is left that has not ended. */
 bool vd_executor_idle(void);
 /* Whether the seed alone decides the order of all steps up to now. */

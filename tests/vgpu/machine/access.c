@@ -250,7 +250,7 @@ static enum vg_step in_global(const struct access *a, uint32_t lanes, const uint
     }
     struct vg_region **cached = &run->cache[((uintptr_t)a->in / sizeof *a->in) % VG_CACHE];
     const struct vg_region *c = *cached;
-    if (c != NULL && !c->freed && low >= c->address && c->nbytes >= total &&
+    if (c != NULL && low >= c->address && c->nbytes >= total &&
         high - c->address <= c->nbytes - total)
         return on_region(a, lanes, *cached, address);
     while (lanes != 0) {

@@ -73,6 +73,18 @@ static bool all_wait(const struct vg_run *run)
     return true;
 }
 
+/* The warp waits only if it looks in vain for the length of the patience once more. */
+static void look_again(struct vg_warp *warp)
+{
+    const uint32_t patience = warp->block->run->machine->settings.patience;
+    warp->mark = UINT64_MAX;
+    for (uint32_t i = 0; i < warp->nparts; i++) {
+        struct vg_fragment *f = &warp->part[i];
+        if (f->idle > (LONG - 1) * patience) f->idle = (LONG - 1) * patience;
+        f->tired = f->idle + patience;
+    }
+}
+
 /* All threads of the block wait at barriers: nobody can come. */
 static bool block_stuck(const struct vg_block *block)
 {
@@ -129,12 +141,16 @@ enum vg_progress vg_run_step(struct vg_run *run)
     const uint64_t until = run->machine->counts.instructions + INSTRUCTIONS_A_STEP;
     for (int i = 0; i < WARPS_A_STEP && run->fault == VG_FAULT_NONE; i++) {
         if (run->machine->counts.instructions >= until) break;
+        /* All have looked once about: another run may have what they wait for. */
+        if (run->list[VG_READY].n == 0 && run->machine->nruns > 1 &&
+            (uint32_t)i > run->list[VG_TIRED].n)
+            break;
         if (run->ended == run->nblocks) return VG_DONE;
         if (run->list[VG_READY].n == 0 && all_wait(run)) {
-            /* What is held back in buffers is shown, and everybody looks once more. */
+            /* What is held back in buffers is shown, and everybody looks for a while once more. */
             vg_model_flush(run->machine->model, run->launch.gpu->number);
             for (uint32_t w = 0; w < run->list[VG_TIRED].n; w++)
-                run->list[VG_TIRED].at[w]->mark = UINT64_MAX;
+                look_again(run->list[VG_TIRED].at[w]);
             if (run->shown == run->moves + 1) return VG_WAITING;
             run->shown = run->moves + 1;
         }

@@ -52,8 +52,9 @@ static struct tt_link *send_first(struct posted *all, int rank)
 static void *claim(const struct posted *all, struct tt_link *link)
 {
     const uint64_t signature = all->work.collective.signature;
-    return link->ops->slot(link, BLOCK_BYTES) ? link->ops->claim(link, BLOCK_BYTES, signature)
-                                              : NULL;
+    return link->ops->slot(link, BLOCK_BYTES)
+               ? link->ops->posts->claim(link, BLOCK_BYTES, signature)
+               : NULL;
 }
 
 static void check_withdrawn(int writer)

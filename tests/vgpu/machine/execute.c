@@ -220,6 +220,7 @@ uint64_t vg_warp_run(struct vg_warp *warp, uint64_t budget)
         runs = runs || warp->part[i].state == VG_RUNS;
         ready = ready || (warp->part[i].state == VG_RUNS && !warp->part[i].yielded);
     }
+    if (warp->nasync != 0 && !vg_async_stir(warp, ready)) return given - budget;
     vg_list_move(warp, ready ? VG_READY : runs ? VG_TIRED : VG_STUCK);
     return given - budget;
 }

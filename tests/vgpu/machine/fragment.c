@@ -65,6 +65,7 @@ void vg_warp_end(struct vg_warp *warp)
     free(warp->local);
     free(warp->watch);
     free(warp->async);
+    free(warp->copies);
     free(warp->strict);
 }
 

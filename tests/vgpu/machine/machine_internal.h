@@ -53,10 +53,18 @@ struct vg_watch {
     const struct vg_region *region;
 };
 
-struct vg_async { /* a cp.async that has not been done yet */
+/* A cp.async, or the arrival of cp.async.mbarrier.arrive, that has not been performed yet. */
+struct vg_async {
     const struct vg_instr *in;
-    uint32_t lane, group, nread, nbytes;
+    uint32_t lane, group, number, nread, nbytes; /* number: the memory model's, of the copy */
+    bool arrives, done;
     uint64_t to, from;
+};
+
+enum { VG_GROUPS = 32 };
+struct vg_copies {            /* of a lane */
+    uint32_t number;          /* of the next copy */
+    uint32_t last[VG_GROUPS]; /* the last number of each of the latest groups */
 };
 
 struct vg_block;
@@ -76,9 +84,10 @@ struct vg_warp {
     uint32_t nwatch;
     struct vg_async *async;
     uint32_t nasync, async_room, group[VG_LANES];
-    uint64_t *strict;  /* addresses of vector accesses under way, a lane each */
-    uint64_t mark;     /* of run->moves when the warp was picked last */
-    uint32_t list, at; /* in the run's lists */
+    struct vg_copies *copies; /* NULL: no lane has copied yet */
+    uint64_t *strict;         /* addresses of vector accesses under way, a lane each */
+    uint64_t mark;            /* of run->moves when the warp was picked last */
+    uint32_t list, at;        /* in the run's lists */
 };
 
 struct vg_barrier {
@@ -230,6 +239,7 @@ bool vg_atomic_apply(const struct vg_instr *in, bool shared, const void *old, co
 enum vg_step vg_async_copy(struct vg_warp *warp, struct vg_fragment *fragment,
                            const struct vg_instr *in, uint32_t lanes);
 bool vg_async_finish(struct vg_warp *warp, uint32_t lanes, bool all, uint32_t keep);
+bool vg_async_stir(struct vg_warp *warp, bool ready);
 enum vg_step vg_mbarrier(struct vg_warp *warp, struct vg_fragment *fragment,
                          const struct vg_instr *in, uint32_t lanes);
 

@@ -41,6 +41,7 @@ static struct vg_party party_of(const struct vg_model *model, const struct vg_re
                              .write = kind->action != VG_READS,
                              .atomic = kind->action == VG_CHANGES,
                              .nc = kind->how.nc,
+                             .copy = record != NULL && record->copies,
                              .order = kind->how.order,
                              .scope = kind->how.scope,
                              .nbytes = kind->how.nbytes,
@@ -79,6 +80,12 @@ static const char *mend(const struct vg_model *model, const struct vg_party *a,
                    ? "Give both accesses scope .sys: each scope must include the other's thread."
                    : "Give both accesses scope .gpu or wider: each scope must include the other's "
                      "thread.";
+    if ((a->copy || b->copy) && a->grid == b->grid)
+        return "Wait for the copy (cp.async.wait_group, cp.async.wait_all, or an mbarrier that "
+               "tracks "
+               "it) before its bytes are used again; other threads must meet the thread that "
+               "waited "
+               "(bar.sync).";
     if (of_a != of_b) return mend_grids(of_a, of_b);
     if (weak(a) != weak(b) && a->nbytes == b->nbytes)
         return "Make the plain access a relaxed one as well with a scope that includes the other "

@@ -230,8 +230,30 @@ static bool perform(struct atom *atom, uint64_t offset, const unsigned char *ope
     return true;
 }
 
-/* Lanes in an order by seed: the manual promises none. Packed types are accessed element by element
- * (8.2.5). */
+/* One element of a lane's vector, and what was there, added to *sum. Packed types are accessed half
+ * by half (8.2.5). */
+static bool change_element(struct atom *atom, const struct vg_registers *r, uint32_t element,
+                           uint64_t offset, uint64_t *sum)
+{
+    const struct vg_instr *in = atom->in;
+    const uint32_t nbytes = vg_type_bytes(in->type);
+    unsigned char operand[16] = {0}, second[16] = {0}, old[16] = {0};
+    take(r, in->src[1 + element], atom->lane, nbytes, operand);
+    if (in->mode == VG_ATOM_CAS) take(r, in->src[2], atom->lane, nbytes, second);
+    for (uint32_t at = 0; at < nbytes; at += atom->nbytes) {
+        if (!perform(atom, offset + at, operand + at, second + at)) return false;
+        memcpy(old + at, atom->old, atom->nbytes);
+    }
+    if (in->op == VG_ATOM && in->dst[element] != VG_NONE)
+        give(r, in->dst[element], atom->lane, nbytes, old);
+    uint64_t word;
+    memcpy(&word, old, 8);
+    *sum += (word ^ atom->lane) * UINT64_C(0x9e3779b97f4a7c15); /* in whatever order */
+    return true;
+}
+
+/* Lanes in an order by seed: the manual promises none. The elements of a vector are accesses of
+ * their own. */
 enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
                        const struct vg_instr *in, uint32_t lanes, struct vg_region *region,
                        const uint64_t *address)
@@ -239,25 +261,16 @@ enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
     struct vg_block *block = warp->block;
     const struct vg_registers r = vg_fragment_registers(warp, fragment);
     const bool packed = in->type == VG_F16X2 || in->type == VG_BF16X2;
-    const uint32_t nbytes = vg_type_bytes(in->type), part = packed ? 2 : nbytes;
+    const uint32_t nbytes = vg_type_bytes(in->type), count = in->count > 1 ? in->count : 1;
     const uint32_t turn = (uint32_t)(vg_random(&block->run->random) % VG_LANES);
-    struct atom atom = {.in = in, .warp = warp, .region = region, .nbytes = part};
+    struct atom atom = {.in = in, .warp = warp, .region = region, .nbytes = packed ? 2 : nbytes};
     uint64_t sum = 0;
     for (uint32_t j = 0; j < VG_LANES; j++) {
         const uint32_t i = atom.lane = (j + turn) % VG_LANES;
         if ((lanes >> i & 1) == 0) continue;
-        unsigned char operand[16] = {0}, second[16] = {0}, old[16] = {0};
-        take(&r, in->src[1], i, nbytes, operand);
-        if (in->mode == VG_ATOM_CAS) take(&r, in->src[2], i, nbytes, second);
-        for (uint32_t at = 0; at < nbytes; at += part) {
-            const uint64_t offset = address[i] - region->address + at;
-            if (!perform(&atom, offset, operand + at, second + at)) return VG_FAILED;
-            memcpy(old + at, atom.old, part);
-        }
-        if (in->op == VG_ATOM && in->dst[0] != VG_NONE) give(&r, in->dst[0], i, nbytes, old);
-        uint64_t word;
-        memcpy(&word, old, 8);
-        sum += (word ^ i) * UINT64_C(0x9e3779b97f4a7c15); /* in whatever order */
+        for (uint32_t c = 0; c < count; c++)
+            if (!change_element(&atom, &r, c, address[i] - region->address + c * nbytes, &sum))
+                return VG_FAILED;
     }
     /* An operation that changes nothing is a look: a thread may wait by it. */
     if (atom.changed)

@@ -521,9 +521,9 @@ bool vg_thread_store(struct vg_warp *warp, uint32_t lane, const struct vg_instr 
 bool vg_peek(struct vg_warp *warp, uint32_t lane, uint64_t address, void *bytes, uint64_t nbytes)
 {
     const struct vg_run *run = warp->block->run;
-    const uint64_t window = address & VG_WINDOW_MASK, offset = address & ~VG_WINDOW_MASK;
+    const uint64_t window = address & VG_WINDOW_MASK;
     const unsigned char *from = NULL;
-    uint64_t room = 0;
+    uint64_t offset = address & ~VG_WINDOW_MASK, room = 0;
     if (window == VG_SHARED_WINDOW) {
         from = warp->block->shared.bytes;
         room = warp->block->shared.nbytes;
@@ -536,8 +536,9 @@ bool vg_peek(struct vg_warp *warp, uint32_t lane, uint64_t address, void *bytes,
     } else {
         const struct vg_region *region = vg_regions_find(run->launch.gpu->regions, address);
         if (region == NULL || region->freed) return false;
-        from = region->bytes - region->address;
-        room = region->address + region->nbytes;
+        from = region->bytes;
+        offset = address - region->address;
+        room = region->nbytes;
     }
     if (from == NULL || offset > room || nbytes > room - offset) return false;
     memcpy(bytes, from + offset, nbytes);

@@ -8,6 +8,11 @@
 
 #include <vgpu/ptx/testing.h>
 
+#ifdef __SANITIZE_ADDRESS__
+enum { EVERY = 8 }; /* reading is slow there: one line of 8 */
+#else
+enum { EVERY = 1 };
+#endif
 enum { SHOWN = 40, LINE = 512 };
 #define FOLDER TUTTI_SOURCE_DIR "/tests/vgpu/ptx/lines/"
 
@@ -37,7 +42,8 @@ TEST(vgpu_ptx_lines, what_ptxas_takes_is_read_and_what_it_refuses_is_refused)
     FILE *file = fopen(path ? path : FOLDER "lines.txt", "r");
     REQUIRE(head && file);
     head[nbytes] = '\0';
-    while (fgets(line, sizeof line, file)) {
+    for (unsigned number = 0; fgets(line, sizeof line, file); number++) {
+        if (number % EVERY != 0) continue;
         const bool right = *line == '+';
         line[strcspn(line, "\n")] = '\0';
         const enum verdict verdict = read_line(head, line + 2, error);
@@ -54,5 +60,5 @@ TEST(vgpu_ptx_lines, what_ptxas_takes_is_read_and_what_it_refuses_is_refused)
            n[1], wrong[1], refused, n[0], wrong[0]);
     CHECK_EQ(wrong[0], 0);
     CHECK_EQ(wrong[1], 0);
-    CHECK(n[0] > 1000 && n[1] > 1000);
+    CHECK(n[0] > 1000 / EVERY && n[1] > 1000 / EVERY);
 }

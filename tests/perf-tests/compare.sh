@@ -56,7 +56,9 @@ expect choice_without_tutti 2 "no tutti in '$folder'" "$choice" "$folder"
 expect choice_repetitions 2 "REPETITIONS is '0'" "$choice" "$build" 0
 expect choice_bytes 2 "MAX_BYTES is 'some'" "$choice" "$build" 1 some
 expect choice_operation 2 "there is no operation 'nix'" "$choice" "$build" 1 8 barrier nix
+expect choice_ranks 2 "-n is 'few'" "$choice" -n few "$build"
 expect choice 0 "^barrier +0 " "$choice" "$build" 1 8 barrier
+expect choice_of_three 0 "^scatter +0 .* (direct|binomial|meet)( MISS)?$" "$choice" -n 3 "$build" 1 8 scatter
 expect bad_ranks 2 "--ranks 0: it must be" "$root/perf-tests/compare.sh" --ranks 0
 expect bad_turns 2 "--turns x: it must be" "$root/perf-tests/compare.sh" --turns x
 

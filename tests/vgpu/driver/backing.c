@@ -44,7 +44,7 @@ static void say_holders(int device, uint64_t nbytes)
            device, (unsigned long long)nbytes, (unsigned long long)d->used,
            (unsigned long long)d->memory, (unsigned long long)count);
     for (int i = 0; i < 3 && most[i] != NULL; i++)
-        vd_say("  allocation %llu, %s: %llu bytes", (unsigned long long)most[i]->region.number,
+        vd_say("allocation %llu, %s: %llu bytes", (unsigned long long)most[i]->region.number,
                most[i]->region.what, (unsigned long long)most[i]->nbytes);
 }
 

@@ -175,3 +175,36 @@ CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdevicept
     return peer(__func__, to, to_context, from, from_context, nbytes,
                 (struct vd_way){.stream = stream, .per_thread = true, .async = true});
 }
+
+/* ---- batches: copies without an order among them; here one after another ---- */
+
+static CUresult batch(const char *function, CUdeviceptr *to, CUdeviceptr *from, size_t *sizes,
+                      size_t count, const struct vd_way *way)
+{
+    if (to == NULL || from == NULL || sizes == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        const CUresult result = line(function, to[i], from[i], sizes[i], VD_ANY, VD_ANY, *way);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+VD_PER_THREAD(cuMemcpyBatchAsync_v2_ptsz, cuMemcpyBatchAsync_v2);
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                               CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                               CUstream hStream)
+{
+    const struct vd_way way = {.stream = hStream, .async = true};
+    (void)attrs, (void)attrsIdxs, (void)numAttrs;
+    return batch(__func__, dsts, srcs, sizes, count, &way);
+}
+
+CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+                                    size_t numAttrs, CUstream hStream)
+{
+    const struct vd_way way = {.stream = hStream, .per_thread = true, .async = true};
+    (void)attrs, (void)attrsIdxs, (void)numAttrs;
+    return batch(__func__, dsts, srcs, sizes, count, &way);
+}

@@ -1,6 +1,7 @@
 /* Ranges of the unified address space: which there are, which devices can address them, and which
  * were freed. */
 #include "memory_internal.h"
+#include "run.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ void vd_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "vgpu: %s\n", text);
+    fprintf(stderr, "vgpu: WARN: %s\n", text);
 }
 
 static struct vd_memory *memory_of(struct vg_region *region)
@@ -131,6 +132,7 @@ void vd_memory_remove_device(struct vd_memory *memory, int device)
 {
     if ((memory->devices >> device & 1) == 0) return;
     vg_regions_remove(&vd.devices[device].regions, &memory->region);
+    vd_executor_changed();
     memory->devices &= ~(1u << device);
 }
 
@@ -163,6 +165,7 @@ static void unlist(struct vd_memory *memory)
             break;
         }
     vg_model_forget(vg_machine_model(vd.machine), &memory->region);
+    vd_executor_changed(); /* a kernel that waits for a word of it fails at its next look */
 }
 
 void vd_memory_withdraw(struct vd_memory *memory)

@@ -116,6 +116,22 @@ static void vmm_owner(void)
     wait_for_end();
 }
 
+/* Its kernel waits for a word of memory that it has mapped and shared; the test writes the word. */
+static void vmm_waiter(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory;
+    int fd = -1;
+    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(cuMemsetD32(memory, 0, 64));
+    OK(cuCtxSynchronize());
+    OK(mt_await(memory, 99, memory + 64, NULL));
+    OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    mt_send_fd(SOCKET, fd);
+    OK(cuCtxSynchronize());
+    meet();
+}
+
 /* Opens what the test shares and says the first word; writes the second one. */
 static void ipc_taker(void)
 {
@@ -172,6 +188,13 @@ static void jump(int number)
     siglongjmp(back, number);
 }
 
+static void jump_with_address(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (((uintptr_t)info->si_addr & 511) == 5) siglongjmp(back, number);
+    _exit(4);
+}
+
 static void touch_with_handler(void)
 {
     const CUdeviceptr memory = own_memory(1);
@@ -204,12 +227,11 @@ static void unmap_under_kernel(void)
 {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory;
-    uint32_t *host;
     OK(mt_map(0, SIZE, &handle, &memory));
-    OK(cuMemHostAlloc((void **)&host, 4096, 0));
-    OK(mt_await((uintptr_t)host, 1, memory, NULL));
+    OK(mt_await(memory, 1, memory + 64, NULL));
+    for (int i = 0; i < 1000; i++) /* lets it run a few steps */
+        MUST(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
     OK(cuMemUnmap(memory, SIZE));
-    __atomic_store_n(host, 1, __ATOMIC_RELEASE);
     MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -305,6 +327,24 @@ static void unregistered_too_late(void)
     cuCtxSynchronize();
 }
 
+/* With VGPU_UNDEFINED: what copies and fills wrote may be read, and a copy of what nobody wrote is
+ * not written by that. */
+static void reads_of_copies(void)
+{
+    uint32_t word = 3;
+    CUdeviceptr first, second;
+    OK(cuMemAlloc(&first, 4096));
+    OK(cuMemAlloc(&second, 4096));
+    OK(cuMemcpyHtoD(first, &word, 4));
+    OK(cuMemsetD32(first + 8, 1, 1));
+    OK(cuMemcpyDtoD(second, first, 64));
+    OK(mt_move(second + 128, second, NULL));
+    OK(mt_move(second + 128, second + 8, NULL));
+    OK(cuCtxSynchronize());
+    OK(mt_move(second + 128, second + 4, NULL));
+    MUST(cuCtxSynchronize() != CUDA_SUCCESS);
+}
+
 static const struct {
     const char *name;
     void (*play)(void);
@@ -314,9 +354,11 @@ static const struct {
     {"ipc_replacer", ipc_replacer},
     {"ipc_taker", ipc_taker},
     {"vmm_owner", vmm_owner},
+    {"vmm_waiter", vmm_waiter},
     {"event_owner", event_owner},
     {"touch", touch},
     {"touch_with_handler", touch_with_handler},
+    {"touch_with_siginfo", touch_with_handler},
     {"touch_freed", touch_freed},
     {"kernel_after_free", kernel_after_free},
     {"kernel_after_free_async", kernel_after_free_async},
@@ -328,13 +370,16 @@ static const struct {
     {"awaited_copy_ordered", awaited_copy_ordered},
     {"copies_before_kernels", copies_before_kernels},
     {"fill_races", fill_races},
+    {"reads_of_copies", reads_of_copies},
     {"unregistered_too_late", unregistered_too_late},
 };
 
 int main(int argc, char **argv)
 {
     alarm(60);
+    const struct sigaction action = {.sa_sigaction = jump_with_address, .sa_flags = SA_SIGINFO};
     if (argc == 2 && strcmp(argv[1], "touch_with_handler") == 0) signal(SIGSEGV, jump);
+    if (argc == 2 && strcmp(argv[1], "touch_with_siginfo") == 0) sigaction(SIGSEGV, &action, NULL);
     MUST(mt_open());
     for (size_t i = 0; argc == 2 && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(argv[1], roles[i].name) == 0) {

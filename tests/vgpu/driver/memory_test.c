@@ -60,6 +60,11 @@ TEST(host_access, is_given_to_the_programs_own_handler)
     expect("touch_with_handler", 0, (const char *[]){"offset 5 of cuMemAlloc (allocation ", NULL});
 }
 
+TEST(host_access, is_given_to_a_handler_that_takes_the_address)
+{
+    expect("touch_with_siginfo", 0, (const char *[]){"offset 5 of cuMemAlloc (allocation ", NULL});
+}
+
 TEST(host_access, to_memory_that_was_unmapped_while_registered_says_so)
 {
     char text[8192] = "";
@@ -98,6 +103,14 @@ TEST(copy, that_is_ordered_with_the_kernel_is_none)
     expect("copy_ordered", 0, (const char *[]){NULL});
     expect("awaited_copy_ordered", 0, (const char *[]){NULL});
     expect("copies_before_kernels", 0, (const char *[]){NULL});
+}
+
+TEST(copy, carries_whether_its_bytes_were_written)
+{
+    setenv("VGPU_UNDEFINED", "1", 1);
+    expect("reads_of_copies", REPORTED,
+           (const char *[]){"which nobody has written: offset 4 of cuMemAlloc", NULL});
+    unsetenv("VGPU_UNDEFINED");
 }
 
 /* Standard error of what runs between begin and end. */
@@ -210,7 +223,13 @@ TEST(host_memory, that_is_managed_is_both)
     OK(mt_move(memory + 64, memory, NULL));
     OK(cuCtxSynchronize());
     CHECK_EQ(*(volatile uint32_t *)(uintptr_t)(memory + 64), 5);
+    const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    OK(cuMemPrefetchAsync(memory, 4096, here, 0, NULL));
+    OK(cuMemAdvise(memory, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+    CHECK_EQ(cuMemPrefetchAsync(memory, 4097, here, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree(memory));
+    CHECK_EQ(cuMemAdvise(memory, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here),
+             CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST(pool, frees_in_the_streams_order)

@@ -134,7 +134,7 @@ TEST(ipc, memory_of_a_killed_process_goes_on_for_who_opened_it_and_leaves_nothin
     OK(mt_await(memory + 128, 1, memory + 192, stream));
     kill_it(&peer);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    OK(cuMemsetD32(memory + 128, 1, 1));
+    OK(cuStreamWriteValue32(NULL, memory + 128, 1, 0));
     OK(cuStreamSynchronize(stream));
     CHECK_EQ(word_at(memory + 192), 1);
     OK(cuStreamDestroy(stream));
@@ -230,7 +230,7 @@ TEST(ipc, event_of_another_process_is_waited_for)
     OK(mt_move(memory + 256, memory + 64, stream)); /* reads what the peer's kernel writes */
     CHECK_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    OK(cuMemsetD32Async(memory, 99, 1, NULL));
+    OK(cuStreamWriteValue32(NULL, memory, 99, 0));
     OK(cuEventSynchronize(event));
     OK(cuEventQuery(event));
     OK(cuStreamSynchronize(stream));
@@ -270,6 +270,26 @@ TEST(vmm, memory_is_one_for_both_processes_and_outlives_its_owner)
     OK(cuMemAddressFree(memory, SIZE));
     OK(cuMemRelease(handle));
     finish(&peer, SIGKILL);
+}
+
+TEST(vmm, word_that_another_process_writes_ends_a_kernels_wait)
+{
+    struct mt_peer peer;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory = 0;
+    REQUIRE(mt_open() && mt_start(&peer, "vmm_waiter"));
+    const int fd = mt_receive_fd(peer.socket);
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(fd);
+    OK(mt_map_handle(0, SIZE, handle, &memory));
+    OK(cuStreamWriteValue32(NULL, memory, 99, 0));
+    CHECK(meet(&peer)); /* its kernel has ended */
+    CHECK_EQ(word_at(memory + 64), 1);
+    OK(cuMemUnmap(memory, SIZE));
+    OK(cuMemAddressFree(memory, SIZE));
+    OK(cuMemRelease(handle));
+    finish(&peer, 0);
 }
 
 TEST(vmm, memory_that_is_mapped_twice_is_one)
@@ -384,6 +404,43 @@ TEST(vmm, descriptors_of_other_things_are_not_imported)
     for (size_t i = 2; i < sizeof wrong / sizeof *wrong; i++) close(wrong[i]);
     close(pair[1]);
     OK(cuMemFree(memory));
+}
+
+/* A memfd of so many bytes whose last page is the label of real memory. */
+static int forge(int real, off_t nbytes, int seals)
+{
+    char label[4096];
+    const int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(pread(real, label, sizeof label, SIZE), 4096);
+    label[16] = (char)~label[16]; /* another id: the real one is known in this process */
+    CHECK_EQ(ftruncate(fd, nbytes), 0);
+    CHECK_EQ(pwrite(fd, label, sizeof label, nbytes - 4096), 4096);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+TEST(vmm, forged_descriptors_are_imported_only_if_they_cannot_shrink_and_their_size_is_right)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory;
+    int real = -1;
+    REQUIRE(mt_open());
+    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(cuMemExportToShareableHandle(&real, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+    const int wrong[] = {forge(real, SIZE + 4096, 0), forge(real, SIZE + 4096, F_SEAL_GROW),
+                         forge(real, SIZE / 2, seals), forge(real, SIZE + 8192, seals)};
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(import(wrong[i]), CUDA_ERROR_UNKNOWN);
+        close(wrong[i]);
+    }
+    const int right = forge(real, SIZE + 4096, seals); /* as good as real memory */
+    OK(import(right));
+    close(right);
+    close(real);
+    OK(cuMemUnmap(memory, SIZE));
+    OK(cuMemAddressFree(memory, SIZE));
+    OK(cuMemRelease(handle));
 }
 
 TEST(vmm, handles_that_are_none_are_refused)

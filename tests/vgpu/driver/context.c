@@ -164,7 +164,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
     if (context == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
         return vd_leave(CUDA_ERROR_INVALID_VALUE);
     if (params != NULL && (params->numExecAffinityParams != 0 || params->cigParams != NULL))
-        return vd_leave(vd_not_supported("cuCtxCreate", "an affinity to multiprocessors, or CIG"));
+        return vd_leave(vd_unsupported("cuCtxCreate", "an affinity to multiprocessors, or CIG"));
     struct CUctx_st *made = create(device, false);
     if (made == NULL) return vd_leave(CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = begin(made, flags);

@@ -18,9 +18,9 @@ static const struct {
 };
 enum { NMODELS = sizeof models / sizeof *models, REGISTERS = 65536 };
 
-CUresult vd_not_supported(const char *call, const char *what)
+CUresult vd_unsupported(const char *function, const char *what)
 {
-    fprintf(stderr, "vgpu: WARN: %s: %s is not supported by the virtual GPU\n", call, what);
+    fprintf(stderr, "vgpu: WARN: %s: the virtual GPU does not support %s\n", function, what);
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 

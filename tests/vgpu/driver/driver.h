@@ -399,6 +399,9 @@ CUresult vd_leave(CUresult result);
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
 
+/* Says on standard error that the function cannot do this. CUDA_ERROR_NOT_SUPPORTED. */
+CUresult vd_unsupported(const char *function, const char *what);
+
 /* Declares the variant of a call that a program compiled for per-thread default streams uses: the
  * name with _ptsz or _ptds. */
 #define VD_PER_THREAD(variant, call)                                                               \

@@ -85,7 +85,7 @@ CUresult vd_function_set(const struct vd_device *device, struct CUfunc_st *funct
         return CUDA_SUCCESS;
     }
     if (which == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
-        return vd_not_supported("cuFuncSetAttribute", "a cluster");
+        return vd_unsupported("cuFuncSetAttribute", "a cluster");
     return CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -135,8 +135,6 @@ void vd_node_set(struct CUgraphNode_st *node, struct vd_work *work);
 /* A new node with the operation, which is moved into it. */
 CUresult vd_node_of_op(struct CUgraph_st *graph, struct CUctx_st *context, struct vd_op *op,
                        struct CUgraphNode_st **node);
-/* Says on standard error that the function cannot do this, and returns NOT_SUPPORTED. */
-CUresult vd_unsupported(const char *function, const char *what);
 
 /* ---- nodecalls.c ---- */
 

@@ -1,15 +1,8 @@
 /* What nodes do: operations from parameters and from captured calls. */
 #include <vgpu/driver/graph.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-CUresult vd_unsupported(const char *function, const char *what)
-{
-    fprintf(stderr, "vgpu: WARN %s: the virtual GPU does not support %s\n", function, what);
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
 
 CUresult vd_edge_data_check(const CUgraphEdgeData *data, size_t n, const char *function)
 {

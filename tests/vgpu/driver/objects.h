@@ -13,9 +13,6 @@ enum { VD_SHARED = 48 << 10 };   /* of a block, before cuFuncSetAttribute */
 struct vd_device *vd_device_of(CUdevice number);
 /* A value that depends on the device's settings, or the H100's; false: no such attribute. */
 bool vd_device_attribute(const struct vd_device *device, CUdevice_attribute which, int *value);
-/* A part of the driver that does not exist: says so on standard error, once a call.
- * CUDA_ERROR_NOT_SUPPORTED. */
-CUresult vd_not_supported(const char *call, const char *what);
 
 /* ---- context.c ---- */
 

@@ -503,13 +503,14 @@ TUTTI_API tuttiResult_t tuttiPlanPrint(tuttiPlan_t plan, int rank,
 /* ---- Description and counters (tutti) ------------------------------------------------------- */
 
 typedef enum {
-    tuttiDescribeTopology = 0,      /* cores, caches, NUMA nodes */
-    tuttiDescribeConfig = 1,        /* the config table with values and their sources */
-    tuttiDescribeCpu = 2,           /* CPU features found and in use */
-    tuttiDescribeLinks = 3,         /* the links in use; needs a communicator */
-    tuttiDescribeCosts = 4,         /* the cost model's constants and the choices made from it */
-    tuttiDescribeTopologyXml = 5,   /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
-    tuttiDescribeConfigMarkdown = 6 /* the config table as a Markdown table, for the docs */
+    tuttiDescribeTopology = 0,       /* cores, caches, NUMA nodes */
+    tuttiDescribeConfig = 1,         /* the config table with values and their sources */
+    tuttiDescribeCpu = 2,            /* CPU features found and in use */
+    tuttiDescribeLinks = 3,          /* the links in use; needs a communicator */
+    tuttiDescribeCosts = 4,          /* the cost model's constants and the choices made from it */
+    tuttiDescribeTopologyXml = 5,    /* the topology as XML, loadable through TUTTI_TOPOLOGY_FILE */
+    tuttiDescribeConfigMarkdown = 6, /* the config table as a Markdown table, for the docs */
+    tuttiDescribeGpus = 7            /* the GPUs that CUDA's driver finds, or why there is none */
 } tuttiDescribe_t;
 
 /* Calls emit(arg, line) for each line of the text, without newline. comm may be NULL except for

@@ -9,15 +9,15 @@
 
 static const char usage[] =
     "usage: tutti-info [OPTION]...\n"
-    "Shows the version, the CPU features in use, the topology, the links between ranks, the costs "
-    "and\n"
-    "choices of algorithms, and the settings. With options, only what they name, without "
-    "headings.\n"
+    "Shows the version, the CPU features in use, the topology, the GPUs, the links between ranks,\n"
+    "the costs and choices of algorithms, and the settings. With options, only what they name,\n"
+    "without headings.\n"
     "Started by tutti-run or another launcher it shows the links of that job.\n"
     "\n"
     "  --cpu                   CPU features found and in use\n"
     "  --topology              packages, NUMA nodes, caches, cores and CPUs\n"
     "  --xml                   the topology as XML, for TUTTI_TOPOLOGY_FILE or lstopo\n"
+    "  --gpus                  the GPUs that CUDA's driver finds\n"
     "  --links                 how ranks reach each other\n"
     "  --costs                 the cost model and the algorithms chosen from it\n"
     "  --config                every setting: value, where it came from, what it does\n"
@@ -33,6 +33,7 @@ static const struct {
     {"cpu", "CPU", tuttiDescribeCpu},
     {"topology", "Topology", tuttiDescribeTopology},
     {"xml", NULL, tuttiDescribeTopologyXml},
+    {"gpus", "GPUs", tuttiDescribeGpus},
     {"links", "Links", tuttiDescribeLinks},
     {"costs", "Costs and choices", tuttiDescribeCosts},
     {"config", "Config", tuttiDescribeConfig},

@@ -1,10 +1,12 @@
-/* Reads the host's memory, and the limit of the control group (versions 1 and 2). */
+/* Reads the host's memory, and the limits of the control groups (versions 1 and 2), and compares
+ * them with what the ranks need. */
 #include "machine.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void read_host(const char *root, struct tr_machine *limits)
 {
@@ -21,17 +23,27 @@ static void read_host(const char *root, struct tr_machine *limits)
     if (sum) limits->host = sum;
 }
 
-/* The smallest limit of the group and those above it. A container may show its own group as the
- * root: groups that are not found are left out. */
+/* A group is known by the number of its folder, which is the same in every container that shows it.
+ */
+static void add_group(const char *folder, uint64_t limit, struct tr_machine *limits)
+{
+    struct stat st;
+    if (limits->ngroups == TR_MOST_GROUPS || stat(folder, &st) < 0) return;
+    limits->groups[limits->ngroups++] = (struct tr_limit){.id = st.st_ino, .limit = limit};
+}
+
+/* The limits of the group and those above it. A container may show its own group as the root:
+ * groups that are not found are left out. */
 static void read_groups(const char *base, char *group, const char *name, struct tr_machine *limits)
 {
     for (;;) {
-        char path[2 * PATH_MAX];
+        char folder[2 * PATH_MAX], path[2 * PATH_MAX + 32];
         unsigned long long bytes;
-        snprintf(path, sizeof path, "%s%s/%s", base, group, name);
+        snprintf(folder, sizeof folder, "%s%s", base, group);
+        snprintf(path, sizeof path, "%s/%s", folder, name);
         FILE *file = fopen(path, "r");
-        if (file && fscanf(file, "%llu", &bytes) == 1 && bytes < limits->group)
-            limits->group = bytes; /* "max" is no number */
+        if (file && fscanf(file, "%llu", &bytes) == 1) /* "max" is no number */
+            add_group(folder, bytes, limits);
         if (file) fclose(file);
         char *slash = strrchr(group, '/');
         if (!slash) return;
@@ -42,7 +54,7 @@ static void read_groups(const char *base, char *group, const char *name, struct 
 void tr_machine_read(const char *root, struct tr_machine *limits)
 {
     char path[PATH_MAX], line[PATH_MAX];
-    *limits = (struct tr_machine){UINT64_MAX, UINT64_MAX};
+    *limits = (struct tr_machine){.host = UINT64_MAX};
     read_host(root, limits);
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *file = fopen(path, "r");
@@ -58,4 +70,64 @@ void tr_machine_read(const char *root, struct tr_machine *limits)
         read_groups(path, group, old ? "memory.limit_in_bytes" : "memory.max", limits);
     }
     fclose(file);
+}
+
+struct tr_need tr_machine_need(const struct tr_machine *limits, uint64_t nbytes)
+{
+    struct tr_need need = {.nbytes = nbytes};
+    for (int i = 0; i < limits->ngroups; ++i) need.groups[i] = limits->groups[i].id;
+    return need;
+}
+
+static bool is_in(const struct tr_need *need, uint64_t group)
+{
+    int i = 0;
+    while (i < TR_MOST_GROUPS && need->groups[i] != group) ++i;
+    return i < TR_MOST_GROUPS;
+}
+
+/* What `nranks` ranks need together. */
+struct sum {
+    uint64_t nbytes;
+    int nranks;
+};
+
+/* The ranks in a group; 0: all of the host. */
+static struct sum sum_of(const struct tr_need *needs, int nneeds, uint64_t group)
+{
+    struct sum sum = {0};
+    for (int i = 0; i < nneeds; ++i) {
+        if (group && !is_in(&needs[i], group)) continue;
+        sum.nbytes += needs[i].nbytes;
+        ++sum.nranks;
+    }
+    return sum;
+}
+
+static tr_status too_much(int rank, uint64_t mine, const struct sum *all, const char *where,
+                          uint64_t limit)
+{
+    const double gib = 1 << 30;
+    char others[96] = "";
+    if (all->nranks > 1)
+        snprintf(others, sizeof others, ", of %d ranks %s %.1f GiB", all->nranks, where,
+                 (double)all->nbytes / gib);
+    return tr_fail("rank %d needs %.1f GiB of memory%s, and there are %.1f GiB %s; a smaller "
+                   "--micro-batch needs less for activations, more ranks with --fsdp or --tp less "
+                   "for all (--plan shows how much)",
+                   rank, (double)mine / gib, others, (double)limit / gib, where);
+}
+
+tr_status tr_machine_check(const struct tr_machine *limits, int rank, const struct tr_need *needs,
+                           int nneeds, int own)
+{
+    for (int i = 0; i < limits->ngroups; ++i) {
+        const struct sum sum = sum_of(needs, nneeds, limits->groups[i].id);
+        if (sum.nbytes > limits->groups[i].limit)
+            return too_much(rank, needs[own].nbytes, &sum, "in its control group",
+                            limits->groups[i].limit);
+    }
+    const struct sum sum = sum_of(needs, nneeds, 0);
+    if (sum.nbytes <= limits->host) return TR_OK;
+    return too_much(rank, needs[own].nbytes, &sum, "on its host", limits->host);
 }

@@ -4,13 +4,37 @@
 
 #include <stdint.h>
 
-/* Bytes; UINT64_MAX where the system does not say. */
+#include "status.h"
+
+/* Control groups of one process that are looked at: the nearest that have a limit. */
+enum { TR_MOST_GROUPS = 8 };
+
+/* A control group: what all processes in it, and in the groups below it, may use together. */
+struct tr_limit {
+    uint64_t id; /* the same for every process of the host; 0: none */
+    uint64_t limit;
+};
+
 struct tr_machine {
-    uint64_t host;  /* memory and swap of the host */
-    uint64_t group; /* what the control group of this process, or one above it, may use */
+    uint64_t host; /* bytes of memory and swap; UINT64_MAX where the system does not say */
+    struct tr_limit groups[TR_MOST_GROUPS];
+    int ngroups;
 };
 
 /* Reads them below `root`: "" but in tests. */
 void tr_machine_read(const char *root, struct tr_machine *limits);
+
+/* What one rank needs, and in which groups it is. */
+struct tr_need {
+    uint64_t nbytes, groups[TR_MOST_GROUPS];
+};
+
+struct tr_need tr_machine_need(const struct tr_machine *limits, uint64_t nbytes);
+
+/* Compares what the ranks of a host need with its memory, and what those in a control group need
+ * with the group's limit. needs[nneeds] are of the ranks of this host, needs[own] of this one,
+ * which is called `rank` in the error. */
+TR_NODISCARD tr_status tr_machine_check(const struct tr_machine *limits, int rank,
+                                        const struct tr_need *needs, int nneeds, int own);
 
 #endif

@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     }
     if (parsed == TR_OK && config.plan)
         return plan(&config) < 0 ? failed(&mesh, TR_FAILED) : EXIT_SUCCESS;
-    struct tr_trainer trainer = {0};
+    struct tr_trainer trainer = {.lock = -1};
     /* Bad options are agreed on as any other failure, so that one rank tells and none is left
      * waiting. */
     tr_status status = tr_mesh_init(&mesh, NULL);

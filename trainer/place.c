@@ -132,26 +132,46 @@ tr_status tr_place_report(const struct tr_mesh *mesh)
     return TR_OK;
 }
 
-tr_status tr_place_sum(const struct tr_mesh *mesh, uint64_t value, uint64_t *sum, int *nranks)
+/* needs[nranks]: of all ranks; *host as find_hosts says. */
+static tr_status gather_needs(const struct tr_mesh *mesh, const struct tr_need *need,
+                              struct tr_need *needs, int **host)
 {
-    *sum = value;
-    *nranks = 1;
-    if (mesh->nranks == 1) return TR_OK;
-    int *host = NULL;
-    TR_TRY(find_hosts(mesh, &host));
-    uint64_t *values = calloc((size_t)mesh->nranks, sizeof *values);
-    tr_status status =
-        tr_mesh_agree(mesh, values ? TR_OK : tr_fail("out of memory for %d ranks", mesh->nranks));
-    if (status == TR_OK)
-        status =
-            tr_mesh_check(mesh, tuttiAllGather(&value, values, 1, tuttiUint64, mesh->world, NULL),
-                          "adding up the memory of a host");
-    for (int r = 0; status == TR_OK && r < mesh->nranks; ++r)
-        if (r != mesh->rank && host[r] == host[mesh->rank]) {
-            *sum += values[r];
-            ++*nranks;
-        }
-    free(values);
-    free(host);
+    _Static_assert(sizeof *need % sizeof(uint64_t) == 0, "sent as numbers");
+    if (mesh->nranks == 1) {
+        needs[0] = *need;
+        *host = NULL;
+        return TR_OK;
+    }
+    TR_TRY(find_hosts(mesh, host));
+    const tr_status status =
+        tr_mesh_check(mesh,
+                      tuttiAllGather(need, needs, sizeof *need / sizeof(uint64_t), tuttiUint64,
+                                     mesh->world, NULL),
+                      "adding up the memory of a host");
+    if (status < 0) free(*host);
     return status;
+}
+
+tr_status tr_place_needs(const struct tr_mesh *mesh, const struct tr_need *need,
+                         struct tr_need **needs, int *nneeds, int *own)
+{
+    struct tr_need *all = calloc((size_t)mesh->nranks, sizeof *all);
+    int *host = NULL;
+    tr_status status =
+        tr_mesh_agree(mesh, all ? TR_OK : tr_fail("out of memory for %d ranks", mesh->nranks));
+    if (status == TR_OK) status = gather_needs(mesh, need, all, &host);
+    if (status < 0) {
+        free(all);
+        return status;
+    }
+    int n = 0;
+    for (int r = 0; r < mesh->nranks; ++r) {
+        if (host && host[r] != host[mesh->rank]) continue;
+        if (r == mesh->rank) *own = n;
+        all[n++] = all[r];
+    }
+    free(host);
+    *needs = all;
+    *nneeds = n;
+    return TR_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TR_PLACE_H
 #define TR_PLACE_H
 
+#include "machine.h"
 #include "mesh.h"
 
 /* Renumbers the ranks of `mesh`, which is not connected yet, host by host, unless they are already
@@ -12,10 +13,10 @@ TR_NODISCARD tr_status tr_place_ranks(struct tr_mesh *mesh);
 /* Rank 0 says which of tp and ulysses reach over hosts. The mesh has its shape. Collective. */
 TR_NODISCARD tr_status tr_place_report(const struct tr_mesh *mesh);
 
-/* *sum = the values of the ranks of this rank's host together, *nranks how many they are.
- * Collective. */
-TR_NODISCARD tr_status tr_place_sum(const struct tr_mesh *mesh, uint64_t value, uint64_t *sum,
-                                    int *nranks);
+/* The needs of the ranks of this rank's host, (*needs)[*nneeds], which the caller frees; [*own] is
+ * this rank's. Collective. */
+TR_NODISCARD tr_status tr_place_needs(const struct tr_mesh *mesh, const struct tr_need *need,
+                                      struct tr_need **needs, int *nneeds, int *own);
 
 /* Whether blocks of `n` ranks, from rank 0 on, each lie on one host; *first is the first rank of
  * the first block that does not. host[nranks]: equal numbers for the ranks of one host. */

@@ -147,16 +147,20 @@ static void print_layouts(const struct plan *p)
 /* ---- Pipeline, memory, communication ------------------------------------------------------------
  */
 
-/* Of many stages the first half of MOST_STAGES and the last are listed. Whether `stage` is; where
- * the others are left out, a line says how many. */
-static bool listed(const struct plan *p, int stage)
+/* Of many stages the first half of MOST_STAGES and the last are listed. */
+static bool is_listed(const struct plan *p, int stage)
 {
     const int stages = p->setup.size[TR_PP], half = MOST_STAGES / 2;
-    if (stages <= MOST_STAGES || stage < half || stage >= stages - half) return true;
-    if (stage == half)
+    return stages <= MOST_STAGES || stage < half || stage >= stages - half;
+}
+
+/* In place of the stages that are not listed, after the last one before them: how many they are. */
+static void print_gap(const struct plan *p, int stage)
+{
+    const int stages = p->setup.size[TR_PP], half = MOST_STAGES / 2;
+    if (stages > MOST_STAGES && stage == half - 1)
         fprintf(p->out, "  ... and %d stages more, up to stage %d\n", stages - MOST_STAGES,
                 stages - half - 1);
-    return false;
 }
 
 static int smaller(int a, int b)
@@ -168,10 +172,12 @@ static tr_status print_pipeline(const struct plan *p)
 {
     const int stages = p->setup.size[TR_PP], m = (int)tr_cost_micro_batches(&p->sizes);
     fprintf(p->out, "\nPipeline: %d stages, %d micro-batches of a step\n", stages, m);
-    for (int s = 0; s < stages; ++s)
-        if (listed(p, s))
-            fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
-                    p->first_layer[s + 1] - 1);
+    for (int s = 0; s < stages; ++s) {
+        if (!is_listed(p, s)) continue;
+        fprintf(p->out, "  stage %d: layers %d to %d\n", s, p->first_layer[s],
+                p->first_layer[s + 1] - 1);
+        print_gap(p, s);
+    }
     const int drawn_stages = smaller(stages, MOST_DRAWN), drawn = smaller(m, MOST_DRAWN);
     if (drawn_stages < stages || drawn < m)
         fprintf(p->out, "  too many to draw; drawn with %d stages and %d micro-batches:\n",
@@ -197,11 +203,12 @@ static void print_memory(const struct plan *p)
             most = tr_cost_all(m);
             largest = stage;
         }
-        if (listed(p, stage))
-            fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
-                    (double)m->weights / mib, (double)m->gradients / mib,
-                    (double)m->optimizer / mib, (double)m->gathered / mib,
-                    (double)m->activations / mib, (double)tr_cost_all(m) / mib);
+        if (!is_listed(p, stage)) continue;
+        fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f %12.1f %10.1f\n", stage,
+                (double)m->weights / mib, (double)m->gradients / mib, (double)m->optimizer / mib,
+                (double)m->gathered / mib, (double)m->activations / mib,
+                (double)tr_cost_all(m) / mib);
+        print_gap(p, stage);
     }
     if (stages > MOST_STAGES)
         fprintf(p->out, "  the largest of all: stage %d, %.1f\n", largest, (double)most / mib);
@@ -217,11 +224,12 @@ static void print_resident(const struct plan *p)
             "one host)\n  %-8s %10s %10s %10s %10s\n",
             "stage", "own", "peers", "process", "all");
     for (int stage = 0; stage < stages; ++stage) {
-        if (!listed(p, stage)) continue;
+        if (!is_listed(p, stage)) continue;
         struct tr_resident r;
         tr_setup_resident(&p->setup, p->first_layer, stage * per_stage, &r);
         fprintf(p->out, "  %-8d %10.1f %10.1f %10.1f %10.1f\n", stage, r.own / mib, r.peers / mib,
                 r.process / mib, tr_resident_sum(&r) / mib);
+        print_gap(p, stage);
     }
 }
 
@@ -230,7 +238,7 @@ static void print_traffic(const struct plan *p)
     const int per_stage = p->nranks / p->setup.size[TR_PP];
     fprintf(p->out, "\nCommunication of a step, payload of the calls of one rank\n");
     for (int stage = 0; stage < p->setup.size[TR_PP]; ++stage) {
-        if (!listed(p, stage)) continue;
+        if (!is_listed(p, stage)) continue;
         const struct tr_cost_rank rank =
             tr_setup_rank(&p->setup, p->first_layer, stage * per_stage);
         struct tr_cost cost;
@@ -245,6 +253,7 @@ static void print_traffic(const struct plan *p)
                             tr_cost_group_names[group], tr_cost_call_names[call],
                             (unsigned long long)t->calls, (unsigned long long)t->bytes);
             }
+        print_gap(p, stage);
     }
 }
 

@@ -199,7 +199,8 @@ static tr_status derive(const struct tr_config *given, int nranks, struct tr_set
 tr_status tr_setup_of(const struct tr_config *config, int nranks, struct tr_setup *setup)
 {
     TR_TRY(name_sources(config, derive(config, nranks, setup)));
-    return check_sizes(setup);
+    TR_TRY(check_sizes(setup));
+    return tr_model_check(&setup->engine.model, setup->size[TR_TP]);
 }
 
 struct tr_cost_rank tr_setup_rank(const struct tr_setup *setup, const int *first_layer, int rank)
@@ -257,12 +258,6 @@ void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int
 
 tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes)
 {
-    struct tr_model_size one_block = setup->engine.model;
-    one_block.layers = 1;
-    struct tr_model model; /* made to check the sizes, on which the formulas rely */
-    tr_status status = tr_model_init(&model, &one_block, NULL, setup->size[TR_TP], 0, 1);
-    tr_model_fini(&model);
-    TR_TRY(status);
     int *first_layer;
     TR_TRY(tr_setup_stages(setup, &first_layer));
     const struct tr_cost_sizes sizes = tr_setup_sizes(setup);

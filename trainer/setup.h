@@ -14,7 +14,8 @@ struct tr_setup {
 };
 
 /* Errors: axes that do not multiply up to the ranks, ways of sharding that exclude each other,
- * sizes that 64 bits cannot count. An error names the options that came from a checkpoint. */
+ * sizes that 64 bits cannot count, sizes of the model that do not fit each other. An error names
+ * the options that came from a checkpoint. */
 TR_NODISCARD tr_status tr_setup_of(const struct tr_config *config, int nranks,
                                    struct tr_setup *setup);
 
@@ -31,7 +32,7 @@ TR_NODISCARD tr_status tr_setup_stages(const struct tr_setup *setup, int **first
 void tr_setup_resident(const struct tr_setup *setup, const int *first_layer, int rank,
                        struct tr_resident *resident);
 
-/* The bytes that a rank needs. Errors: sizes of the model that do not fit each other. */
+/* The bytes that a rank needs. */
 TR_NODISCARD tr_status tr_setup_memory(const struct tr_setup *setup, int rank, uint64_t *nbytes);
 
 /* The optimizer's step number `t` (from 1) at learning rate `lr`. */

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "machine.h"
 #include "param.h"
@@ -73,32 +74,20 @@ static tr_status open_log(struct tr_trainer *t)
                                               config->log, config->resume[0] != 0));
 }
 
-/* Compares what the ranks of a host need with what it has, before a rank takes any: the system
+/* Compares what the ranks of a host need with what there is, before a rank takes any: the system
  * would end a process that uses more, and not say why. */
 static tr_status check_memory(const struct tr_mesh *mesh, const struct tr_setup *setup)
 {
-    static const char mend[] =
-        "a smaller --micro-batch needs less for activations, more ranks with "
-        "--fsdp or --tp less for all (--plan shows how much)";
-    const double gib = 1 << 30;
     struct tr_machine limits;
-    uint64_t mine = 0, all = 0;
-    int nranks = 0;
+    struct tr_need *needs;
+    uint64_t mine = 0;
+    int nneeds, own;
     TR_TRY(tr_mesh_agree(mesh, tr_setup_memory(setup, mesh->rank, &mine)));
-    TR_TRY(tr_place_sum(mesh, mine, &all, &nranks));
     tr_machine_read("", &limits);
-    tr_status status = TR_OK;
-    char others[96] = "";
-    if (nranks > 1)
-        snprintf(others, sizeof others, ", of %d ranks on its host %.1f GiB", nranks,
-                 (double)all / gib);
-    if (mine > limits.group)
-        status = tr_fail("rank %d needs %.1f GiB of memory, and its control group may use %.1f "
-                         "GiB; %s",
-                         mesh->rank, (double)mine / gib, (double)limits.group / gib, mend);
-    else if (all > limits.host)
-        status = tr_fail("rank %d needs %.1f GiB of memory%s, and its host has %.1f GiB; %s",
-                         mesh->rank, (double)mine / gib, others, (double)limits.host / gib, mend);
+    const struct tr_need need = tr_machine_need(&limits, mine);
+    TR_TRY(tr_place_needs(mesh, &need, &needs, &nneeds, &own));
+    const tr_status status = tr_machine_check(&limits, mesh->rank, needs, nneeds, own);
+    free(needs);
     return tr_mesh_agree(mesh, status);
 }
 
@@ -123,7 +112,7 @@ static tr_status load(struct tr_trainer *t, const char *path)
 tr_status tr_trainer_init(struct tr_trainer *t, const struct tr_config *config,
                           struct tr_mesh *mesh)
 {
-    *t = (struct tr_trainer){.config = *config, .mesh = mesh};
+    *t = (struct tr_trainer){.config = *config, .mesh = mesh, .lock = -1};
     struct tr_setup setup;
     char path[PATH_MAX] = "";
     TR_TRY(tr_place_ranks(mesh));
@@ -147,8 +136,8 @@ void tr_trainer_fini(struct tr_trainer *t)
     tr_engine_fini(&t->engine);
     tr_log_close(&t->log);
     tr_text_fini(&t->text);
-    if (t->lock) closedir(t->lock);
-    t->lock = NULL;
+    if (t->lock >= 0) close(t->lock);
+    t->lock = -1;
 }
 
 /* ---- What is run ------------------------------------------------------------------------------

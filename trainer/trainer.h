@@ -17,7 +17,7 @@ struct tr_trainer {
     const struct tr_ops *ops;
     struct tr_text text;
     uint64_t data_checksum;
-    DIR *lock;           /* rank 0: of the folder of checkpoints; NULL: none */
+    int lock;            /* rank 0: of the folder of checkpoints; -1: none */
     int64_t total_steps; /* 0: until the time is over */
 
     /* owner: the training thread */

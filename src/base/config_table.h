@@ -18,7 +18,7 @@ X(TRANSPORT,      "TUTTI_TRANSPORT",      STRING, "",       "Allowed transports,
 X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot of a link; one piece of a large message.")
 X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64; over TCP and RDMA a channel carries at most slots x slot bytes in a round trip, so long round trips need more.")
 X(CHANNELS,       "TUTTI_CHANNELS",       INT,    "2",      "Channels between every two ranks for collectives, 2 to 16, the same on all ranks; each has links of its own, and point to point has one more.")
-X(COPIES,         "TUTTI_COPIES",         INT,    "1",      "Most copies of a collective's algorithm that run side by side, 1 to 16, the same on all ranks; each needs 1 or 2 of TUTTI_CHANNELS, and at least 64 bytes of a block for each of these.")
+X(COPIES,         "TUTTI_COPIES",         INT,    "1",      "Most copies of a collective's algorithm that run side by side, 1 to 16, the same on all ranks; each needs 1 or 2 of TUTTI_CHANNELS, and at least 64 bytes of a block for each of these; calls of less than 8 KiB run once.")
 X(MEET_BYTES,     "TUTTI_MEET_BYTES",     SIZE,   "32K",    "Bytes one rank can put into a meeting (the small-message step of a whole host).")
 X(WAIT,           "TUTTI_WAIT",           STRING, "auto",   "How a waiting rank waits: auto, spin, yield.")
 X(CPU,            "TUTTI_CPU",            STRING, "",       "Masks CPU features down: scalar, avx2 or avx512; empty means the best there is.")

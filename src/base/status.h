@@ -13,6 +13,7 @@ typedef int tt_status;
 enum {
     TT_OK = 0,
     TT_IN_PROGRESS = 1,
+    TT_ERR_DEVICE = -1, /* a GPU or its driver failed */
     TT_ERR_SYSTEM = -2,
     TT_ERR_INTERNAL = -3,
     TT_ERR_ARGUMENT = -4,

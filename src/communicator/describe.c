@@ -10,6 +10,7 @@
 #include "base/output.h"
 #include "base/status.h"
 #include "datatype/datatype.h"
+#include "driver/driver.h"
 #include "topology/topology.h"
 #include "tutti.h"
 
@@ -151,6 +152,9 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
     case tuttiDescribeCpu:
         describe_cpu(output);
         return TT_OK;
+    case tuttiDescribeGpus:
+        tt_driver_describe(output->emit, output->arg);
+        return TT_OK;
     case tuttiDescribeCosts:
         describe_costs(output, comm);
         return TT_OK;
@@ -163,7 +167,7 @@ static tt_status describe(tuttiDescribe_t what, tuttiComm_t comm, const struct t
     }
     return tt_fail(TT_ERR_ARGUMENT,
                    "tuttiDescribe: what = %d is unknown; expected tuttiDescribeTopology (0) to "
-                   "tuttiDescribeConfigMarkdown (6)",
+                   "tuttiDescribeGpus (7)",
                    (int)what);
 }
 

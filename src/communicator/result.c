@@ -12,6 +12,8 @@ static tuttiResult_t code_of(tt_status status)
         return tuttiSuccess;
     case TT_IN_PROGRESS:
         return tuttiInProgress;
+    case TT_ERR_DEVICE:
+        return tuttiUnhandledDeviceError;
     case TT_ERR_SYSTEM:
         return tuttiSystemError;
     case TT_ERR_ARGUMENT:

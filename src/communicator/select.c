@@ -116,13 +116,16 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
     return tt_prove_first_use(cached->algorithm, &shape, count, &any_count);
 }
 
-/* A program that was proved for single counts only is not run on parts of other lengths. */
-static struct tt_limits limits_of(const struct tuttiComm *comm, const struct tt_cached *cached)
+/* A program that was proved for single counts only is not run on parts of other lengths. A small
+ * call of `nbytes` is done in a straight line, which runs one copy (executor/express.h). */
+static struct tt_limits limits_of(const struct tuttiComm *comm, const struct tt_cached *cached,
+                                  size_t nbytes)
 {
     const struct tt_segment_header *header = comm->fabric->segment->header;
+    const bool copies = cached->any_count && nbytes >= TT_EXPRESS_BYTES;
     return (struct tt_limits){.slot_bytes = header->slot_bytes,
                               .meet_bytes = header->meet_bytes,
-                              .copies = cached->any_count ? cached->loaded->copies : 1,
+                              .copies = copies ? cached->loaded->copies : 1,
                               .slot_setting = comm->fabric->peers[comm->rank].slot_bytes};
 }
 
@@ -130,14 +133,14 @@ tt_status tt_comm_bind_counts(tuttiComm_t comm, const struct tt_cached *cached,
                               const struct tt_counts *counts, size_t element,
                               struct tt_binding **out)
 {
-    const struct tt_limits limits = limits_of(comm, cached);
+    const struct tt_limits limits = limits_of(comm, cached, SIZE_MAX);
     return tt_program_bind_counts(cached->loaded->program, counts, element, &limits, out);
 }
 
 tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count, size_t element,
                        struct tt_binding *out)
 {
-    const struct tt_limits limits = limits_of(comm, cached);
+    const struct tt_limits limits = limits_of(comm, cached, count * element);
     int i = 0;
     while (i < TT_BINDINGS_KEPT &&
            (cached->bindings[i].count != count || cached->bindings[i].element != element))

@@ -17,8 +17,7 @@ static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_
     const struct tt_binding *binding = call->binding;
     const struct tt_program_step *step = tt_program_steps(program);
     const bool one_size = program->nblocks <= 1 || !program->splits;
-    const bool one_round = program->nblocks == 0 || (binding->count > 0 && binding->merged);
-    if (program->nsteps != 1 || step->kind != TT_STEP_MEET || !one_size || !one_round) return false;
+    if (program->nsteps != 1 || step->kind != TT_STEP_MEET || !one_size) return false;
     if (engine->fabric->oversubscribed) return false;
     const size_t block = binding->count * binding->element;
     if ((size_t)step->local.number * block > engine->meetings[0].capacity)
@@ -35,12 +34,19 @@ static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_
     return true;
 }
 
+/* Whether every step runs once, on one channel, with all of the data, if any. */
+static bool runs_once(const struct tt_program *program, const struct tt_binding *binding)
+{
+    if (!program->nblocks) return program->nchannels == 1;
+    return binding->count > 0 && binding->merged;
+}
+
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call)
 {
     *express = (struct tt_express){.kind = TT_EXPRESS_NOT};
-    if (call->binding->table_at || call->binding->copies != 1 ||
-        call->loaded->program->nchannels != 1 || engine->fabric->hosts->nhosts > 1)
+    if (call->binding->table_at || !runs_once(call->loaded->program, call->binding) ||
+        engine->fabric->hosts->nhosts > 1)
         return;
     if (call->reduction.op == TT_PREMUL_SUM) return;
     if (prepare_meeting(&express->meeting, engine, call))

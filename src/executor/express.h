@@ -48,8 +48,8 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
 TT_NODISCARD tt_status tt_express_run(const struct tt_express *express, struct tt_engine *engine,
                                       const struct tt_call *call);
 
-/* Over links (express_links.c): whether it is possible; and how many steps were done: fewer than
- * the program has when something is not there yet. */
+/* Over links (express_links.c): whether it is possible for a call whose steps run once; and how
+ * many steps were done: fewer than the program has when something is not there yet. */
 bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *call);
 uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine *engine,
                               const struct tt_call *call, uint64_t signature);

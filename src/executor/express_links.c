@@ -38,9 +38,7 @@ static bool prepare_step(struct tt_express_step *express, const struct tt_progra
 bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *call)
 {
     const struct tt_program *program = call->loaded->program;
-    const struct tt_binding *binding = call->binding;
     if (program->nsteps > TT_EXPRESS_STEPS) return false;
-    if (program->nblocks && (!binding->count || !binding->merged)) return false;
     for (uint32_t s = 0; s < program->nsteps; s++)
         if (!prepare_step(&express->steps[s], program, &tt_program_steps(program)[s], call))
             return false;

@@ -137,7 +137,7 @@ static bool claim_posts(struct tt_work *work, int channel, const struct tt_progr
     bool all = true;
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        void *posted = link->ops->claim(link, nbytes, work->collective.signature);
+        void *posted = link->ops->posts->claim(link, nbytes, work->collective.signature);
         pointers->claimed[i] = posted != NULL;
         if (posted) pointers->slots[i] = posted;
         all = all && posted;
@@ -359,7 +359,7 @@ static tt_status give_up_claims(struct tt_work *work, int channel,
 {
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        if (work->engine->pointers[channel].claimed[i]) tt_ignore(link->ops->withdraw(link));
+        if (work->engine->pointers[channel].claimed[i]) tt_ignore(link->ops->posts->withdraw(link));
     }
     return status;
 }

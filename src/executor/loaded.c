@@ -10,10 +10,10 @@ static int count_copies(const struct tt_program *program, const struct tt_fabric
     return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-/* The links of one copy. */
-static void resolve(const struct tt_program *program, struct tt_fabric *fabric, int copy,
-                    struct tt_link **links)
+static void resolve(const struct tt_loaded *loaded, struct tt_fabric *fabric, int copy)
 {
+    const struct tt_program *program = loaded->program;
+    struct tt_link **links = tt_loaded_links(loaded, copy);
     for (uint32_t i = 0; i < program->nlinks; i++) {
         const struct tt_program_link *link = &tt_program_links(program)[i];
         const int channel = copy * program->nchannels + link->channel;
@@ -44,12 +44,11 @@ tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
         free(program);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for the %u links of a program", nlinks);
     }
-    for (int copy = 0; copy < copies; copy++)
-        resolve(program, fabric, copy, links + (size_t)copy * nlinks);
     *loaded = (struct tt_loaded){.program = program,
                                  .copies = copies,
                                  .links = links,
                                  .nbytes = sizeof *loaded + links_bytes + program->nbytes};
+    for (int copy = 0; copy < copies; copy++) resolve(loaded, fabric, copy);
     *out = loaded;
     return TT_OK;
 }

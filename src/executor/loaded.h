@@ -9,8 +9,8 @@
 struct tt_loaded {
     struct tt_program *program;
     int copies;             /* of the program that may run side by side */
-    struct tt_link **links; /* [copies][program->nlinks]: the fabric's, by the program's table of
-                             * links; those of copy k are k * nchannels channels further on */
+    struct tt_link **links; /* the fabric's, those of all copies one after the other
+                             * (tt_loaded_links); copy k is k * nchannels channels further on */
     size_t nbytes;          /* of the above */
 };
 
@@ -20,6 +20,12 @@ struct tt_loaded {
  * TT_ERR_SYSTEM without memory. */
 TT_NODISCARD tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                                         struct tt_loaded **loaded);
+/* The links of a copy, 0 <= copy < copies, by the program's table. */
+static inline struct tt_link **tt_loaded_links(const struct tt_loaded *loaded, int copy)
+{
+    return loaded->links + (size_t)copy * loaded->program->nlinks;
+}
+
 /* NULL is allowed. */
 void tt_loaded_destroy(struct tt_loaded *loaded);
 

@@ -17,8 +17,8 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
         size_t nbytes = 0;
         char *target = tt_work_one_piece(work, channel, &step->dst, &nbytes);
         if (nbytes < TT_DIRECT_MIN_BYTES) continue;
-        link->ops->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], target, nbytes,
-                        work->collective.signature);
+        link->ops->posts->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], target,
+                               nbytes, work->collective.signature);
         work->collective.posts = true;
     }
 }
@@ -28,13 +28,12 @@ static int withdraw_posts(struct tt_work *work)
 {
     const struct tt_loaded *loaded = work->collective.call.loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
-    const uint32_t nlinks = loaded->program->nlinks;
     int writer = -1;
     for (int copy = 0; copy < work->collective.binding.copies; copy++)
-        for (uint32_t i = 0; i < nlinks; i++) {
-            struct tt_link *link = loaded->links[(uint32_t)copy * nlinks + i];
-            if (!links[i].outgoing && link->ops->withdraw(link) == TT_IN_PROGRESS && writer < 0 &&
-                !tt_fabric_is_dead(work->engine->fabric, link->peer))
+        for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
+            struct tt_link *link = tt_loaded_links(loaded, copy)[i];
+            if (!links[i].outgoing && link->ops->posts->withdraw(link) == TT_IN_PROGRESS &&
+                writer < 0 && !tt_fabric_is_dead(work->engine->fabric, link->peer))
                 writer = link->peer;
         }
     return writer;

@@ -184,10 +184,9 @@ static bool references_taken(const struct tt_collective_work *own)
 {
     const struct tt_loaded *loaded = own->call.loaded;
     const struct tt_program_link *links = tt_program_links(loaded->program);
-    const uint32_t nlinks = loaded->program->nlinks;
     for (int copy = 0; own->references && copy < own->binding.copies; copy++)
-        for (uint32_t i = 0; i < nlinks; i++) {
-            struct tt_link *link = loaded->links[(uint32_t)copy * nlinks + i];
+        for (uint32_t i = 0; i < loaded->program->nlinks; i++) {
+            struct tt_link *link = tt_loaded_links(loaded, copy)[i];
             if (links[i].outgoing && !link->ops->drained(link)) return false;
         }
     return true;
@@ -196,8 +195,7 @@ static bool references_taken(const struct tt_collective_work *own)
 /* From here on steps use the links of this copy. */
 static void use_copy(struct tt_collective_work *own, int copy)
 {
-    const struct tt_loaded *loaded = own->call.loaded;
-    own->links = loaded->links + (size_t)copy * loaded->program->nlinks;
+    own->links = tt_loaded_links(own->call.loaded, copy);
 }
 
 static tt_status advance_collective(struct tt_work *work)

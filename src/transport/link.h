@@ -53,6 +53,25 @@ struct tt_message {
                          * failure (tt_fabric_borrow) */
 };
 
+/* Of links between ranks that share memory; the other links have tt_no_posts. */
+struct tt_post_ops {
+    /* Receiver, a hint, once a round at most: the message that comes after `ahead` others, when it
+     * has this length and signature, may be written by its sender to `to`, a place in a buffer of
+     * this rank that nothing else uses until then (peek then says data == to). It may also come
+     * otherwise. */
+    void (*post)(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
+                 size_t nbytes, uint64_t signature);
+    /* Sender, when slot() has given memory: where the receiver wants the next message; to be filled
+     * and published at once. NULL: nowhere that can be written from here. */
+    void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
+    /* Ends this end's post or claim, if any, before its message is published. TT_IN_PROGRESS: the
+     * sender is writing to the posted memory, or died while it was writing. */
+    tt_status (*withdraw)(struct tt_link *link);
+};
+
+/* Nothing is posted or claimed. */
+extern const struct tt_post_ops tt_no_posts;
+
 struct tt_link_ops {
     /* Sender: memory for a message of nbytes (<= the link's slot_bytes), NULL while the link is
      * full. */
@@ -77,24 +96,13 @@ struct tt_link_ops {
      * it may be delivered to `to` (peek then says data == to). Holds for that one message; NULL
      * takes it back (afterwards `to` is not written any more). */
     void (*expect)(struct tt_link *link, void *to, size_t nbytes, uint64_t signature);
-    /* Receiver, a hint, once a round at most: the message that comes after `ahead` others, when it
-     * has this length and signature, may be written by its sender to `to`, a place in a buffer of
-     * this rank that nothing else uses until then (peek then says data == to). It may also come
-     * otherwise. */
-    void (*post)(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
-                 size_t nbytes, uint64_t signature);
-    /* Sender, when slot() has given memory: where the receiver wants the next message; to be filled
-     * and published at once. NULL: nowhere that can be written from here. */
-    void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
-    /* Ends this end's post or claim, if any, before its message is published. TT_IN_PROGRESS: the
-     * sender is writing to the posted memory, or died while it was writing. */
-    tt_status (*withdraw)(struct tt_link *link);
     /* Receiver: TT_OK and the first message, TT_IN_PROGRESS when there is none, or an error. */
     tt_status (*peek)(struct tt_link *link, struct tt_message *message);
     /* Copies bytes [offset, offset + nbytes) of the first message. */
     tt_status (*fetch)(struct tt_link *link, void *to, size_t offset, size_t nbytes);
     /* Lets the sender reuse the first message's memory. */
     void (*release)(struct tt_link *link);
+    const struct tt_post_ops *posts;
 };
 
 /* One end, as the rank holds it. Owned by the fabric; never moves. */
@@ -104,25 +112,5 @@ struct tt_link {
     int peer;
     size_t slot_bytes;
 };
-
-/* Of links without posts. */
-static inline void tt_link_post_nothing(struct tt_link *link, uint64_t ahead,
-                                        const struct tt_memory *memory, void *to, size_t nbytes,
-                                        uint64_t signature)
-{
-    (void)link, (void)ahead, (void)memory, (void)to, (void)nbytes, (void)signature;
-}
-
-static inline void *tt_link_claim_nothing(struct tt_link *link, size_t nbytes, uint64_t signature)
-{
-    (void)link, (void)nbytes, (void)signature;
-    return NULL;
-}
-
-static inline tt_status tt_link_withdraw_nothing(struct tt_link *link)
-{
-    (void)link;
-    return TT_OK;
-}
 
 #endif

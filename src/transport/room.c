@@ -1,4 +1,5 @@
-/* How a room fails the communicator of the rank that it works for. */
+/* What the rooms share: how a room fails the communicator of the rank that it works for, and the
+ * operations of links without posts. */
 #include "transport/room.h"
 
 #include <stdarg.h>
@@ -13,3 +14,27 @@ tt_status tt_room_fail(const struct tt_room_context *context, int code, const ch
     va_end(args);
     return context->events->fail(context->owner, code, text);
 }
+
+static void post_nothing(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory,
+                         void *to, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)ahead, (void)memory, (void)to, (void)nbytes, (void)signature;
+}
+
+static void *claim_nothing(struct tt_link *link, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)nbytes, (void)signature;
+    return NULL;
+}
+
+static tt_status withdraw_nothing(struct tt_link *link)
+{
+    (void)link;
+    return TT_OK;
+}
+
+const struct tt_post_ops tt_no_posts = {
+    .post = post_nothing,
+    .claim = claim_nothing,
+    .withdraw = withdraw_nothing,
+};

@@ -28,7 +28,9 @@ static struct pin *pins;                                /* guarded by moving */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
 static struct tt_window *windows; /* guarded by lock */
 static uint32_t counter;          /* guarded by lock */
-static _Atomic uint64_t changes;  /* writers hold lock */
+/* Changes of the list so far. Writers hold lock; count_change_locked releases what has changed to
+ * tt_window_changes, which takes no lock. */
+static _Atomic uint64_t changes;
 
 struct tt_mapped_window {
     uint64_t name;
@@ -106,12 +108,12 @@ static void drop_window(struct tt_window *window)
 
 uint64_t tt_window_changes(void)
 {
-    return atomic_load_explicit(&changes, memory_order_acquire);
+    return atomic_load_explicit(&changes, memory_order_acquire); /* of count_change_locked */
 }
 
 static void count_change_locked(void)
 {
-    atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+    atomic_fetch_add_explicit(&changes, 1, memory_order_release); /* to tt_window_changes */
 }
 
 static void enrol(struct tt_window *window)

@@ -43,7 +43,8 @@ void tt_window_unpin(const void *memory, size_t nbytes);
 bool tt_window_find(const void *memory, size_t nbytes, struct tt_window *window);
 
 /* Grows whenever the process gets or loses a window: while it is the same, tt_window_find finds the
- * same. Any thread. */
+ * same. Takes no lock. Any thread: a thread that has been given memory, or told that it was freed,
+ * by another thread sees a number that counts the window's change. */
 uint64_t tt_window_changes(void);
 
 /* Whether this process made the window: its parent may have, before it forked, and then its memory

@@ -53,6 +53,7 @@ TEST(copies, of_random_collectives_match_the_reference)
 /* What each algorithm sends for one all-gather without copies. */
 struct sent {
     const char *algorithm;
+    size_t count;
     uint64_t messages, bytes;
     int copies; /* that are expected to send the same bytes in so many times the messages */
 };
@@ -65,7 +66,7 @@ static void gather_once(int rank, tuttiComm_t comm, void *arg)
     CHECK_EQ(tuttiCommSetAlgorithm(comm, tuttiCollAllGather, sent->algorithm), tuttiSuccess);
     CHECK_EQ(tuttiBarrier(comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiCommCounters(comm, &before), tuttiSuccess);
-    CHECK_EQ(tuttiAllGather(in, out[rank], COUNT, tuttiInt32, comm, NULL), tuttiSuccess);
+    CHECK_EQ(tuttiAllGather(in, out[rank], sent->count, tuttiInt32, comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiCommCounters(comm, &after), tuttiSuccess);
     if (rank) return;
     const uint64_t bytes =
@@ -88,7 +89,7 @@ TEST(copies, are_as_many_as_asked_for_and_as_there_are_channels)
 {
     static const char *const algorithms[] = {"ring", "parallel", "recursive", "meet"};
     for (int i = 0; i < 4; i++) {
-        struct sent sent = {.algorithm = algorithms[i]};
+        struct sent sent = {.algorithm = algorithms[i], .count = COUNT};
         with(NRANKS, 16, 1, gather_once, &sent);
         sent.copies = 5;
         with(NRANKS, 16, 5, gather_once, &sent);
@@ -96,6 +97,17 @@ TEST(copies, are_as_many_as_asked_for_and_as_there_are_channels)
         with(NRANKS, 16, 16, gather_once, &sent);
         sent.copies = 3;
         with(NRANKS, 3, 16, gather_once, &sent);
+    }
+}
+
+/* They can be done in a straight line (executor/express.h). */
+TEST(copies, are_not_made_of_calls_of_less_than_8_kib)
+{
+    for (int more = 0; more < 2; more++) {
+        struct sent sent = {.algorithm = "parallel", .count = more ? 2048 : 2047};
+        with(NRANKS, 16, 1, gather_once, &sent);
+        sent.copies = more ? 5 : 1;
+        with(NRANKS, 16, 5, gather_once, &sent);
     }
 }
 
@@ -109,7 +121,7 @@ static void split_and_gather(int rank, tuttiComm_t comm, void *arg)
 
 TEST(copies, are_as_many_in_a_communicator_that_was_split_off)
 {
-    struct sent sent = {.algorithm = "ring"};
+    struct sent sent = {.algorithm = "ring", .count = COUNT};
     with(NRANKS, 16, 1, split_and_gather, &sent);
     sent.copies = 5;
     with(NRANKS, 16, 5, split_and_gather, &sent);

@@ -27,8 +27,8 @@ info 1 "/nonexistent.xml" --topology-file /nonexistent.xml --topology
 
 # Without options: all sections in order, no XML.
 "$INFO" >"$work/out" 2>"$work/err" || expect "code of tutti-info" 0 $?
-expect "sections" "CPU Topology Links Costs and choices Config" \
-    "$(grep -E '^(CPU|Topology|Links|Costs and choices|Config)$' "$work/out" | paste -sd' ')"
+expect "sections" "CPU Topology GPUs Links Costs and choices Config" \
+    "$(grep -E '^(CPU|Topology|GPUs|Links|Costs and choices|Config)$' "$work/out" | paste -sd' ')"
 lacks "tutti-info" "<topology" "$work/out"
 expect "stderr of tutti-info" "" "$(cat "$work/err")"
 

@@ -205,6 +205,8 @@ TEST(setup, a_model_that_does_not_fit_its_ranks_is_refused)
         CHECK(tr_model_init(&model, &cases[i].size, tr_ops_choose(""), cases[i].tp, 0, 1) < 0);
         CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
         tr_model_fini(&model);
+        CHECK(tr_model_check(&cases[i].size, cases[i].tp) < 0);
+        CHECK_MESSAGE(strstr(tr_error(), cases[i].says), "case %zu: %s", i, tr_error());
     }
 }
 
@@ -236,21 +238,58 @@ TEST(machine, memory_of_host_and_control_groups_is_read)
     struct tr_machine limits;
     REQUIRE(mkdtemp(root) != NULL);
     tr_machine_read(root, &limits);
-    CHECK(limits.host == UINT64_MAX && limits.group == UINT64_MAX);
+    CHECK(limits.host == UINT64_MAX && limits.ngroups == 0);
     put_file(root, "proc/meminfo", "MemTotal: 1000 kB\nMemFree: 7 kB\nSwapTotal: 24 kB\n");
     put_file(root, "proc/self/cgroup", "4:cpu:/x\n3:memory:/old/task\n0::/new/task\n");
     tr_machine_read(root, &limits);
     CHECK_EQ(limits.host, 1024 * 1024);
-    CHECK(limits.group == UINT64_MAX);
+    CHECK_EQ(limits.ngroups, 0);
     put_file(root, "sys/fs/cgroup/new/task/memory.max", "max\n");
     put_file(root, "sys/fs/cgroup/new/memory.max", "5000\n");
     tr_machine_read(root, &limits);
-    CHECK_EQ(limits.group, 5000);
+    REQUIRE(limits.ngroups == 1);
+    CHECK_EQ(limits.groups[0].limit, 5000);
+    const uint64_t above = limits.groups[0].id;
+    put_file(root, "sys/fs/cgroup/new/task/memory.max", "7000\n");
+    tr_machine_read(root, &limits);
+    REQUIRE(limits.ngroups == 2);
+    CHECK_EQ(limits.groups[0].limit, 7000);
+    CHECK(limits.groups[1].id == above && limits.groups[0].id != above);
     put_file(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "4000\n");
     tr_machine_read(root, &limits);
-    CHECK_EQ(limits.group, 4000);
+    REQUIRE(limits.ngroups == 3);
+    CHECK_EQ(limits.groups[0].limit, 4000); /* of the line that comes first */
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     CHECK(system(command) == 0);
+}
+
+/* Four ranks of a host: two in one group of a job's, one in another, one outside the job. */
+TEST(machine, needs_of_the_ranks_in_a_control_group_are_added_up)
+{
+    enum { JOB = 7, TASK_A, TASK_B };
+    const uint64_t gib = 1 << 30;
+    struct tr_machine inside = {
+        .host = 100 * gib, .groups = {{TASK_A, 7 * gib}, {JOB, 9 * gib}}, .ngroups = 2};
+    struct tr_need needs[4] = {tr_machine_need(&inside, 3 * gib),
+                               tr_machine_need(&inside, 3 * gib),
+                               {.nbytes = 3 * gib, .groups = {TASK_B, JOB}},
+                               {.nbytes = 3 * gib}};
+    CHECK_MESSAGE(tr_machine_check(&inside, 0, needs, 4, 0) == TR_OK, "%s", tr_error());
+    inside.groups[1].limit = 9 * gib - 1; /* none of them exceeds that alone */
+    CHECK(tr_machine_check(&inside, 0, needs, 4, 0) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "rank 0 needs 3.0 GiB of memory, of 3 ranks in its control "
+                                     "group 9.0 GiB, and there are 9.0 GiB in its control group"),
+                  "%s", tr_error());
+    inside.groups[0].limit = 5 * gib;
+    CHECK(tr_machine_check(&inside, 1, needs, 4, 1) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "of 2 ranks in its control group 6.0 GiB"), "%s", tr_error());
+    const struct tr_machine outside = {.host = 11 * gib};
+    CHECK(tr_machine_check(&outside, 3, needs, 4, 3) < 0);
+    CHECK_MESSAGE(strstr(tr_error(), "of 4 ranks on its host 12.0 GiB"), "%s", tr_error());
+    CHECK(tr_machine_check(&outside, 3, needs, 3, 0) == TR_OK);
+    const struct tr_machine tight = {.host = gib};
+    CHECK(tr_machine_check(&tight, 3, needs, 1, 0) < 0);
+    CHECK_MESSAGE(!strstr(tr_error(), "ranks on"), "%s", tr_error());
 }
 
 /* Writes text to a file and reads it as options. */

@@ -51,7 +51,8 @@ TEST(run, a_closed_output_is_not_the_first_file_or_socket_that_is_opened)
     teardown(&b);
 }
 
-/* The shell holds the folder's lock, as another run would. */
+/* The shell holds the folder's lock, as another run would, also one on another host of an NFS:
+ * there only a file that is open for writing is locked for all hosts. */
 TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
 {
     struct bench b;
@@ -59,13 +60,30 @@ TEST(run, two_runs_do_not_mix_their_checkpoints_in_one_folder)
     char command[COMMAND];
     for (int held = 1; held >= 0; --held) {
         snprintf(command, sizeof command,
-                 "exec 9<%s; %s timeout 60 %s/bin/tutti-run -n 2 %s/bin/tutti-train " SMALL
+                 "exec 9>>%s/.lock; %s timeout 60 %s/bin/tutti-run -n 2 %s/bin/tutti-train " SMALL
                  "--steps=1 --checkpoint=%s 2>&1",
                  b.folder, held ? "flock 9 || exit 9;" : "", TUTTI_BINARY_DIR, TUTTI_BINARY_DIR,
                  b.folder);
         const int code = run(command, b.output);
         CHECK_MESSAGE(code == held, "exit code %d:\n%s", code, b.output);
         CHECK_MESSAGE(count(b.output, "another run writes") == held, "%s", b.output);
+        CHECK_MESSAGE(count(b.output, "cannot lock") == 0, "%s", b.output);
     }
+    teardown(&b);
+}
+
+/* As on a file system that has no locks: a folder is not opened for writing. */
+TEST(run, a_folder_that_cannot_be_locked_is_told)
+{
+    struct bench b;
+    char command[COMMAND];
+    REQUIRE(setup(&b));
+    snprintf(command, sizeof command, "mkdir %s/.lock", b.folder);
+    REQUIRE(system(command) == 0);
+    snprintf(command, sizeof command, SMALL "--steps=1 --checkpoint=%s", b.folder);
+    const int code = train(2, command, b.output);
+    CHECK_MESSAGE(code == 0, "exit code %d:\n%s", code, b.output);
+    CHECK_MESSAGE(count(b.output, "/.lock (Is a directory), so nothing keeps another run") == 1,
+                  "%s", b.output);
     teardown(&b);
 }

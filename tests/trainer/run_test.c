@@ -444,11 +444,12 @@ TEST(run, memory_that_the_host_does_not_have_is_told_before_the_first_step)
 {
     static const char large[] = SMALL "--vocabulary=16777216 --width=65536 --layers=1 --steps=1";
     static char output[OUTPUT];
-    expect_error(1, large, "GiB of memory, and its "); /* host or control group */
+    expect_error(1, large, "GiB of memory, and there are "); /* on the host, or in its group */
     CHECK(train(2, large, output) != 0);
-    CHECK_MESSAGE(
-        count(output, ", of 2 ranks on its host ") + count(output, ", and its control group ") == 1,
-        "%s", output);
+    CHECK_MESSAGE(count(output, ", of 2 ranks on its host ") +
+                          count(output, ", of 2 ranks in its control group ") ==
+                      1,
+                  "%s", output);
 }
 
 TEST(run, a_time_budget_is_kept)

@@ -172,7 +172,9 @@ enum vg_op {
      * VG_B32 or VG_B64. LD of VG_S8 and VG_S16 extends the sign to 32 bits, of other types zeros;
      * what is wider or narrower the reader makes with a CVT. CP_ASYNC: src[0] + imm is the shared
      * address, src[1] the global one, src[2] the bytes to read or VG_NONE, count the bytes to
-     * write, mode 1: the last source is a predicate that ignores the read. */
+     * write, mode 1: the last source is a predicate that ignores the read. LD, ST: compare: of what
+     * the address must be a multiple where that is more than the bytes of the access, or 0 (a
+     * vector of 256 bits is two accesses; the first one has it). */
     VG_LD,
     VG_ST,
     VG_ATOM,

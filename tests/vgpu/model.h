@@ -22,6 +22,9 @@ struct vg_how {     /* an access, as its instruction says it; constant for the i
     uint8_t scope;  /* enum vg_scope */
     bool nc;        /* ld.global.nc */
     bool red;       /* red: what it reads is part of no acquire pattern (8.8) */
+    bool engine;    /* of a copy or fill of the driver's: weak, but no race with a strong access of
+                     * scope .sys, so that a copy may set or read a flag. The manual says nothing
+                     * about copies. */
     uint64_t where; /* given back in reports: the machine's name for the instruction */
 };
 
@@ -31,6 +34,7 @@ struct vg_party {
     uint32_t thread;
     uint64_t where;
     bool write, atomic, nc;
+    bool copy; /* of a copy that runs beside the thread: cp.async */
     uint8_t order, scope, nbytes;
     uint64_t address;
 };
@@ -40,6 +44,7 @@ struct vg_race {
         second; /* in the order in which they ran; second is the one that is running */
     const struct vg_region *region;
     const char *mend; /* what would order them, a sentence */
+    bool polled; /* second waits by plain loads for memory that others write: there is no first */
 };
 
 struct vg_model_settings {
@@ -71,6 +76,11 @@ void vg_past_join(struct vg_past *past, const struct vg_past *other);
 struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t number, int device,
                                           uint64_t nblocks, uint32_t nthreads,
                                           const struct vg_past *before);
+/* To be called at each launch with what the launch follows. The host may have read all that was
+ * released at scope .sys to reachable memory and has left the buffers, and may launch because of
+ * it: the grid begins after these releases. That orders more than a host did that has not looked.
+ */
+void vg_model_published(const struct vg_model *model, struct vg_past *past);
 void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after);
 struct vg_block_clock *vg_model_block_begin(struct vg_grid_clock *grid, uint64_t block);
 void vg_model_block_end(struct vg_block_clock *block);
@@ -93,6 +103,28 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
                   void *old);
 void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
                     enum vg_scope scope);
+
+/* Copies that run beside their thread (cp.async). A thread's copies carry numbers from 1 on, which
+ * never decrease; copies of one number are waited for together.
+ * note: the copy reads or writes these bytes (a weak access of how->nbytes) at any time from now
+ * on. It follows what the thread has done so far. Who does not know that the number is complete is
+ * not ordered after it, the thread itself included.
+ * read, write: the bytes move now; nothing is noted.
+ * complete: the thread knows all its copies up to the number.
+ * arrive: as vg_model_rmw by the thread's copies, a release that gives away their completion up to
+ * the number, and nothing else of what the thread did (8.9.1.1). */
+void vg_model_copy_note(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                        struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                        bool write);
+void vg_model_copy_read(struct vg_block_clock *block, struct vg_region *region, uint64_t offset,
+                        uint32_t nbytes, void *value);
+void vg_model_copy_write(struct vg_block_clock *block, struct vg_region *region, uint64_t offset,
+                         uint32_t nbytes, const void *value);
+void vg_model_copy_complete(struct vg_block_clock *block, uint32_t thread, uint32_t number);
+void vg_model_copy_arrive(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                          struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                          vg_change *change, void *arg, void *old);
+
 /* These threads of the block have come to barrier `number` (0 to 15) by bar.arrive: what they did
  * up to here is known to those who meet there, and what they do from here on is not. A bit a
  * thread. */
@@ -100,6 +132,10 @@ void vg_model_arrive(struct vg_block_clock *block, uint32_t number, const uint64
 /* These threads of the block met at barrier `number`: each knows afterwards all that each knew
  * before, and all of those that arrived. A bit a thread. */
 void vg_model_barrier(struct vg_block_clock *block, uint32_t number, const uint64_t *threads);
+/* The thread waited by weak loads, as how says, for reachable memory, and the value changed while
+ * it did: somebody writes there at the same time. Reported once a place. */
+void vg_model_polled(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how);
 /* Lanes of one warp met at bar.warp.sync: as a barrier of those lanes. The .sync of shuffles,
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);

@@ -1,9 +1,12 @@
 /* Saves, finds and loads the checkpoints of a run: one tensor at a time, whatever the layout. */
 #include "ckpt.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -227,15 +230,27 @@ tr_status tr_ckpt_prepare(const char *folder)
     return TR_OK;
 }
 
-tr_status tr_ckpt_lock(const char *folder, DIR **lock)
+/* NFS locks files for all hosts, and only files that are open for writing; folders it locks for
+ * one host. */
+tr_status tr_ckpt_lock(const char *folder, int *lock)
 {
-    *lock = opendir(folder);
-    if (!*lock) return TR_OK; /* may be written to, but not read */
-    /* A file system without locks says something else than EWOULDBLOCK. */
-    if (flock(dirfd(*lock), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
-    return tr_fail("--checkpoint=%s: another run writes its checkpoints there; wait for its end, "
-                   "or give another folder",
-                   folder);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/.lock", folder);
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0) return TR_OK;
+    const int error = errno;
+    if (*lock >= 0) close(*lock);
+    if (*lock >= 0 && error == EWOULDBLOCK) {
+        *lock = -1;
+        return tr_fail("--checkpoint=%s: another run writes its checkpoints there; wait for its "
+                       "end, or give another folder",
+                       folder);
+    }
+    *lock = -1;
+    printf("note: --checkpoint=%s: cannot lock %s (%s), so nothing keeps another run from writing "
+           "its checkpoints there: give each run a folder of its own\n",
+           folder, path, strerror(error));
+    return TR_OK;
 }
 
 tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params)

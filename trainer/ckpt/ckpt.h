@@ -3,7 +3,6 @@
 #ifndef TR_CKPT_H
 #define TR_CKPT_H
 
-#include <dirent.h>
 #include <stdint.h>
 
 #include "../config.h"
@@ -19,9 +18,10 @@ struct tr_state {
 /* Makes the folder (and those above it) unless it is there, and checks that it can be written to:
  * said at the start, not after hours. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_prepare(const char *folder);
-/* Keeps other runs from writing to the folder until closedir(*lock), or the end of the process. One
- * rank calls it. */
-TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, DIR **lock);
+/* Keeps other runs from writing to the folder until close(*lock), or the end of the process, by a
+ * lock on its file `.lock`, which stays there. Where that is not possible, prints a note; *lock is
+ * -1. One rank calls it. */
+TR_NODISCARD tr_status tr_ckpt_lock(const char *folder, int *lock);
 /* Fails when the disk has no room for a checkpoint. One rank calls it. */
 TR_NODISCARD tr_status tr_ckpt_check_space(const char *folder, const struct tr_params *params);
 

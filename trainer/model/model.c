@@ -146,7 +146,7 @@ static tr_status check_heads(const struct tr_model_size *size)
     return TR_OK;
 }
 
-static tr_status check_size(const struct tr_model_size *size, int tp)
+tr_status tr_model_check(const struct tr_model_size *size, int tp)
 {
     char near[48];
     TR_TRY(check_heads(size));
@@ -191,7 +191,7 @@ tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size
                         const struct tr_ops *ops, int tp, int tp_rank, int shards)
 {
     *model = (struct tr_model){.size = *size, .ops = ops};
-    TR_TRY(check_size(size, tp));
+    TR_TRY(tr_model_check(size, tp));
     take_part(model, tp, tp_rank);
     model->blocks = calloc((size_t)size->layers, sizeof *model->blocks);
     if (!model->blocks) return tr_fail("out of memory for %ld layers", size->layers);

@@ -49,9 +49,11 @@ struct tr_model {
 /* Of Llama's rotation. */
 #define TR_ROPE_THETA 10000.0
 
-/* tp ranks cut the model, units are cut into `shards`. Errors: heads that tp does not divide, kv
- * heads and tp of which neither divides the other, kv heads that do not divide heads, heads that do
- * not divide the width, tp greater than hidden or vocabulary. */
+/* Errors, for tp ranks that cut the model: heads that tp does not divide, kv heads and tp of which
+ * neither divides the other, kv heads that do not divide heads, heads that do not divide the width,
+ * tp greater than hidden or vocabulary. */
+TR_NODISCARD tr_status tr_model_check(const struct tr_model_size *size, int tp);
+/* tp ranks cut the model, units are cut into `shards`. Errors: those of tr_model_check, memory. */
 TR_NODISCARD tr_status tr_model_init(struct tr_model *model, const struct tr_model_size *size,
                                      const struct tr_ops *ops, int tp, int tp_rank, int shards);
 void tr_model_fini(struct tr_model *model);

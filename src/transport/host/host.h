@@ -128,11 +128,8 @@ static inline struct tt_shm_link *tt_shm_of(struct tt_link *link)
 {
     return (struct tt_shm_link *)link->end;
 }
-/* posts.c: operations of links (link.h). */
-void tt_shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
-                 size_t nbytes, uint64_t signature);
-void *tt_shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature);
-TT_NODISCARD tt_status tt_shm_withdraw(struct tt_link *link);
+/* posts.c */
+extern const struct tt_post_ops tt_shm_posts;
 
 /* shm.c: opens this rank's end of the link to (outgoing) or from the rank at a place. */
 enum { TT_CMA_MIN_BYTES = 256 * 1024 }; /* below, slots are quicker */

@@ -3,8 +3,8 @@
 #include "base/prefetch.h"
 #include "transport/host/host.h"
 
-void tt_shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
-                 size_t nbytes, uint64_t signature)
+static void shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
+                     size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
@@ -34,7 +34,7 @@ static char *posted_memory(struct tt_shm_link *shm)
     return tt_window_map_writable(&shm->room->windows[shm->place], post->window) ? data : NULL;
 }
 
-void *tt_shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
+static void *shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
@@ -65,7 +65,7 @@ static tt_status withdraw_post(struct tt_shm_link *shm)
     return TT_OK;
 }
 
-tt_status tt_shm_withdraw(struct tt_link *link)
+static tt_status shm_withdraw(struct tt_link *link)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     if (shm->claimed)
@@ -74,3 +74,9 @@ tt_status tt_shm_withdraw(struct tt_link *link)
     shm->claimed = false;
     return shm->posted ? withdraw_post(shm) : TT_OK;
 }
+
+const struct tt_post_ops tt_shm_posts = {
+    .post = shm_post,
+    .claim = shm_claim,
+    .withdraw = shm_withdraw,
+};

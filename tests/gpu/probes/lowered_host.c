@@ -18,14 +18,14 @@ void job_make(struct job *job)
     if (job->protocol > DIRECT) /* a line may be left partly filled at the end of each block */
         payload = (job->slot_bytes / line_bytes(job->protocol) - MOST_PEERS) *
                   line_elements(job->protocol) * sizeof(float) / 64 * 64;
-    const struct tt_room room = {
+    const struct tt_limits limits = {
         .slot_bytes = payload, .meet_bytes = 1 << 30, .copies = job->copies};
     for (int r = 0; r < job->nranks; r++) {
         if (tt_program_create(algorithm, &shape, r, &job->programs[r]))
             die("no program of %s for %d ranks", job->algorithm, job->nranks);
         const struct tt_program *program = job->programs[r];
         struct tt_binding *binding = &job->bindings[r];
-        if (tt_program_bind(program, job->count, sizeof(float), &room, binding))
+        if (tt_program_bind(program, job->count, sizeof(float), &limits, binding))
             die("%s does not bind %zu elements", job->algorithm, job->count);
         size_t *const bytes[2] = {&job->input_bytes[r], &job->output_bytes[r]};
         for (int b = 0; b < 2; b++) {

@@ -63,7 +63,7 @@ static const void *receive(struct pair *pair, uint64_t signature)
 static void *claim(struct pair *pair, size_t nbytes, uint64_t signature)
 {
     if (!pair->tx->ops->slot(pair->tx, nbytes)) return NULL;
-    return pair->tx->ops->claim(pair->tx, nbytes, signature);
+    return pair->tx->ops->posts->claim(pair->tx, nbytes, signature);
 }
 
 static void check_filled(bool apart)
@@ -72,7 +72,7 @@ static void check_filled(bool apart)
     REQUIRE(pair_open(&pair, apart));
     struct tt_link *tx = pair.tx, *rx = pair.rx;
     for (uint64_t turn = 0; turn < 100; turn++) {
-        rx->ops->post(rx, turn % 3, &pair.memory, pair.window, NBYTES, turn);
+        rx->ops->posts->post(rx, turn % 3, &pair.memory, pair.window, NBYTES, turn);
         for (uint64_t i = 0; i < turn % 3; i++) {
             CHECK(claim(&pair, NBYTES, turn) == NULL); /* it is of a later message */
             send_by_slot(&pair, NBYTES, turn);
@@ -106,9 +106,9 @@ TEST(posts, of_memory_that_the_sender_cannot_write_are_not_made)
     struct pair pair;
     char private[NBYTES];
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->post(pair.rx, 0, &pair.memory, private, NBYTES, 1);
+    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, private, NBYTES, 1);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
-    CHECK_EQ(pair.rx->ops->withdraw(pair.rx), TT_OK);
+    CHECK_EQ(pair.rx->ops->posts->withdraw(pair.rx), TT_OK);
     pair_close(&pair);
 }
 
@@ -116,13 +116,13 @@ TEST(posts, serve_only_a_message_of_their_length_and_signature)
 {
     struct pair pair;
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
+    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
     CHECK(claim(&pair, NBYTES - 4, 5) == NULL);
     CHECK(claim(&pair, NBYTES, 6) == NULL);
     send_by_slot(&pair, NBYTES, 6);
     CHECK(receive(&pair, 6) != pair.window);
     CHECK(claim(&pair, NBYTES, 5) == NULL); /* its message has come otherwise */
-    pair.rx->ops->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
+    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
     CHECK(claim(&pair, NBYTES, 5) != NULL);
     pair.tx->ops->publish(pair.tx, NBYTES, 5);
     CHECK(receive(&pair, 5) == pair.window);
@@ -134,24 +134,24 @@ TEST(posts, can_be_withdrawn_but_not_from_a_sender_that_writes)
     struct pair pair;
     REQUIRE(pair_open(&pair, true));
     struct tt_link *tx = pair.tx, *rx = pair.rx;
-    CHECK_EQ(rx->ops->withdraw(rx), TT_OK); /* there is none */
-    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
-    CHECK_EQ(rx->ops->withdraw(rx), TT_OK);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK); /* there is none */
+    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
 
-    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
+    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
     REQUIRE(claim(&pair, NBYTES, 1) != NULL);
-    CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
-    CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
     tx->ops->publish(tx, NBYTES, 1);
-    CHECK_EQ(rx->ops->withdraw(rx), TT_OK);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK);
     CHECK(receive(&pair, 1) == pair.window);
 
-    rx->ops->post(rx, 0, &pair.memory, pair.window, NBYTES, 2);
+    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 2);
     REQUIRE(claim(&pair, NBYTES, 2) != NULL);
-    CHECK_EQ(rx->ops->withdraw(rx), TT_IN_PROGRESS);
-    CHECK_EQ(tx->ops->withdraw(tx), TT_OK); /* the sender gives up */
-    CHECK_EQ(rx->ops->withdraw(rx), TT_OK);
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
+    CHECK_EQ(tx->ops->posts->withdraw(tx), TT_OK); /* the sender gives up */
+    CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK);
     send_by_slot(&pair, NBYTES, 2);
     CHECK(receive(&pair, 2) != pair.window);
     pair_close(&pair);

@@ -2,6 +2,7 @@
 #include "transport/window.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -164,6 +165,69 @@ TEST(windows, that_take_the_place_of_others_are_found_under_names_of_their_own)
         CHECK_EQ(name_of(&all, memory), TT_NO_WINDOW);
     }
     munmap(memory, 3 * NBYTES);
+    together_close(&all);
+}
+
+/* Memory that another thread makes a window and takes back, turn after turn. */
+struct changing {
+    pthread_barrier_t handed, looked;
+    char *memory;
+    uint64_t id; /* written before `handed`, read before `looked` */
+    int nturns;
+};
+
+static void *change(void *arg)
+{
+    struct changing *changing = arg;
+    for (int turn = 0; turn < changing->nturns; turn++) {
+        struct tt_window window = {.id = 0};
+        void *adopted;
+        CHECK_EQ(tt_window_adopt(changing->memory, NBYTES, &adopted), TT_OK);
+        CHECK(tt_window_find(changing->memory, NBYTES, &window));
+        changing->id = window.id;
+        pthread_barrier_wait(&changing->handed);
+        pthread_barrier_wait(&changing->looked);
+        tt_window_release(adopted);
+        pthread_barrier_wait(&changing->handed);
+        pthread_barrier_wait(&changing->looked);
+    }
+    return NULL;
+}
+
+/* The rank looks its two windows up without the lock of the list, which grows and shrinks
+ * meanwhile: it finds its own window all the time, and what the other thread hands over always
+ * under the latest id, although the address stays the same. */
+TEST(windows, that_another_thread_makes_and_takes_back_are_found_as_they_are)
+{
+    struct together all;
+    struct changing changing = {.nturns = 300};
+    struct shown own;
+    pthread_t thread;
+    REQUIRE(open_apart(&all));
+    create(&own, 1);
+    changing.memory =
+        mmap(NULL, NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(changing.memory != MAP_FAILED);
+    const uint64_t name = name_of(&all, own.memory);
+    REQUIRE(name != TT_NO_WINDOW);
+    pthread_barrier_init(&changing.handed, NULL, 2);
+    pthread_barrier_init(&changing.looked, NULL, 2);
+    REQUIRE(pthread_create(&thread, NULL, change, &changing) == 0);
+    for (int turn = 0; turn < changing.nturns; turn++) {
+        for (int look = 0; look < 50; look++) CHECK_EQ(name_of(&all, own.memory), name);
+        pthread_barrier_wait(&changing.handed);
+        CHECK_EQ(name_of(&all, changing.memory) >> 32, (uint32_t)changing.id);
+        pthread_barrier_wait(&changing.looked);
+        for (int look = 0; look < 50; look++) CHECK_EQ(name_of(&all, own.memory), name);
+        pthread_barrier_wait(&changing.handed);
+        CHECK_EQ(name_of(&all, changing.memory), TT_NO_WINDOW);
+        pthread_barrier_wait(&changing.looked);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&changing.handed);
+    pthread_barrier_destroy(&changing.looked);
+    munmap(changing.memory, NBYTES);
+    destroy(&own, 1);
     together_close(&all);
 }
 

@@ -6,7 +6,9 @@
 typedef unsigned __int128 wide;
 typedef __int128 wide_signed;
 
-/* The carry is the bit above the sum; sub writes and reads it as a borrow. */
+/* The carry is the bit above the sum. sub adds the complement: its carry is 1 where it borrows
+ * nothing. nvcc's own code relies on that where it reads sub.cc's carry by addc (the division of
+ * 128 bits). */
 static inline uint64_t sum(uint64_t x, uint64_t y, bool carry, unsigned bits, bool *out)
 {
     const wide whole = (wide)x + y + carry;
@@ -14,10 +16,10 @@ static inline uint64_t sum(uint64_t x, uint64_t y, bool carry, unsigned bits, bo
     return (uint64_t)whole;
 }
 
-static inline uint64_t difference(uint64_t x, uint64_t y, bool borrow, unsigned bits, bool *out)
+static inline uint64_t difference(uint64_t x, uint64_t y, bool carry, unsigned bits, bool *out)
 {
-    const wide whole = (wide)x - y - borrow;
-    *out = whole >> bits & 1;
+    const wide whole = (wide)x - y - !carry;
+    *out = !(whole >> bits & 1);
     return (uint64_t)whole;
 }
 
@@ -36,7 +38,8 @@ static uint64_t one(const struct vg_instr *in, uint64_t x, uint64_t y, uint64_t 
     const unsigned bits = in->type == VG_U64 || in->type == VG_S64 || in->type == VG_B64 ? 64 : 32;
     const bool with = in->flags & VG_CARRY_IN && *carry;
     if (in->op == VG_ADD) return sum(x, y, with, bits, carry);
-    if (in->op == VG_SUB) return difference(x, y, with, bits, carry);
+    if (in->op == VG_SUB)
+        return difference(x, y, in->flags & VG_CARRY_IN ? *carry : true, bits, carry);
     return sum(product(in, x, y), z, with, bits, carry);
 }
 

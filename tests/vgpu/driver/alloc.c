@@ -50,6 +50,7 @@ static CUresult free_memory(CUdeviceptr address)
     struct CUctx_st *owner = memory->context != NULL ? memory->context : context;
     result = vd_context_wait(owner);
     if (owner != context && result == CUDA_SUCCESS) result = vd_context_wait(context);
+    if (vd_memory_find(address) != memory) return result; /* freed with its context meanwhile */
     vd_memory_release(memory);
     return result;
 }

@@ -372,6 +372,28 @@ GRAPH_TEST(capture, external_events_are_nodes)
     CHECK_EQ(cuGraphLaunch(exec, gt.stream), CUDA_ERROR_INVALID_HANDLE);
 }
 
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph);
+CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status);
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream);
+
+GRAPH_TEST(capture, names_of_per_thread_streams_mean_the_thread_s_own_stream)
+{
+    CUgraph graph = NULL;
+    CUstreamCaptureStatus status;
+    CHECK_EQ(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+             CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_EQ(status_of(CU_STREAM_PER_THREAD), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(store(CU_STREAM_PER_THREAD, 0, 5));
+    OK(cuStreamIsCapturing_ptsz(NULL, &status));
+    CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(cuStreamEndCapture_ptsz(NULL, &graph));
+    CHECK_EQ(count_nodes(graph), 1);
+    OK(cuGraphLaunch_ptsz(gt_instantiate(graph), NULL));
+    CHECK_EQ(gt_word(0), 5);
+}
+
 /* ---- abandoned ---- */
 
 GRAPH_TEST(capture, a_destroyed_stream_abandons_it)

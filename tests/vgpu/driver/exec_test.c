@@ -1,15 +1,7 @@
-/* Executable graphs: replays, changes, order, lifetimes. */
+/* Executable graphs: replays, changes, order, nodes of each kind. */
 #include "graph_testing.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-static CUgraph new_graph(void)
-{
-    CUgraph graph = NULL;
-    OK(cuGraphCreate(&graph, 0));
-    return graph;
-}
 
 /* add(memory, 1); memory = copy of words; add(memory, 5), captured or run in gt.stream. */
 static void work(const uint32_t *words)
@@ -54,7 +46,7 @@ GRAPH_TEST(exec, a_replayed_graph_gives_the_same_as_the_stream)
 
 GRAPH_TEST(exec, a_sequence_number_in_device_memory_counts_the_launches)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUdeviceptr counter = gt.memory, log = gt.memory + 4;
     void *params[] = {&counter, &log};
     CUgraphNode first = gt_kernel(graph, gt.next, 1, params, NULL, 0);
@@ -67,7 +59,7 @@ GRAPH_TEST(exec, a_sequence_number_in_device_memory_counts_the_launches)
 
 GRAPH_TEST(exec, it_is_a_snapshot_of_the_graph)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode node = gt_store(graph, gt.memory, 1, NULL, 0);
     CUgraphExec exec = gt_instantiate(graph);
     CUDA_KERNEL_NODE_PARAMS p;
@@ -87,7 +79,7 @@ GRAPH_TEST(exec, it_is_a_snapshot_of_the_graph)
 
 GRAPH_TEST(exec, its_nodes_take_new_parameters)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUdeviceptr at = gt.memory;
     uint32_t value = 20, source = 5, later = 6;
     CUgraphNode copy, fill, add;
@@ -132,7 +124,7 @@ GRAPH_TEST(exec, its_nodes_take_new_parameters)
 
 GRAPH_TEST(exec, a_disabled_node_does_nothing_and_keeps_the_order)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUdeviceptr at = gt.memory;
     uint32_t one = 1;
     CUgraphNode a = gt_store(graph, at, 5, NULL, 0), b = gt_store(graph, at, 7, &a, 1);
@@ -151,7 +143,7 @@ GRAPH_TEST(exec, a_disabled_node_does_nothing_and_keeps_the_order)
 
 static CUgraph chain(uint32_t value, bool longer, bool fill)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a = gt_store(graph, gt.memory, value, NULL, 0), b = NULL;
     const CUDA_MEMSET_NODE_PARAMS f = {
         .dst = gt.memory + 4, .value = value, .elementSize = 4, .width = 1, .height = 1};
@@ -180,7 +172,7 @@ GRAPH_TEST(exec, a_graph_of_the_same_shape_updates_it_and_another_one_does_not)
              CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     CHECK_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
     CHECK(info.errorNode != NULL);
-    CUgraph unordered = new_graph();
+    CUgraph unordered = gt_graph();
     gt_store(unordered, gt.memory, 4, NULL, 0);
     gt_store(unordered, gt.memory + 4, 4, NULL, 0);
     CHECK_EQ(cuGraphExecUpdate(exec, unordered, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
@@ -191,7 +183,7 @@ GRAPH_TEST(exec, a_graph_of_the_same_shape_updates_it_and_another_one_does_not)
 
 GRAPH_TEST(exec, child_graphs_run_in_their_place_and_are_updated)
 {
-    CUgraph child = new_graph(), graph = new_graph(), other = new_graph();
+    CUgraph child = gt_graph(), graph = gt_graph(), other = gt_graph();
     CUdeviceptr counter = gt.memory, log = gt.memory + 4;
     void *params[] = {&counter, &log};
     CUgraphNode inner = gt_kernel(child, gt.next, 1, params, NULL, 0), node;
@@ -233,7 +225,7 @@ static void CUDA_CB note_word(void *arg)
 
 GRAPH_TEST(exec, host_nodes_run_between_the_nodes_before_and_after_and_may_not_call_cuda)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode copy, host;
     uint32_t word = 0;
     struct note note = {.word = &word};
@@ -259,21 +251,12 @@ GRAPH_TEST(exec, host_nodes_run_between_the_nodes_before_and_after_and_may_not_c
     CHECK_EQ(gt_word(0), 6);
 }
 
-/* Two words that kernels and the host can address. */
-static volatile uint32_t *mapped_words(void)
-{
-    void *words = NULL;
-    OK(cuMemHostAlloc(&words, 64, CU_MEMHOSTALLOC_DEVICEMAP));
-    memset(words, 0, 64);
-    return words;
-}
-
 GRAPH_TEST(exec, launches_of_one_are_ordered_and_of_two_are_not)
 {
-    volatile uint32_t *words = mapped_words();
+    volatile uint32_t *words = gt_mapped_words();
     CUdeviceptr at = (uintptr_t)words, counter = gt.memory + 64, log = gt.memory + 68;
     uint32_t one = 1;
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode wait = gt_kernel(graph, gt.await, 1, (void *[]){&at, &one}, NULL, 0);
     gt_kernel(graph, gt.next, 1, (void *[]){&counter, &log}, &wait, 1);
     CUgraphExec exec = gt_instantiate(graph);
@@ -294,73 +277,13 @@ GRAPH_TEST(exec, launches_of_one_are_ordered_and_of_two_are_not)
     CHECK_EQ(gt_word(16), 2);
 }
 
-GRAPH_TEST(exec, graph_and_executable_graph_may_be_destroyed_while_it_runs)
-{
-    volatile uint32_t *words = mapped_words();
-    CUdeviceptr at = (uintptr_t)words;
-    uint32_t one = 1;
-    CUgraph graph = new_graph();
-    CUgraphNode wait = gt_kernel(graph, gt.await, 1, (void *[]){&at, &one}, NULL, 0);
-    gt_store(graph, gt.memory, 3, &wait, 1);
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuGraphDestroy(graph));
-    OK(cuGraphLaunch(exec, gt.stream));
-    OK(cuGraphExecDestroy(exec));
-    CHECK_EQ(cuGraphLaunch(exec, gt.stream), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(cuGraphExecDestroy(exec), CUDA_ERROR_INVALID_VALUE);
-    words[0] = 1;
-    OK(cuStreamSynchronize(gt.stream));
-    CHECK_EQ(gt_word(0), 3);
-}
-
-static void CUDA_CB count(void *arg)
-{
-    atomic_fetch_add((atomic_int *)arg, 1);
-}
-
-/* The destructor runs on another thread. */
-static void wait_for(atomic_int *counter, int value)
-{
-    while (atomic_load(counter) < value) OK(cuCtxSynchronize());
-}
-
-GRAPH_TEST(exec, user_objects_live_as_long_as_what_holds_them)
-{
-    volatile uint32_t *words = mapped_words();
-    CUdeviceptr at = (uintptr_t)words;
-    uint32_t one = 1;
-    atomic_int gone = 0;
-    CUuserObject object;
-    CUgraph graph = new_graph(), clone;
-    gt_kernel(graph, gt.await, 1, (void *[]){&at, &one}, NULL, 0);
-    OK(cuUserObjectCreate(&object, &gone, count, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-    OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-    OK(cuGraphClone(&clone, graph));
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuGraphDestroy(graph));
-    OK(cuGraphLaunch(exec, gt.stream));
-    OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(clone));
-    CHECK_EQ(atomic_load(&gone), 0); /* the launch runs */
-    words[0] = 1;
-    wait_for(&gone, 1);
-    OK(cuUserObjectCreate(&object, &gone, count, 2, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-    graph = new_graph();
-    OK(cuGraphRetainUserObject(graph, object, 1, 0));
-    OK(cuUserObjectRelease(object, 2));
-    CHECK_EQ(cuGraphReleaseUserObject(graph, object, 2), CUDA_ERROR_INVALID_VALUE);
-    OK(cuGraphReleaseUserObject(graph, object, 1));
-    wait_for(&gone, 2);
-    CHECK_EQ(cuUserObjectRetain(object, 1), CUDA_ERROR_INVALID_VALUE);
-}
-
 GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
 {
-    volatile uint32_t *words = mapped_words();
+    volatile uint32_t *words = gt_mapped_words();
     CUdeviceptr at = (uintptr_t)words;
     uint32_t one = 1;
     CUevent event;
-    CUgraph graph = new_graph(), waiter = new_graph();
+    CUgraph graph = gt_graph(), waiter = gt_graph();
     CUgraphNode node;
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CUgraphNode wait = gt_kernel(graph, gt.await, 1, (void *[]){&at, &one}, NULL, 0);
@@ -381,8 +304,8 @@ GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
 
 GRAPH_TEST(exec, memory_operations_wait_and_write)
 {
-    volatile uint32_t *words = mapped_words();
-    CUgraph graph = new_graph();
+    volatile uint32_t *words = gt_mapped_words();
+    CUgraph graph = gt_graph();
     CUgraphNode node;
     CUstreamBatchMemOpParams ops[2];
     memset(ops, 0, sizeof ops);
@@ -406,7 +329,7 @@ GRAPH_TEST(exec, memory_operations_wait_and_write)
 GRAPH_TEST(exec, copies_of_boxes_move_each_row_of_each_slice)
 {
     unsigned char box[4][3][8], back[2 * 2 * 4];
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode copy, second;
     for (unsigned z = 0; z < 4; z++)
         for (unsigned y = 0; y < 3; y++)
@@ -439,74 +362,4 @@ GRAPH_TEST(exec, copies_of_boxes_move_each_row_of_each_slice)
         for (unsigned y = 0; y < 2; y++)
             for (unsigned x = 0; x < 4; x++)
                 CHECK_EQ(back[(z * 2 + y) * 4 + x], box[z + 1][y + 1][x + 2]);
-}
-
-GRAPH_TEST(exec, a_kernel_of_an_unloaded_module_is_an_error_at_the_launch)
-{
-    CUgraph graph = new_graph();
-    gt_store(graph, gt.memory, 1, NULL, 0);
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuModuleUnload(gt.module));
-    CHECK_EQ(cuGraphLaunch(exec, gt.stream), CUDA_ERROR_INVALID_HANDLE);
-    OK(cuStreamSynchronize(gt.stream));
-}
-
-GRAPH_TEST(exec, a_node_of_a_destroyed_context_is_an_error_at_the_launch)
-{
-    CUcontext second;
-    CUgraph graph = new_graph();
-    CUgraphNode node;
-    const CUDA_MEMSET_NODE_PARAMS fill = {
-        .dst = gt.memory, .value = 1, .elementSize = 4, .width = 1, .height = 1};
-    OK(cuCtxCreate(&second, NULL, 0, 0));
-    OK(cuCtxSetCurrent(gt.context));
-    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, second));
-    CUgraphExec exec = gt_instantiate(graph);
-    gt_replay(exec);
-    CHECK_EQ(gt_word(0), 1);
-    OK(cuCtxDestroy(second));
-    CHECK_EQ(cuGraphLaunch(exec, gt.stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, second),
-             CUDA_ERROR_INVALID_CONTEXT);
-    OK(cuStreamSynchronize(gt.stream));
-}
-
-GRAPH_TEST(exec, a_node_of_a_reset_primary_context_is_an_error_at_the_launch)
-{
-    CUcontext second;
-    CUstream stream;
-    CUgraph graph = new_graph();
-    CUgraphNode node;
-    const CUDA_MEMSET_NODE_PARAMS fill = {
-        .dst = gt.memory, .value = 1, .elementSize = 4, .width = 1, .height = 1};
-    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gt.context));
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuCtxCreate(&second, NULL, 0, 0));
-    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OK(cuDevicePrimaryCtxReset(0));
-    CHECK_EQ(cuGraphLaunch(exec, stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    OK(cuStreamSynchronize(stream));
-}
-
-GRAPH_TEST(exec, memory_of_allocation_nodes_is_there_in_each_launch)
-{
-    CUgraph graph;
-    CUdeviceptr fresh = 0, to = gt.memory;
-    uint32_t value = 12;
-    OK(cuStreamBeginCapture(gt.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    OK(cuMemAllocAsync(&fresh, 64, gt.stream));
-    OK(gt_launch(gt.store, 1, gt.stream, (void *[]){&fresh, &value}));
-    OK(gt_launch(gt.move, 1, gt.stream, (void *[]){&to, &fresh}));
-    OK(cuMemFreeAsync(fresh, gt.stream));
-    CHECK_EQ(cuMemFreeAsync(fresh, gt.stream), CUDA_ERROR_INVALID_VALUE); /* twice */
-    OK(cuStreamEndCapture(gt.stream, &graph));
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuGraphDestroy(graph));
-    for (int i = 0; i < 3; i++) {
-        gt_set_word(0, 0);
-        gt_replay(exec);
-        CHECK_EQ(gt_word(0), 12);
-    }
-    OK(cuGraphExecDestroy(exec));
-    OK(cuCtxSynchronize());
 }

@@ -189,6 +189,7 @@ static void fail(struct vd_item *item, CUresult result, const char *text)
 {
     struct CUctx_st *context = item->context;
     vd_report("fault", text);
+    if (context->failed == CUDA_SUCCESS) context->failed = result; /* before what waits begins */
     end(item, result);
     fail_context(context, result);
 }

@@ -6,13 +6,6 @@
 
 enum { SEEDS = 8, REPORTED = 86 };
 
-static CUgraph new_graph(void)
-{
-    CUgraph graph = NULL;
-    OK(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
 static void expect(void (*body)(void), int status)
 {
     for (int i = 1; i <= SEEDS; i++) {
@@ -25,7 +18,7 @@ static void expect(void (*body)(void), int status)
 
 static void two_stores(bool ordered)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a = gt_store(graph, gt.memory, 1, NULL, 0);
     gt_store(graph, gt.memory, 2, &a, ordered);
     gt_replay(gt_instantiate(graph));
@@ -54,7 +47,7 @@ TEST(graph_race, two_kernels_with_an_edge_between_them_are_not)
 /* a -> b -> c and a -> d -> c: only b and d run at the same time. */
 static void diamond(CUdeviceptr at_d)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUdeviceptr at = gt.memory;
     uint32_t one = 1;
     void *params[] = {&at, &one}, *params_d[] = {&at_d, &one};
@@ -134,7 +127,7 @@ TEST(graph_race, an_event_recorded_behind_the_kernel_is_silent)
 
 static void one_exec_in_two_streams(void)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     gt_store(graph, gt.memory, 1, NULL, 0);
     CUgraphExec exec = gt_instantiate(graph);
     OK(cuGraphLaunch(exec, gt.stream));
@@ -144,7 +137,7 @@ static void one_exec_in_two_streams(void)
 
 static void two_execs_in_two_streams(void)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     gt_store(graph, gt.memory, 1, NULL, 0);
     OK(cuGraphLaunch(gt_instantiate(graph), gt.stream));
     OK(cuGraphLaunch(gt_instantiate(graph), gt.other));
@@ -167,9 +160,9 @@ static void between_kernels(void)
     CUdeviceptr at = gt.memory;
     uint32_t one = 1;
     void *params[] = {&at, &one};
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode child;
-    CUgraph inner = new_graph();
+    CUgraph inner = gt_graph();
     gt_kernel(inner, gt.add, 4, params, NULL, 0);
     OK(cuGraphAddChildGraphNode(&child, graph, NULL, 0, inner));
     CUgraphExec exec = gt_instantiate(graph);

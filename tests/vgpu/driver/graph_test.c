@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-static CUgraph new_graph(void)
-{
-    CUgraph graph = NULL;
-    OK(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
 static CUgraphNode empty(CUgraph graph, const CUgraphNode *before, size_t n)
 {
     CUgraphNode node = NULL;
@@ -26,7 +19,7 @@ static size_t count_nodes(CUgraph graph)
 
 GRAPH_TEST(graph, nodes_and_edges_are_listed_in_the_order_in_which_they_were_added)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &a, 1);
     CUgraphNode d = empty(graph, (CUgraphNode[]){b, c}, 2);
     CUgraphNode nodes[8], from[8], to[8];
@@ -52,7 +45,7 @@ GRAPH_TEST(graph, nodes_and_edges_are_listed_in_the_order_in_which_they_were_add
 
 GRAPH_TEST(graph, wrong_edges_are_refused_and_change_nothing)
 {
-    CUgraph graph = new_graph(), other = new_graph();
+    CUgraph graph = gt_graph(), other = gt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, NULL, 0);
     CUgraphNode foreign = empty(other, NULL, 0), none = NULL;
     size_t n;
@@ -77,7 +70,7 @@ GRAPH_TEST(graph, wrong_edges_are_refused_and_change_nothing)
 
 GRAPH_TEST(graph, a_cycle_is_found_when_the_graph_is_instantiated)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &b, 1);
     CUgraphExec exec = NULL;
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
@@ -94,7 +87,7 @@ GRAPH_TEST(graph, a_cycle_is_found_when_the_graph_is_instantiated)
 
 GRAPH_TEST(graph, a_destroyed_node_takes_its_edges_along)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &b, 1);
     CUgraphNodeType type;
     size_t n;
@@ -112,7 +105,7 @@ GRAPH_TEST(graph, a_destroyed_node_takes_its_edges_along)
 
 GRAPH_TEST(graph, a_clone_has_nodes_of_its_own_that_are_found_by_the_original)
 {
-    CUgraph graph = new_graph(), clone = NULL, child = new_graph(), inner = NULL;
+    CUgraph graph = gt_graph(), clone = NULL, child = gt_graph(), inner = NULL;
     CUgraphNode in_child = gt_store(child, gt.memory, 1, NULL, 0), parent, found = NULL;
     CUgraphNode a = gt_store(graph, gt.memory + 4, 2, NULL, 0);
     OK(cuGraphAddChildGraphNode(&parent, graph, &a, 1, child));
@@ -141,7 +134,7 @@ static void CUDA_CB host_function(void *arg)
 
 GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode node;
     CUdeviceptr at = gt.memory;
     uint32_t value = 7;
@@ -185,7 +178,7 @@ GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
 
 GRAPH_TEST(graph, nodes_of_any_kind_are_made_by_one_call)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode a, b;
     CUdeviceptr at = gt.memory;
     uint32_t value = 9;
@@ -217,7 +210,7 @@ GRAPH_TEST(graph, nodes_of_any_kind_are_made_by_one_call)
 
 GRAPH_TEST(graph, wrong_parameters_are_refused)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode node;
     uint32_t word = 0;
     CUDA_MEMSET_NODE_PARAMS fill = {.dst = gt.memory, .elementSize = 3, .width = 4, .height = 1};
@@ -260,7 +253,7 @@ GRAPH_TEST(graph, wrong_parameters_are_refused)
 
 GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = gt_graph();
     CUgraphNode node;
     CUgraphConditionalHandle handle;
     CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 64};
@@ -277,7 +270,7 @@ GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)
 
 GRAPH_TEST(graph, a_kernel_of_an_unloaded_module_cannot_be_cloned)
 {
-    CUgraph graph = new_graph(), clone;
+    CUgraph graph = gt_graph(), clone;
     CUgraphNode node;
     CUgraphExec exec;
     gt_store(graph, gt.memory, 1, NULL, 0);
@@ -291,7 +284,7 @@ GRAPH_TEST(graph, a_kernel_of_an_unloaded_module_cannot_be_cloned)
 
 GRAPH_TEST(graph, a_child_graph_may_be_moved_into_its_node)
 {
-    CUgraph graph = new_graph(), child = new_graph(), back = NULL;
+    CUgraph graph = gt_graph(), child = gt_graph(), back = NULL;
     CUgraphNode a = empty(graph, NULL, 0), node;
     gt_store(child, gt.memory, 1, NULL, 0);
     CUgraphNodeParams params = {

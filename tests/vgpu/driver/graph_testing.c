@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,7 +66,9 @@ int gt_run(void (*body)(void), const char *seed)
         setenv("VGPU_SEED", seed, 1);
         gt_open();
         if (!tt_test_failed()) body();
-        exit(tt_test_failed() ? 1 : 0); /* the virtual GPU makes it 86 if it has reported */
+        fflush(NULL);
+        if (tt_test_failed()) _exit(1); /* not 86, whatever was reported */
+        exit(0);                        /* the virtual GPU makes it 86 if it has reported */
     }
     int status = -1;
     waitpid(pid, &status, 0);
@@ -75,6 +78,13 @@ int gt_run(void (*body)(void), const char *seed)
 CUresult gt_launch(CUfunction function, unsigned nthreads, CUstream stream, void **params)
 {
     return cuLaunchKernel(function, 1, 1, 1, nthreads, 1, 1, 0, stream, params, NULL);
+}
+
+CUgraph gt_graph(void)
+{
+    CUgraph graph = NULL;
+    OK(cuGraphCreate(&graph, 0));
+    return graph;
 }
 
 CUgraphNode gt_kernel(CUgraph graph, CUfunction function, unsigned nthreads, void **params,
@@ -97,6 +107,14 @@ CUgraphNode gt_store(CUgraph graph, CUdeviceptr at, uint32_t value, const CUgrap
                      size_t n)
 {
     return gt_kernel(graph, gt.store, 1, (void *[]){&at, &value}, before, n);
+}
+
+volatile uint32_t *gt_mapped_words(void)
+{
+    void *words = NULL;
+    OK(cuMemHostAlloc(&words, 16 * sizeof(uint32_t), CU_MEMHOSTALLOC_DEVICEMAP));
+    memset(words, 0, 16 * sizeof(uint32_t));
+    return words;
 }
 
 uint32_t gt_word(unsigned index)

@@ -42,11 +42,14 @@ int gt_run(void (*body)(void), const char *seed);
 void gt_open(void);
 /* A launch of one block. */
 CUresult gt_launch(CUfunction function, unsigned nthreads, CUstream stream, void **params);
+CUgraph gt_graph(void);
 /* A kernel node of one block. */
 CUgraphNode gt_kernel(CUgraph graph, CUfunction function, unsigned nthreads, void **params,
                       const CUgraphNode *before, size_t n);
 CUgraphNode gt_store(CUgraph graph, CUdeviceptr at, uint32_t value, const CUgraphNode *before,
                      size_t n);
+/* 16 zeros that kernels and the host can address. */
+volatile uint32_t *gt_mapped_words(void);
 uint32_t gt_word(unsigned index); /* of gt.memory, read when all work of the context has ended */
 void gt_set_word(unsigned index, uint32_t value);
 CUgraphExec gt_instantiate(CUgraph graph);

@@ -86,8 +86,10 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 /* Frees or unregisters when all work of the context has ended. */
 static CUresult end(struct CUctx_st *context, struct vd_memory *memory)
 {
+    const uint64_t address = memory->address;
     memory->freeing = true;
     const CUresult result = vd_context_wait(memory->context != NULL ? memory->context : context);
+    if (vd_memory_find(address) != memory) return result; /* freed with its context meanwhile */
     vd_memory_release(memory);
     return result;
 }

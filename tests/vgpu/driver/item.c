@@ -41,6 +41,7 @@ struct vd_item *vd_item_new(struct CUctx_st *context, struct vd_op *op)
         return NULL;
     }
     vg_past_join(past, vd.host_past);
+    vg_model_published(vg_machine_model(vd.machine), past);
     *item = (struct vd_item){.op = *op,
                              .context = context,
                              .state = VD_HELD,

@@ -146,7 +146,7 @@ TEST(vgpu_objects, the_error_log_of_a_load_names_the_line)
     begin();
     CHECK_EQ(cuModuleLoadDataEx(&module,
                                 ".version 8.0\n.target sm_75\n.address_size 64\n"
-                                ".visible .entry bad()\n{\n  nonsense.u32 %r1;\n}\n",
+                                ".visible .entry bad()\n{\n  nonsense.u32 %r1, , 1;\n}\n",
                                 2, options, values),
              CUDA_ERROR_INVALID_PTX);
     CHECK_MESSAGE(strstr(log, "line 6"), "the log is: %s", log);

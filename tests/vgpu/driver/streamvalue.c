@@ -52,8 +52,8 @@ static enum vg_progress gone(CUresult *fault, const char **text)
 
 static enum vg_progress write_step(struct vd_item *item, CUresult *fault, const char **text)
 {
-    static const struct vg_how how[] = {{4, VG_RELEASE, VG_SCOPE_SYS, false, false, 0},
-                                        {8, VG_RELEASE, VG_SCOPE_SYS, false, false, 0}};
+    static const struct vg_how how[] = {{.nbytes = 4, .order = VG_RELEASE, .scope = VG_SCOPE_SYS},
+                                        {.nbytes = 8, .order = VG_RELEASE, .scope = VG_SCOPE_SYS}};
     const struct vd_value *value = &item->op.value;
     uint64_t offset;
     struct vg_region *region = region_of(value, &offset);
@@ -90,8 +90,8 @@ static bool holds(const struct vd_value *wanted, uint64_t is)
 
 static enum vg_progress await_step(struct vd_item *item, CUresult *fault, const char **text)
 {
-    static const struct vg_how how[] = {{4, VG_ACQUIRE, VG_SCOPE_SYS, false, false, 0},
-                                        {8, VG_ACQUIRE, VG_SCOPE_SYS, false, false, 0}};
+    static const struct vg_how how[] = {{.nbytes = 4, .order = VG_ACQUIRE, .scope = VG_SCOPE_SYS},
+                                        {.nbytes = 8, .order = VG_ACQUIRE, .scope = VG_SCOPE_SYS}};
     const struct vd_value *value = &item->op.value;
     uint64_t offset, is = 0;
     struct vg_region *region = region_of(value, &offset);

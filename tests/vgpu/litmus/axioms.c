@@ -1,297 +1,295 @@
 /* The axioms of PTX ISA 9.0, 8.10 ("Axioms"), over the relations of 8.9, each named as there.
  *
- * All accesses have one size, so overlap is equality of locations, and there is one proxy. Stored
- * values are constants: no execution needs the axiom No-Thin-Air to exclude it. */
+ * Accesses may overlap in part, so reads-from is told for each piece of a location (axioms.h).
+ * ld.global.nc is outside the chapter (8.1): what it reads while its grid, or one that is not
+ * ordered with its grid, writes there is not constrained, and counts as a race. */
 #include <vgpu/litmus/axioms.h>
 
-static bool is_strong(const struct vl_event *event)
+static bool writes(const struct vl_execution *e, unsigned event)
 {
-    return event->op && (event->kind == VL_FENCE || event->op->order != VG_WEAK);
+    return e->writers >> event & 1;
 }
 
-/* Whether the event's scope includes the thread. */
-static bool includes(const struct vl_test *test, const struct vl_event *event, unsigned thread)
+/* 8.10.4, No-Thin-Air: the value of an add or a swap is known when that of its source is. */
+bool vl_execution_values(struct vl_execution *e)
 {
-    const struct vl_thread *mine = &test->threads[event->thread], *other = &test->threads[thread];
-    switch (event->op->scope) {
-    case VG_SCOPE_CTA:
-    case VG_SCOPE_CLUSTER:
-        return mine->device == other->device && mine->block == other->block;
-    case VG_SCOPE_GPU:
-        return mine->device == other->device;
-    default:
-        return true;
+    uint64_t known = 0;
+    e->writers = 0;
+    for (bool more = true; more;) {
+        more = false;
+        for (unsigned k = 0; k < e->nevents; k++) {
+            const struct vl_event *event = &e->events[k];
+            bool ready = !(known >> k & 1), fails = false;
+            for (unsigned p = 0; p < e->npieces && ready; p++) {
+                if (!(event->pieces >> p & 1) || !event->reads) continue;
+                const unsigned from = e->source[k][p];
+                if (event->op->kind == VL_ADD || event->op->kind == VL_SWAP)
+                    ready = known >> from & 1;
+                fails |= event->op->kind == VL_SWAP && e->value[from][p] != event->op->expected;
+            }
+            if (!ready) continue;
+            more = true;
+            known |= UINT64_C(1) << k;
+            if (event->may_write && !fails) e->writers |= UINT64_C(1) << k;
+            for (unsigned p = 0; p < e->npieces; p++) {
+                e->value[k][p] = event->op ? event->op->value : 0;
+                if (event->op && event->op->kind == VL_ADD && event->pieces >> p & 1)
+                    e->value[k][p] = (uint8_t)(e->value[k][p] + e->value[e->source[k][p]][p]);
+            }
+        }
     }
-}
-
-/* 8.6.1: related in program order, or both strong with scopes that include each other; the same
- * location if both access memory. */
-static bool morally_strong(const struct vl_execution *e, unsigned a, unsigned b)
-{
-    const struct vl_event *x = &e->events[a], *y = &e->events[b];
-    if (!x->op || !y->op || x->kind == VL_BARRIER || y->kind == VL_BARRIER) return false;
-    if (x->kind != VL_FENCE && y->kind != VL_FENCE && x->location != y->location) return false;
-    if (x->thread == y->thread) return true;
-    return is_strong(x) && is_strong(y) && includes(e->test, x, y->thread) &&
-           includes(e->test, y, x->thread);
-}
-
-static void add_event(struct vl_execution *e, unsigned thread, unsigned index)
-{
-    const struct vl_op *op = &e->test->threads[thread].ops[index];
-    e->events[e->nevents++] = (struct vl_event){
-        .kind = op->kind,
-        .thread = thread,
-        .index = index,
-        .op = op,
-        .location = op->kind == VL_FENCE || op->kind == VL_BARRIER ? VL_LOCATIONS : op->location,
-        .reads = op->kind == VL_LOAD || op->kind == VL_EXCHANGE,
-        .writes = op->kind == VL_STORE || op->kind == VL_EXCHANGE,
-    };
-}
-
-int vl_execution_init(struct vl_execution *e, const struct vl_test *test)
-{
-    *e = (struct vl_execution){.test = test};
-    for (unsigned l = 0; l < test->nlocations; l++)
-        e->events[e->nevents++] = (struct vl_event){
-            .kind = VL_STORE, .thread = VL_THREADS, .location = l, .writes = true};
-    for (unsigned t = 0; t < test->nthreads; t++)
-        for (unsigned k = 0; k < test->threads[t].nops; k++) {
-            if (e->nevents == VL_EVENTS) return -1;
-            add_event(e, t, k);
-        }
-    for (unsigned a = 0; a < e->nevents; a++)
-        for (unsigned b = 0; b < e->nevents; b++) {
-            const struct vl_event *x = &e->events[a], *y = &e->events[b];
-            const bool initial = !x->op && y->op; /* initial writes come before all else */
-            if (initial || (x->op && x->thread == y->thread && x->index < y->index))
-                vl_add(&e->program, a, b);
-            if (a != b && morally_strong(e, a, b)) vl_add(&e->strong, a, b);
-        }
-    return 0;
-}
-
-static bool releases(const struct vl_event *event)
-{
-    if (!event->op || event->kind == VL_BARRIER) return false;
-    if (event->kind == VL_FENCE) return true;
-    return event->writes && (event->op->order == VG_RELEASE || event->op->order == VG_ACQ_REL);
-}
-
-static bool acquires(const struct vl_event *event)
-{
-    if (!event->op || event->kind == VL_BARRIER) return false;
-    if (event->kind == VL_FENCE) return true;
-    return event->reads && (event->op->order == VG_ACQUIRE || event->op->order == VG_ACQ_REL);
-}
-
-/* 8.8: a release on M; a release on M, or a releasing fence, and later in program order a strong
- * write on M. */
-static bool release_pattern(const struct vl_execution *e, unsigned first, unsigned write)
-{
-    const struct vl_event *f = &e->events[first], *w = &e->events[write];
-    if (!releases(f) || !w->writes || !is_strong(w)) return false;
-    if (first == write) return f->kind != VL_FENCE;
-    if (f->thread != w->thread || f->index >= w->index) return false;
-    return f->kind == VL_FENCE || f->location == w->location;
-}
-
-static bool acquire_pattern(const struct vl_execution *e, unsigned read, unsigned last)
-{
-    const struct vl_event *r = &e->events[read], *l = &e->events[last];
-    if (!acquires(l) || !r->reads || !is_strong(r)) return false;
-    if (read == last) return l->kind != VL_FENCE;
-    if (l->thread != r->thread || r->index >= l->index) return false;
-    return l->kind == VL_FENCE || l->location == r->location;
+    for (unsigned k = 0; k < e->nevents; k++) {
+        if (!(known >> k & 1)) return false;
+        for (unsigned p = 0; p < e->npieces; p++)
+            if (e->events[k].reads && e->events[k].pieces >> p & 1 && !writes(e, e->source[k][p]))
+                return false;
+    }
+    return true;
 }
 
 /* 8.9.2: a write before a read through reads-from of morally strong pairs, and through atomics. */
-static struct vl_relation observation(const struct vl_execution *e)
+static void find_observed(struct vl_execution *e)
 {
-    struct vl_relation r = {{0}};
-    for (unsigned b = 0; b < e->nevents; b++)
-        if (e->events[b].reads && vl_has(&e->strong, e->reads_from[b], b))
-            vl_add(&r, e->reads_from[b], b);
-    for (unsigned z = 0; z < e->nevents; z++)
+    struct vl_relation *r = &e->observed;
+    vl_clear(r, e->nevents);
+    for (unsigned b = e->npieces; b < e->nevents; b++)
+        for (unsigned p = 0; e->events[b].reads && p < e->npieces; p++)
+            if (e->events[b].pieces >> p & 1 && vl_has(&e->strong, e->source[b][p], b))
+                vl_add(r, e->source[b][p], b);
+    for (unsigned z = e->npieces; z < e->nevents && !(e->without & VL_THROUGH_ATOMICS); z++)
         for (unsigned a = 0; a < e->nevents; a++)
-            if (e->events[z].kind == VL_EXCHANGE && vl_has(&r, a, z)) r.of[a] |= r.of[z];
-    return r;
+            if (e->events[z].role == VL_ACCESS && vl_is_atomic(e->events[z].op) && vl_has(r, a, z))
+                r->of[a] |= r->of[z];
 }
 
-static bool both_sc(const struct vl_event *x, const struct vl_event *y)
+static bool is_sc(const struct vl_event *event)
 {
-    return x->kind == VL_FENCE && y->kind == VL_FENCE && x->op->order == VG_SC &&
-           y->op->order == VG_SC;
+    return event->role == VL_FENCES && event->op->order == VG_SC;
 }
 
-/* Barriers of one block meet in the order in which each thread comes to them. */
-static unsigned barrier_number(const struct vl_execution *e, const struct vl_event *event)
+/* 8.9.4: fence.sc, and release patterns with acquire patterns. */
+static void add_synchronization(const struct vl_execution *e, struct vl_relation *r, bool late)
 {
-    unsigned n = 0;
-    for (unsigned k = 0; k < event->index; k++)
-        n += e->test->threads[event->thread].ops[k].kind == VL_BARRIER;
-    return n;
-}
-
-static bool meet(const struct vl_execution *e, const struct vl_event *x, const struct vl_event *y)
-{
-    if (x->kind != VL_BARRIER || y->kind != VL_BARRIER || x->thread == y->thread) return false;
-    const struct vl_thread *s = &e->test->threads[x->thread], *t = &e->test->threads[y->thread];
-    return s->device == t->device && s->block == t->block &&
-           barrier_number(e, x) == barrier_number(e, y);
-}
-
-/* 8.9.4: which operation synchronizes with which. A barrier is two events in one: what is before it
- * in one thread is before what is behind it in the other, so the relation goes from each event
- * before x to each event behind y. */
-static void add_barriers(const struct vl_execution *e, struct vl_relation *r)
-{
-    for (unsigned x = 0; x < e->nevents; x++)
-        for (unsigned y = 0; y < e->nevents; y++) {
-            if (!meet(e, &e->events[x], &e->events[y])) continue;
-            for (unsigned a = 0; a < e->nevents; a++)
-                if (vl_has(&e->program, a, x) && e->events[a].op) r->of[a] |= e->program.of[y];
+    for (unsigned x = e->npieces; x < e->nevents; x++)
+        for (unsigned y = e->npieces; is_sc(&e->events[x]) && y < e->nevents; y++)
+            if (!(e->without & VL_FENCE_SC) && is_sc(&e->events[y]) && vl_has(&e->strong, x, y) &&
+                e->fence_rank[x] < e->fence_rank[y])
+                vl_add(r, x, y);
+    for (unsigned i = 0; i < e->nreleases; i++)
+        for (unsigned j = 0; j < e->nacquires; j++) {
+            const struct vl_pattern x = e->releases[i], y = e->acquires[j];
+            if (e->events[x.first].thread == e->events[y.last].thread ||
+                !vl_has(&e->observed, x.last, y.first) || !vl_has(&e->strong, x.first, y.last))
+                continue;
+            if (!late)
+                vl_add(r, x.first, y.last);
+            else if (e->events[x.first].op->kind != VL_SWAP || writes(e, x.first))
+                r->of[x.first] |= e->program.of[y.last];
         }
 }
 
-static struct vl_relation synchronization(const struct vl_execution *e,
-                                          const struct vl_relation *observed)
+/* 8.9.5: base causality, and observation followed by base causality. late: as the running model has
+ * it. An acquire does not precede itself: what it acquires precedes what follows it, but is not yet
+ * known when its own races are looked for. A swap that fails releases nothing. */
+static void find_cause(const struct vl_execution *e, bool late, struct vl_relation *cause)
 {
-    struct vl_relation r = {{0}};
-    for (unsigned x = 0; x < e->nevents; x++)
-        for (unsigned y = 0; y < e->nevents; y++) {
-            if (!vl_has(&e->strong, x, y)) continue;
-            if (both_sc(&e->events[x], &e->events[y]) && e->fence_rank[x] < e->fence_rank[y])
-                vl_add(&r, x, y);
-            if (e->events[x].thread == e->events[y].thread) continue;
-            for (unsigned w = 0; w < e->nevents; w++) {
-                if (!release_pattern(e, x, w)) continue;
-                for (uint32_t left = observed->of[w]; left; left &= left - 1)
-                    if (acquire_pattern(e, (unsigned)__builtin_ctz(left), y)) vl_add(&r, x, y);
-            }
-        }
-    add_barriers(e, &r);
-    return r;
-}
-
-/* 8.9.5: base causality, and observation followed by base causality. */
-static struct vl_relation causality(const struct vl_execution *e)
-{
-    const struct vl_relation observed = observation(e);
-    struct vl_relation base = synchronization(e, &observed);
-    vl_unite(&base, &e->program);
+    struct vl_relation base = e->fixed;
+    add_synchronization(e, &base, late);
     vl_close(&base);
-    const struct vl_relation through = vl_compose(&observed, &base);
-    vl_unite(&base, &through);
-    return base;
+    *cause = base;
+    for (unsigned a = 0; a < e->nevents && !(e->without & VL_OBSERVED_FIRST); a++)
+        cause->of[a] |= vl_through(&e->observed, a, &base);
 }
 
-/* 8.9.6: writes of a location that are morally strong or related by causality; false: the axiom
- * Coherence fails. */
-static bool coherence(const struct vl_execution *e, const struct vl_relation *cause,
-                      struct vl_relation *order)
+/* 8.7.1: a race, whatever causality says. */
+static bool conflict(const struct vl_execution *e, unsigned a, unsigned b)
 {
-    *order = (struct vl_relation){{0}};
-    for (unsigned a = 0; a < e->nevents; a++)
-        for (unsigned b = 0; b < e->nevents; b++) {
-            const struct vl_event *x = &e->events[a], *y = &e->events[b];
-            if (a == b || !x->writes || !y->writes || x->location != y->location) continue;
-            if (vl_has(cause, a, b) && e->rank[a] > e->rank[b]) return false;
-            const bool related =
-                vl_has(&e->strong, a, b) || vl_has(cause, a, b) || vl_has(cause, b, a);
-            if (related && e->rank[a] < e->rank[b]) vl_add(order, a, b);
+    return e->events[a].pieces & e->events[b].pieces && (writes(e, a) || writes(e, b)) &&
+           !vl_has(&e->strong, a, b);
+}
+
+static bool either_way(const struct vl_relation *r, unsigned a, unsigned b)
+{
+    return vl_has(r, a, b) || vl_has(r, b, a);
+}
+
+/* Causality between accesses of one location, closed. Causality itself is not: it holds observation
+ * before base causality, not between. In "st x 1; st x 2" and, in a thread that reads 2, "ld x;
+ * ld.weak x" the weak load races with st x 1. No value tells, for st x 2 is between, and the
+ * running model does not report all of these. */
+static void find_chains(const struct vl_execution *e, struct vl_relation *chains)
+{
+    vl_clear(chains, e->nevents);
+    for (unsigned l = 0; l < e->test->nlocations; l++)
+        VL_EACH(a, e->at[l]) chains->of[a] = e->cause.of[a] & e->at[l];
+    vl_close(chains);
+}
+
+/* Whether the running model may have lost the strong write: it forgets whom a write was seen by at
+ * an access of other bytes that overlap. */
+static bool lost(const struct vl_execution *e, unsigned write, unsigned other)
+{
+    const struct vl_event *w = &e->events[write];
+    if (!writes(e, write) || w->op->order == VG_WEAK) return false;
+    for (unsigned c = e->npieces; c < e->nevents; c++)
+        if (c != write && c != other && e->events[c].pieces & w->pieces &&
+            e->events[c].pieces != w->pieces)
+            return true;
+    return false;
+}
+
+static void find_races(struct vl_execution *e)
+{
+    struct vl_relation chains, late;
+    find_chains(e, &chains);
+    find_cause(e, true, &late);
+    e->racy = e->mixed = e->sure = e->early = false;
+    for (unsigned a = e->npieces; a < e->nevents; a++)
+        for (unsigned b = a + 1; b < e->nevents; b++) {
+            if (!conflict(e, a, b)) continue;
+            const bool outside = vl_outside(e, a, b);
+            e->early |= !either_way(&late, a, b);
+            if (either_way(&e->cause, a, b) && !outside) continue;
+            e->racy = true;
+            e->mixed |= !outside && e->events[a].pieces != e->events[b].pieces;
+            e->sure |= outside || (!either_way(&chains, a, b) && !lost(e, a, b) && !lost(e, b, a));
         }
+}
+
+/* 8.10.2: Fence-SC order does not contradict causality. */
+static bool fence_sc_holds(const struct vl_execution *e)
+{
+    for (unsigned a = e->npieces; a < e->nevents; a++)
+        for (unsigned b = e->npieces; is_sc(&e->events[a]) && b < e->nevents; b++)
+            if (is_sc(&e->events[b]) && vl_has(&e->strong, a, b) && vl_has(&e->cause, a, b) &&
+                e->fence_rank[a] > e->fence_rank[b])
+                return false;
+    return true;
+}
+
+/* 8.10.6, first part: a read does not read from a write that it precedes in causality. */
+static bool no_read_from_later(const struct vl_execution *e)
+{
+    for (unsigned r = e->npieces; r < e->nevents; r++)
+        for (unsigned p = 0; e->events[r].reads && p < e->npieces; p++)
+            if (e->events[r].pieces >> p & 1 && vl_has(&e->cause, r, e->source[r][p]) &&
+                !vl_outside(e, r, e->source[r][p]))
+                return false;
+    return true;
+}
+
+bool vl_execution_order(struct vl_execution *e)
+{
+    find_observed(e);
+    find_cause(e, false, &e->cause);
+    if (!vl_irreflexive(&e->cause)) return false;
+    if (!(e->without & VL_FENCE_SC) && !fence_sc_holds(e)) return false;
+    if (!(e->without & VL_CAUSALITY) && !no_read_from_later(e)) return false;
+    find_races(e);
+    return true;
+}
+
+/* 8.9.6 and 8.10.1: writes that are morally strong or related by causality; false: coherence
+ * contradicts causality. */
+static bool find_coherence(const struct vl_execution *e, uint64_t at, struct vl_relation *order)
+{
+    vl_clear(order, e->nevents);
+    VL_EACH(a, at & e->writers)
+    VL_EACH(b, at & e->writers)
+    {
+        if (a == b || !(e->events[a].pieces & e->events[b].pieces)) continue;
+        const bool caused = vl_has(&e->cause, (unsigned)a, (unsigned)b);
+        const bool first = e->rank[a] < e->rank[b];
+        if (caused && !first && !(e->without & VL_COHERENCE)) return false;
+        if (first && (caused || vl_has(&e->cause, (unsigned)b, (unsigned)a) ||
+                      vl_has(&e->strong, (unsigned)a, (unsigned)b)))
+            vl_add(order, (unsigned)a, (unsigned)b);
+    }
     vl_close(order);
     return true;
 }
 
-static struct vl_relation reads_from(const struct vl_execution *e)
+/* Whether b, a read, reads a piece that the write w has from a write that precedes w. */
+static bool reads_before(const struct vl_execution *e, unsigned b, unsigned w,
+                         const struct vl_relation *order)
 {
-    struct vl_relation r = {{0}};
-    for (unsigned b = 0; b < e->nevents; b++)
-        if (e->events[b].reads) vl_add(&r, e->reads_from[b], b);
-    return r;
-}
-
-/* 8.9.7: a read is before the writes that follow, in coherence order, the one that it reads. */
-static struct vl_relation from_read(const struct vl_execution *e, const struct vl_relation *order)
-{
-    struct vl_relation r = {{0}};
-    for (unsigned a = 0; a < e->nevents; a++)
-        if (e->events[a].reads) r.of[a] = order->of[e->reads_from[a]] & ~(UINT32_C(1) << a);
-    return r;
-}
-
-/* 8.10.2 */
-static bool fence_sc_holds(const struct vl_execution *e, const struct vl_relation *cause)
-{
-    for (unsigned a = 0; a < e->nevents; a++)
-        for (unsigned b = 0; b < e->nevents; b++)
-            if (both_sc(&e->events[a], &e->events[b]) && vl_has(&e->strong, a, b) &&
-                vl_has(cause, a, b) && e->fence_rank[a] > e->fence_rank[b])
-                return false;
-    return true;
-}
-
-/* 8.10.3: no morally strong write comes between an atomic's read and its write. */
-static bool atomicity_holds(const struct vl_execution *e, const struct vl_relation *order)
-{
-    for (unsigned a = 0; a < e->nevents; a++) {
-        if (e->events[a].kind != VL_EXCHANGE) continue;
-        for (unsigned w = 0; w < e->nevents; w++)
-            if (w != a && e->events[w].writes && vl_has(&e->strong, w, a) &&
-                vl_has(order, e->reads_from[a], w) && vl_has(order, w, a))
-                return false;
-    }
-    return true;
-}
-
-/* 8.10.5: sequential consistency per location. */
-static bool per_location_holds(const struct vl_execution *e,
-                               const struct vl_relation *communication)
-{
-    struct vl_relation r = {{0}};
-    for (unsigned a = 0; a < e->nevents; a++)
-        for (unsigned b = 0; b < e->nevents; b++) {
-            if (e->events[a].location != e->events[b].location ||
-                e->events[a].location == VL_LOCATIONS)
-                continue;
-            const bool strong = vl_has(&e->strong, a, b) && vl_has(communication, a, b);
-            if (vl_has(&e->program, a, b) || strong) vl_add(&r, a, b);
-        }
-    return vl_acyclic(r);
-}
-
-static bool has_race(const struct vl_execution *e, const struct vl_relation *cause)
-{
-    for (unsigned a = 0; a < e->nevents; a++)
-        for (unsigned b = a + 1; b < e->nevents; b++) {
-            const struct vl_event *x = &e->events[a], *y = &e->events[b];
-            const bool conflict = x->location == y->location && x->location != VL_LOCATIONS &&
-                                  (x->writes || y->writes);
-            if (conflict && !vl_has(&e->strong, a, b) && !vl_has(cause, a, b) &&
-                !vl_has(cause, b, a))
-                return true;
-        }
+    const uint32_t both = e->events[b].pieces & e->events[w].pieces;
+    VL_EACH(p, both)
+    if (vl_has(order, e->source[b][p], w)) return true;
     return false;
 }
 
-bool vl_execution_allowed(const struct vl_execution *e, bool *racy)
+static bool reads_from(const struct vl_execution *e, unsigned w, unsigned b)
 {
-    const struct vl_relation cause = causality(e);
-    struct vl_relation order;
-    if (!vl_irreflexive(&cause) || !coherence(e, &cause, &order)) return false;
-    if (!fence_sc_holds(e, &cause) || !atomicity_holds(e, &order)) return false;
-    const struct vl_relation rf = reads_from(e), fr = from_read(e, &order);
-    struct vl_relation communication = order;
-    vl_unite(&communication, &rf);
-    vl_unite(&communication, &fr);
-    if (!per_location_holds(e, &communication)) return false;
-    struct vl_relation reading = rf; /* 8.10.6: causality */
-    vl_unite(&reading, &fr);
-    const struct vl_relation contradiction = vl_compose(&reading, &cause);
-    if (!vl_irreflexive(&contradiction)) return false;
-    *racy = has_race(e, &cause);
+    VL_EACH(p, e->events[b].pieces)
+    if (e->source[b][p] == w) return true;
+    return false;
+}
+
+/* 8.10.3: a read does not see a part of a morally strong write, and no morally strong write comes
+ * between an atomic's read and its write. */
+static bool atomicity_holds(const struct vl_execution *e, unsigned b, unsigned w,
+                            const struct vl_relation *order)
+{
+    if (b == w || !vl_has(&e->strong, w, b) || !reads_before(e, b, w, order)) return true;
+    if (!(e->without & VL_SINGLE_COPY) && reads_from(e, w, b)) return false;
+    return e->without & VL_ATOMICITY || !writes(e, b) || !vl_has(order, w, b);
+}
+
+/* 8.9.7, without the pairs of which ld.global.nc is one and nothing is promised. */
+static void find_communication(const struct vl_execution *e, uint64_t at,
+                               const struct vl_relation *order, struct vl_relation *from_read,
+                               struct vl_relation *all)
+{
+    *all = *order;
+    vl_clear(from_read, e->nevents);
+    VL_EACH(b, at)
+    {
+        if (!e->events[b].reads) continue;
+        VL_EACH(w, at & e->writers)
+        {
+            if (w == b || vl_outside(e, (unsigned)w, (unsigned)b)) continue;
+            if (reads_from(e, (unsigned)w, (unsigned)b)) vl_add(all, (unsigned)w, (unsigned)b);
+            if (reads_before(e, (unsigned)b, (unsigned)w, order))
+                vl_add(from_read, (unsigned)b, (unsigned)w);
+        }
+    }
+    vl_unite(all, from_read);
+}
+
+/* 8.10.5: program order between overlapping accesses, with morally strong communication. */
+static bool per_location_holds(const struct vl_execution *e, uint64_t at,
+                               const struct vl_relation *communication)
+{
+    struct vl_relation r;
+    vl_clear(&r, e->nevents);
+    VL_EACH(a, at)
+    VL_EACH(b, at)
+    {
+        if (!(e->events[a].pieces & e->events[b].pieces)) continue;
+        if (e->events[a].op && e->events[b].op && (e->events[a].op->nc || e->events[b].op->nc))
+            continue;
+        if (vl_has(&e->program, (unsigned)a, (unsigned)b) ||
+            (vl_has(&e->strong, (unsigned)a, (unsigned)b) &&
+             vl_has(communication, (unsigned)a, (unsigned)b)))
+            vl_add(&r, (unsigned)a, (unsigned)b);
+    }
+    vl_close(&r);
+    return vl_irreflexive(&r);
+}
+
+bool vl_execution_location(const struct vl_execution *e, unsigned location)
+{
+    const uint64_t at = e->at[location];
+    struct vl_relation order, from_read, communication;
+    if (!find_coherence(e, at, &order) || !vl_irreflexive(&order)) return false;
+    VL_EACH(b, at)
+    VL_EACH(w, at & e->writers)
+    if (e->events[b].reads && !atomicity_holds(e, (unsigned)b, (unsigned)w, &order)) return false;
+    find_communication(e, at, &order, &from_read, &communication);
+    if (!(e->without & VL_PER_LOCATION) && !per_location_holds(e, at, &communication)) return false;
+    VL_EACH(b, at) /* 8.10.6, second part */
+    VL_EACH(w, from_read.of[b])
+    if (!(e->without & VL_CAUSALITY) && vl_has(&e->cause, (unsigned)w, (unsigned)b)) return false;
     return true;
 }

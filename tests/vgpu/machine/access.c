@@ -250,7 +250,7 @@ static enum vg_step in_global(const struct access *a, uint32_t lanes, const uint
     }
     struct vg_region **cached = &run->cache[((uintptr_t)a->in / sizeof *a->in) % VG_CACHE];
     const struct vg_region *c = *cached;
-    if (c != NULL && !c->freed && low >= c->address && c->nbytes >= total &&
+    if (c != NULL && low >= c->address && c->nbytes >= total &&
         high - c->address <= c->nbytes - total)
         return on_region(a, lanes, *cached, address);
     while (lanes != 0) {
@@ -438,16 +438,18 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
     const uint32_t total = a.nbytes * count;
     bool last = true;
     const bool strict =
-        count > 1 && warp->block->run->machine->settings.strict_vectors &&
+        count > 1 && (in->op == VG_LD || in->op == VG_ST) &&
+        warp->block->run->machine->settings.strict_vectors &&
         (in->space == VG_GLOBAL || in->space == VG_GENERIC || in->space == VG_SHARED);
     if (strict) last = next_component(&a, lanes, address);
     uint64_t bits = 0;
     VG_FOR_LANES(i, lanes) bits |= address[i];
-    if (bits % total != 0) VG_FOR_LANES(i, lanes)
-    if (address[i] % total != 0)
+    const uint32_t align = in->compare != 0 ? in->compare : total;
+    if (bits % align != 0) VG_FOR_LANES(i, lanes)
+    if (address[i] % align != 0)
         return vg_fail(warp, i, in, VG_FAULT_MISALIGNED,
                        "%s %u bytes at 0x%" PRIx64 ", which is not a multiple of %u",
-                       a.write ? "writes" : "reads", total, address[i], total);
+                       a.write ? "writes" : "reads", align, address[i], align);
     const enum vg_step step = in_space(&a, lanes, address, total);
     if (step != VG_NEXT) return step;
     if (!last) return VG_PAUSE;

@@ -191,46 +191,76 @@ static void give(const struct vg_registers *r, uint16_t operand, uint32_t lane, 
     if (nbytes == 16) memcpy((char *)r->frame[operand + 2] + lane * 8, value + 8, 8);
 }
 
-/* Lanes in an order by seed: the manual promises none. */
+/* One scalar access of a lane. */
+struct atom {
+    const struct vg_instr *in;
+    struct vg_warp *warp;
+    struct vg_region *region;
+    uint32_t lane, nbytes;
+    bool changed;
+    unsigned char old[16];
+};
+
+static bool perform(struct atom *atom, uint64_t offset, const unsigned char *operand,
+                    const unsigned char *second)
+{
+    struct vg_region *region = atom->region;
+    struct vg_block *block = atom->warp->block;
+    const struct vg_how how = {.nbytes = (uint8_t)atom->nbytes,
+                               .order = atom->in->order == VG_WEAK ? VG_RELAXED : atom->in->order,
+                               .scope = atom->in->scope,
+                               .red = atom->in->op == VG_RED,
+                               .where = (uint64_t)(uintptr_t)atom->in};
+    struct vg_instr scalar = *atom->in;
+    struct change change = {.in = &scalar, .shared = region == &block->shared};
+    if (region->defined != NULL && atom->in->mode != VG_ATOM_EXCH &&
+        !vg_defined(region, offset, atom->nbytes)) {
+        vg_undefined(atom->warp, atom->lane, atom->in, region, region->address + offset,
+                     atom->nbytes);
+        return false;
+    }
+    if (atom->nbytes == 2 && scalar.type == VG_F16X2) scalar.type = VG_F16;
+    if (atom->nbytes == 2 && scalar.type == VG_BF16X2) scalar.type = VG_BF16;
+    memcpy(change.operand, operand, atom->nbytes);
+    memcpy(change.second, second, atom->nbytes);
+    vg_model_rmw(block->clock, atom->warp->number * VG_LANES + atom->lane, region, offset, &how,
+                 apply, &change, atom->old);
+    if (region->defined != NULL && change.wrote) vg_define(region, offset, atom->nbytes);
+    atom->changed = atom->changed || change.changed;
+    return true;
+}
+
+/* Lanes in an order by seed: the manual promises none. Packed types are accessed element by element
+ * (8.2.5). */
 enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
                        const struct vg_instr *in, uint32_t lanes, struct vg_region *region,
                        const uint64_t *address)
 {
     struct vg_block *block = warp->block;
     const struct vg_registers r = vg_fragment_registers(warp, fragment);
-    const uint32_t nbytes = vg_type_bytes(in->type), count = in->count > 1 ? in->count : 1;
-    const struct vg_how how = {.nbytes = (uint8_t)nbytes,
-                               .order = in->order == VG_WEAK ? VG_RELAXED : in->order,
-                               .scope = in->scope,
-                               .red = in->op == VG_RED,
-                               .where = (uint64_t)(uintptr_t)in};
+    const bool packed = in->type == VG_F16X2 || in->type == VG_BF16X2;
+    const uint32_t nbytes = vg_type_bytes(in->type), part = packed ? 2 : nbytes;
     const uint32_t turn = (uint32_t)(vg_random(&block->run->random) % VG_LANES);
-    bool changed = false;
+    struct atom atom = {.in = in, .warp = warp, .region = region, .nbytes = part};
     uint64_t sum = 0;
     for (uint32_t j = 0; j < VG_LANES; j++) {
-        const uint32_t i = (j + turn) % VG_LANES;
+        const uint32_t i = atom.lane = (j + turn) % VG_LANES;
         if ((lanes >> i & 1) == 0) continue;
-        for (uint32_t c = 0; c < count; c++) {
-            struct change change = {.in = in, .shared = region == &block->shared};
-            unsigned char old[16] = {0};
-            if (region->defined != NULL && in->mode != VG_ATOM_EXCH &&
-                !vg_defined(region, address[i] - region->address + c * nbytes, nbytes))
-                return vg_undefined(warp, i, in, region, address[i] + c * nbytes, nbytes);
-            take(&r, in->src[1 + c], i, nbytes, change.operand);
-            if (in->mode == VG_ATOM_CAS) take(&r, in->src[2], i, nbytes, change.second);
-            const uint64_t offset = address[i] - region->address + c * nbytes;
-            vg_model_rmw(block->clock, warp->number * VG_LANES + i, region, offset, &how, apply,
-                         &change, old);
-            if (region->defined != NULL && change.wrote) vg_define(region, offset, nbytes);
-            if (in->op == VG_ATOM && in->dst[c] != VG_NONE) give(&r, in->dst[c], i, nbytes, old);
-            changed = changed || change.changed;
-            uint64_t word;
-            memcpy(&word, old, 8);
-            sum += (word ^ i) * UINT64_C(0x9e3779b97f4a7c15); /* in whatever order */
+        unsigned char operand[16] = {0}, second[16] = {0}, old[16] = {0};
+        take(&r, in->src[1], i, nbytes, operand);
+        if (in->mode == VG_ATOM_CAS) take(&r, in->src[2], i, nbytes, second);
+        for (uint32_t at = 0; at < nbytes; at += part) {
+            const uint64_t offset = address[i] - region->address + at;
+            if (!perform(&atom, offset, operand + at, second + at)) return VG_FAILED;
+            memcpy(old + at, atom.old, part);
         }
+        if (in->op == VG_ATOM && in->dst[0] != VG_NONE) give(&r, in->dst[0], i, nbytes, old);
+        uint64_t word;
+        memcpy(&word, old, 8);
+        sum += (word ^ i) * UINT64_C(0x9e3779b97f4a7c15); /* in whatever order */
     }
     /* An operation that changes nothing is a look: a thread may wait by it. */
-    if (changed)
+    if (atom.changed)
         vg_moved(warp, fragment);
     else if (fragment->idle * 2 >= block->run->machine->settings.patience)
         vg_watch_load(warp, fragment, in, lanes, region, address[vg_first(lanes)], sum);

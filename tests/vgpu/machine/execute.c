@@ -63,6 +63,13 @@ static enum vg_step sleep_a_while(struct vg_warp *warp, struct vg_fragment *frag
     return VG_PICK;
 }
 
+/* Whether the instruction touches memory or meets other lanes or warps. */
+static bool has_effect(const struct vg_instr *in)
+{
+    if (in->op == VG_LD) return in->space <= VG_SHARED;
+    return in->op >= VG_ST && (in->op < VG_BRA || in->op > VG_NANOSLEEP) && in->op != VG_SPECIAL;
+}
+
 /* The machine's own instructions. */
 static enum vg_step execute(struct vg_warp *warp, struct vg_fragment *fragment,
                             const struct vg_instr *in, uint32_t lanes)
@@ -166,6 +173,7 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
     uint64_t steps = 0;
     const uint64_t most = *budget;
     enum vg_step step = VG_NEXT;
+    bool moved = false;
     while (steps < most) {
         const struct vg_instr *in = &code[pc];
         uint32_t lanes = mask;
@@ -185,6 +193,7 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
             fragment->pc = pc;
             warp->carry = r.carry;
             machine->ticks++;
+            moved = moved || has_effect(in);
             step = execute(warp, fragment, in, lanes);
             if (step >= VG_PICK) break;
             pc = step == VG_NEXT ? pc + 1 : fragment->pc;
@@ -199,6 +208,10 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
     machine->ticks += steps;
     machine->counts.instructions += steps * (uint32_t)__builtin_popcount(mask);
     *budget -= steps;
+    /* Behind other instructions that change fragments this one may be gone. */
+    const bool here = step < VG_PICK || code[pc].op == VG_BRA || code[pc].op == VG_BRX ||
+                      code[pc].op == VG_NANOSLEEP;
+    if (here && step != VG_FAILED && !vg_watch_spin(warp, fragment, steps, moved)) return VG_FAILED;
     return step;
 }
 
@@ -220,6 +233,7 @@ uint64_t vg_warp_run(struct vg_warp *warp, uint64_t budget)
         runs = runs || warp->part[i].state == VG_RUNS;
         ready = ready || (warp->part[i].state == VG_RUNS && !warp->part[i].yielded);
     }
+    if (warp->nasync != 0 && !vg_async_stir(warp, ready)) return given - budget;
     vg_list_move(warp, ready ? VG_READY : runs ? VG_TIRED : VG_STUCK);
     return given - budget;
 }

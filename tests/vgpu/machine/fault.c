@@ -89,9 +89,9 @@ static void add_party(struct text *text, const struct vg_machine *machine,
     const struct vg_record *record = NULL;
     for (uint32_t i = 0; i < machine->nrecords; i++)
         if (machine->records[i].number == party->grid) record = &machine->records[i];
-    add(text, "%s%s of %u bytes (%s%s%s)", party->atomic ? "atomic " : "",
+    add(text, "%s%s of %u bytes (%s%s%s%s)", party->atomic ? "atomic " : "",
         party->write ? "write" : "read", party->nbytes, orders[party->order % 6],
-        scopes[party->scope % 5], party->nc ? ", .nc" : "");
+        scopes[party->scope % 5], party->nc ? ", .nc" : "", party->copy ? ", cp.async" : "");
     if (record == NULL) {
         add(text, " by copy %" PRIu64 "\n", party->grid);
         return;
@@ -116,7 +116,10 @@ void vg_report_race(void *arg, const struct vg_race *race)
         add(&text, ", offset %" PRIu64 " of %s (allocation %" PRIu64 ")",
             race->second.address - race->region->address, race->region->what, race->region->number);
     add(&text, ":\n  ");
-    add_party(&text, machine, &race->first);
+    if (race->polled)
+        add(&text, "a write by the host, another process or another GPU\n");
+    else
+        add_party(&text, machine, &race->first);
     add(&text, "  and ");
     add_party(&text, machine, &race->second);
     if (race->mend != NULL) add(&text, "  %s\n", race->mend);

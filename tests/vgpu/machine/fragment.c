@@ -65,6 +65,7 @@ void vg_warp_end(struct vg_warp *warp)
     free(warp->local);
     free(warp->watch);
     free(warp->async);
+    free(warp->copies);
     free(warp->strict);
 }
 
@@ -95,6 +96,8 @@ void vg_fragment_merge(struct vg_warp *warp)
             if (b->state == VG_RUNS && b->parts == 0 && b->pc == a->pc && b->frame == a->frame) {
                 a->mask |= b->mask;
                 a->yielded = a->yielded && b->yielded;
+                a->spun = a->spun < b->spun ? a->spun : b->spun;
+                a->timed = a->timed || b->timed;
                 if (b->idle < a->idle) a->idle = b->idle, a->tired = b->tired;
                 fragment_remove(warp, b);
             } else {
@@ -244,12 +247,13 @@ enum vg_step vg_call(struct vg_warp *warp, struct vg_fragment *fragment, const s
     } else {
         const uint32_t took = (caller->function->local_bytes + FRAME_LOCAL + 15) & ~15u;
         const uint32_t local = caller->local + took;
-        if (local + function->local_bytes > run->local_room)
+        uint32_t bound = run->local_room; /* alloca's pieces lie from there on */
+        VG_FOR_LANES(i, lanes) bound = warp->stack[i] < bound ? warp->stack[i] : bound;
+        if (local + function->local_bytes > bound)
             return vg_fail(warp, first, in, VG_FAULT_STACK,
                            "call %u deep of %s needs %u bytes of stack, the limit is %u: raise it "
                            "(cuCtxSetLimit, CU_LIMIT_STACK_SIZE) or recurse less",
-                           caller->depth + 1, function->name, local + function->local_bytes,
-                           run->local_room);
+                           caller->depth + 1, function->name, local + function->local_bytes, bound);
         const uint32_t base = free_units(warp, caller, function->nunits);
         const uint32_t pbase = caller->pbase + caller->function->npredicates;
         frame = frame_create(run->machine);

@@ -39,6 +39,10 @@ struct vg_fragment {
     uint8_t parts;           /* components of a strict vector access that are done, a bit each */
     uint32_t idle;           /* instructions without a store, a barrier or a new value */
     uint32_t tired;          /* the value of idle at which the fragment yields */
+    uint64_t spun;           /* instructions without memory, barrier, exchange between lanes */
+    bool timed;              /* it has looked at the time while it spun */
+    uint32_t spin_pc, looks; /* where its registers were hashed, and how often they were */
+    uint64_t spin_state;
     uint32_t turn;           /* instructions since another fragment of the warp ran */
     uint32_t members;        /* GATHERS in a warp: the lanes that it waits for */
     uint32_t barrier, count; /* GATHERS, BLOCKED at a barrier of the block */
@@ -53,10 +57,18 @@ struct vg_watch {
     const struct vg_region *region;
 };
 
-struct vg_async { /* a cp.async that has not been done yet */
+/* A cp.async, or the arrival of cp.async.mbarrier.arrive, that has not been performed yet. */
+struct vg_async {
     const struct vg_instr *in;
-    uint32_t lane, group, nread, nbytes;
+    uint32_t lane, group, number, nread, nbytes; /* number: the memory model's, of the copy */
+    bool arrives, done;
     uint64_t to, from;
+};
+
+enum { VG_GROUPS = 32 };
+struct vg_copies {            /* of a lane */
+    uint32_t number;          /* of the next copy */
+    uint32_t last[VG_GROUPS]; /* the last number of each of the latest groups */
 };
 
 struct vg_block;
@@ -76,9 +88,10 @@ struct vg_warp {
     uint32_t nwatch;
     struct vg_async *async;
     uint32_t nasync, async_room, group[VG_LANES];
-    uint64_t *strict;  /* addresses of vector accesses under way, a lane each */
-    uint64_t mark;     /* of run->moves when the warp was picked last */
-    uint32_t list, at; /* in the run's lists */
+    struct vg_copies *copies; /* NULL: no lane has copied yet */
+    uint64_t *strict;         /* addresses of vector accesses under way, a lane each */
+    uint64_t mark;            /* of run->moves when the warp was picked last */
+    uint32_t list, at;        /* in the run's lists */
 };
 
 struct vg_barrier {
@@ -220,6 +233,9 @@ struct vg_region *vg_thread_find(struct vg_warp *warp, uint32_t lane, const stru
                                  enum vg_space space, uint64_t address, uint32_t nbytes, bool write,
                                  uint64_t *offset);
 unsigned char *vg_local(struct vg_warp *warp, uint32_t lane);
+/* A fragment has run so many instructions; moved: one of them had an effect, or saw one. false: it
+ * hangs, and the fault was noted. */
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved);
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
                    uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum);
 enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,
@@ -230,6 +246,7 @@ bool vg_atomic_apply(const struct vg_instr *in, bool shared, const void *old, co
 enum vg_step vg_async_copy(struct vg_warp *warp, struct vg_fragment *fragment,
                            const struct vg_instr *in, uint32_t lanes);
 bool vg_async_finish(struct vg_warp *warp, uint32_t lanes, bool all, uint32_t keep);
+bool vg_async_stir(struct vg_warp *warp, bool ready);
 enum vg_step vg_mbarrier(struct vg_warp *warp, struct vg_fragment *fragment,
                          const struct vg_instr *in, uint32_t lanes);
 

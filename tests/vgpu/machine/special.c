@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+enum { HURRY = 4096 };
 #define TIMER_START UINT64_C(1767225600000000000)
 
 static uint32_t of_thread(const struct vg_warp *warp, uint32_t which, uint32_t lane)
@@ -117,6 +118,9 @@ enum vg_step vg_special(struct vg_warp *warp, struct vg_fragment *fragment,
     } else if (of_time(warp->block->run->machine, which, &value)) {
         /* A thread that looks at the time does not wait for ever. */
         VG_FOR_LANES(i, lanes) put(&r, in, i, value);
+        fragment->timed = true;
+        if (fragment->spun > HURRY) /* for who only waits for a time, it comes soon */
+            warp->block->run->machine->ticks += fragment->spun * (fragment->spun / HURRY);
         vg_moved(warp, fragment);
     } else if (which <= VG_TID_Z || which == VG_LANEID ||
                (which >= VG_LANEMASK_EQ && which <= VG_LANEMASK_GT)) {

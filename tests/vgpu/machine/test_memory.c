@@ -291,35 +291,31 @@ TEST(vgpu_memory, freed_read_only_undefined_and_shared_faults)
     b_destroy(b);
 }
 
-/* cp.async: the bytes are there behind the wait, and not before: the machine copies late. */
-TEST(vgpu_memory, cp_async_is_done_at_the_wait_and_not_before)
+/* atom.add.noftz.f16x2 is two atomic accesses of 16 bits: one of 32 bits races with it, one of 16
+ * does not. */
+TEST(vgpu_memory, packed_atomics_are_two_accesses_of_16_bits)
 {
-    struct builder *b = b_create();
-    b_kernel(b);
-    b->f->shared_bytes = 4096;
-    b_alu(b, VG_SHL, VG_B32, A, TID, b_k(b, 4));
-    b_st(b, VG_B32, VG_SHARED, A, 0, b_k(b, 0));
-    struct vg_instr *in = b_alu(b, VG_MAD, VG_U32, C, GLOBAL, b_k(b, 16));
-    in->mode = VG_MUL_WIDE;
-    in->src[2] = OUT;
-    in = b_alu(b, VG_CP_ASYNC, VG_B32, VG_NONE, A, C);
-    in->type2 = VG_B32;
-    in->count = 16;
-    b_add(b, VG_CP_ASYNC_COMMIT, VG_B32);
-    b_ld(b, VG_B32, VG_SHARED, B, A, 0);
-    b_add(b, VG_CP_ASYNC_WAIT, VG_B32)->imm = 0;
-    b_ld(b, VG_B32, VG_SHARED, D, A, 0);
-    b_alu(b, VG_ADD, VG_U64, MINE, MINE, b_k64(b, 65536));
-    b_st(b, VG_B32, VG_GLOBAL, MINE, 0, B);
-    b_st(b, VG_B32, VG_GLOBAL, MINE, 4096, D);
-    b_exit(b);
-    for (uint32_t i = 0; i < 256; i++) b->out[i] = i + 1;
-    run_done(b, 1, 64);
-    for (uint32_t i = 0; i < 64; i++) {
-        CHECK_EQ(b->out[16384 + i], 0);
-        CHECK_EQ(b->out[16384 + 1024 + i], 4 * i + 1);
+    for (int wide = 0; wide < 2; wide++) {
+        struct builder *b = b_create();
+        b_kernel(b);
+        b_setp(b, VG_EQ, 0, CTA, b_k(b, 0));
+        struct vg_instr *in =
+            b_atom(b, VG_ATOM_ADD, VG_BF16X2, VG_GLOBAL, A, OUT, b_k(b, 0x3f803f80));
+        in->scope = VG_SCOPE_GPU;
+        b_guard(in, 0, false);
+        in = b_ld(b, wide ? VG_B32 : VG_B16, VG_GLOBAL, B, OUT, wide ? 0 : 2);
+        in->order = VG_RELAXED;
+        in->scope = VG_SCOPE_GPU;
+        b_guard(in, 0, true);
+        b_exit(b);
+        for (b->settings.seed = 1; b->settings.seed < 10; b->settings.seed++) {
+            b->out[0] = 0x40003f80;
+            run_done(b, 2, 1);
+            CHECK_EQ(b->out[0], 0x40404000);
+            CHECK_EQ(b->model_counts.races, wide);
+        }
+        b_destroy(b);
     }
-    b_destroy(b);
 }
 
 /* mbarrier: 64 threads arrive, all wait for the phase, then read what the others stored. */

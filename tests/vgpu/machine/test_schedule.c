@@ -1,4 +1,6 @@
 /* Order, waits, residency, launches, printf, special registers. */
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +61,57 @@ TEST(vgpu_schedule, a_wait_for_nobody_is_told_with_its_place_and_word)
     CHECK(b_run(b, 2, 64) == VG_WAITING);
     CHECK(b->for_host);
     b_destroy(b);
+}
+
+/* Writes word 0 once it sees word 64. */
+static void *host_answers(void *arg)
+{
+    uint32_t *word = arg;
+    while (__atomic_load_n(word + 64, __ATOMIC_ACQUIRE) == 0) sched_yield();
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Block 0 waits for the host, block 1 counts for a while and tells the host to write. */
+TEST(vgpu_schedule, a_plain_load_that_waits_for_the_host_is_reported)
+{
+    for (int plain = 0; plain < 2; plain++) {
+        struct builder *b = b_create();
+        pthread_t host;
+        b_kernel(b);
+        b->buffer.reachable = true;
+        b_mov(b, C, b_k(b, 0));
+        b_setp(b, VG_EQ, 1, CTA, b_k(b, 1));
+        struct vg_instr *second = b_bra(b, 1, false);
+        const uint32_t top = b_here(b);
+        struct vg_instr *in = b_ld(b, VG_B32, VG_GLOBAL, A, OUT, 65536);
+        in->order = plain ? VG_WEAK : VG_RELAXED;
+        in->scope = plain ? VG_SCOPE_NONE : VG_SCOPE_SYS;
+        b_setp(b, VG_EQ, 0, A, b_k(b, 0));
+        b_bra(b, 0, false)->target = top;
+        b_exit(b);
+        b_land(b, second);
+        const uint32_t again = b_here(b);
+        b_alu(b, VG_ADD, VG_U32, C, C, b_k(b, 1));
+        b_setp(b, VG_LT, 0, C, b_k(b, 100000));
+        b_bra(b, 0, false)->target = again;
+        in = b_st(b, VG_B32, VG_GLOBAL, OUT, 65536 + 256, b_k(b, 1));
+        in->order = VG_RELAXED;
+        in->scope = VG_SCOPE_SYS;
+        const uint32_t counts = b_here(b); /* keeps the grid from waiting for ever */
+        b_alu(b, VG_ADD, VG_U32, C, C, b_k(b, 1));
+        in = b_ld(b, VG_B32, VG_GLOBAL, A, OUT, 65536);
+        in->order = VG_RELAXED;
+        in->scope = VG_SCOPE_SYS;
+        b_setp(b, VG_EQ, 0, A, b_k(b, 0));
+        b_bra(b, 0, false)->target = counts;
+        b_exit(b);
+        REQUIRE(pthread_create(&host, NULL, host_answers, b->out + 16384) == 0);
+        CHECK_MESSAGE(b_run(b, 2, 1) == VG_DONE, "%s", b->text);
+        CHECK_EQ(pthread_join(host, NULL), 0);
+        CHECK_EQ(b->model_counts.races, plain);
+        b_destroy(b);
+    }
 }
 
 TEST(vgpu_schedule, a_wait_for_a_block_that_has_no_room_says_how_many_have_not_started)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POLLS = 2, LOOP = 1000, TIMED_LIMIT = 1 << 24 };
+
 /* A hash of the registers of the fragment and its callers: a thread that waits comes back with the
  * same ones. */
 static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
@@ -24,6 +26,20 @@ static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *f
     return sum;
 }
 
+/* The value has changed. A thread that came back to a plain load with the same registers waited for
+ * that, and nothing of its own can have ordered the two. */
+static void polled(const struct vg_warp *warp, const struct vg_watch *watch)
+{
+    const struct vg_instr *in = watch->in;
+    if (!watch->region->reachable || in->op != VG_LD || in->order != VG_WEAK) return;
+    if (watch->same < POLLS || warp->nwatch == VG_WATCHED) return; /* or others are not watched */
+    const struct vg_how how = {.nbytes = (uint8_t)vg_type_bytes(in->type),
+                               .nc = (in->flags & VG_NC) != 0,
+                               .where = (uint64_t)(uintptr_t)in};
+    vg_model_polled(warp->block->clock, warp->number * VG_LANES + vg_first(watch->lanes),
+                    watch->region, watch->address - watch->region->address, &how);
+}
+
 /* Looks that find the registers as they were are counted: at the 1st, 2nd, 4th, 8th ... look, so
  * that a thread that goes round a few words is found at one of them again. */
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
@@ -36,6 +52,7 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
         struct vg_watch *watch = &warp->watch[i];
         if (watch->in != in || watch->lanes != lanes || watch->address != address) continue;
         if (watch->sum != sum) {
+            polled(warp, watch);
             vg_moved(warp, fragment);
             return;
         }
@@ -49,6 +66,43 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
     if (warp->nwatch == VG_WATCHED) return;
     warp->watch[warp->nwatch++] = (struct vg_watch){
         .in = in, .lanes = lanes, .sum = sum, .address = address, .region = region};
+}
+
+/* Compares the fragment's registers with those of an earlier look at the same place. The place is
+ * taken anew at the 1st, 2nd, 4th, 8th ... look, so that it comes to lie in the loop. */
+static bool comes_back(const struct vg_warp *warp, struct vg_fragment *fragment)
+{
+    fragment->looks++;
+    const bool anew = (fragment->looks & (fragment->looks - 1)) == 0;
+    if (!anew && fragment->pc != fragment->spin_pc) return false;
+    const uint64_t state = vg_mix(state_of(warp, fragment), warp->carry);
+    const bool same = fragment->pc == fragment->spin_pc && state == fragment->spin_state;
+    if (anew) {
+        fragment->spin_pc = fragment->pc;
+        fragment->spin_state = state;
+    }
+    return same && fragment->looks > 1;
+}
+
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved)
+{
+    const uint32_t given = warp->block->run->machine->settings.spin_limit;
+    if (moved) {
+        fragment->spun = 0;
+        fragment->looks = 0;
+        fragment->timed = false;
+        return true;
+    }
+    fragment->spun += steps;
+    if (fragment->spun < LOOP) return true;
+    const uint64_t limit = given != 0 ? given : fragment->timed ? TIMED_LIMIT : UINT64_MAX;
+    if (fragment->spun < limit && (fragment->timed || !comes_back(warp, fragment))) return true;
+    vg_fail(warp, vg_first(fragment->mask), vg_instr_of(fragment), VG_FAULT_DEADLOCK,
+            "hangs: %" PRIu64 " instructions without any effect%s", fragment->spun,
+            fragment->timed          ? ", in which it looked at the time"
+            : fragment->spun < limit ? ", and its registers are as they were before"
+                                     : "");
+    return false;
 }
 
 bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes)

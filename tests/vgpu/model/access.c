@@ -80,9 +80,11 @@ void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regi
                    uint64_t offset, uint64_t nbytes, bool write)
 {
     static const struct vg_how hows[17] = {
-        [1] = {.nbytes = 1, .order = VG_WEAK},   [2] = {.nbytes = 2, .order = VG_WEAK},
-        [4] = {.nbytes = 4, .order = VG_WEAK},   [8] = {.nbytes = 8, .order = VG_WEAK},
-        [16] = {.nbytes = 16, .order = VG_WEAK},
+        [1] = {.nbytes = 1, .order = VG_WEAK, .engine = true},
+        [2] = {.nbytes = 2, .order = VG_WEAK, .engine = true},
+        [4] = {.nbytes = 4, .order = VG_WEAK, .engine = true},
+        [8] = {.nbytes = 8, .order = VG_WEAK, .engine = true},
+        [16] = {.nbytes = 16, .order = VG_WEAK, .engine = true},
     };
     struct vg_model *model = block->model;
     *(write ? &model->counts.stores : &model->counts.loads) += nbytes / 16 + 1;
@@ -118,9 +120,61 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
         vg_history_published(block, thread, region, offset, how, action);
         return;
     }
-    if (releases_to_all(how)) vg_buffer_flush(model, device);
+    if (written && releases_to_all(how)) vg_buffer_flush(model, device);
     vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);
     if (acquires_from_all(how)) vg_buffer_renew(model, device);
+}
+
+void vg_model_copy_note(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                        struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                        bool write)
+{
+    if (block->model->settings.off || region->readonly) return;
+    vg_note_copy(block, thread, number, region, offset, how, write ? VG_WRITES : VG_READS);
+}
+
+void vg_model_copy_read(struct vg_block_clock *block, struct vg_region *region, uint64_t offset,
+                        uint32_t nbytes, void *value)
+{
+    struct vg_model *model = block->model;
+    const struct vg_how how = {.nbytes = (uint8_t)nbytes};
+    model->counts.loads++;
+    tick(model);
+    if (region->reachable)
+        vg_buffer_load(model, block->grid->device, region, offset, &how, value);
+    else
+        move(value, region->bytes + offset, nbytes);
+}
+
+void vg_model_copy_write(struct vg_block_clock *block, struct vg_region *region, uint64_t offset,
+                         uint32_t nbytes, const void *value)
+{
+    struct vg_model *model = block->model;
+    const struct vg_how how = {.nbytes = (uint8_t)nbytes};
+    model->counts.stores++;
+    tick(model);
+    if (region->reachable)
+        vg_buffer_store(model, block->grid->device, region, offset, &how, value);
+    else
+        move(region->bytes + offset, value, nbytes);
+}
+
+void vg_model_copy_complete(struct vg_block_clock *block, uint32_t thread, uint32_t number)
+{
+    if (block->model->settings.off || block->grid->copies == 0) return;
+    vg_clock_learn(&block->threads[thread].known, vg_copies_of(block), thread, VG_PART_THREAD,
+                   number);
+}
+
+void vg_model_copy_arrive(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                          struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                          vg_change *change, void *arg, void *old)
+{
+    const uint32_t copies = block->model->settings.off ? 0 : vg_copies_of(block);
+    if (copies != 0) vg_clock_learn(&block->copied, copies, thread, VG_PART_THREAD, number);
+    vg_model_rmw(block, thread, region, offset, how, change, arg, old);
+    vg_clock_put(block->copied);
+    block->copied = NULL;
 }
 
 void vg_model_forget(struct vg_model *model, struct vg_region *region)

@@ -16,44 +16,14 @@
  * entry may be read any more; entries beyond the depth are dropped, the oldest first; an entry
  * whose successor is older than settings.late accesses is dropped, so every write becomes visible.
  *
+ * How much is kept in all: entries.c.
+ *
  * Weak accesses use the bytes. A weak write, or a strong access of another size, ends the histories
  * that it overlaps: it is ordered after all writes there, or it races with them. */
-#include "internal.h"
+#include "history.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_READERS = 12 };
-
-struct reader {
-    uint32_t block, epoch;
-    uint16_t thread;
-};
-
-struct readers {
-    uint32_t n;
-    struct reader at[MOST_READERS];
-};
-
-struct entry {
-    unsigned char value[16];
-    uint32_t block, epoch; /* of the writer; block 0: nobody */
-    uint16_t thread;
-    uint8_t scope;
-    bool strong;
-    bool adjacent; /* a read-modify-write of the entry before */
-    bool crowded;  /* it had more readers than are kept */
-    uint64_t born;
-    struct vg_releases *releases;
-    struct readers *readers;
-};
-
-struct vg_history {
-    struct vg_history *next;
-    uint64_t location, offset; /* location: names it in the threads' spots */
-    uint32_t nbytes, n, room;
-    struct entry *at;
-};
 
 struct reached { /* one access to a history */
     struct vg_block_clock *block;
@@ -63,132 +33,38 @@ struct reached { /* one access to a history */
     uint32_t thread;
 };
 
-static void entry_clear(struct entry *entry)
-{
-    vg_releases_put(entry->releases);
-    free(entry->readers);
-}
-
-static void history_free(struct vg_history *history)
-{
-    for (uint32_t i = 0; i < history->n; i++) entry_clear(&history->at[i]);
-    free(history->at);
-    free(history);
-}
-
-void vg_histories_free(struct vg_history *history)
-{
-    while (history != NULL) {
-        struct vg_history *next = history->next;
-        history_free(history);
-        history = next;
-    }
-}
-
-static bool overlaps(const struct vg_history *history, uint64_t offset, uint32_t nbytes)
-{
-    return history->offset < offset + nbytes && offset < history->offset + history->nbytes;
-}
-
-void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes)
-{
-    /* A history is listed at its first word; its size is at most 16 and its address aligned. */
-    const uint64_t first = offset / 16 * 4, end = (offset + nbytes + 3) / 4;
-    for (uint64_t word = first; word < end; word++) {
-        struct vg_more *more = vg_cell_make(region, word)->more;
-        struct vg_history **link = more != NULL ? &more->histories : NULL;
-        while (link != NULL && *link != NULL) {
-            struct vg_history *history = *link;
-            if (!overlaps(history, offset, nbytes)) {
-                link = &history->next;
-                continue;
-            }
-            *link = history->next;
-            history_free(history);
-        }
-    }
-}
-
-static struct entry *entry_insert(struct vg_history *history, uint32_t i)
-{
-    if (history->n == history->room) {
-        const uint32_t room = history->room == 0 ? 1 : 2 * history->room;
-        struct entry *at = vg_need(room * sizeof *at);
-        if (history->n > 0) memcpy(at, history->at, history->n * sizeof *at);
-        free(history->at);
-        history->at = at;
-        history->room = room;
-    }
-    memmove(history->at + i + 1, history->at + i, (history->n - i) * sizeof *history->at);
-    memset(&history->at[i], 0, sizeof history->at[i]);
-    history->n++;
-    return &history->at[i];
-}
-
-static void drop_oldest(struct vg_history *history, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) entry_clear(&history->at[i]);
-    history->n -= count;
-    memmove(history->at, history->at + count, history->n * sizeof *history->at);
-    if (count > 0) history->at[0].adjacent = false;
-}
-
-static struct vg_history *find_history(const struct vg_cell *cell, uint64_t offset, uint32_t nbytes)
-{
-    struct vg_history *history = cell->more != NULL ? cell->more->histories : NULL;
-    while (history != NULL && (history->offset != offset || history->nbytes != nbytes))
-        history = history->next;
-    return history;
-}
-
-/* The location's history; a new one begins with the bytes. */
-static struct vg_history *history_of(struct vg_region *region, uint64_t offset, uint32_t nbytes)
-{
-    struct vg_cell *cell = vg_cell_make(region, offset / 4);
-    struct vg_more *more = vg_more_of(cell);
-    struct vg_history *found = find_history(cell, offset, nbytes);
-    if (found != NULL) return found;
-    vg_histories_drop(region, offset, nbytes);
-    struct vg_history *history = vg_need(sizeof *history);
-    history->location = (uint64_t)(uintptr_t)(region->bytes + offset);
-    history->offset = offset;
-    history->nbytes = nbytes;
-    history->next = more->histories;
-    more->histories = history;
-    for (uint64_t word = offset / 4 + 1; word < (offset + nbytes) / 4; word++)
-        vg_more_of(vg_cell_make(region, word));
-    struct entry *entry = entry_insert(history, 0);
-    if (!region->reachable) memcpy(entry->value, region->bytes + offset, nbytes);
-    return history;
-}
-
 static struct reached reach(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                             uint64_t offset, const struct vg_how *how)
 {
     struct reached reached = {.block = block,
                               .self = &block->threads[thread],
-                              .history = history_of(region, offset, how->nbytes),
+                              .history = vg_history_make(block->model, region, offset, how->nbytes),
                               .how = how,
                               .thread = thread};
     struct vg_history *history = reached.history;
     const uint64_t now = block->model->now, late = block->model->settings.late;
     uint32_t old = 0;
-    for (uint32_t i = 1; i < history->n; i++)
+    for (uint32_t i = 1; i < history->n && !region->reachable; i++)
         if (now - history->at[i].born > late) old = i;
-    drop_oldest(history, old);
+    vg_entries_drop(history, 0, old);
     return reached;
 }
 
-static bool visible(const struct reached *reached, const struct entry *entry)
+static bool was_read(const struct reached *reached, const struct entry *entry)
 {
     const struct vg_block_clock *block = reached->block;
-    if (vg_known(block, reached->thread, entry->block, entry->thread, entry->epoch)) return true;
     for (uint32_t i = 0; entry->readers != NULL && i < entry->readers->n; i++) {
         const struct reader *reader = &entry->readers->at[i];
         if (vg_known(block, reached->thread, reader->block, reader->thread, reader->epoch))
             return true;
     }
     return false;
+}
+
+static bool visible(const struct reached *reached, const struct entry *entry)
+{
+    return vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch) ||
+           was_read(reached, entry);
 }
 
 /* The newest entry that causality makes visible to the thread. */
@@ -206,6 +82,24 @@ static bool morally_strong(const struct reached *reached, const struct entry *en
            vg_scope_includes(reached->block, reached->how->scope, entry->block);
 }
 
+static bool was_read_by(const struct entry *entry, uint32_t serial, uint32_t thread)
+{
+    for (uint32_t k = 0; entry->readers != NULL && k < entry->readers->n; k++)
+        if (entry->readers->at[k].block == serial && entry->readers->at[k].thread == thread)
+            return true;
+    return false;
+}
+
+static void add_reader(struct entry *entry, struct reader reader)
+{
+    if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
+    struct readers *readers = entry->readers;
+    if (readers->n == MOST_READERS)
+        entry->crowded = true;
+    else
+        readers->at[readers->n++] = reader;
+}
+
 /* The thread has read the entry. Who knows the writer needs not be listed: those who know of the
  * read know the writer as well. */
 static void observe(const struct reached *reached, uint32_t i)
@@ -221,17 +115,9 @@ static void observe(const struct reached *reached, uint32_t i)
     if (entry->crowded ||
         vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
         return;
-    if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
-    struct readers *readers = entry->readers;
-    for (uint32_t k = 0; k < readers->n; k++)
-        if (readers->at[k].block == serial && readers->at[k].thread == reached->thread) return;
-    if (readers->n == MOST_READERS) {
-        entry->crowded = true;
-        drop_oldest(history, i);
-        return;
-    }
-    readers->at[readers->n++] =
-        (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread};
+    if (was_read_by(entry, serial, reached->thread)) return;
+    add_reader(entry, (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread});
+    if (entry->crowded) vg_entries_drop(history, 0, i);
 }
 
 /* A new entry at i, written by the thread. */
@@ -239,10 +125,10 @@ static struct entry *write_at(const struct reached *reached, uint32_t i, const v
 {
     struct vg_history *history = reached->history;
     if (history->n >= reached->block->model->settings.depth) {
-        drop_oldest(history, 1);
+        vg_entries_drop(history, 0, 1);
         if (i > 0) i--;
     }
-    struct entry *entry = entry_insert(history, i);
+    struct entry *entry = vg_entry_insert(history, i);
     memcpy(entry->value, value, history->nbytes);
     entry->block = reached->block->serial;
     entry->thread = (uint16_t)reached->thread;
@@ -258,7 +144,7 @@ static void give(const struct reached *reached, struct vg_releases **releases)
 {
     struct vg_clock *released[VG_REACHES];
     vg_release(reached->block, reached->thread, reached->how, reached->history->location, released);
-    vg_releases_add(releases, reached->block->serial, reached->block->grid->device, released);
+    vg_releases_add(releases, reached->block, released);
     for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
 }
 
@@ -280,7 +166,8 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
         reached.history = more != NULL ? more->histories : NULL;
         for (; reached.history != NULL; reached.history = reached.history->next) {
             const struct vg_history *history = reached.history;
-            if (!overlaps(history, word * 4, 4) || !of_access(block, history, word, access))
+            if (!vg_history_overlaps(history, word * 4, 4) ||
+                !of_access(block, history, word, access))
                 continue;
             uint32_t i = history->n; /* the newest of the writes of one epoch */
             while (i > 0 && (history->at[i - 1].block != access->block ||
@@ -288,8 +175,13 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
                              history->at[i - 1].epoch != access->epoch))
                 i--;
             if (i-- == 0) continue;
-            while (!history->at[i].crowded && !visible(&reached, &history->at[i]))
+            if (visible(&reached, &history->at[i])) return true;
+            while (!history->at[i].crowded) {
                 if (++i == history->n || !history->at[i].adjacent) return false;
+                if (history->at[i].stored ? was_read(&reached, &history->at[i])
+                                          : visible(&reached, &history->at[i]))
+                    return true;
+            }
             return true;
         }
     }
@@ -302,17 +194,27 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
 static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
     bool across = false;
-    if (find_history(vg_cell_make(region, offset / 4), offset, nbytes) != NULL) return false;
+    if (vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes) != NULL) return false;
     for (uint64_t word = offset / 16 * 4; word < (offset + nbytes + 3) / 4; word++) {
         const struct vg_more *more = vg_cell_make(region, word)->more;
         struct vg_history *history = more != NULL ? more->histories : NULL;
         for (; history != NULL; history = history->next) {
-            if (!overlaps(history, offset, nbytes)) continue;
+            if (!vg_history_overlaps(history, offset, nbytes)) continue;
             across = true;
-            drop_oldest(history, history->n - 1);
+            vg_entries_drop(history, 0, history->n - 1);
         }
     }
     return across;
+}
+
+/* How many entries behind the oldest one a read takes, at most `most`. Most mistakes show when
+ * reads are late, long chains when they are not: with every other seed half of the reads take the
+ * oldest entry and a quarter the next one. */
+static uint32_t later(struct vg_model *model, uint32_t most)
+{
+    const uint32_t dice = model->settings.seed % 2 == 0 ? 3 : vg_random_below(model, 4);
+    if (dice < 2 || most == 0) return 0;
+    return dice == 2 ? 1 : vg_random_below(model, most + 1);
 }
 
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -327,10 +229,8 @@ void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_re
     const uint32_t newest = reached.history->n - 1;
     uint32_t chosen = newest;
     if (newest > 0 && model->settings.reads != VG_READ_NEWEST) {
-        const uint32_t oldest = floor_of(&reached);
-        chosen = oldest;
-        if (model->settings.reads == VG_READ_RANDOM)
-            chosen += vg_random_below(model, newest - oldest + 1);
+        chosen = floor_of(&reached);
+        if (model->settings.reads == VG_READ_RANDOM) chosen += later(model, newest - chosen);
     }
     if (chosen != newest) model->counts.older++;
     memcpy(value, reached.history->at[chosen].value, how->nbytes);
@@ -382,23 +282,47 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     vg_releases_put(handed_on);
 }
 
+/* The write's entry in a history of reachable memory. Nobody knows which write a later read finds:
+ * the first entry carries all releases, and a reader of a later entry counts as one of this. */
+static void publish(const struct reached *reached, enum vg_action action)
+{
+    struct vg_block_clock *block = reached->block;
+    struct vg_history *history = reached->history;
+    struct vg_model *model = block->model;
+    struct vg_clock *released[VG_REACHES];
+    vg_release(block, reached->thread, reached->how, history->location, released);
+    vg_releases_add(&history->at[0].releases, block, released);
+    if (history->n >= model->settings.depth) vg_entries_drop(history, 1, 1);
+    static const unsigned char no_value[16];
+    struct entry *entry = write_at(reached, history->n, no_value);
+    entry->adjacent = true;
+    entry->stored = action == VG_WRITES;
+    if (reached->how->scope == VG_SCOPE_SYS) { /* the host may read it, and hand it on */
+        add_reader(entry, (struct reader){VG_HOST, ++model->host_epoch, 0});
+        vg_clock_learn(&released[VG_REACH_SYS], VG_HOST, 0, VG_PART_THREAD, model->host_epoch);
+        if (action == VG_WRITES && block->grid->device >= 0)
+            vg_buffer_publish(model, block->grid->device, released[VG_REACH_SYS]);
+        else
+            vg_clock_join(&model->published, released[VG_REACH_SYS]);
+    }
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+}
+
 void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                           uint64_t offset, const struct vg_how *how, enum vg_action action)
 {
     const struct reached reached = reach(block, thread, region, offset, how);
-    struct vg_model *model = block->model;
-    struct entry *entry = &reached.history->at[0];
+    struct vg_history *history = reached.history;
     if (action != VG_WRITES) {
-        struct vg_releases *carried = vg_releases_get(entry->releases);
-        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, model->published};
-        vg_releases_add(&carried, block->serial, block->grid->device, published);
-        vg_acquire(block, thread, how, reached.history->location, carried);
+        struct vg_releases *carried = vg_releases_get(history->at[0].releases);
+        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, block->model->published};
+        vg_releases_add(&carried, block, published);
+        vg_acquire(block, thread, how, history->location, carried);
         vg_releases_put(carried);
+        struct entry *newest = &history->at[history->n - 1];
+        if (history->n > 1 && !newest->crowded && !was_read_by(newest, block->serial, thread))
+            add_reader(newest,
+                       (struct reader){block->serial, reached.self->epoch, (uint16_t)thread});
     }
-    if (action == VG_READS) return;
-    struct vg_clock *released[VG_REACHES];
-    vg_release(block, thread, how, reached.history->location, released);
-    vg_releases_add(&entry->releases, block->serial, block->grid->device, released);
-    vg_clock_join(&model->published, released[VG_REACH_SYS]);
-    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+    if (action != VG_READS) publish(&reached, action);
 }

@@ -24,14 +24,17 @@ static inline enum vg_reach vg_reach(unsigned scope)
  * A release of scope .gpu by a thread of block b and device d is in the lists of b and d, so an
  * acquire of scope s reads the lists of its own block, (s >= .gpu) its own device and (s = .sys)
  * all: each scope includes the other's thread (8.7, condition 1). Immutable, counted; NULL is
- * empty. */
+ * empty. The lists of blocks that have ended are dropped (dead_below: such blocks have lower serial
+ * numbers). With too many lists those of single blocks become one that every acquire may take: that
+ * orders more than the manual does, never less. */
 struct vg_releases;
 struct vg_releases *vg_releases_get(struct vg_releases *releases);
 void vg_releases_put(struct vg_releases *releases);
-void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
+void vg_releases_add(struct vg_releases **into, const struct vg_block_clock *block,
                      struct vg_clock *const released[VG_REACHES]);
 struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_reach reach,
                                   uint32_t block, int device);
+struct vg_clock *vg_releases_any(const struct vg_releases *releases);
 
 /* The first part of a release pattern that waits for its strong write: a fence, or a release
  * operation on a location. What was known when the thread's epoch was epoch; with epoch 0 known
@@ -58,8 +61,8 @@ struct vg_spot {
 };
 
 struct vg_spots {
-    uint32_t n, next;
-    struct vg_spot at[32];
+    uint32_t n, next, room;
+    struct vg_spot at[];
 };
 
 struct vg_thread {
@@ -75,6 +78,7 @@ struct vg_grid_clock {
     int device;
     uint32_t first, nblocks, nthreads; /* first: serial number of block 0 */
     uint32_t known_below;              /* blocks below have ended before this grid began */
+    uint32_t copies; /* serial number that block 0 has for copies beside its threads; 0: none yet */
     struct vg_clock *before, *done;
 };
 
@@ -86,6 +90,7 @@ struct vg_block_clock {
     uint32_t floor;         /* every thread knows all threads of the block up to this epoch */
     struct vg_clock *sc[2]; /* of the block's fence.sc: of scope .cta, of wider ones */
     struct vg_clock *arrived[VG_BLOCK_BARRIERS]; /* what came to each barrier by bar.arrive */
+    struct vg_clock *copied; /* a thread's copies arrive at an mbarrier: what they give away */
     struct vg_thread threads[];
 };
 
@@ -93,14 +98,17 @@ struct vg_past {
     struct vg_clock *known;
 };
 
-/* For reports and for scopes: a grid that ran. */
+/* For reports and for scopes: a grid that runs or ran. */
 struct vg_grid_record {
     uint64_t number;
     uint32_t first, nblocks;
     int device;
+    bool runs;
+    bool copies; /* the serial numbers of the grid's copies beside their threads */
 };
 
-/* One access in the notes. bits: the thread in the block (10), the bytes of the word (4). */
+/* One access in the notes. bits: the thread in the block (10), the bytes of the word (4), whether
+ * it is a read by ld.global.nc (1). */
 struct vg_access {
     uint32_t block, epoch; /* block: serial number; 0: none */
     uint16_t bits;
@@ -113,8 +121,12 @@ static inline uint32_t vg_access_thread(const struct vg_access *access)
 }
 static inline uint32_t vg_access_mask(const struct vg_access *access)
 {
-    return (uint32_t)access->bits >> 10;
+    return (uint32_t)access->bits >> 10 & 15;
 }
+enum { VG_NC_BIT = 1 << 14 };
+
+/* The host's serial number: one thread that counts strong writes to reachable memory as epochs. */
+#define VG_HOST (UINT32_MAX - 1)
 
 enum vg_action { VG_READS, VG_WRITES, VG_CHANGES, VG_ACTIONS };
 
@@ -151,7 +163,14 @@ struct vg_model {
     uint64_t *races; /* pairs of places that were reported: an open table */
     uint32_t nraces, races_room;
 
-    struct vg_clock *sc_all, *published;
+    struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
+    uint64_t nentries;            /* of all histories */
+
+    struct vg_clock *sc_all;
+    /* What the host may know: what was released at scope .sys to reachable memory and has left the
+     * buffers. Of the host itself it knows which strong writes of scope .sys those were. */
+    struct vg_clock *published;
+    uint32_t host_epoch;
     struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
     struct vg_buffer **buffers;       /* by device + 1 */
     uint32_t ndevices;
@@ -184,9 +203,12 @@ static inline bool vg_known(const struct vg_block_clock *block, uint32_t thread,
 }
 
 /* model.c */
+/* NULL: the grid ended long ago and was forgotten. */
 const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t serial);
 uint16_t vg_kind_of(struct vg_model *model, const struct vg_how *how, enum vg_action action);
 void vg_need_device(struct vg_model *model, int device);
+/* The serial number of the block's copies beside its threads. 0: there are no numbers left. */
+uint32_t vg_copies_of(const struct vg_block_clock *block);
 bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint32_t serial);
 
 /* order.c */
@@ -225,6 +247,9 @@ struct vg_cell *vg_cell_make(struct vg_region *region, uint64_t word);
 struct vg_more *vg_more_of(struct vg_cell *cell);
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
              uint64_t offset, const struct vg_how *how, enum vg_action action);
+void vg_note_copy(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                  struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                  enum vg_action action);
 void vg_notes_free(struct vg_region *region);
 /* bulk.c. how: of each size, at its own index. */
 void vg_note_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -232,12 +257,12 @@ void vg_note_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regio
                   enum vg_action action);
 
 /* The access is nobody's, this thread's, of a grid that ended before this one began, or of before
- * the block's last barrier. */
+ * the block's last barrier. A read by ld.global.nc forbids writes until its grid has ended. */
 static inline bool vg_settled(const struct vg_block_clock *block, uint32_t thread,
                               const struct vg_access *access)
 {
     if (access->block < block->grid->known_below) return true;
-    return access->block == block->serial &&
+    return access->block == block->serial && (access->bits & VG_NC_BIT) == 0 &&
            (access->epoch <= block->floor || vg_access_thread(access) == thread);
 }
 
@@ -294,7 +319,8 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
  * well when the write is too old to be in a history. */
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t word, const struct vg_access *access);
-/* Of reachable memory: release and acquire patterns alone; the values are the buffer's. */
+/* Of reachable memory: release and acquire patterns, and who may have read what; the values are the
+ * buffer's. */
 void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                           uint64_t offset, const struct vg_how *how, enum vg_action action);
 
@@ -306,6 +332,8 @@ void vg_buffer_store(struct vg_model *model, int device, struct vg_region *regio
                      const struct vg_how *how, const void *value);
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
                       const struct vg_how *how, vg_change *change, void *arg, void *old);
+/* What becomes published when the device's latest store leaves the buffer. */
+void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released);
 void vg_buffer_flush(struct vg_model *model, int device);
 void vg_buffer_renew(struct vg_model *model, int device); /* no older value is read any more */
 void vg_buffer_forget(struct vg_model *model, const struct vg_region *region);

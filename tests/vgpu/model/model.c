@@ -6,6 +6,8 @@
  *   8.7    morally strong                notes.c (races), history.c (observation)
  *   8.7.1  data races                    notes.c, races.c
  *   8.8    release and acquire patterns  order.c (vg_release, vg_acquire)
+ *   8.9.1.1 asynchronous operations      notes.c, access.c (vg_model_copy_*): copies have serial
+ *                                        numbers of their own
  *   8.9.2  observation order             history.c: releases that a read-modify-write hands on
  *   8.9.3  Fence-SC order                order.c: the order in which the fences run
  *   8.9.4  synchronizes, barriers        order.c; kernels and streams: here (struct vg_past)
@@ -97,15 +99,20 @@ void vg_past_join(struct vg_past *past, const struct vg_past *other)
     if (other != NULL) vg_clock_join(&past->known, other->known);
 }
 
-/* Grids of long ago lose their records: what they did counts as known to everybody. */
+/* Grids that ended long ago lose their records: what they did counts as known to everybody. */
+static void forget_grids(struct vg_model *model)
+{
+    const uint32_t old = model->ngrids / 2;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < model->ngrids; i++)
+        if (i >= old || model->grids[i].runs) model->grids[n++] = model->grids[i];
+    model->ngrids = n;
+    model->forgotten_below = model->grids[0].first;
+}
+
 static void remember(struct vg_model *model, const struct vg_grid_record *record)
 {
-    if (model->ngrids == MOST_RECORDS) {
-        const uint32_t kept = MOST_RECORDS / 2;
-        model->forgotten_below = model->grids[MOST_RECORDS - kept].first;
-        memmove(model->grids, model->grids + MOST_RECORDS - kept, kept * sizeof *model->grids);
-        model->ngrids = kept;
-    }
+    if (model->ngrids >= MOST_RECORDS && model->ngrids == model->grids_room) forget_grids(model);
     if (model->ngrids == model->grids_room) {
         const uint32_t room = model->grids_room == 0 ? 64 : 2 * model->grids_room;
         struct vg_grid_record *grids = vg_need(room * sizeof *grids);
@@ -127,15 +134,41 @@ const struct vg_grid_record *vg_record_of(const struct vg_model *model, uint32_t
         else
             high = middle;
     }
-    return low == 0 ? NULL : &model->grids[low - 1];
+    if (low == 0 || serial - model->grids[low - 1].first >= model->grids[low - 1].nblocks)
+        return NULL;
+    return &model->grids[low - 1];
+}
+
+uint32_t vg_copies_of(const struct vg_block_clock *block)
+{
+    struct vg_grid_clock *grid = block->grid;
+    struct vg_model *model = block->model;
+    if (grid->copies == 0) {
+        if (grid->nblocks >= VG_HOST - model->next) return 0;
+        struct vg_grid_record record = *vg_record_of(model, grid->first);
+        grid->copies = record.first = model->next;
+        record.copies = true;
+        model->next += grid->nblocks;
+        remember(model, &record);
+        vg_clock_end(&grid->done, grid->copies, grid->nblocks);
+    }
+    return grid->copies + (block->serial - grid->first);
+}
+
+static void has_ended(struct vg_model *model, uint32_t first)
+{
+    for (uint32_t i = model->ngrids; i > 0; i--) {
+        if (model->grids[i - 1].first != first) continue;
+        model->grids[i - 1].runs = false;
+        return;
+    }
 }
 
 struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t number, int device,
                                           uint64_t nblocks, uint32_t nthreads,
                                           const struct vg_past *before)
 {
-    if (nblocks >= UINT32_MAX - model->next || nthreads > VG_BLOCK_THREADS || device < -1)
-        return NULL;
+    if (nblocks >= VG_HOST - model->next || nthreads > VG_BLOCK_THREADS || device < -1) return NULL;
     struct vg_grid_clock *grid = calloc(1, sizeof *grid);
     if (grid == NULL) return NULL;
     vg_need_device(model, device);
@@ -145,7 +178,11 @@ struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t numbe
                                    .nblocks = (uint32_t)nblocks,
                                    .nthreads = nthreads};
     model->next += grid->nblocks;
-    remember(model, &(struct vg_grid_record){number, grid->first, grid->nblocks, device});
+    remember(model, &(struct vg_grid_record){.number = number,
+                                             .first = grid->first,
+                                             .nblocks = grid->nblocks,
+                                             .device = device,
+                                             .runs = true});
     if (before != NULL) grid->before = vg_clock_get(before->known);
     vg_clock_end(&grid->before, 0, 1); /* serial number 0 is nobody */
     grid->known_below = vg_clock_ended_below(grid->before);
@@ -161,6 +198,8 @@ void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after)
 {
     if (grid == NULL) return;
     vg_buffer_flush(grid->model, grid->device);
+    has_ended(grid->model, grid->first);
+    if (grid->copies != 0) has_ended(grid->model, grid->copies);
     if (after != NULL) vg_clock_join(&after->known, grid->done);
     vg_clock_put(grid->before);
     vg_clock_put(grid->done);
@@ -212,13 +251,18 @@ bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint3
     if (scope != VG_SCOPE_GPU) return false;
     if (serial - block->grid->first < block->grid->nblocks) return true;
     const struct vg_grid_record *record = vg_record_of(block->model, serial);
-    return record != NULL && record->device == block->grid->device;
+    return record == NULL || record->device == block->grid->device;
+}
+
+void vg_model_published(const struct vg_model *model, struct vg_past *past)
+{
+    vg_clock_join(&past->known, model->published);
 }
 
 static bool same_how(const struct vg_how *a, const struct vg_how *b)
 {
     return a->where == b->where && a->nbytes == b->nbytes && a->order == b->order &&
-           a->scope == b->scope && a->nc == b->nc && a->red == b->red;
+           a->scope == b->scope && a->nc == b->nc && a->red == b->red && a->engine == b->engine;
 }
 
 /* The slot of the kind, or the free one where it belongs. */

@@ -90,6 +90,13 @@ static bool morally_strong(const struct vg_block_clock *block, const struct vg_h
            vg_scope_includes(block, its->scope, other->block);
 }
 
+/* A copy of the driver's and an access that waits for it, or that it waits for. */
+static bool flag_by_copy(const struct vg_how *mine, const struct vg_how *its)
+{
+    return (mine->engine && strong(its) && its->scope == VG_SCOPE_SYS) ||
+           (its->engine && strong(mine) && mine->scope == VG_SCOPE_SYS);
+}
+
 struct note {
     struct vg_block_clock *block;
     struct vg_region *region;
@@ -105,35 +112,46 @@ static bool writes(const struct note *note, const struct vg_access *access)
     return note->block->model->kinds[access->kind].action != VG_READS;
 }
 
+/* An earlier access of the thread itself, which is in program order before this one. Its copies
+ * (cp.async) are not: they have a serial number of their own. */
 static bool own(const struct note *note, const struct vg_access *other)
 {
-    return other->block == note->mine.block && vg_access_thread(other) == note->thread;
+    return other->block == note->block->serial && vg_access_thread(other) == note->thread;
 }
 
-/* ld.global.nc may only read memory that its grid does not write: no order within the grid helps.
- */
+/* ld.global.nc may only read memory that nobody writes while its grid runs: the grid must begin
+ * after the write, and a later write must follow the end of the grid. Barriers and flags do not
+ * help. */
 static bool read_only_was_written(const struct note *note, const struct vg_access *other)
 {
-    const struct vg_grid_clock *grid = note->block->grid;
-    const bool nc = note->kind->how.nc || note->block->model->kinds[other->kind].how.nc;
-    return nc && other->block - grid->first < grid->nblocks;
+    const struct vg_block_clock *block = note->block;
+    const uint32_t thread = vg_access_thread(other);
+    if (other->block < block->grid->known_below) return false;
+    const struct vg_clock *known = block->threads[note->thread].known;
+    const bool written =
+        note->kind->how.nc
+            ? vg_clock_epoch(block->grid->before, other->block, thread) < other->epoch
+            : (other->bits & VG_NC_BIT) != 0 &&
+                  vg_clock_epoch(known, other->block, thread) != VG_ENDED;
+    return written && vg_record_of(block->model, other->block) != NULL;
 }
 
 static void check(const struct note *note, const struct vg_access *other)
 {
     const struct vg_model *model = note->block->model;
-    if (other->block == 0 || (other->bits & note->mine.bits) >> 10 == 0) return;
+    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0) return;
     if (read_only_was_written(note, other)) {
         vg_report(note->block, note->region, note->word, other, &note->mine);
         return;
     }
     if (own(note, other)) return;
-    if (morally_strong(note->block, &note->kind->how, other, &model->kinds[other->kind].how))
-        return;
+    const struct vg_how *mine = &note->kind->how, *its = &model->kinds[other->kind].how;
+    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return;
     if (knows(note->block, note->thread, other)) return;
     if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
         vg_history_saw(note->block, note->thread, note->region, note->word, other))
         return;
+    if (vg_record_of(model, other->block) == NULL) return;
     vg_report(note->block, note->region, note->word, other, &note->mine);
 }
 
@@ -161,7 +179,10 @@ static bool covered(const struct note *note, const struct vg_access *old)
     const struct vg_how *its = &note->block->model->kinds[old->kind].how;
     const bool weak = !strong(&note->kind->how);
     if (old->block == 0) return true;
-    if ((old->bits & ~note->mine.bits) >> 10 != 0) return false;
+    if ((vg_access_mask(old) & ~vg_access_mask(&note->mine)) != 0) return false;
+    if (!writes(note, old) && !writes(note, &note->mine) &&
+        (old->bits & ~note->mine.bits & VG_NC_BIT))
+        return old->block < note->block->grid->known_below;
     if (writes(note, old) && !writes(note, &note->mine)) return false;
     if (!weak && (!strong(its) || its->nbytes != note->kind->how.nbytes ||
                   vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
@@ -202,7 +223,7 @@ static void add_write(const struct note *note)
     for (uint32_t i = 0, n = more != NULL ? more->n : 0; i < n;) {
         struct vg_access *old = &more->at[i];
         if (weak) old->bits &= left;
-        if (old->bits >> 10 == 0 || covered(note, old) || same_place(old, &note->mine)) {
+        if (vg_access_mask(old) == 0 || covered(note, old) || same_place(old, &note->mine)) {
             *old = more->at[--n];
             more->n = n;
         } else {
@@ -211,7 +232,7 @@ static void add_write(const struct note *note)
     }
     for (int i = 0; i < 2; i++) {
         if (weak) one[i]->bits &= left;
-        if (one[i]->bits >> 10 == 0 || covered(note, one[i])) memset(one[i], 0, sizeof *one[i]);
+        if (vg_access_mask(one[i]) == 0 || covered(note, one[i])) memset(one[i], 0, sizeof *one[i]);
     }
     if (cell->write.block != 0 && !same_place(&cell->write, &note->mine)) push(note, &cell->write);
     cell->write = note->mine;
@@ -231,17 +252,15 @@ static void note_word(struct note *note)
         add_read(note);
 }
 
-void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-             uint64_t offset, const struct vg_how *how, enum vg_action action)
+static void note_all(struct vg_block_clock *block, struct vg_access mine, struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how, enum vg_action action)
 {
-    const uint16_t kind = vg_kind_of(block->model, how, action);
+    const uint16_t kind = mine.kind = vg_kind_of(block->model, how, action);
+    const uint32_t thread = mine.bits;
     const uint32_t mask = how->nbytes >= 4 ? 15 : ((1u << how->nbytes) - 1) << (offset & 3);
     const uint64_t first = offset / 4, end = (offset + how->nbytes + 3) / 4;
     const bool weak = !strong(how);
-    const struct vg_access mine = {.block = block->serial,
-                                   .epoch = block->threads[thread].epoch,
-                                   .bits = (uint16_t)(mask << 10 | thread),
-                                   .kind = kind};
+    mine.bits = (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0));
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);
         struct note note = {.block = block,
@@ -255,4 +274,21 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
         if (weak && action != VG_READS && cell->more != NULL)
             vg_histories_drop(region, offset, how->nbytes);
     }
+}
+
+void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+             uint64_t offset, const struct vg_how *how, enum vg_action action)
+{
+    const struct vg_access mine = {
+        .block = block->serial, .epoch = block->threads[thread].epoch, .bits = (uint16_t)thread};
+    note_all(block, mine, region, offset, how, action);
+}
+
+void vg_note_copy(struct vg_block_clock *block, uint32_t thread, uint32_t number,
+                  struct vg_region *region, uint64_t offset, const struct vg_how *how,
+                  enum vg_action action)
+{
+    const struct vg_access mine = {
+        .block = vg_copies_of(block), .epoch = number, .bits = (uint16_t)thread};
+    if (mine.block != 0) note_all(block, mine, region, offset, how, action);
 }

@@ -31,6 +31,7 @@ static void pending_settle(struct vg_pending *pending, const struct vg_block_clo
         for (int r = VG_REACHES - 1; r >= 0; r--)
             vg_clock_join(&pending->clock[r], vg_releases_find(pending->lists[i], (enum vg_reach)r,
                                                                block->serial, block->grid->device));
+        vg_clock_join(&pending->clock[VG_REACH_CTA], vg_releases_any(pending->lists[i]));
         vg_releases_put(pending->lists[i]);
     }
     pending->n = 0;
@@ -93,9 +94,16 @@ static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, 
     struct vg_thread *self = &block->threads[thread];
     struct vg_spot *spot = spot_find(self, location);
     if (spot != NULL) return spot;
-    if (self->spots == NULL) self->spots = vg_need(sizeof *self->spots);
     struct vg_spots *spots = self->spots;
-    if (spots->n < MOST_SPOTS) {
+    if (spots == NULL || (spots->n == spots->room && spots->room < MOST_SPOTS)) {
+        const uint32_t room = spots == NULL ? 2 : 2 * spots->room;
+        struct vg_spots *wider = vg_need(sizeof *wider + room * sizeof *wider->at);
+        if (spots != NULL) memcpy(wider, spots, sizeof *spots + spots->n * sizeof *spots->at);
+        wider->room = room;
+        free(spots);
+        self->spots = spots = wider;
+    }
+    if (spots->n < spots->room) {
         spot = &spots->at[spots->n++];
     } else {
         spot = &spots->at[spots->next++ % MOST_SPOTS];
@@ -127,6 +135,11 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
 {
     struct vg_thread *self = &block->threads[thread];
     struct vg_spot *spot = spot_find(self, location);
+    if (block->copied != NULL) { /* no program order before it */
+        for (int r = 0; r < VG_REACHES; r++)
+            released[r] = r <= (int)vg_reach(how->scope) ? vg_clock_get(block->copied) : NULL;
+        return;
+    }
     for (int r = 0; r < VG_REACHES; r++) {
         fence_settle(&self->fence[r], block, thread);
         released[r] = vg_clock_get(self->fence[r].known);
@@ -148,6 +161,7 @@ void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_h
     struct vg_thread *self = &block->threads[thread];
     const enum vg_reach reach = vg_reach(how->scope);
     const bool takes = acquires(how->order);
+    if (takes) vg_clock_join(&self->known, vg_releases_any(carried));
     bool left = carried != NULL && !takes; /* something that only a later fence may take */
     for (int r = VG_REACH_SYS; r >= 0 && takes && carried != NULL; r--) {
         struct vg_clock *clock =

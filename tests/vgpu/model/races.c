@@ -41,6 +41,7 @@ static struct vg_party party_of(const struct vg_model *model, const struct vg_re
                              .write = kind->action != VG_READS,
                              .atomic = kind->action == VG_CHANGES,
                              .nc = kind->how.nc,
+                             .copy = record != NULL && record->copies,
                              .order = kind->how.order,
                              .scope = kind->how.scope,
                              .nbytes = kind->how.nbytes,
@@ -79,6 +80,12 @@ static const char *mend(const struct vg_model *model, const struct vg_party *a,
                    ? "Give both accesses scope .sys: each scope must include the other's thread."
                    : "Give both accesses scope .gpu or wider: each scope must include the other's "
                      "thread.";
+    if ((a->copy || b->copy) && a->grid == b->grid)
+        return "Wait for the copy (cp.async.wait_group, cp.async.wait_all, or an mbarrier that "
+               "tracks "
+               "it) before its bytes are used again; other threads must meet the thread that "
+               "waited "
+               "(bar.sync).";
     if (of_a != of_b) return mend_grids(of_a, of_b);
     if (weak(a) != weak(b) && a->nbytes == b->nbytes)
         return "Make the plain access a relaxed one as well with a scope that includes the other "
@@ -109,5 +116,25 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
                                  .second = b,
                                  .region = region,
                                  .mend = mend(model, &a, &b, first->block, second->block)};
+    model->settings.race(model->settings.arg, &race);
+}
+
+void vg_model_polled(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                     uint64_t offset, const struct vg_how *how)
+{
+    struct vg_model *model = block->model;
+    const uint64_t key = how->where * UINT64_C(0xd1342543de82ef95) ^ UINT64_MAX;
+    if (model->settings.off || !is_new(model, key != 0 ? key : 1)) return;
+    model->counts.races++;
+    if (model->settings.race == NULL) return;
+    const struct vg_access access = {.block = block->serial,
+                                     .bits = (uint16_t)(1u << (10 + offset % 4) | thread),
+                                     .kind = vg_kind_of(model, how, VG_READS)};
+    const struct vg_race race = {
+        .second = party_of(model, region, offset / 4, &access),
+        .region = region,
+        .mend = "Wait by ld.relaxed.sys or ld.acquire.sys (cuda::atomic_ref, or volatile): a plain "
+                "load races with the writer, and a compiler may load once and for all.",
+        .polled = true};
     model->settings.race(model->settings.arg, &race);
 }

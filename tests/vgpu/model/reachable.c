@@ -9,6 +9,12 @@
  * beginning of a grid forget all lines (vg_buffer_renew). A line is read again whole, so no word
  * ever goes back to an older value. Nothing is older than settings.late accesses.
  *
+ * What the host is assumed to do: whatever was released at scope .sys to such memory and has left
+ * the buffer, a host thread may have acquired, and it may launch a grid or set a flag because of
+ * it. So a grid that is launched then (vg_model_published), and whoever acquires at scope .sys from
+ * such memory then, counts as ordered after the release, and a strong write of scope .sys counts as
+ * read.
+ *
  * region->bytes of such a region is a multiple of 16: others access the same words atomically. */
 #include "internal.h"
 
@@ -22,6 +28,7 @@ struct waiting {
     uint64_t offset, born;
     unsigned char value[16];
     uint32_t nbytes;
+    struct vg_clock *released; /* what becomes published when the store leaves the buffer */
 };
 
 struct line {
@@ -39,6 +46,8 @@ struct vg_buffer {
 
 void vg_buffer_free(struct vg_buffer *buffer)
 {
+    for (uint32_t i = 0; buffer != NULL && i < buffer->nstores; i++)
+        vg_clock_put(buffer->stores[i].released);
     free(buffer);
 }
 
@@ -130,7 +139,7 @@ static bool overlap(const struct waiting *store, const struct vg_region *region,
 }
 
 /* Writes the store, or the first one that waits for the same bytes, to the real copy. */
-static void release_store(struct vg_buffer *buffer, uint32_t i)
+static void release_store(struct vg_model *model, struct vg_buffer *buffer, uint32_t i)
 {
     for (uint32_t first = 0; first < i; first++) {
         const struct waiting *store = &buffer->stores[first];
@@ -141,6 +150,8 @@ static void release_store(struct vg_buffer *buffer, uint32_t i)
         break;
     }
     const struct waiting store = buffer->stores[i];
+    vg_clock_join(&model->published, store.released);
+    vg_clock_put(store.released);
     bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
     struct line *line = line_of(buffer, store.region, store.offset);
     if (line != NULL) memcpy(line->bytes + store.offset % LINE, store.value, store.nbytes);
@@ -165,7 +176,7 @@ void vg_buffers_drain(struct vg_model *model)
         struct vg_buffer *buffer = model->buffers[d];
         for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
             if (buffer->stores[i].born + model->settings.late <= model->now)
-                release_store(buffer, i);
+                release_store(model, buffer, i);
             else
                 i++;
         }
@@ -177,7 +188,7 @@ void vg_buffer_flush(struct vg_model *model, int device)
 {
     struct vg_buffer *buffer = buffer_of(model, device);
     if (buffer != NULL && buffer->nstores > 0) {
-        while (buffer->nstores > 0) release_store(buffer, 0);
+        while (buffer->nstores > 0) release_store(model, buffer, 0);
         set_deadline(model);
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -200,7 +211,7 @@ void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
         struct vg_buffer *buffer = model->buffers[d];
         for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
             if (buffer->stores[i].region == region)
-                release_store(buffer, i);
+                release_store(model, buffer, i);
             else
                 i++;
         }
@@ -214,7 +225,7 @@ static void stir(struct vg_model *model, struct vg_buffer *buffer)
 {
     const uint64_t dice = vg_random(model);
     if (buffer->nstores > 0 && (dice & 3) == 0)
-        release_store(buffer, vg_random_below(model, buffer->nstores));
+        release_store(model, buffer, vg_random_below(model, buffer->nstores));
     if ((dice & 12) == 0) {
         struct line *line = &buffer->lines[(dice >> 8) % LINES];
         if (line->region != NULL && !line->valid) line_read(model, line);
@@ -265,13 +276,19 @@ void vg_buffer_store(struct vg_model *model, int device, struct vg_region *regio
     line_make(buffer, region, offset); /* the line may be remembered from now on */
     if (releases_to_all(how)) vg_buffer_flush(model, device);
     while (buffer->nstores >= MOST_STORES)
-        release_store(buffer, vg_random_below(model, buffer->nstores));
+        release_store(model, buffer, vg_random_below(model, buffer->nstores));
     struct waiting *store = &buffer->stores[buffer->nstores++];
     *store = (struct waiting){
         .region = region, .offset = offset, .born = model->now, .nbytes = how->nbytes};
     memcpy(store->value, value, how->nbytes);
     if (store->born + model->settings.late < model->deadline)
         model->deadline = store->born + model->settings.late;
+}
+
+void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released)
+{
+    struct vg_buffer *buffer = buffer_of(model, device);
+    vg_clock_replace(&buffer->stores[buffer->nstores - 1].released, released);
 }
 
 /* *to becomes value if it is old; else old becomes what it is. */
@@ -301,10 +318,9 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
 {
     struct vg_buffer *buffer = device < 0 ? NULL : buffer_make(model, device);
     if (buffer != NULL) stir(model, buffer);
-    if (releases_to_all(how)) vg_buffer_flush(model, device);
     for (uint32_t i = 0; buffer != NULL && i < buffer->nstores;) {
         if (overlap(&buffer->stores[i], region, offset, how->nbytes)) {
-            release_store(buffer, i); /* this one, or an earlier one that it overlaps */
+            release_store(model, buffer, i); /* this one, or an earlier one that it overlaps */
             i = 0;
         } else {
             i++;
@@ -316,6 +332,7 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
     do {
         memcpy(value, old, how->nbytes);
         written = change(arg, old, value);
+        if (written && releases_to_all(how)) vg_buffer_flush(model, device);
     } while (written && !exchange(region->bytes + offset, old, value, how->nbytes));
     if (buffer != NULL) {
         line_read(model, line_make(buffer, region, offset));

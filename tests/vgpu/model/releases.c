@@ -2,9 +2,12 @@
 #include "internal.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LISTS = 64 };
 
 struct entry {
-    uint64_t key;
+    uint64_t key; /* 0: for every acquire */
     struct vg_clock *clock;
 };
 
@@ -48,6 +51,12 @@ struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_re
     return NULL;
 }
 
+struct vg_clock *vg_releases_any(const struct vg_releases *releases)
+{
+    return releases != NULL && releases->n > 0 && releases->at[0].key == 0 ? releases->at[0].clock
+                                                                           : NULL;
+}
+
 /* Both lists, sorted; clocks of the same key joined. */
 static struct vg_releases *merge(const struct entry *a, uint32_t na, const struct entry *b,
                                  uint32_t nb)
@@ -65,16 +74,48 @@ static struct vg_releases *merge(const struct entry *a, uint32_t na, const struc
     return all;
 }
 
-void vg_releases_add(struct vg_releases **into, uint32_t block, int device,
+/* Takes the lists of blocks that have ended away, and puts those of the others into one when there
+ * are too many. */
+static void shorten(struct vg_releases *all, const struct vg_block_clock *block)
+{
+    const uint64_t blocks = key_of(VG_REACH_CTA, 0, 0);
+    const uint64_t dead_below = blocks + block->grid->known_below, own = blocks + block->serial;
+    struct vg_clock *together = NULL;
+    uint32_t n = 0;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        n = 0;
+        for (uint32_t i = 0; i < all->n; i++) {
+            const struct entry entry = all->at[i];
+            const bool dead = entry.key >= blocks && entry.key < dead_below;
+            const bool folds = pass > 0 && (entry.key == 0 || entry.key >= blocks);
+            if (!dead && (!folds || entry.key == own)) {
+                all->at[n++] = entry;
+                continue;
+            }
+            if (!dead) vg_clock_join(&together, entry.clock);
+            vg_clock_put(entry.clock);
+        }
+        all->n = n;
+        if (n <= MOST_LISTS) break;
+    }
+    if (together == NULL) return;
+    memmove(all->at + 1, all->at, n * sizeof *all->at);
+    all->at[0] = (struct entry){0, together};
+    all->n++;
+}
+
+void vg_releases_add(struct vg_releases **into, const struct vg_block_clock *block,
                      struct vg_clock *const released[VG_REACHES])
 {
     struct entry own[VG_REACHES];
     uint32_t n = 0;
     for (int r = VG_REACHES - 1; r >= 0; r--)
         if (released[r] != NULL)
-            own[n++] = (struct entry){key_of((enum vg_reach)r, block, device), released[r]};
+            own[n++] = (struct entry){key_of((enum vg_reach)r, block->serial, block->grid->device),
+                                      released[r]};
     if (n == 0) return;
     struct vg_releases *old = *into;
     *into = merge(old != NULL ? old->at : NULL, old != NULL ? old->n : 0, own, n);
     vg_releases_put(old);
+    shorten(*into, block);
 }

@@ -22,7 +22,8 @@ static void copy(struct world *world, struct vg_block_clock *block, uint64_t off
     for (const uint64_t end = offset + nbytes; offset < end;) {
         uint8_t size = 16;
         while (offset % size != 0 || size > end - offset) size /= 2;
-        const struct vg_how how = how_of(VG_WEAK, VG_SCOPE_NONE, size, 0);
+        struct vg_how how = how_of(VG_WEAK, VG_SCOPE_NONE, size, 0);
+        how.engine = true;
         uint64_t value[2] = {0};
         if (write)
             vg_model_store(block, 0, &world->region, offset, &how, value);
@@ -99,6 +100,25 @@ static uint64_t allocated(void)
 }
 
 /* Copies that follow one another note a page once: AddressSanitizer's malloc counts nothing. */
+TEST(bulk, a_copy_may_set_a_flag_that_strong_loads_of_system_scope_read)
+{
+    for (int way = 0; way < 3; way++) {
+        struct world *w = malloc(sizeof *w);
+        world_begin(w, (struct vg_model_settings){.seed = 1});
+        struct vg_grid_clock *grid = vg_model_grid_begin(w->model, 1, 0, 1, 1, NULL);
+        struct vg_block_clock *block = vg_model_block_begin(grid, 0);
+        const struct vg_how how =
+            how_of(way == 0 ? VG_WEAK : VG_ACQUIRE, way == 1 ? VG_SCOPE_GPU : VG_SCOPE_SYS, 4, 7);
+        vg_model_bulk(block, 0, &w->region, 64, 16, true);
+        ld(w->block[0], 0, w, 68, how);
+        CHECK_EQ(w->nraces, way == 2 ? 0 : 1);
+        vg_model_block_end(block);
+        vg_model_grid_end(grid, NULL);
+        world_end(w);
+        free(w);
+    }
+}
+
 TEST(bulk, of_64_mebibytes_notes_less_than_2)
 {
     enum { BYTES = 64 << 20 };

@@ -1,5 +1,6 @@
 /* Many threads, many grids: what the model takes stays bounded. */
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <shim.h>
@@ -165,6 +166,89 @@ TEST(many, a_word_that_all_threads_read_and_a_race_with_it)
         vg_model_block_end(block);
     }
     CHECK_EQ(many.races, 1);
+    vg_model_grid_end(grid, NULL);
+    end(&many);
+}
+
+/* Each thread has a word of its own and a neighbour's: release, acquire, atomics. */
+TEST(many, atomics_of_65536_threads_on_words_of_their_own_take_bounded_memory)
+{
+    enum { THREADS_ALL = BLOCKS * THREADS, ROUNDS = 3 };
+    struct many many;
+    begin(&many, 8 * THREADS_ALL);
+    static struct vg_block_clock *blocks[BLOCKS];
+    const uint64_t before = megabytes();
+    struct vg_grid_clock *grid = vg_model_grid_begin(many.model, 1, 0, BLOCKS, THREADS, NULL);
+    uint32_t old = 0;
+    for (uint32_t b = 0; b < BLOCKS; b++) blocks[b] = vg_model_block_begin(grid, b);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        for (uint32_t i = 0; i < THREADS_ALL; i++) {
+            struct vg_block_clock *block = blocks[i / THREADS];
+            vg_model_rmw(block, i % THREADS, &many.region, 8 * i, &both, increment, NULL, &old);
+            CHECK(old == round * 2 || old == round * 2 + 1);
+            const uint32_t there = (i + 1 + round * 97) % THREADS_ALL;
+            vg_model_rmw(block, i % THREADS, &many.region, 8 * there + 4, &both, increment, NULL,
+                         &old);
+            vg_model_rmw(block, i % THREADS, &many.region, 8 * i, &relaxed, increment, NULL, &old);
+        }
+    const uint64_t used = megabytes() - before;
+    printf("%u words and threads: %llu MiB, %llu bytes a word\n", 2 * THREADS_ALL,
+           (unsigned long long)used, (unsigned long long)((used << 20) / (2 * THREADS_ALL)));
+    CHECK_EQ(many.races, 0);
+    CHECK_MESSAGE(used < 600, "%llu MiB", (unsigned long long)used);
+    for (uint32_t b = 0; b < BLOCKS; b++) vg_model_block_end(blocks[b]);
+    vg_model_grid_end(grid, NULL);
+    end(&many);
+    CHECK_EQ(vg_clock_nodes(), 0);
+}
+
+/* A counter that every block of many grids increments: what it carries does not grow. */
+TEST(many, a_counter_of_many_grids_carries_a_bounded_list)
+{
+    struct many many;
+    begin(&many, 4096);
+    uint32_t old = 0;
+    uint64_t before = 0, after = 0;
+    struct vg_past *stream = vg_past_create();
+    for (uint32_t i = 0; i < 3000; i++) {
+        struct vg_grid_clock *grid = vg_model_grid_begin(many.model, i, 0, 8, 32, stream);
+        for (uint32_t b = 0; b < 8; b++) {
+            struct vg_block_clock *block = vg_model_block_begin(grid, b);
+            vg_model_rmw(block, 0, &many.region, 0, &both, increment, NULL, &old);
+            vg_model_block_end(block);
+        }
+        vg_model_grid_end(grid, stream);
+        if (i == 1000) before = mallinfo2().uordblks;
+        if (i == 2999) after = mallinfo2().uordblks;
+    }
+    CHECK_EQ(old, 8 * 3000 - 1);
+    CHECK_EQ(many.races, 0);
+    CHECK_MESSAGE(after < before + 65536 * 3, "%llu bytes more",
+                  (unsigned long long)(after - before));
+    vg_past_destroy(stream);
+    end(&many);
+}
+
+/* A histogram: relaxed atomics on very many words. */
+TEST(many, words_with_relaxed_atomics_alone_take_few_bytes)
+{
+    enum { WORDS = 1 << 19 };
+    struct many many;
+    begin(&many, 4 * WORDS);
+    struct vg_grid_clock *grid = vg_model_grid_begin(many.model, 1, 0, 4, 32, NULL);
+    struct vg_block_clock *blocks[4];
+    uint32_t old = 0;
+    for (uint32_t b = 0; b < 4; b++) blocks[b] = vg_model_block_begin(grid, b);
+    const uint64_t before = megabytes();
+    for (uint32_t i = 0; i < 3 * WORDS; i++)
+        vg_model_rmw(blocks[i % 4], i / 4 % 32, &many.region, 4 * (i % WORDS), &relaxed, increment,
+                     NULL, &old);
+    CHECK_EQ(old, 2);
+    const uint64_t used = megabytes() - before;
+    printf("%u words: %llu bytes a word\n", WORDS, (unsigned long long)((used << 20) / WORDS));
+    CHECK_MESSAGE(used <= 60, "%llu MiB", (unsigned long long)used);
+    CHECK_EQ(many.races, 0);
+    for (uint32_t b = 0; b < 4; b++) vg_model_block_end(blocks[b]);
     vg_model_grid_end(grid, NULL);
     end(&many);
 }

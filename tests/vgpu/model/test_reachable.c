@@ -222,3 +222,100 @@ TEST(reachable, an_atomic_follows_its_threads_earlier_stores_of_other_sizes)
         CHECK_EQ(host_reads(4), 0);
     }
 }
+
+/* Strong and weak accesses of one word by different blocks, nothing between them. */
+TEST(reachable, weak_and_strong_accesses_without_order_race_in_either_order)
+{
+    for (int which = 0; which < 6; which++) {
+        begin(1);
+        const bool strong_first = which < 3;
+        for (int i = 0; i < 2; i++) {
+            const bool is_strong = (i == 0) == strong_first;
+            const struct vg_how how = is_strong ? RELAXED(VG_SCOPE_SYS, 1) : WEAK(2);
+            const int action =
+                which % 3; /* writes and writes, writes and reads, reads and writes */
+            if (action == 0 || action == i + 1)
+                st(w.block[i], 0, &w, 0, how, 5);
+            else
+                ld(w.block[i], 0, &w, 0, how);
+        }
+        CHECK_MESSAGE(w.nraces == 1, "case %d: %u", which, w.nraces);
+        world_end(&w);
+    }
+}
+
+TEST(reachable, who_read_a_word_strongly_may_write_it_weakly_then)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        begin(seed);
+        st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_SYS, 1), 1);
+        while (ld(w.block[1], 0, &w, 0, RELAXED(VG_SCOPE_SYS, 2)) == 0) continue;
+        st(w.block[1], 0, &w, 0, WEAK(3), 0);
+        CHECK_EQ(w.nraces, 0);
+        st(w.block[2], 0, &w, 0, WEAK(4), 0);
+        CHECK(w.nraces > 0);
+        world_end(&w);
+    }
+}
+
+/* A host thread sees the word, then sets another one that a block waits for. */
+TEST(reachable, a_host_may_hand_a_strongly_written_word_on)
+{
+    for (int acquires = 0; acquires < 2; acquires++) {
+        begin(3);
+        st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_SYS, 1), 1);
+        while (host_reads(0) == 0) ld(w.block[0], 0, &w, 256, WEAK(9));
+        host_writes(128, 1);
+        while (ld(w.block[1], 0, &w, 128,
+                  how_of(acquires ? VG_ACQUIRE : VG_RELAXED, VG_SCOPE_SYS, 4, 2)) == 0)
+            continue;
+        st(w.block[1], 0, &w, 0, WEAK(3), 0);
+        CHECK_EQ(w.nraces, !acquires);
+        world_end(&w);
+    }
+}
+
+/* Releases of scope .gpu and .cta through memory that the host can reach. */
+TEST(reachable, a_flag_there_orders_two_blocks_and_its_scope_must_be_wide_enough)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++)
+        for (int wide = 0; wide < 2; wide++) {
+            begin(seed);
+            unsigned char data[64] = {0};
+            struct vg_region region = {.address = 0x90000, .nbytes = 64, .bytes = data};
+            const struct vg_how how = WEAK(3);
+            uint32_t value = 6;
+            vg_model_store(w.block[0], 0, &region, 0, &how, &value);
+            vg_model_fence(w.block[0], 0, VG_ACQ_REL, wide ? VG_SCOPE_GPU : VG_SCOPE_CTA);
+            for (uint32_t i = 1; i < 40; i++) st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 1), i);
+            while (ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 2)) == 0) continue;
+            vg_model_load(w.block[1], 0, &region, 0, &how, &value);
+            CHECK_EQ(w.nraces, !wide);
+            vg_model_forget(w.model, &region);
+            world_end(&w);
+        }
+}
+
+static bool never(void *arg, const void *old, void *value)
+{
+    (void)arg;
+    (void)old;
+    (void)value;
+    return false;
+}
+
+/* A compare and swap that fails writes nothing: its release does not happen, its acquire does. */
+TEST(reachable, a_failed_compare_and_swap_releases_nothing)
+{
+    uint32_t late = 0;
+    const struct vg_how how = how_of(VG_ACQ_REL, VG_SCOPE_SYS, 4, 2);
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        begin(seed);
+        uint32_t old;
+        st(w.block[0], 0, &w, 0, WEAK(1), 5);
+        vg_model_rmw(w.block[0], 0, &w.region, 128, &how, never, NULL, &old);
+        late += host_reads(0) != 5;
+        world_end(&w);
+    }
+    CHECK(late > 10);
+}

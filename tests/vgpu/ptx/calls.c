@@ -106,7 +106,7 @@ static void pass(struct vg_reader *r, const struct call *call, const struct vg_o
                  const struct vg_param *param, bool input)
 {
     static const enum vg_type types[] = {[1] = VG_B8, [2] = VG_B16, [4] = VG_B32, [8] = VG_B64};
-    struct vg_lowering low = {.draft = call->draft, .opcode = "call"};
+    struct vg_lowering low = {.draft = call->draft, .opcode = "call", .symbols = true};
     if (operand->kind == VG_OPERAND_SYMBOL && operand->symbol->kind == VG_SYMBOL_FRAME &&
         operand->symbol->frame->param) {
         struct vg_frame_variable *frame = operand->symbol->frame;
@@ -167,7 +167,7 @@ static void target_read(struct vg_reader *r, struct call *call)
     }
     if (target->kind != VG_OPERAND_REGISTER)
         vg_ptx_operand_wrong(r, target, "call", "a declared function or a register");
-    struct vg_lowering low = {.draft = *draft, .opcode = "call"};
+    struct vg_lowering low = {.draft = *draft, .opcode = "call", .symbols = true};
     draft->src[0] = vg_ptx_source(r, &low, target, VG_B64, false);
     draft->in.target = VG_INDIRECT;
     caller->indirect = true;

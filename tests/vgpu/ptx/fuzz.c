@@ -18,14 +18,71 @@ static uint32_t random_below(uint32_t n)
 }
 
 static const char *const pieces[] = {
-    "%r1",      "%rd1",    "%p1",     "{",           "}",        "(",     ")",
-    "[",        "]",       ";",       ",",           ".u32",     ".f32",  ".b128",
-    ".v4",      ".shared", ".global", ".param",      "bra",      "ret;",  "call",
-    "0x",       "0f",      "-1",      "99999999999", ".reg",     "<9>",   "ld",
-    "st",       "atom",    "@!%p1",   "L1:",         "//",       "/*",    "*/",
-    "\"",       ".loc",    ".entry",  ".func",       ".align 8", "=",     "+",
-    "generic(", "!",       "|",       "wmma.mma",    ".section", ".file", ".branchtargets",
-    "\n",       "setp",    "mov",     "cvt",         ".pred",    "<",     ">",
+    "%r1",
+    "%rd1",
+    "%p1",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ";",
+    ",",
+    ".u32",
+    ".f32",
+    ".b128",
+    ".v4",
+    ".shared",
+    ".global",
+    ".param",
+    "bra",
+    "ret;",
+    "call",
+    "0x",
+    "0f",
+    "-1",
+    "99999999999",
+    ".reg",
+    "<9>",
+    "ld",
+    "st",
+    "atom",
+    "@!%p1",
+    "L1:",
+    "//",
+    "/*",
+    "*/",
+    "\"",
+    ".loc",
+    ".entry",
+    ".func",
+    ".align 8",
+    "=",
+    "+",
+    "generic(",
+    "!",
+    "|",
+    "wmma.mma",
+    ".section",
+    ".file",
+    ".branchtargets",
+    "\n",
+    "setp",
+    "mov",
+    "cvt",
+    ".pred",
+    "<",
+    ">",
+    ".v8",
+    ".f32x2",
+    ".L2::cache_hint",
+    "_",
+    "|",
+    "createpolicy",
+    "frob.new",
+    ".noftz",
+    ".b64",
 };
 
 static size_t insert(char *text, size_t n, size_t room, size_t at, const char *piece)
@@ -113,11 +170,11 @@ static unsigned fuzz(const char *seed_text, size_t nbytes, char *text, size_t ro
 
 TEST(vgpu_ptx_fuzz, mutated_texts_are_refused_or_read_soundly)
 {
-    static const char *const names[] = {"copy", "fold", "calls", "numbers"};
+    static const char *const names[] = {"copy", "fold", "calls", "numbers", "forms"};
     const char *seconds = getenv("VGPU_FUZZ_S"), *first = getenv("VGPU_FUZZ_SEED");
-    char *seeds[4];
-    size_t nbytes[4], room = 0;
-    for (unsigned i = 0; i < 4; i++) {
+    char *seeds[5];
+    size_t nbytes[5], room = 0;
+    for (unsigned i = 0; i < 5; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/tests/vgpu/ptx/samples/%s.ptx", TUTTI_SOURCE_DIR, names[i]);
         seeds[i] = vg_test_file(path, &nbytes[i]);
@@ -131,7 +188,7 @@ TEST(vgpu_ptx_fuzz, mutated_texts_are_refused_or_read_soundly)
     unsigned taken = 0, n = 0;
     for (; n < 200 || time(NULL) < end; n++, seed++) {
         state = seed * UINT64_C(0x9e3779b97f4a7c15);
-        taken += fuzz(seeds[seed % 4], nbytes[seed % 4], text, room);
+        taken += fuzz(seeds[seed % 5], nbytes[seed % 5], text, room);
         if (tt_test_failed()) {
             tt_test_fail(__FILE__, __LINE__, "VGPU_FUZZ_SEED=%llu", (unsigned long long)seed);
             break;
@@ -140,5 +197,5 @@ TEST(vgpu_ptx_fuzz, mutated_texts_are_refused_or_read_soundly)
     printf("%u texts, %u of them taken\n", n, taken);
     CHECK(n < 1000 || (taken > n / 100 && taken < n));
     free(text);
-    for (unsigned i = 0; i < 4; i++) free(seeds[i]);
+    for (unsigned i = 0; i < 5; i++) free(seeds[i]);
 }

@@ -1,7 +1,6 @@
 /* Reads an instruction: guard, opcode, modifiers, operands; finds its form and lowers it. */
 #include <vgpu/ptx/instructions.h>
 
-#include <stdio.h>
 #include <string.h>
 
 struct vg_draft vg_ptx_draft_make(const struct vg_reader *r, uint32_t line, uint32_t guard)
@@ -19,127 +18,6 @@ struct vg_draft *vg_ptx_draft_add(struct vg_reader *r, const struct vg_draft *dr
     r->drafts = vg_ptx_room(r, r->drafts, r->ndrafts, &r->drafts_room, sizeof *r->drafts);
     r->drafts[r->ndrafts] = *draft;
     return &r->drafts[r->ndrafts++];
-}
-
-/* Whether the modifier is one of the words of a slot, which end at a blank or '?'. */
-static bool in_slot(const char *words, size_t length, const struct vg_token *modifier)
-{
-    const char *end = words + length;
-    while (words < end) {
-        const char *bar = memchr(words, '|', (size_t)(end - words));
-        const char *stop = bar ? bar : end;
-        if ((size_t)(stop - words) == modifier->length - 1 &&
-            memcmp(words, modifier->text + 1, modifier->length - 1) == 0)
-            return true;
-        words = stop + 1;
-    }
-    return false;
-}
-
-/* What a word sets. */
-static void apply(struct vg_lowering *low, char class, const struct vg_token *modifier)
-{
-    struct vg_instr *in = &low->draft.in;
-    enum vg_type type;
-    if (class == 't' || class == 's') {
-        if (!vg_ptx_type_named(modifier->text, modifier->length, &type)) return;
-        if (class == 't')
-            in->type = (uint8_t)type;
-        else
-            in->type2 = (uint8_t)type;
-        return;
-    }
-    if (class == 'b') { /* .u8: 8 bits, and whether they are signed */
-        in->count = (uint8_t)(modifier->length == 4 ? 16 : modifier->text[2] - '0');
-        in->mode = modifier->text[1] == 's';
-        return;
-    }
-    if (class == 'y') { /* volatile */
-        in->order = VG_RELAXED;
-        in->scope = VG_SCOPE_SYS;
-        return;
-    }
-    const struct vg_word *word = vg_ptx_word_find(class, modifier->text + 1, modifier->length - 1);
-    if (!word) return;
-    const uint8_t value = (uint8_t)word->value;
-    if (class == 'r') in->round = value;
-    if (class == 'c') in->compare = value;
-    if (class == 'k') in->combine = value;
-    if (class == 'f') in->flags |= (uint32_t)word->value;
-    if (class == 'o') in->order = value;
-    if (class == 'S') in->scope = value;
-    if (class == 'p') in->space = value;
-    if (class == 'v') in->count = value;
-    if (class == 'h') low->hint = true;
-    if (strchr("MARVHPE", class)) in->mode = value;
-}
-
-/* Whether the modifiers are those of the form. ptxas takes them in any order but for two types:
- * each slot takes the first modifier that fits. *far: the first modifier that no slot takes; *slot:
- * what was expected.
- */
-static bool matches(const struct vg_form *form, const struct vg_opcode *opcode,
-                    struct vg_lowering *low, uint32_t *far, const char **slot)
-{
-    uint32_t used = 0, first = 0, after_type = 0;
-    const char *at = form->modifiers, *missing = NULL;
-    while (*at && !missing) {
-        const size_t length = strcspn(at + 2, " ?");
-        const bool optional = at[2 + length] == '?';
-        const bool type = *at == 't' || *at == 's';
-        uint32_t n = type ? after_type : 0;
-        while (n < opcode->nmodifiers &&
-               ((used >> n & 1) || !in_slot(at + 2, length, &opcode->modifiers[n])))
-            n++;
-        if (n == opcode->nmodifiers) {
-            if (!optional) missing = at + 2;
-        } else {
-            if (low) apply(low, *at, &opcode->modifiers[n]);
-            used |= 1u << n;
-            if (type) after_type = n + 1;
-        }
-        at += 2 + length + optional;
-        while (*at == ' ') at++;
-    }
-    while (used >> first & 1) first++;
-    if (!missing && first == opcode->nmodifiers) return true;
-    if (first >= *far) {
-        *far = first;
-        *slot = missing;
-    }
-    return false;
-}
-
-static const struct vg_form *const tables[] = {vg_ptx_forms_integer, vg_ptx_forms_float,
-                                               vg_ptx_forms_data, vg_ptx_forms_memory,
-                                               vg_ptx_forms_together};
-
-static const struct vg_form *find_form(struct vg_reader *r, const struct vg_opcode *opcode)
-{
-    bool known = false;
-    uint32_t far = 0;
-    const char *slot = NULL;
-    for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
-        for (const struct vg_form *form = tables[i]; form->name; form++) {
-            if (*form->name != *opcode->name.text || !vg_ptx_is_word(&opcode->name, form->name))
-                continue;
-            known = true;
-            if (matches(form, opcode, NULL, &far, &slot)) return form;
-        }
-    if (vg_ptx_is_unsupported(opcode)) return NULL;
-    if (!known)
-        vg_ptx_fail(r, opcode->name.line, "expected an instruction, found '%.*s'",
-                    VG_NAMED(opcode->name));
-    char expected[100];
-    if (slot)
-        snprintf(expected, sizeof expected, "'.%.*s'", (int)strcspn(slot, " ?"), slot);
-    else
-        snprintf(expected, sizeof expected, "no more modifiers");
-    if (far >= opcode->nmodifiers)
-        vg_ptx_fail(r, opcode->name.line, "%.60s: expected %s, found no more modifiers",
-                    opcode->text, expected);
-    vg_ptx_fail(r, opcode->name.line, "%.60s: expected %s, found '%.*s'", opcode->text, expected,
-                VG_NAMED(opcode->modifiers[far]));
 }
 
 static enum vg_type wider(enum vg_type type)
@@ -182,23 +60,77 @@ static void elements(struct vg_reader *r, struct vg_lowering *low, const struct 
     struct vg_instr *in = &low->draft.in;
     const enum vg_type type = (enum vg_type)in->type;
     const uint32_t count = in->count ? in->count : 1;
-    const struct vg_operand *elements = operand;
+    const struct vg_operand *elements = operand, *first = NULL;
     if (in->count) {
         if (operand->kind != VG_OPERAND_VECTOR || operand->nelements != count)
             vg_ptx_operand_wrong(r, operand, low->opcode,
-                                 count == 2 ? "a vector of 2 elements" : "a vector of 4 elements");
+                                 count == 2   ? "a vector of 2 elements"
+                                 : count == 4 ? "a vector of 4 elements"
+                                              : "a vector of 8 elements");
         elements = operand->elements;
     } else if (operand->kind == VG_OPERAND_VECTOR) {
         vg_ptx_operand_wrong(r, operand, low->opcode, "no vector");
     }
     if (write) load_unsigned(in, type, elements, count);
+    if (elements->kind == VG_OPERAND_SINK && count == 1)
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a register");
     for (uint32_t i = 0; i < count; i++) {
-        if (write)
-            low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, &elements[i], type, true);
-        else
-            put_source(low, vg_ptx_source(r, low, &elements[i], type, true));
+        if (elements[i].kind == VG_OPERAND_REGISTER && first &&
+            vg_ptx_type_bytes(elements[i].type) != vg_ptx_type_bytes(first->type))
+            vg_ptx_operand_wrong(r, &elements[i], low->opcode, "elements of one width");
+        if (elements[i].kind == VG_OPERAND_REGISTER) first = &elements[i];
+        uint32_t *place = write   ? (i < 4 ? &low->draft.dst[i] : &low->high_dst[i - 4])
+                          : i < 4 ? &low->draft.src[low->nsrc++]
+                                  : &low->high_src[i - 4];
+        *place = write ? vg_ptx_destination(r, low, &elements[i], type, true)
+                       : vg_ptx_source(r, low, &elements[i], type, true);
     }
+    if (write && !first)
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a register among the elements");
+    if (write) low->ndst = count < 4 ? count : 4;
     in->count = (uint8_t)count;
+}
+
+/* Constants that ptxas checks. */
+static void check_constant(struct vg_reader *r, const struct vg_lowering *low, char kind,
+                           const struct vg_operand *operand)
+{
+    const uint64_t n = operand->value.bits;
+    const char *expected = NULL;
+    if (operand->kind != VG_OPERAND_NUMBER) return;
+    if (kind == 'k' && n > 255) expected = "a number from 0 to 255";
+    if (kind == 'B' && n > 15) expected = "a barrier's number, 0 to 15";
+    if ((kind == 'N' || kind == 'A') && n % 32 != 0) expected = "whole warps: a multiple of 32";
+    if (kind == 'o' && (n == 0 || n > UINT32_MAX)) expected = "a number from 1";
+    if (kind == 'A' && n == 0) expected = "a number that is not 0";
+    if (kind == 'y' && n > 1) expected = "a parity, 0 or 1";
+    if (kind == 'l' && n > 255 && n != UINT64_MAX) expected = "a table from 0 to 255";
+    if (kind == 'L' && n != 128) expected = "128";
+    if (kind == 't' && n > 15) expected = "a number from 0 to 15";
+    if (kind == 'T' && n > 65535) expected = "a mask of 16 bits";
+    if (kind == 'G' && (n == 0 || (n & (n - 1)) || n > 4096)) expected = "a power of two";
+    if (kind == 'R' && (n % 8 != 0 || n < 24 || n > 256))
+        expected = "a multiple of 8 from 24 to 256";
+    if (kind == 'n' && n != 4 && n != 8 && n != 16) expected = "a size of 4, 8 or 16";
+    if (kind == 'M' && n != 16) expected = "a size of 16";
+    if (kind == 'c' && n > low->draft.in.count) expected = "at most what is written";
+    if (expected) vg_ptx_operand_wrong(r, operand, low->opcode, expected);
+}
+
+/* A constant and nothing else. */
+static void constant_operand(struct vg_reader *r, struct vg_lowering *low, char kind,
+                             const struct vg_operand *operand)
+{
+    struct vg_instr *in = &low->draft.in;
+    if (operand->kind != VG_OPERAND_NUMBER || operand->value.kind == VG_VALUE_F32 ||
+        operand->value.kind == VG_VALUE_F64)
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a constant");
+    if (kind == 'l')
+        in->mode = (uint8_t)operand->value.bits;
+    else if (kind == 'n' || kind == 'M')
+        in->count = (uint8_t)operand->value.bits;
+    else if (kind == 'i' || kind == 'G')
+        in->imm = (int64_t)operand->value.bits;
 }
 
 static void source_operand(struct vg_reader *r, struct vg_lowering *low, char kind,
@@ -206,7 +138,15 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
 {
     struct vg_instr *in = &low->draft.in;
     const enum vg_type type = (enum vg_type)in->type, type2 = (enum vg_type)in->type2;
+    check_constant(r, low, kind, operand);
     switch (kind) {
+    case 'C':
+        low->symbols = true;
+        if (operand->kind == VG_OPERAND_SYMBOL &&
+            vg_ptx_symbol_space(r, operand->symbol) != in->space)
+            vg_ptx_operand_wrong(r, operand, low->opcode, "a variable of the state space");
+        put_source(low, vg_ptx_source(r, low, operand, type, false));
+        break;
     case 'a':
         put_source(low, vg_ptx_source(r, low, operand, type, false));
         break;
@@ -220,13 +160,24 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
         put_source(low, vg_ptx_source(r, low, operand, wider(type), false));
         break;
     case 'u':
+    case 'k':
+    case 'B':
+    case 'N':
+    case 'A':
+    case 'y':
+    case 'o':
         put_source(low, vg_ptx_source(r, low, operand, VG_U32, false));
         break;
-    case 'S':
-        put_source(low, vg_ptx_shift(r, low, operand));
+    case 'Y':
+        if (operand->kind != VG_OPERAND_REGISTER)
+            vg_ptx_operand_wrong(r, operand, low->opcode, "a register");
+        put_source(low, vg_ptx_source(r, low, operand, type, false));
+        break;
+    case 'K':
+        put_source(low, vg_ptx_generic_address(r, low, operand));
         break;
     case 'U':
-        put_source(low, vg_ptx_source(r, low, operand, VG_B64, false));
+        put_source(low, vg_ptx_source(r, low, operand, VG_U64, false));
         break;
     case 'q':
     case 'Q':
@@ -239,7 +190,11 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
         vg_ptx_address(r, low, operand);
         break;
     case 'h':
-        vg_ptx_source(r, low, operand, VG_B64, false);
+    case 'z':
+        vg_ptx_source(r, low, operand, VG_U64, false);
+        break;
+    case 'Z':
+        vg_ptx_source(r, low, operand, VG_F32, false);
         break;
     case 'g':
         put_source(low, vg_ptx_global_address(r, low, operand));
@@ -248,24 +203,23 @@ static void source_operand(struct vg_reader *r, struct vg_lowering *low, char ki
         in->mode = operand->kind == VG_OPERAND_REGISTER && operand->type == VG_PRED;
         put_source(low, vg_ptx_source(r, low, operand, in->mode ? VG_PRED : VG_U32, false));
         break;
-    default: /* i, l, n */
-        if (operand->kind != VG_OPERAND_NUMBER)
-            vg_ptx_operand_wrong(r, operand, low->opcode, "a constant");
-        if (kind == 'l' && operand->value.bits > 255)
-            vg_ptx_operand_wrong(r, operand, low->opcode, "a table from 0 to 255");
-        if (kind == 'n' && operand->value.bits != 4 && operand->value.bits != 8 &&
-            operand->value.bits != 16)
-            vg_ptx_operand_wrong(r, operand, low->opcode, "a size of 4, 8 or 16");
-        if (kind == 'l')
-            in->mode = (uint8_t)operand->value.bits;
-        else if (kind == 'n')
-            in->count = (uint8_t)operand->value.bits;
-        else
-            in->imm = (int64_t)operand->value.bits;
+    default:
+        constant_operand(r, low, kind, operand);
     }
 }
 
-static void destination_operand(struct vg_reader *r, struct vg_lowering *low, char kind, bool pair,
+/* Where '_' may stand: for a result beside which there is another one, and for what the memory
+ * held. */
+static bool may_sink(const struct vg_instr *in, const struct vg_operand *operand)
+{
+    if (in->op == VG_ATOM) return !vg_ptx_type_is_half((enum vg_type)in->type);
+    return in->op == VG_MBARRIER_ARRIVE || in->op == VG_MBARRIER_ARRIVE_DROP ||
+           in->op == VG_MBARRIER_EXPECT || in->op == VG_LOP3 || in->op == VG_SETP ||
+           (operand->pair && in->op != VG_SHFL);
+}
+
+/* pair: '|' a second result may stand there, '&' it must, 0. */
+static void destination_operand(struct vg_reader *r, struct vg_lowering *low, char kind, char pair,
                                 const struct vg_operand *operand)
 {
     const enum vg_type type = (enum vg_type)low->draft.in.type;
@@ -277,10 +231,14 @@ static void destination_operand(struct vg_reader *r, struct vg_lowering *low, ch
     if (kind == 'D') wanted = (enum vg_type)low->draft.in.type2;
     if (kind == 'w') wanted = wider(type);
     if (kind == 'x') wanted = VG_U32;
-    if (kind == 'X') wanted = VG_B64;
+    if (kind == 'X') wanted = VG_U64;
     if (kind == 'p') wanted = VG_PRED;
     if (operand->pair && !pair)
         vg_ptx_operand_wrong(r, operand->pair, low->opcode, "no second result");
+    if (!operand->pair && pair == '&')
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a second result behind '|'");
+    if (operand->kind == VG_OPERAND_SINK && !may_sink(&low->draft.in, operand))
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a register");
     low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, operand, wanted, kind == 'e');
     if (operand->pair)
         low->draft.dst[low->ndst++] = vg_ptx_destination(r, low, operand->pair, VG_PRED, false);
@@ -299,25 +257,48 @@ static void count_operands(const char *spec, bool hint, uint32_t *least, uint32_
     }
 }
 
+static void check_count(struct vg_reader *r, const struct vg_lowering *low, const char *spec,
+                        uint32_t n)
+{
+    uint32_t least, most;
+    count_operands(spec, low->hint, &least, &most);
+    if (n < least || n > most)
+        vg_ptx_fail(r, low->draft.in.line, "%.60s: expected %u operands, found %u", low->opcode,
+                    n < least ? least : most, n);
+}
+
+/* max of three: max of two, and that with the third one. */
+static void third_operand(struct vg_reader *r, struct vg_lowering *low,
+                          const struct vg_operand *operand)
+{
+    const enum vg_type type = (enum vg_type)low->draft.in.type;
+    const uint32_t third = vg_ptx_source(r, low, operand, type, false), to = low->draft.dst[0];
+    low->draft.dst[0] = vg_ptx_register_add(r, type);
+    vg_ptx_draft_add(r, &low->draft);
+    low->draft.src[0] = low->draft.dst[0];
+    low->draft.src[1] = third;
+    low->draft.dst[0] = to;
+}
+
 /* Puts the operands where the form wants them. One that may be missing is there when more operands
  * are left than must follow. */
 static void place_operands(struct vg_reader *r, struct vg_lowering *low, const char *spec,
                            const struct vg_operand *operands, uint32_t n)
 {
     uint32_t least, most, used = 0;
-    count_operands(spec, low->hint, &least, &most);
-    if (n < least || n > most)
-        vg_ptx_fail(r, low->draft.in.line, "%.60s: expected %u operands, found %u", low->opcode,
-                    n < least ? least : most, n);
+    check_count(r, low, spec, n);
     while (*spec) {
         const size_t length = strcspn(spec, " ");
-        const bool pair = length >= 3 && spec[1] == '|', optional = spec[length - 1] == '?';
+        const bool optional = spec[length - 1] == '?';
+        const char pair = length >= 3 ? spec[1] : '\0';
         const char kind = *spec;
         spec += length + (spec[length] == ' ');
         if (kind == 'h' && !low->hint) continue;
         count_operands(spec, low->hint, &least, &most);
         if (optional && n - used <= least)
-            low->nsrc += kind != 'i';
+            low->nsrc += !strchr("iGZ3", kind);
+        else if (kind == '3')
+            third_operand(r, low, &operands[used++]);
         else if (strchr("dDwxXpev", kind))
             destination_operand(r, low, kind, pair, &operands[used++]);
         else
@@ -356,20 +337,22 @@ static void opcode_read(struct vg_reader *r, struct vg_opcode *opcode)
     opcode->text[length] = '\0';
 }
 
+/* Notes that the instruction is not supported: the kernel that reaches it fails when launched. */
 static void unsupported(struct vg_reader *r, struct vg_lowering *low)
 {
     struct vg_module *module = r->module;
     struct vg_function *function = &module->functions[r->function];
     const struct vg_token token = {
         .text = low->opcode, .length = (uint32_t)strlen(low->opcode), .line = low->draft.in.line};
-    vg_ptx_skip_statement(r);
     module->texts = vg_ptx_room(r, module->texts, module->ntexts, &r->texts_room, sizeof(char *));
-    low->draft.in.op = VG_UNSUPPORTED;
-    low->draft.in.imm = module->ntexts;
+    struct vg_draft draft = vg_ptx_draft_make(r, low->draft.in.line, low->draft.guard);
+    draft.in.flags = low->draft.in.flags & VG_GUARD_NOT;
+    draft.in.op = VG_UNSUPPORTED;
+    draft.in.imm = module->ntexts;
     module->texts[module->ntexts] = vg_ptx_unsupported_text(r, token);
     if (!function->unsupported) function->unsupported = module->texts[module->ntexts];
     module->ntexts++;
-    vg_ptx_draft_add(r, &low->draft);
+    vg_ptx_draft_add(r, &draft);
 }
 
 void vg_ptx_instruction_read(struct vg_reader *r)
@@ -384,8 +367,9 @@ void vg_ptx_instruction_read(struct vg_reader *r)
     struct vg_lowering low = {.draft = vg_ptx_draft_make(r, line, guard), .opcode = opcode.text};
     if (negated) low.draft.in.flags |= VG_GUARD_NOT;
     if (vg_ptx_special_read(r, &opcode, &low)) return;
-    const struct vg_form *form = find_form(r, &opcode);
+    const struct vg_form *form = vg_ptx_form_find(r, &opcode);
     if (!form) {
+        vg_ptx_skip_operands(r);
         unsupported(r, &low);
         return;
     }
@@ -394,9 +378,19 @@ void vg_ptx_instruction_read(struct vg_reader *r)
     low.draft.in.op = form->op;
     low.draft.in.mode = form->mode;
     low.draft.in.flags |= form->flags;
-    matches(form, &opcode, &low, &far, &slot);
+    vg_ptx_form_matches(form, &opcode, &low, &far, &slot);
+    low.specials = form->op == VG_CVT && low.draft.in.type2 <= VG_S64;
     const uint32_t n = vg_ptx_operands_read(r, operands);
+    if (*form->operands == '2') {
+        check_count(r, &low, form->operands, n);
+        vg_ptx_finish(r, &opcode, &low);
+        vg_ptx_pairs_lower(r, &low, operands, n);
+        return;
+    }
     place_operands(r, &low, form->operands, operands, n);
     vg_ptx_finish(r, &opcode, &low);
-    vg_ptx_lowered(r, &low);
+    if (low.refused)
+        unsupported(r, &low);
+    else
+        vg_ptx_lowered(r, &low);
 }

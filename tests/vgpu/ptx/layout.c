@@ -43,15 +43,49 @@ static bool of_kernel(const struct vg_reader *r, const struct vg_shared *shared)
     return shared->owner != VG_NO_OWNER && r->module->functions[shared->owner].kernel;
 }
 
-/* Variables of the module and of .func lie at the same place in every kernel. */
-static void place_common(struct vg_reader *r)
+/* Which functions are kernels that reach a use of each shared variable: users[i * nfunctions + k].
+ */
+static uint8_t *find_users(struct vg_reader *r, struct reach *reach)
 {
-    uint64_t at = 0;
+    const uint32_t n = r->module->nfunctions;
+    uint8_t *users = vg_ptx_alloc(r, (size_t)r->nshared * n + 1);
+    for (uint32_t k = 0; k < n && r->nshared; k++) {
+        if (!r->module->functions[k].kernel) continue;
+        reach_from(r, reach, k);
+        for (uint32_t i = 0; i < r->nshared_uses; i++)
+            if (reach->in[r->shared_uses[i].owner])
+                users[(size_t)r->shared_uses[i].shared * n + k] = 1;
+    }
+    return users;
+}
+
+static bool meet(const uint8_t *a, const uint8_t *b, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (a[k] & b[k]) return true;
+    return false;
+}
+
+/* A variable of the module or of a .func lies at the same place in every kernel: the first one
+ * where no other variable lies that a kernel uses with it. */
+static void place_common(struct vg_reader *r, struct reach *reach)
+{
+    const uint32_t n = r->module->nfunctions;
+    const uint8_t *users = find_users(r, reach);
     for (uint32_t i = 0; i < r->nshared; i++) {
         struct vg_shared *shared = &r->shared[i];
         if (shared->dynamic || of_kernel(r, shared)) continue;
-        shared->offset = at = aligned(at, shared->align);
-        at += shared->size;
+        shared->offset = 0;
+        for (uint32_t j = 0; j < i; j++) {
+            const struct vg_shared *other = &r->shared[j];
+            if (other->dynamic || of_kernel(r, other) ||
+                other->offset + other->size <= shared->offset ||
+                shared->offset + shared->size <= other->offset ||
+                !meet(users + (size_t)i * n, users + (size_t)j * n, n))
+                continue;
+            shared->offset = aligned(other->offset + other->size, shared->align);
+            j = UINT32_MAX; /* from the first one again */
+        }
         if (shared->variable != UINT32_MAX)
             r->module->variables[shared->variable].offset = shared->offset;
     }
@@ -90,7 +124,7 @@ static void place_shared(struct vg_reader *r, struct reach *reach)
     struct vg_module *module = r->module;
     uint32_t most = 0;
     bool together = false;
-    place_common(r);
+    place_common(r, reach);
     for (uint32_t i = 0; i < r->nshared_uses; i++) {
         const struct vg_shared_use *use = &r->shared_uses[i];
         together |= r->shared[use->shared].dynamic && !module->functions[use->owner].kernel;

@@ -1,14 +1,7 @@
-/* Instructions that the table of forms cannot say, and what depends on several modifiers. */
+/* Instructions that the table of forms cannot say: mov, bra, brx. */
 #include <vgpu/ptx/instructions.h>
 
-#include <stdio.h>
 #include <string.h>
-
-static bool is_float(enum vg_type type)
-{
-    return type == VG_F16 || type == VG_F16X2 || type == VG_BF16 || type == VG_BF16X2 ||
-           type == VG_F32 || type == VG_F64;
-}
 
 /* mov.b64 {a, b}, c and c, {a, b} */
 static void mov_vector(struct vg_reader *r, struct vg_lowering *low, const struct vg_operand *to,
@@ -80,6 +73,7 @@ static void mov_read(struct vg_reader *r, const struct vg_opcode *opcode, struct
                     opcode->nmodifiers ? (int)opcode->modifiers[opcode->nmodifiers - 1].length : 0,
                     opcode->nmodifiers ? opcode->modifiers[opcode->nmodifiers - 1].text : "");
     low->draft.in.op = VG_MOV;
+    low->specials = low->symbols = true;
     low->draft.in.type = (uint8_t)type;
     const uint32_t n = vg_ptx_operands_read(r, operands);
     if (n != 2)
@@ -89,6 +83,8 @@ static void mov_read(struct vg_reader *r, const struct vg_opcode *opcode, struct
     } else if (operands[0].kind == VG_OPERAND_VECTOR || operands[1].kind == VG_OPERAND_VECTOR) {
         mov_vector(r, low, &operands[0], &operands[1]);
     } else {
+        if (operands[0].kind == VG_OPERAND_SINK)
+            vg_ptx_operand_wrong(r, &operands[0], opcode->text, "a register");
         low->draft.dst[0] = vg_ptx_destination(r, low, &operands[0], type, false);
         low->draft.src[0] = vg_ptx_source(r, low, &operands[1], type, false);
         vg_ptx_lowered(r, low);
@@ -144,48 +140,4 @@ bool vg_ptx_special_read(struct vg_reader *r, const struct vg_opcode *opcode,
     else
         return false;
     return true;
-}
-
-static _Noreturn void missing(struct vg_reader *r, const struct vg_opcode *opcode,
-                              const char *expected)
-{
-    vg_ptx_fail(r, opcode->name.line, "%.60s: expected %s, found none", opcode->text, expected);
-}
-
-/* A conversion needs a rounding where values may be lost, and has none where they cannot. */
-static void finish_cvt(struct vg_reader *r, const struct vg_opcode *opcode, struct vg_instr *in)
-{
-    static const int rank[VG_TYPES] = {[VG_F16] = 1, [VG_BF16] = 1, [VG_F32] = 2, [VG_F64] = 3};
-    const enum vg_type to = (enum vg_type)in->type, from = (enum vg_type)in->type2;
-    const bool rounded = in->round != VG_ROUND_NONE;
-    if (!rounded && !rank[from] && rank[to]) in->round = VG_RN;
-    if (!rounded && rank[from] && !rank[to] && to <= VG_S64) in->round = VG_RZI;
-    if (!rank[to] || !rank[from]) return;
-    if (rank[to] < rank[from] && !rounded) missing(r, opcode, "a rounding (.rn .rz .rm .rp)");
-    if (rank[to] < rank[from] && in->round >= VG_RNI)
-        vg_ptx_fail(r, opcode->name.line,
-                    "%.60s: expected .rn .rz .rm .rp, found an integer rounding", opcode->text);
-    if (rank[to] > rank[from] && rounded)
-        vg_ptx_fail(r, opcode->name.line, "%.60s: expected no rounding, found '%.*s'", opcode->text,
-                    VG_NAMED(opcode->modifiers[0]));
-}
-
-void vg_ptx_finish(struct vg_reader *r, const struct vg_opcode *opcode, struct vg_lowering *low)
-{
-    struct vg_instr *in = &low->draft.in;
-    const enum vg_type type = (enum vg_type)in->type;
-    if ((in->op == VG_ADD || in->op == VG_SUB || in->op == VG_MUL || in->op == VG_FMA) &&
-        is_float(type) && in->round == VG_ROUND_NONE)
-        in->round = VG_RN;
-    if (in->op == VG_CVT) finish_cvt(r, opcode, in);
-    if (in->op == VG_ATOM || in->op == VG_RED) {
-        if (in->order == VG_WEAK) in->order = VG_RELAXED;
-        if (in->scope == VG_SCOPE_NONE) in->scope = VG_SCOPE_GPU;
-    }
-    if (in->op == VG_FENCE && in->order == VG_WEAK)
-        in->order = vg_ptx_is_word(&opcode->name, "membar") ? VG_SC : VG_ACQ_REL;
-    if (in->op == VG_MBARRIER_EXPECT && in->mode && low->draft.dst[0] == VG_DRAFT_NONE)
-        low->draft.dst[0] = vg_ptx_register_add(r, VG_B64); /* says that it arrives */
-    if ((in->op == VG_LD || in->op == VG_ST || in->op == VG_ATOM) && type == VG_B128)
-        in->flags |= VG_B128_ATOMIC;
 }

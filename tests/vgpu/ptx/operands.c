@@ -201,8 +201,10 @@ static uint32_t special_source(struct vg_reader *r, struct vg_lowering *low,
 {
     const uint32_t bytes = vg_ptx_type_bytes(type);
     struct vg_draft draft = before(r, low, VG_SPECIAL, operand->type);
-    if (operand->type == VG_PRED || type == VG_PRED)
-        vg_ptx_operand_wrong(r, operand, low->opcode, "an operand of a fitting type");
+    if (operand->type == VG_PRED || type > VG_S64 || !low->specials ||
+        ((bytes != 2 || low->draft.in.op == VG_CVT) && bytes != vg_ptx_type_bytes(operand->type)))
+        vg_ptx_operand_wrong(r, operand, low->opcode,
+                             "a register or a constant (a special register is moved to one first)");
     draft.in.imm = operand->number;
     draft.dst[0] = temporary(r, operand->type);
     if (operand->number >= VG_SPECIALS) {
@@ -211,8 +213,7 @@ static uint32_t special_source(struct vg_reader *r, struct vg_lowering *low,
         draft.src[0] = vg_ptx_constant(r, operand->type, operand->number - VG_SPECIALS, 0);
     }
     vg_ptx_draft_add(r, &draft);
-    if (bytes == vg_ptx_type_bytes(operand->type) || (bytes == 8 && operand->type == VG_U64))
-        return draft.dst[0];
+    if (bytes == vg_ptx_type_bytes(operand->type)) return draft.dst[0];
     return convert(r, low, draft.dst[0], operand->type, plain(bytes));
 }
 
@@ -223,8 +224,9 @@ static uint32_t symbol_source(struct vg_reader *r, struct vg_lowering *low,
     const struct vg_symbol *symbol = operand->symbol;
     const uint32_t bytes = vg_ptx_type_bytes(type);
     struct vg_draft draft = before(r, low, VG_ADDRESS_LOCAL, type);
-    if (bytes != 8 && bytes != 4)
-        vg_ptx_operand_wrong(r, operand, low->opcode, "a register or a constant");
+    if ((bytes != 8 && bytes != 4) || !low->symbols)
+        vg_ptx_operand_wrong(r, operand, low->opcode,
+                             "a register or a constant (an address is moved to a register first)");
     switch (symbol->kind) {
     case VG_SYMBOL_VARIABLE:
         return vg_ptx_constant_variable(r, type, symbol->number, operand->addend, false);
@@ -276,6 +278,22 @@ static uint32_t negation(struct vg_reader *r, struct vg_lowering *low,
     return draft.dst[0];
 }
 
+static uint32_t number_source(struct vg_reader *r, const struct vg_lowering *low,
+                              const struct vg_operand *operand, enum vg_type type)
+{
+    const bool whole =
+        operand->value.kind == VG_VALUE_SIGNED || operand->value.kind == VG_VALUE_UNSIGNED;
+    if (type == VG_PRED && whole) return constant_predicate(r, low, operand->value.bits);
+    if (type == VG_PRED || vg_ptx_type_is_half(type) || (!whole && low->draft.in.op == VG_REDUX))
+        vg_ptx_operand_wrong(r, operand, low->opcode, "a register: the type has no constants");
+    if (whole && (type == VG_F32 || type == VG_F64))
+        vg_ptx_fail(r, operand->token.line, "expected a constant of type %s, found an integer",
+                    vg_ptx_type_name(type));
+    const uint64_t bits = vg_ptx_type_bits(r, operand->token.line, type, operand->value);
+    const bool minus = operand->value.kind == VG_VALUE_SIGNED && (int64_t)bits < 0;
+    return vg_ptx_constant(r, type, bits, minus ? UINT64_MAX : 0);
+}
+
 uint32_t vg_ptx_source(struct vg_reader *r, struct vg_lowering *low,
                        const struct vg_operand *operand, enum vg_type type, bool wide)
 {
@@ -289,16 +307,13 @@ uint32_t vg_ptx_source(struct vg_reader *r, struct vg_lowering *low,
     switch (operand->kind) {
     case VG_OPERAND_REGISTER:
         if (vg_ptx_type_fits(type, operand->type)) return operand->number;
-        if (!wide || given < bytes || !bytes || given > 8 || type > VG_S64)
+        if (!wide || !vg_ptx_type_fits_wide(type, operand->type))
             vg_ptx_operand_wrong(r, operand, low->opcode, expected);
-        return given <= 4 ? operand->number
-                          : convert(r, low, operand->number, VG_U64, plain(bytes));
-    case VG_OPERAND_NUMBER: {
-        if (type == VG_PRED) return constant_predicate(r, low, operand->value.bits);
-        const uint64_t bits = vg_ptx_type_bits(r, operand->token.line, type, operand->value);
-        const bool minus = operand->value.kind == VG_VALUE_SIGNED && (int64_t)bits < 0;
-        return vg_ptx_constant(r, type, bits, minus ? UINT64_MAX : 0);
-    }
+        low->refused |= given == 16 || type > VG_S64;
+        return given <= 4 || low->refused ? operand->number
+                                          : convert(r, low, operand->number, VG_U64, plain(bytes));
+    case VG_OPERAND_NUMBER:
+        return number_source(r, low, operand, type);
     case VG_OPERAND_SPECIAL:
         if (type == VG_PRED && operand->type == VG_PRED) return constant_predicate(r, low, false);
         return special_source(r, low, operand, type);
@@ -323,8 +338,12 @@ uint32_t vg_ptx_destination(struct vg_reader *r, struct vg_lowering *low,
         vg_ptx_operand_wrong(r, operand, low->opcode, expected);
     if (vg_ptx_type_fits(type, operand->type)) return operand->number;
     const uint32_t bytes = vg_ptx_type_bytes(type), given = vg_ptx_type_bytes(operand->type);
-    if (!wide || given < bytes || !bytes || given > 8 || type > VG_S64 || low->nafter == 4)
+    if (!wide || !vg_ptx_type_fits_wide(type, operand->type) || low->nafter == 8)
         vg_ptx_operand_wrong(r, operand, low->opcode, expected);
+    if (given == 16 || type > VG_S64) { /* nobody writes it so, though ptxas takes it */
+        low->refused = true;
+        return operand->number;
+    }
     if (low->draft.in.op == VG_CVT) {
         low->draft.in.count = (uint8_t)given;
         return operand->number;
@@ -343,8 +362,36 @@ uint32_t vg_ptx_destination(struct vg_reader *r, struct vg_lowering *low,
     return narrow;
 }
 
+/* The elements 4 to 7 of a vector of 8: an access of their own behind that of the first four, as a
+ * vector access is several scalar ones. */
+static void high_half(struct vg_reader *r, struct vg_lowering *low)
+{
+    struct vg_draft *draft = &low->draft;
+    const uint32_t bytes = vg_ptx_type_bytes((enum vg_type)draft->in.type);
+    draft->in.count = 4;
+    draft->in.compare = (uint8_t)(8 * bytes);
+    if (draft->src[0] < VG_DRAFT_CONSTANT) { /* the first elements may be in its place */
+        const enum vg_type type = draft->in.type2 == VG_B32 ? VG_B32 : VG_B64;
+        struct vg_draft move = before(r, low, VG_MOV, type);
+        move.dst[0] = temporary(r, type);
+        move.src[0] = draft->src[0];
+        vg_ptx_draft_add(r, &move);
+        draft->src[0] = move.dst[0];
+    }
+    vg_ptx_draft_add(r, draft);
+    draft->in.imm += 4 * bytes;
+    draft->in.compare = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        if (draft->dst[i] != VG_DRAFT_NONE) draft->dst[i] = low->high_dst[i];
+        if (draft->src[i + 1] != VG_DRAFT_NONE) draft->src[i + 1] = low->high_src[i];
+    }
+}
+
 void vg_ptx_lowered(struct vg_reader *r, struct vg_lowering *low)
 {
+    const uint8_t op = low->draft.in.op;
+    const bool memory = op == VG_LD || op == VG_ST || op == VG_ATOM || op == VG_RED;
+    if (memory && low->draft.in.count == 8) high_half(r, low);
     vg_ptx_draft_add(r, &low->draft);
     for (uint32_t i = 0; i < low->nafter; i++) {
         struct vg_draft draft = before(r, low, VG_CVT, low->after[i].wide_type);
@@ -364,16 +411,21 @@ static void symbol_address(struct vg_reader *r, struct vg_lowering *low,
     const bool generic = in->space == VG_GENERIC;
     in->imm = base->addend;
     if (symbol->kind == VG_SYMBOL_VARIABLE &&
-        (in->space == r->module->variables[symbol->number].space || generic)) {
+        (in->space == r->module->variables[symbol->number].space ||
+         (generic && r->module->variables[symbol->number].space == VG_GLOBAL))) {
         low->draft.src[0] = vg_ptx_constant_variable(r, VG_U64, symbol->number, 0, generic);
-    } else if (symbol->kind == VG_SYMBOL_SHARED && in->space == VG_SHARED) {
+    } else if (symbol->kind == VG_SYMBOL_SHARED &&
+               (in->space == VG_SHARED || (generic && (in->op != VG_PREFETCH || !in->mode)))) {
+        in->space = VG_SHARED;
         low->draft.src[0] = vg_ptx_constant_shared(r, VG_U32, symbol->number, 0);
         in->type2 = VG_B32;
     } else if (symbol->kind == VG_SYMBOL_FRAME &&
-               in->space == (symbol->frame->param ? VG_PARAM_SPACE : VG_LOCAL)) {
+               (in->space == (symbol->frame->param ? VG_PARAM_SPACE : VG_LOCAL) ||
+                (generic && !symbol->frame->param))) {
         in->space = VG_LOCAL;
         low->draft.frame = symbol->frame;
-    } else if (symbol->kind == VG_SYMBOL_PARAM && in->space == VG_PARAM_SPACE) {
+    } else if (symbol->kind == VG_SYMBOL_PARAM && in->space == VG_PARAM_SPACE &&
+               (in->op != VG_ST || symbol->number >= r->routines[r->function].prototype.nparams)) {
         in->imm += r->routines[r->function].prototype.params[symbol->number].offset;
     } else {
         vg_ptx_operand_wrong(r, base, low->opcode, "a variable of the instruction's state space");
@@ -389,7 +441,7 @@ void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct v
     in->type2 = VG_B64;
     if (base->kind == VG_OPERAND_SYMBOL) {
         symbol_address(r, low, base);
-    } else if (base->kind == VG_OPERAND_NUMBER) {
+    } else if (base->kind == VG_OPERAND_NUMBER && in->space == VG_LOCAL) {
         in->imm = base->addend;
         low->draft.src[0] = vg_ptx_source(r, low, base, VG_U64, false);
     } else if (base->kind == VG_OPERAND_REGISTER && vg_ptx_type_fits(VG_B64, base->type) &&
@@ -413,6 +465,7 @@ uint32_t vg_ptx_global_address(struct vg_reader *r, struct vg_lowering *low,
     if (operand->kind != VG_OPERAND_ADDRESS)
         vg_ptx_operand_wrong(r, operand, low->opcode, "an address in [ ]");
     const struct vg_operand *base = operand->elements;
+    low->symbols = true;
     if (base->kind == VG_OPERAND_SPECIAL)
         vg_ptx_operand_wrong(r, base, low->opcode, "a register of 64 bits with an address");
     if (base->kind != VG_OPERAND_REGISTER || !base->addend)
@@ -425,18 +478,10 @@ uint32_t vg_ptx_global_address(struct vg_reader *r, struct vg_lowering *low,
     return draft.dst[0];
 }
 
-uint32_t vg_ptx_shift(struct vg_reader *r, struct vg_lowering *low,
-                      const struct vg_operand *operand)
+uint32_t vg_ptx_generic_address(struct vg_reader *r, struct vg_lowering *low,
+                                const struct vg_operand *operand)
 {
-    if (operand->kind != VG_OPERAND_REGISTER || operand->type > VG_S64)
-        return vg_ptx_source(r, low, operand, VG_U32, false);
-    if (vg_ptx_type_bytes(operand->type) == 2) return operand->number;
-    if (vg_ptx_type_bytes(operand->type) != 8) return vg_ptx_source(r, low, operand, VG_U32, false);
-    struct vg_draft draft = before(r, low, VG_CVT, VG_U32);
-    draft.in.type2 = VG_U64;
-    draft.in.flags |= VG_SAT;
-    draft.dst[0] = temporary(r, VG_U32);
-    draft.src[0] = operand->number;
-    vg_ptx_draft_add(r, &draft);
-    return draft.dst[0];
+    if (operand->kind != VG_OPERAND_REGISTER || !vg_ptx_type_fits(VG_U32, operand->type))
+        return vg_ptx_source(r, low, operand, VG_U64, false);
+    return convert(r, low, vg_ptx_source(r, low, operand, VG_U32, false), VG_U32, VG_U64);
 }

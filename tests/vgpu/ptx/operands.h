@@ -45,9 +45,14 @@ struct vg_lowering {
     struct {
         uint32_t wide, narrow;
         enum vg_type wide_type, narrow_type;
-    } after[4];
+    } after[8];
     uint32_t nafter;
-    bool hint; /* .L2::cache_hint: a policy operand follows */
+    uint32_t high_dst[4], high_src[4]; /* elements 4 to 7 of a vector of 8 */
+    bool hint;                         /* .L2::cache_hint: a policy operand follows */
+    bool evicts;                       /* .L2::evict_first: only of vectors of 256 bits */
+    bool specials;                     /* special registers may be sources */
+    bool symbols;                      /* addresses of variables may be sources */
+    bool refused;                      /* an operand is right, but not supported */
 };
 
 /* The operand as a source or destination of the type; a wider register is taken in where `wide`.
@@ -61,9 +66,9 @@ void vg_ptx_address(struct vg_reader *r, struct vg_lowering *low, const struct v
 /* [address] of global memory as a register or constant of 64 bits. */
 uint32_t vg_ptx_global_address(struct vg_reader *r, struct vg_lowering *low,
                                const struct vg_operand *operand);
-/* How far to shift: a register of 16 or 64 bits too. */
-uint32_t vg_ptx_shift(struct vg_reader *r, struct vg_lowering *low,
-                      const struct vg_operand *operand);
+/* A generic address in a register of 32 or 64 bits. */
+uint32_t vg_ptx_generic_address(struct vg_reader *r, struct vg_lowering *low,
+                                const struct vg_operand *operand);
 /* Adds the draft and what follows it. */
 void vg_ptx_lowered(struct vg_reader *r, struct vg_lowering *low);
 /* %tid.x; false: there is no such special register. */

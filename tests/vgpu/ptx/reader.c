@@ -115,6 +115,30 @@ void vg_ptx_skip_statement(struct vg_reader *r)
     vg_ptx_next(r);
 }
 
+void vg_ptx_skip_operands(struct vg_reader *r)
+{
+    char open[VG_MAX_DEPTH];
+    uint32_t depth = 0;
+    bool operand = vg_ptx_is(r, ';'); /* something stands before the ',' or the end */
+    for (; depth || !vg_ptx_is(r, ';'); vg_ptx_next(r)) {
+        const char mark = r->token.kind == VG_TOKEN_MARK ? *r->token.text : '\0';
+        const bool closes = mark && strchr(")]}", mark);
+        if (r->token.kind == VG_TOKEN_END || mark == ';' || (closes && !depth))
+            vg_ptx_unexpected(r, depth ? "the bracket's end" : "';'");
+        if (closes && mark != open[--depth]) vg_ptx_unexpected(r, "the bracket's end");
+        if ((closes || mark == ',') && !operand) vg_ptx_unexpected(r, "an operand");
+        if (mark && strchr("([{", mark)) {
+            if (depth == VG_MAX_DEPTH) vg_ptx_unexpected(r, "fewer brackets");
+            open[depth++] = mark == '(' ? ')' : mark == '[' ? ']' : '}';
+        }
+        operand = mark != ',' && !(mark && strchr("([{", mark));
+        if (r->token.kind == VG_TOKEN_DOTTED && !r->token.glued)
+            vg_ptx_unexpected(r, "an operand or ';'");
+    }
+    if (!operand) vg_ptx_unexpected(r, "an operand");
+    vg_ptx_next(r);
+}
+
 /* 9.0 */
 static void version_read(struct vg_reader *r)
 {

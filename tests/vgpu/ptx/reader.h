@@ -169,6 +169,9 @@ bool vg_ptx_accept_word(struct vg_reader *r, const char *word); /* a word or a d
 struct vg_token vg_ptx_expect_name(struct vg_reader *r, const char *what);
 /* Skips to behind the next ';'. */
 void vg_ptx_skip_statement(struct vg_reader *r);
+/* Skips the operands of an instruction that nobody knows, and its ';': brackets must close, and
+ * something must stand between commas. */
+void vg_ptx_skip_operands(struct vg_reader *r);
 
 /* symbols.c */
 struct vg_symbol *vg_ptx_symbol_add(struct vg_reader *r, const struct vg_token *name,
@@ -176,6 +179,8 @@ struct vg_symbol *vg_ptx_symbol_add(struct vg_reader *r, const struct vg_token *
 /* The innermost one of the name, or NULL; %r12 finds the range %r. index: the register. */
 struct vg_symbol *vg_ptx_symbol_find(struct vg_reader *r, const struct vg_token *name,
                                      uint32_t *index);
+/* The state space of a variable; VG_GENERIC: it is none. */
+enum vg_space vg_ptx_symbol_space(const struct vg_reader *r, const struct vg_symbol *symbol);
 void vg_ptx_scope_open(struct vg_reader *r);
 void vg_ptx_scope_close(struct vg_reader *r);
 void vg_ptx_label_use(struct vg_reader *r, const struct vg_token *name, bool table, uint32_t place);
@@ -194,11 +199,15 @@ bool vg_ptx_type_named(const char *word, size_t length, enum vg_type *type);
 const char *vg_ptx_type_name(enum vg_type type);
 uint32_t vg_ptx_type_bytes(enum vg_type type); /* 0: predicate */
 uint32_t vg_ptx_type_units(enum vg_type type);
+/* Halves of 16 bits, or two of them: no constant is of such a type. */
+bool vg_ptx_type_is_half(enum vg_type type);
 /* The value's bits as the type holds it. */
 uint64_t vg_ptx_type_bits(struct vg_reader *r, uint32_t line, enum vg_type type,
                           struct vg_value value);
 /* Whether a register of the type may be an operand of an instruction's type. */
 bool vg_ptx_type_fits(enum vg_type wanted, enum vg_type given);
+/* The same where the register may be wider: ld, st, cvt. */
+bool vg_ptx_type_fits_wide(enum vg_type wanted, enum vg_type given);
 
 /* constants.c */
 uint32_t vg_ptx_constant(struct vg_reader *r, enum vg_type type, uint64_t low, uint64_t high);

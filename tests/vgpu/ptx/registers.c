@@ -32,8 +32,7 @@ void vg_ptx_registers_read(struct vg_reader *r)
     if (vg_ptx_accept_word(r, ".v4")) elements = 4;
     if (r->token.kind != VG_TOKEN_DOTTED ||
         !vg_ptx_type_named(r->token.text, r->token.length, &type) ||
-        (type > VG_S64 && type != VG_F16 && type != VG_F16X2 && type != VG_BF16 &&
-         type != VG_BF16X2 && type != VG_F32 && type != VG_F64))
+        (type > VG_S64 && type != VG_F16 && type != VG_F16X2 && type != VG_F32 && type != VG_F64))
         vg_ptx_unexpected(r, "a type of registers");
     vg_ptx_next(r);
     do {

@@ -105,3 +105,19 @@ void vg_ptx_label_use(struct vg_reader *r, const struct vg_token *name, bool tab
                                                 .table = table,
                                                 .place = place};
 }
+
+enum vg_space vg_ptx_symbol_space(const struct vg_reader *r, const struct vg_symbol *symbol)
+{
+    switch (symbol->kind) {
+    case VG_SYMBOL_VARIABLE:
+        return (enum vg_space)r->module->variables[symbol->number].space;
+    case VG_SYMBOL_SHARED:
+        return VG_SHARED;
+    case VG_SYMBOL_FRAME:
+        return symbol->frame->param ? VG_PARAM_SPACE : VG_LOCAL;
+    case VG_SYMBOL_PARAM:
+        return VG_PARAM_SPACE;
+    default:
+        return VG_GENERIC;
+    }
+}

@@ -1,5 +1,6 @@
 /* Statements and the compact form that is expected of them. */
 #include <shim.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <vgpu/ptx/testing.h>
@@ -50,7 +51,9 @@ static const struct {
      1,
      {.op = VG_CVT, .type = VG_E4M3X2, .type2 = VG_F32, .round = VG_RN, .flags = VG_SAT | VG_RELU}},
     {"cvt.s8.s32 %r1, %r2;", 1, {.op = VG_CVT, .type = VG_S8, .type2 = VG_S32, NONE, .count = 4}},
-    {"cvt.f64.u32 %d1, %r1;", 1, {.op = VG_CVT, .type = VG_F64, .type2 = VG_U32, .round = VG_RN}},
+    {"cvt.rn.f64.u32 %d1, %r1;",
+     1,
+     {.op = VG_CVT, .type = VG_F64, .type2 = VG_U32, .round = VG_RN}},
     {"mov.u32 %r1, %ctaid.y;", 2, {.op = VG_MOV, .type = VG_U32, NONE}},
     {"mov.b64 {%r1, _}, %rd1;",
      1,
@@ -204,6 +207,35 @@ TEST(vgpu_ptx_forms, an_unsupported_instruction_fails_only_the_kernels_that_reac
     CHECK(strstr(module->functions[1].unsupported, "line 5"));
     CHECK(!module->functions[2].unsupported);
     vg_module_destroy(module);
+}
+
+/* What may come with a later PTX is well-formed and unknown. */
+TEST(vgpu_ptx_forms, an_unknown_instruction_fails_only_its_kernel)
+{
+    static const struct {
+        const char *head, *line;
+    } unknown[] = {
+        {HEAD, "frob.sync.u32 {%r1, _}, [%rd1, {%r1, 5}], 0f3F800000, !%p1;"},
+        {HEAD, "frob;"},
+        {HEAD, "add.frob.u32 %r1, %r1, %r1;"},
+        {HEAD, "add.u99 %r1, %r1, %r1;"},
+        {".version 9.1\n.target sm_90\n.address_size 64\n", "add.approx.u32 %r1, %r1, %r1;"},
+        {".version 9.0\n.target sm_100\n.address_size 64\n", "add.f32.f16 %f1, %rs1, %f1;"},
+    };
+    for (unsigned i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "%s.entry a() {\n.reg .b32 %%r<2>; .reg .b64 %%rd<2>; .reg .pred %%p<2>;\n"
+                 ".reg .f32 %%f<2>; .reg .b16 %%rs<2>;\n%s\nret;\n}\n.entry b() {\nret;\n}\n",
+                 unknown[i].head, unknown[i].line);
+        struct vg_module *module = vg_test_read(text);
+        if (!module) continue;
+        const char *reason = module->functions[0].unsupported;
+        CHECK_MESSAGE(reason && strstr(reason, "line 7") && strstr(reason, "not supported"),
+                      "%s: %s", unknown[i].line, reason ? reason : "runs");
+        CHECK(!module->functions[1].unsupported);
+        vg_module_destroy(module);
+    }
 }
 
 TEST(vgpu_ptx_forms, a_call_finds_its_parameters_in_the_callers_frame)

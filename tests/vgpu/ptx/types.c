@@ -59,6 +59,19 @@ bool vg_ptx_type_fits(enum vg_type wanted, enum vg_type given)
     return a == b;
 }
 
+bool vg_ptx_type_fits_wide(enum vg_type wanted, enum vg_type given)
+{
+    if (types[given].bytes < types[wanted].bytes || !types[wanted].bytes) return false;
+    const char a = types[wanted].family, b = types[given].family;
+    return a == 'b' ? b != 'p' : b == 'b' || (a == 'i' && b == 'i');
+}
+
+bool vg_ptx_type_is_half(enum vg_type type)
+{
+    return type == VG_F16 || type == VG_F16X2 || type == VG_BF16 || type == VG_BF16X2 ||
+           type == VG_U16X2 || type == VG_S16X2 || type == VG_E4M3X2 || type == VG_E5M2X2;
+}
+
 static uint32_t float_bits(float value)
 {
     uint32_t bits;
@@ -95,11 +108,8 @@ uint64_t vg_ptx_type_bits(struct vg_reader *r, uint32_t line, enum vg_type type,
         bits = value.kind == VG_VALUE_F32 ? value.bits : float_bits((float)wide);
     } else if (type == VG_F64 && (real || value.bits == 0)) {
         memcpy(&bits, &wide, sizeof wide);
-    } else if (real && type == VG_B32) {
-        bits = value.kind == VG_VALUE_F32 ? value.bits : float_bits((float)wide);
-    } else if (real && type == VG_B64) {
-        memcpy(&bits, &wide, sizeof wide);
-    } else if (real) {
+    } else if (real && !(type == VG_B32 && value.kind == VG_VALUE_F32) &&
+               !(type == VG_B64 && value.kind == VG_VALUE_F64)) {
         vg_ptx_fail(r, line, "expected a constant of type %s, found a floating-point constant",
                     vg_ptx_type_name(type));
     } else if (type == VG_F32 || type == VG_F64) {

@@ -16,7 +16,6 @@ const char *const vg_ptx_unsupported[] = {
     "multimem",
     "mapa",
     "getctarank",
-    "setmaxnreg",
     "cp.async.bulk",
     "cp.reduce",
     "st.async",
@@ -55,7 +54,6 @@ const char *const vg_ptx_unsupported[] = {
     "vset4",
     "barrier.cluster",
     "clusterlaunchcontrol",
-    "discard",
     "fence.proxy.tensormap",
     "fence.proxy.tensormap::generic",
     "fence.proxy.async::generic",
@@ -64,7 +62,6 @@ const char *const vg_ptx_unsupported[] = {
     "mbarrier.complete_tx",
     "mbarrier.arrive_drop.expect_tx",
     "redux.sync.min.abs",
-    "createpolicy",
 };
 
 bool vg_ptx_is_unsupported(const struct vg_opcode *opcode)
@@ -75,18 +72,13 @@ bool vg_ptx_is_unsupported(const struct vg_opcode *opcode)
             (opcode->text[length] == '.' || opcode->text[length] == '\0'))
             return true;
     }
-    const bool atomic =
-        vg_ptx_is_word(&opcode->name, "atom") || vg_ptx_is_word(&opcode->name, "red");
     const bool reduce = vg_ptx_is_word(&opcode->name, "redux");
-    static const char *const words[] = {".shared::cluster", ".f32x2",   ".oob",
-                                        ".tensormap",       ".e2m1x2",  ".e2m3x2",
-                                        ".e3m2x2",          ".ue8m0x2", ".v8"};
+    static const char *const words[] = {".shared::cluster", ".oob",    ".tensormap", ".e2m1x2",
+                                        ".e2m3x2",          ".e3m2x2", ".ue8m0x2"};
     for (uint32_t i = 0; i < opcode->nmodifiers; i++) {
         const struct vg_token *modifier = &opcode->modifiers[i];
         for (unsigned j = 0; j < sizeof words / sizeof *words; j++)
             if (vg_ptx_is_word(modifier, words[j])) return true;
-        if (atomic && (vg_ptx_is_word(modifier, ".v2") || vg_ptx_is_word(modifier, ".v4")))
-            return true;
         if (vg_ptx_is_word(&opcode->name, "cvt") && vg_ptx_is_word(modifier, ".satfinite"))
             return true; /* of f16 and bf16: VG_SAT means .sat there */
         if (reduce && vg_ptx_is_word(modifier, ".f32")) return true;

@@ -117,6 +117,10 @@ static const struct vg_word words[] = {
     {'p', "param::func", VG_PARAM_SPACE},
     {'v', "v2", 2},
     {'v', "v4", 4},
+    {'v', "v8", 8},
+    {'2', "L2::evict_normal", 1},
+    {'2', "L2::evict_first", 1},
+    {'2', "L2::evict_last", 1},
     {'h', "L2::cache_hint", 1},
 };
 

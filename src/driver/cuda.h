@@ -1,0 +1,33 @@
+/* The driver's functions as a table, for src/driver and what runs on GPUs. Included only where the
+ * build found CUDA's header (TUTTI_HAVE_CUDA). */
+#ifndef TT_DRIVER_CUDA_H
+#define TT_DRIVER_CUDA_H
+
+#include <cuda.h>
+
+#include "base/status.h"
+
+/* Named as in the library, without the prefix `cu` and the version. Immutable once loaded. */
+struct tt_cuda {
+#define X(member, symbol) __typeof__(symbol) *member;
+#include "driver/cuda_table.h"
+#undef X
+};
+
+/* The table, loaded and initialized at the first call; NULL: there is no usable driver, and
+ * tt_driver_ngpus says why. Any thread. */
+const struct tt_cuda *tt_cuda_load(void);
+
+/* Records that `call` failed with the driver's name and text of the error. Returns TT_ERR_DEVICE.
+ */
+#define tt_cuda_fail(result, call) tt_cuda_fail_at(__FILE__, __LINE__, (result), (call))
+tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call);
+
+/* Calls the driver and passes a failure on. Only where no resources are held. */
+#define TT_CUDA_TRY(call)                                                                          \
+    do {                                                                                           \
+        const CUresult tt_cuda_result = (call);                                                    \
+        if (tt_cuda_result != CUDA_SUCCESS) return tt_cuda_fail(tt_cuda_result, #call);            \
+    } while (0)
+
+#endif

@@ -1,0 +1,35 @@
+/* The GPUs as lines of text. */
+#include "driver/driver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/output.h"
+
+static void describe_gpu(const struct tt_output *output, int number)
+{
+    struct tt_gpu gpu;
+    if (tt_driver_gpu(number, &gpu) != TT_OK) {
+        tt_say(output, "GPU %d: %s", number, tt_last_error());
+        return;
+    }
+    char peers[128] = "";
+    for (int peer = 0; peer < tt_driver_ngpus(NULL); peer++) {
+        const size_t used = strlen(peers);
+        if (peer != number && tt_driver_peers(number, peer))
+            snprintf(peers + used, sizeof peers - used, "%s%d", used ? "," : ", accesses GPU ",
+                     peer);
+    }
+    tt_say(output, "GPU %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, PCI %s%s",
+           number, gpu.name, gpu.capability / 10, gpu.capability % 10, gpu.nprocessors,
+           (double)gpu.nbytes / (1 << 30), gpu.pci, peers);
+}
+
+void tt_driver_describe(void (*emit)(void *arg, const char *line), void *arg)
+{
+    const struct tt_output output = {emit, arg};
+    const char *why;
+    const int ngpus = tt_driver_ngpus(&why);
+    if (ngpus == 0) tt_say(&output, "no GPU: %s", why);
+    for (int number = 0; number < ngpus; number++) describe_gpu(&output, number);
+}

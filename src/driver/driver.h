@@ -1,0 +1,61 @@
+/* The GPUs of this machine, through CUDA's driver (libcuda.so.1), which is loaded at run time: the
+ * library needs neither CUDA's run time nor a GPU. Nothing here includes CUDA's header; who calls
+ * the driver itself includes driver/cuda.h.
+ *
+ * Built without CUDA's header, the library finds no GPU. */
+#ifndef TT_DRIVER_DRIVER_H
+#define TT_DRIVER_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { TT_DRIVER_TEXT = 256 };
+
+/* How many GPUs this process can use. The first call loads the driver and initializes it. 0: why
+ * (which may be NULL) says why, in a text that lives as long as the process. Any thread. */
+int tt_driver_ngpus(const char **why);
+
+/* A GPU, as the driver describes it. Plain data. */
+struct tt_gpu {
+    char name[64];
+    char pci[16];    /* domain:bus:device, as in sysfs without the function */
+    int capability;  /* 90: compute capability 9.0 */
+    int nprocessors; /* multiprocessors */
+    size_t nbytes;   /* of its memory */
+    bool managed;    /* the host and GPUs can access managed memory at the same time */
+};
+
+/* ARGUMENT: no such GPU. DEVICE: the driver failed. */
+TT_NODISCARD tt_status tt_driver_gpu(int number, struct tt_gpu *gpu);
+
+/* Whether GPU `number` can access the memory of GPU `peer` directly; false where either is none. */
+bool tt_driver_peers(int number, int peer);
+
+enum tt_pointer_kind {
+    TT_POINTER_HOST,       /* what CUDA knows nothing of */
+    TT_POINTER_REGISTERED, /* the host's, pinned: GPUs can access it too */
+    TT_POINTER_DEVICE,     /* a GPU's; the host cannot access it */
+    TT_POINTER_MANAGED     /* moves between the host and the GPUs */
+};
+
+/* Whose memory a pointer is. Plain data. */
+struct tt_pointer {
+    enum tt_pointer_kind kind;
+    int gpu;              /* of DEVICE: the GPU on which the memory lies; else -1 */
+    uint64_t allocation;  /* a number that no other allocation of this process ever has; HOST: 0 */
+    void *base;           /* of the allocation; HOST: NULL */
+    size_t nbytes;        /* of the allocation; HOST: 0 */
+    void *device_address; /* at which GPUs access the pointer's byte; HOST: NULL */
+};
+
+/* Asks the driver whose memory the pointer is; without a driver every pointer is the host's. The
+ * answer holds until the memory is freed. DEVICE: the driver failed. */
+TT_NODISCARD tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result);
+
+/* Calls emit(arg, line) for each GPU, or once with why there is none. */
+void tt_driver_describe(void (*emit)(void *arg, const char *line), void *arg);
+
+#endif

@@ -1,0 +1,88 @@
+/* GPUs as plain data, and whose memory a pointer is. */
+#include "driver/driver.h"
+
+#include <stdint.h>
+
+#include "driver/cuda.h"
+
+static tt_status find_gpu(const struct tt_cuda *cu, int number, CUdevice *device)
+{
+    const char *why;
+    const int ngpus = tt_driver_ngpus(&why);
+    if (number < 0 || number >= ngpus)
+        return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist; this process can use %d%s%s",
+                       number, ngpus, ngpus == 0 ? ": " : " (0 is the first)",
+                       ngpus == 0 ? why : "");
+    TT_CUDA_TRY(cu->DeviceGet(device, number));
+    return TT_OK;
+}
+
+tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
+{
+    const struct tt_cuda *cu = tt_cuda_load();
+    struct tt_gpu found = {.name = ""};
+    CUdevice device;
+    int major, minor, managed;
+    TT_TRY(find_gpu(cu, number, &device));
+    TT_CUDA_TRY(cu->DeviceGetName(found.name, sizeof found.name, device));
+    TT_CUDA_TRY(cu->DeviceGetPCIBusId(found.pci, sizeof found.pci, device));
+    TT_CUDA_TRY(cu->DeviceTotalMem(&found.nbytes, device));
+    TT_CUDA_TRY(
+        cu->DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+    TT_CUDA_TRY(
+        cu->DeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
+    TT_CUDA_TRY(cu->DeviceGetAttribute(&found.nprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                       device));
+    TT_CUDA_TRY(
+        cu->DeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+    found.capability = 10 * major + minor;
+    found.managed = managed != 0;
+    *gpu = found;
+    return TT_OK;
+}
+
+bool tt_driver_peers(int number, int peer)
+{
+    const struct tt_cuda *cu = tt_cuda_load();
+    const int ngpus = tt_driver_ngpus(NULL);
+    CUdevice device, other;
+    int can = 0;
+    if (!cu || number < 0 || number >= ngpus || peer < 0 || peer >= ngpus) return false;
+    return cu->DeviceGet(&device, number) == CUDA_SUCCESS &&
+           cu->DeviceGet(&other, peer) == CUDA_SUCCESS &&
+           cu->DeviceCanAccessPeer(&can, device, other) == CUDA_SUCCESS && can != 0;
+}
+
+tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
+{
+    static const struct tt_pointer host = {.kind = TT_POINTER_HOST, .gpu = -1};
+    const struct tt_cuda *cu = tt_cuda_load();
+    *result = host;
+    if (!cu) return TT_OK;
+    CUmemorytype type = 0;
+    unsigned managed = 0;
+    int ordinal = -1;
+    unsigned long long id = 0;
+    CUdeviceptr base = 0, address = 0;
+    size_t nbytes = 0;
+    CUpointer_attribute what[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address};
+    /* Succeeds with type 0 for memory that CUDA does not know. */
+    TT_CUDA_TRY(cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
+                                         (CUdeviceptr)(uintptr_t)pointer));
+    if (type == 0) return TT_OK;
+    *result = (struct tt_pointer){.kind = managed                      ? TT_POINTER_MANAGED
+                                          : type == CU_MEMORYTYPE_HOST ? TT_POINTER_REGISTERED
+                                                                       : TT_POINTER_DEVICE,
+                                  .gpu = -1,
+                                  .allocation = id,
+                                  .base = (void *)(uintptr_t)base,
+                                  .nbytes = nbytes,
+                                  .device_address = (void *)(uintptr_t)address};
+    if (result->kind == TT_POINTER_DEVICE) result->gpu = ordinal;
+    return TT_OK;
+}

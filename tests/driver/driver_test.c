@@ -1,0 +1,138 @@
+/* The GPUs and the memory of pointers, as src/driver sees them on two virtual GPUs. */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/driver.h"
+#include "shim.h"
+
+/* A function of the driver, for the test itself. */
+static void *function(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+#define CALL(name, ...)                                                                            \
+    do {                                                                                           \
+        __typeof__(name) *call_;                                                                   \
+        void *symbol_ = function(#name);                                                           \
+        memcpy(&call_, &symbol_, sizeof call_);                                                    \
+        CHECK_EQ(symbol_ ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS);               \
+    } while (0)
+
+static CUcontext use_gpu(int number)
+{
+    CUcontext context = NULL;
+    CALL(cuInit, 0);
+    CALL(cuDevicePrimaryCtxRetain, &context, number);
+    CALL(cuCtxSetCurrent, context);
+    return context;
+}
+
+TEST(driver, two_gpus_are_found_and_described)
+{
+    const char *why;
+    struct tt_gpu gpu;
+    CHECK_EQ(tt_driver_ngpus(&why), 2);
+    for (int number = 0; number < 2; number++) {
+        CHECK_EQ(tt_driver_gpu(number, &gpu), TT_OK);
+        CHECK(strlen(gpu.name) > 0);
+        CHECK(gpu.capability >= 75 && gpu.nprocessors > 0 && gpu.nbytes > 0);
+    }
+    CHECK(tt_driver_peers(0, 1));
+    CHECK(!tt_driver_peers(0, 2));
+    CHECK(!tt_driver_peers(-1, 0));
+}
+
+TEST(driver, a_gpu_that_does_not_exist_is_an_error_that_names_it)
+{
+    struct tt_gpu gpu;
+    CHECK_EQ(tt_driver_gpu(2, &gpu), TT_ERR_ARGUMENT);
+    CHECK(strstr(tt_last_error(), "GPU 2 does not exist; this process can use 2") != NULL);
+    CHECK_EQ(tt_driver_gpu(-1, &gpu), TT_ERR_ARGUMENT);
+}
+
+TEST(driver, memory_of_the_host_is_the_hosts)
+{
+    struct tt_pointer pointer;
+    void *memory = calloc(1, 64);
+    CHECK_EQ(tt_driver_pointer(memory, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_HOST);
+    CHECK_EQ(pointer.gpu, -1);
+    CHECK(pointer.base == NULL && pointer.device_address == NULL);
+    CHECK_EQ(tt_driver_pointer(NULL, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_HOST);
+    free(memory);
+}
+
+TEST(driver, memory_of_each_gpu_is_that_gpus_with_its_allocation)
+{
+    for (int number = 0; number < 2; number++) {
+        CUdeviceptr memory = 0;
+        struct tt_pointer first, inside;
+        use_gpu(number);
+        CALL(cuMemAlloc_v2, &memory, 1000);
+        CHECK_EQ(tt_driver_pointer((void *)(uintptr_t)memory, &first), TT_OK);
+        CHECK_EQ(tt_driver_pointer((void *)(uintptr_t)(memory + 999), &inside), TT_OK);
+        CHECK_EQ(first.kind, TT_POINTER_DEVICE);
+        CHECK_EQ(first.gpu, number);
+        CHECK(first.base == (void *)(uintptr_t)memory && inside.base == first.base);
+        CHECK_EQ(inside.allocation, first.allocation);
+        CHECK(first.allocation != 0 && first.nbytes >= 1000);
+        CHECK(inside.device_address == (void *)(uintptr_t)(memory + 999));
+        CALL(cuMemFree_v2, memory);
+    }
+}
+
+TEST(driver, an_address_used_again_has_another_allocation)
+{
+    CUdeviceptr memory = 0;
+    struct tt_pointer pointer;
+    uint64_t last = 0;
+    use_gpu(0);
+    for (int i = 0; i < 4; i++) {
+        CALL(cuMemAlloc_v2, &memory, 4096);
+        CHECK_EQ(tt_driver_pointer((void *)(uintptr_t)memory, &pointer), TT_OK);
+        CHECK(pointer.allocation != last);
+        last = pointer.allocation;
+        CALL(cuMemFree_v2, memory);
+    }
+}
+
+TEST(driver, pinned_and_registered_memory_is_the_hosts_and_known_to_gpus)
+{
+    struct tt_pointer pointer;
+    void *pinned = NULL, *registered = NULL;
+    use_gpu(1);
+    CALL(cuMemHostAlloc, &pinned, 256, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    CHECK_EQ(tt_driver_pointer((char *)pinned + 255, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_REGISTERED);
+    CHECK_EQ(pointer.gpu, -1);
+    CHECK(pointer.device_address != NULL);
+    CHECK_EQ(posix_memalign(&registered, 4096, 8192), 0);
+    CHECK_EQ(tt_driver_pointer(registered, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_HOST);
+    CALL(cuMemHostRegister_v2, registered, 8192, CU_MEMHOSTREGISTER_DEVICEMAP);
+    CHECK_EQ(tt_driver_pointer(registered, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_REGISTERED);
+    CALL(cuMemHostUnregister, registered);
+    CHECK_EQ(tt_driver_pointer(registered, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_HOST);
+    CALL(cuMemFreeHost, pinned);
+    free(registered);
+}
+
+TEST(driver, managed_memory_is_managed)
+{
+    CUdeviceptr memory = 0;
+    struct tt_pointer pointer;
+    use_gpu(0);
+    CALL(cuMemAllocManaged, &memory, 4096, CU_MEM_ATTACH_GLOBAL);
+    CHECK_EQ(tt_driver_pointer((void *)(uintptr_t)memory, &pointer), TT_OK);
+    CHECK_EQ(pointer.kind, TT_POINTER_MANAGED);
+    CHECK_EQ(pointer.gpu, -1);
+    CALL(cuMemFree_v2, memory);
+}

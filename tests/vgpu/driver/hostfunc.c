@@ -42,6 +42,11 @@ static void CUDA_CB call_back(void *arg)
     callback.function(callback.stream, callback.context->failed, callback.arg);
 }
 
+bool vd_hostfunc_is_callback(const struct vd_op *op)
+{
+    return op->what == VD_HOST && op->host.function == call_back;
+}
+
 void vd_hostfunc_drop(struct vd_op *op)
 {
     if (op->host.function == call_back) free(op->host.arg);

@@ -93,7 +93,7 @@ static void begin(struct vd_item *item)
     for (size_t i = 0; i < ready.n; i++) {
         struct vd_item *one = ready.at[i];
         one->state = VD_READY;
-        if (one->context->failed != CUDA_SUCCESS)
+        if (one->context->failed != CUDA_SUCCESS && !vd_hostfunc_is_callback(&one->op))
             vd_item_end(one, one->context->failed);
         else if (one->op.what == VD_NOTHING)
             vd_item_end(one, CUDA_SUCCESS);

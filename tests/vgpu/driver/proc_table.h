@@ -1,6 +1,7 @@
 /* The functions of libcuda.so.1 by the names that cuGetProcAddress takes, one a row: the versions
  * of CUDA that changed a function, each with what is added to the name for its symbol. A symbol of
  * _ptds and _ptsz uses the thread's own default stream. Source: cuda.h and cudaTypedefs.h 13.0. */
+// clang-format off
 "cuArray3DCreate 2000 3020_v2",
 "cuArray3DGetDescriptor 2000 3020_v2",
 "cuArrayCreate 2000 3020_v2",

@@ -157,6 +157,32 @@ TEST(vgpu_launches, a_failed_kernel_fails_all_calls_that_follow)
     }
 }
 
+static volatile CUresult told = CUDA_SUCCESS;
+
+static void CUDA_CB on_failure(CUstream stream, CUresult status, void *arg)
+{
+    (void)stream;
+    (void)arg;
+    told = status;
+}
+
+static void failure_with_callback(void)
+{
+    const CUstream stream = rt_stream(CU_STREAM_NON_BLOCKING);
+    CHECK_EQ(rt_launch(rt_trap, stream, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamAddCallback(stream, on_failure, NULL, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_FAILED);
+    while (told == CUDA_SUCCESS) { /* another thread calls */
+    }
+    CHECK_EQ(told, CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST(vgpu_launches, a_callback_is_told_of_a_failed_kernel)
+{
+    char text[4096];
+    CHECK_EQ(rt_run(NULL, failure_with_callback, text, sizeof text), 86);
+}
+
 static void no_one_writes(void)
 {
     CUdeviceptr word = rt_device(64), then = word + 4;

@@ -30,9 +30,9 @@ struct vg_machine_settings {
     uint32_t patience;    /* instructions without a store, a barrier or a new value before a thread
                              yields; 0: 1000 */
     uint32_t spin_limit;  /* instructions of a thread without any access of memory, barrier or
-                             exchange  between lanes before it counts as hanging; 0: 2^24 where it
-                             looks at the  time meanwhile, else none. A thread that comes back to the
-                             same registers  without looking at the time hangs in any case. */
+                             exchange between lanes before it counts as hanging; 0: 2^24 where it
+                             looks at the time meanwhile, else none. A thread that comes back to the
+                             same registers without looking at the time hangs in any case. */
     uint32_t quantum;     /* instructions of a warp before another one may run; 0: 2000 */
     void (*print)(void *arg, const char *text, uint64_t nbytes); /* printf of kernels */
     /* A race, and what to print about it: several lines. The modules of all kernels that ran must

@@ -119,6 +119,7 @@ CUresult vd_start(void)
         .check_undefined = s->check_undefined,
         .patience = s->patience,
         .quantum = s->quantum,
+        .spin_limit = s->spin_limit,
         .print = print,
         .race = note_race,
         .model = {.reads = s->reads, .off = !s->model, .depth = s->depth, .late = s->late}};

@@ -124,6 +124,7 @@ static void put_op(struct writer *to, const char *op, const struct litmus_varian
                          : kind == 'R' ? variant->flag_load
                          : kind == 'r' ? variant->data_load
                                        : variant->add;
+    if (!format) return; /* the variant has no such instruction */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(name, sizeof name, format, scope);

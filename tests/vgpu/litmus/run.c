@@ -98,7 +98,7 @@ static void meet(struct running *r, unsigned t, unsigned number)
     struct vg_block_clock *block = r->grids[thread->grid].blocks[thread->block];
     uint64_t threads[(PLACES + 63) / 64] = {0};
     unsigned in_block = 0;
-    for (unsigned u = 0; u < r->test->nthreads; u++) {
+    for (unsigned u = 0; u < r->test->nthreads && u < VL_THREADS; u++) { /* bound: GCC asks */
         in_block |= (unsigned)(r->test->threads[u].grid == thread->grid &&
                                r->test->threads[u].block == thread->block)
                     << u;

@@ -162,8 +162,8 @@ static const char *const examples[] = {
     "atom.global.v4.f32.add {%f1,%f2,%f3,%f4}, [%rd1], {%f1,%f2,%f3,%f4};",
     "red.release.sys.global.max.s64 [%rd1], %rd2;",
     "red.global.v8.bf16.add.noftz [%rd1], {%rs1,%rs2,%rs3,%rs4,%rs5,%rs6,%rs7,%rs0};",
-    "red.async.relaxed.cluster.global.mbarrier::complete_tx::bytes.shared::cluster.inc.u32 [%r1], "
-    "%r2, [%r3];",
+    ("red.async.relaxed.cluster.global.mbarrier::complete_tx::bytes.shared::cluster.inc.u32 [%r1], "
+     "%r2, [%r3];"),
     "vote.sync.ballot.b32 %r1, %p1, -1;",
     "match.all.sync.b32 %r1|%p1, %r2, -1;",
     "activemask.b32 %r1;",

@@ -100,6 +100,7 @@ static const char *const examples[] = {
     "cvt.pack.sat.u8.s32.b32 %r1, %r2, %r3, %r4;",
     "cvta.to.global.u64 %rd1, %rd2;",
     "isspacep.shared %p1, %rd1;",
+    "isspacep.shared::cluster %p1, %rd1;",
     "istypep.texref %p1, %rd1;",
     "ld.global.v4.f32 {%f1,%f2,%f3,%f4}, [%rd1];",
     "ld.acquire.gpu.b128 %q1, [%rd1];",

@@ -72,13 +72,14 @@ bool vg_ptx_is_unsupported(const struct vg_opcode *opcode)
             (opcode->text[length] == '.' || opcode->text[length] == '\0'))
             return true;
     }
+    const bool asks = vg_ptx_is_word(&opcode->name, "isspacep"); /* a block is its own cluster */
     const bool reduce = vg_ptx_is_word(&opcode->name, "redux");
     static const char *const words[] = {".shared::cluster", ".oob",    ".tensormap", ".e2m1x2",
                                         ".e2m3x2",          ".e3m2x2", ".ue8m0x2"};
     for (uint32_t i = 0; i < opcode->nmodifiers; i++) {
         const struct vg_token *modifier = &opcode->modifiers[i];
         for (unsigned j = 0; j < sizeof words / sizeof *words; j++)
-            if (vg_ptx_is_word(modifier, words[j])) return true;
+            if (vg_ptx_is_word(modifier, words[j]) && !(asks && j == 0)) return true;
         if (vg_ptx_is_word(&opcode->name, "cvt") && vg_ptx_is_word(modifier, ".satfinite"))
             return true; /* of f16 and bf16: VG_SAT means .sat there */
         if (reduce && vg_ptx_is_word(modifier, ".f32")) return true;

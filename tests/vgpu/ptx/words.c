@@ -110,6 +110,7 @@ static const struct vg_word words[] = {
     {'p', "global", VG_GLOBAL},
     {'p', "shared", VG_SHARED},
     {'p', "shared::cta", VG_SHARED},
+    {'p', "shared::cluster", VG_SHARED},
     {'p', "local", VG_LOCAL},
     {'p', "const", VG_CONST},
     {'p', "param", VG_PARAM_SPACE},

@@ -16,7 +16,6 @@ enum {
     STEPS_A_CALL = 4,
     LOOKS = 4,
     MOST_LOOKS = 64,
-    LATE = 10000,
     FIRST_PAUSE_US = 20,
     LONGEST_PAUSE_US = 1000,
     TEXT = 4096
@@ -280,7 +279,7 @@ static void deadlock(void)
 static void look_again_or_give_up(void)
 {
     struct vg_model_counts counts;
-    const uint64_t late = !vd.settings.model ? 0 : vd.settings.late == 0 ? LATE : vd.settings.late;
+    const uint64_t late = vd.settings.model ? vd.settings.late : 0;
     vg_model_count(vg_machine_model(vd.machine), &counts);
     if (ex.looks == 0) ex.loads = counts.loads;
     ex.round++;

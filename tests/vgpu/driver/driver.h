@@ -391,11 +391,11 @@ extern struct vd_driver vd;
 
 /* Takes the lock, counts the call for the executor's order, and returns CUDA_ERROR_NOT_INITIALIZED
  * before cuInit. */
-CUresult vd_enter(const char *function);
+CUresult vd_enter(void);
 CUresult vd_leave(CUresult result);
 #define VD_ENTER()                                                                                 \
     do {                                                                                           \
-        const CUresult entered_ = vd_enter(__func__);                                              \
+        const CUresult entered_ = vd_enter();                                                      \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
 

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <vgpu/random.h>
+
 enum {
     STEPS_A_CALL = 4,
     LOOKS = 4,
@@ -47,14 +49,6 @@ struct waiter {
     struct waiter *next;
 };
 static struct waiter *waiters;
-
-static uint64_t next_random(void)
-{
-    uint64_t x = ex.random += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
 
 static const struct vd_runner *runner_of(const struct vd_item *item)
 {
@@ -178,7 +172,7 @@ static struct vd_item *pick(void)
     uint32_t awake = 0;
     for (uint32_t i = 0; i < ex.n; i++) awake += !asleep(ex.at[i]);
     if (awake == 0) return NULL;
-    uint32_t k = (uint32_t)(next_random() % awake);
+    uint32_t k = (uint32_t)(vg_random(&ex.random) % awake);
     for (uint32_t i = 0; i < ex.n; i++)
         if (!asleep(ex.at[i]) && k-- == 0) return ex.at[i];
     return NULL;
@@ -326,7 +320,7 @@ void vd_executor_called(void)
     if (ex.caller == NULL) ex.caller = &self;
     if (ex.caller != &self) go_free();
     if (ex.free || ex.n == 0) return;
-    for (uint64_t k = next_random() % STEPS_A_CALL; k > 0 && !ex.free; k--) {
+    for (uint64_t k = vg_random(&ex.random) % STEPS_A_CALL; k > 0 && !ex.free; k--) {
         wait_for_host_function();
         if (!step()) break;
     }

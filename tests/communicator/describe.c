@@ -34,8 +34,10 @@ static const struct lines *described(tuttiDescribe_t what, tuttiComm_t comm)
 TEST(describe, an_unknown_thing_is_an_argument_error_that_lists_what_there_is)
 {
     struct lines lines = {0};
-    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)7, NULL, collect, &lines), tuttiInvalidArgument);
-    CHECK(strstr(tuttiGetLastError(NULL), "what = 7"));
+    CHECK_EQ(tuttiDescribe((tuttiDescribe_t)8, NULL, collect, &lines), tuttiInvalidArgument);
+    CHECK(
+        strstr(tuttiGetLastError(NULL),
+               "what = 8 is unknown; expected tuttiDescribeTopology (0) to tuttiDescribeGpus (7)"));
     CHECK_EQ(tuttiDescribe((tuttiDescribe_t)-1, NULL, collect, &lines), tuttiInvalidArgument);
     CHECK_EQ(lines.count, 0);
 }

@@ -15,10 +15,10 @@
 #include <vgpu/random.h>
 
 enum {
-    STEPS_A_CALL = 4,
-    LOOKS = 4,
-    MOST_LOOKS = 64,
-    FIRST_PAUSE_US = 20,
+    STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
+    LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
+    MOST_LOOKS = 64,     /* at most */
+    FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
     LONGEST_PAUSE_US = 1000,
     TEXT = 4096
 };
@@ -28,15 +28,15 @@ static struct {
     struct vd_item **at; /* items that wait for no other item */
     uint32_t n, room;
     uint64_t random;
-    uint64_t round;     /* counts movements: who looked in this round in vain need not look again */
-    uint64_t moved_ns;  /* when something moved last */
-    uint32_t pause_us;  /* until everybody looks again */
-    uint32_t looks;     /* rounds in which all looked in vain since something moved */
-    uint64_t loads;     /* that had run at the first of them */
-    bool warned;        /* about a wait for the host, since something moved */
+    uint64_t round;     /* grows with each change: an item that waits is stepped once a round */
+    uint64_t moved_ns;  /* when the last change was */
+    uint32_t pause_us;  /* the next pause between two rounds without a change */
+    uint32_t looks;     /* rounds since the last change in which all items waited */
+    uint64_t loads;     /* of all kernels, at the first of these rounds */
+    bool warned;        /* a stall was reported since the last change */
     bool free;          /* the executor's thread runs steps */
     const char *caller; /* the thread that called first */
-    uint64_t calls;     /* counted */
+    uint64_t calls;     /* by host threads */
     unsigned inside;    /* threads that wait in vd_executor_wait */
 } ex;
 

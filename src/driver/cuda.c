@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "driver/driver.h"
 
-/* The kernels are compiled by CUDA 13: drivers of earlier versions do not take them. */
+/* The kernels to come are compiled by CUDA 13; drivers of earlier versions do not take them. */
 enum { OLDEST = 13000 };
 
 static const struct {

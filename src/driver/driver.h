@@ -21,7 +21,7 @@ int tt_driver_ngpus(const char **why);
 /* A GPU, as the driver describes it. Plain data. */
 struct tt_gpu {
     char name[64];
-    char pci[16];    /* domain:bus:device, as in sysfs without the function */
+    char pci[16];    /* domain:bus:device.function, hexadecimal */
     int capability;  /* 90: compute capability 9.0 */
     int nprocessors; /* multiprocessors */
     size_t nbytes;   /* of its memory */

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tutti-info --gpus with drivers that are missing, too old, incomplete or broken, and with virtual GPUs. $INFO is the program, $CC a
-# compiler, $VGPU the folder of the virtual libcuda.so.1.
+# tutti-info --gpus with drivers that are no library, too old, incomplete or broken, and with virtual GPUs. $INFO is the program, $CC a
+# compiler, $VGPU the folder of the virtual libcuda.so.1, if there is one.
 . "$(dirname "$0")/run_common.sh"
 
 # driver NAME C_TEXT: a libcuda.so.1 of that text in $work/NAME
@@ -16,6 +16,8 @@ gpus() {
     contains "tutti-info --gpus with $1" "$2" "$work/out"
 }
 
+mkdir "$work/text" && echo "This is no library." >"$work/text/libcuda.so.1"
+gpus "$work/text" "no GPU: $work/text/libcuda.so.1: "
 driver old 'int cuDriverGetVersion(int *version) { *version = 12040; return 0; }'
 gpus "$work/old" "no GPU: libcuda.so.1 is a driver for CUDA 12.4; tutti needs one for CUDA 13.0 or later (update NVIDIA's driver)"
 driver lacking 'int cuDriverGetVersion(int *version) { *version = 13000; return 0; }'
@@ -36,6 +38,10 @@ gpus "$work/empty" "no GPU: CUDA's driver has no GPU for this process"
 driver broken "$named $failing int cuInit(int f) { return 0; } int cuDeviceGetCount(int *n) { *n = 2; return 0; }"
 gpus "$work/broken" "GPU 1: cu->DeviceGet(device, number) failed: CUDA_ERROR_UNKNOWN (some text)"
 
+if [ ! -e "$VGPU/libcuda.so.1" ]; then
+    echo "skipped: tutti-info --gpus with virtual GPUs: they were not built (cuda.h of CUDA 13)"
+    finish
+fi
 VGPU_DEVICES=2 gpus "$VGPU" "GPU 0: "
 expect "lines of two virtual GPUs" 2 "$(grep -c '^GPU [01]: .*, compute capability [0-9]*\.[0-9], [0-9]* multiprocessors, [0-9.]* GiB, PCI ' "$work/out")"
 finish

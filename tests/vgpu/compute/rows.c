@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <vgpu/compute/named.h>
+#include <vgpu/random.h>
 
 static struct {
     char letter;
@@ -14,10 +15,7 @@ static unsigned nedges;
 
 uint64_t vg_mix(uint64_t value)
 {
-    value += UINT64_C(0x9e3779b97f4a7c15);
-    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
-    return value ^ value >> 31;
+    return vg_random(&value);
 }
 
 unsigned vg_letter_bytes(char letter)

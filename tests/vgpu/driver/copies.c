@@ -81,18 +81,18 @@ static CUresult run(const struct vd_copy *copy, enum vd_side to, enum vd_side fr
     return result;
 }
 
-CUresult vd_copy_run(const char *function, const struct vd_copy *copy, enum vd_side to,
-                     enum vd_side from, const struct vd_way *way)
+CUresult vd_copy_run(const struct vd_copy *copy, enum vd_side to, enum vd_side from,
+                     const struct vd_way *way)
 {
-    const CUresult entered = vd_enter(function);
+    const CUresult entered = vd_enter();
     return vd_leave(entered != CUDA_SUCCESS ? entered : run(copy, to, from, way));
 }
 
-static CUresult line(const char *function, uint64_t to, uint64_t from, size_t nbytes,
-                     enum vd_side to_side, enum vd_side from_side, struct vd_way way)
+static CUresult line(uint64_t to, uint64_t from, size_t nbytes, enum vd_side to_side,
+                     enum vd_side from_side, struct vd_way way)
 {
     const struct vd_copy copy = {.to = to, .from = from, .width = nbytes, .height = 1, .depth = 1};
-    return vd_copy_run(function, &copy, to_side, from_side, &way);
+    return vd_copy_run(&copy, to_side, from_side, &way);
 }
 
 #define AT(pointer) ((uint64_t)(uintptr_t)(pointer))
@@ -104,23 +104,23 @@ static CUresult line(const char *function, uint64_t to, uint64_t from, size_t nb
     VD_PER_THREAD(name##Async##suffix##_ptsz, name##Async##suffix);                                \
     CUresult name##suffix(to_type to, from_type from, size_t nbytes)                               \
     {                                                                                              \
-        return line(__func__, to_address, from_address, nbytes, to_side, from_side,                \
+        return line(to_address, from_address, nbytes, to_side, from_side,                          \
                     (struct vd_way){.async = false});                                              \
     }                                                                                              \
     CUresult name##suffix##_ptds(to_type to, from_type from, size_t nbytes)                        \
     {                                                                                              \
-        return line(__func__, to_address, from_address, nbytes, to_side, from_side,                \
+        return line(to_address, from_address, nbytes, to_side, from_side,                          \
                     (struct vd_way){.per_thread = true});                                          \
     }                                                                                              \
     CUresult name##Async##suffix(to_type to, from_type from, size_t nbytes, CUstream stream)       \
     {                                                                                              \
-        return line(__func__, to_address, from_address, nbytes, to_side, from_side,                \
+        return line(to_address, from_address, nbytes, to_side, from_side,                          \
                     (struct vd_way){.stream = stream, .async = true});                             \
     }                                                                                              \
     CUresult name##Async##suffix##_ptsz(to_type to, from_type from, size_t nbytes,                 \
                                         CUstream stream)                                           \
     {                                                                                              \
-        return line(__func__, to_address, from_address, nbytes, to_side, from_side,                \
+        return line(to_address, from_address, nbytes, to_side, from_side,                          \
                     (struct vd_way){.stream = stream, .per_thread = true, .async = true});         \
     }
 
@@ -130,16 +130,16 @@ COPIES(cuMemcpyDtoH, _v2, void *, CUdeviceptr, AT(to), from, VD_ANY, VD_DEVICE)
 COPIES(cuMemcpyDtoD, _v2, CUdeviceptr, CUdeviceptr, to, from, VD_DEVICE, VD_DEVICE)
 
 /* Addresses say which GPU they belong to, so the contexts are only checked. */
-static CUresult peer(const char *function, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                     CUcontext from_context, size_t nbytes, struct vd_way way)
+static CUresult peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                     size_t nbytes, struct vd_way way)
 {
     if (!vd_contexts_exist(to_context, from_context)) return CUDA_ERROR_INVALID_CONTEXT;
-    return line(function, to, from, nbytes, VD_DEVICE, VD_DEVICE, way);
+    return line(to, from, nbytes, VD_DEVICE, VD_DEVICE, way);
 }
 
 bool vd_contexts_exist(CUcontext one, CUcontext other)
 {
-    const CUresult entered = vd_enter(__func__);
+    const CUresult entered = vd_enter();
     const bool both = entered != CUDA_SUCCESS ||
                       (vd_object_is(one, VD_CONTEXT) && vd_object_is(other, VD_CONTEXT));
     vd_leave(entered);
@@ -152,38 +152,37 @@ VD_PER_THREAD(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync);
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                       CUcontext from_context, size_t nbytes)
 {
-    return peer(__func__, to, to_context, from, from_context, nbytes, (struct vd_way){0});
+    return peer(to, to_context, from, from_context, nbytes, (struct vd_way){0});
 }
 
 CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                            CUcontext from_context, size_t nbytes)
 {
-    return peer(__func__, to, to_context, from, from_context, nbytes,
-                (struct vd_way){.per_thread = true});
+    return peer(to, to_context, from, from_context, nbytes, (struct vd_way){.per_thread = true});
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                            CUcontext from_context, size_t nbytes, CUstream stream)
 {
-    return peer(__func__, to, to_context, from, from_context, nbytes,
+    return peer(to, to_context, from, from_context, nbytes,
                 (struct vd_way){.stream = stream, .async = true});
 }
 
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                 CUcontext from_context, size_t nbytes, CUstream stream)
 {
-    return peer(__func__, to, to_context, from, from_context, nbytes,
+    return peer(to, to_context, from, from_context, nbytes,
                 (struct vd_way){.stream = stream, .per_thread = true, .async = true});
 }
 
 /* ---- batches: copies without an order among them; here one after another ---- */
 
-static CUresult batch(const char *function, CUdeviceptr *to, CUdeviceptr *from, size_t *sizes,
-                      size_t count, const struct vd_way *way)
+static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
+                      const struct vd_way *way)
 {
     if (to == NULL || from == NULL || sizes == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
-        const CUresult result = line(function, to[i], from[i], sizes[i], VD_ANY, VD_ANY, *way);
+        const CUresult result = line(to[i], from[i], sizes[i], VD_ANY, VD_ANY, *way);
         if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
@@ -197,7 +196,7 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *siz
 {
     const struct vd_way way = {.stream = hStream, .async = true};
     (void)attrs, (void)attrsIdxs, (void)numAttrs;
-    return batch(__func__, dsts, srcs, sizes, count, &way);
+    return batch(dsts, srcs, sizes, count, &way);
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
@@ -206,5 +205,5 @@ CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t
 {
     const struct vd_way way = {.stream = hStream, .per_thread = true, .async = true};
     (void)attrs, (void)attrsIdxs, (void)numAttrs;
-    return batch(__func__, dsts, srcs, sizes, count, &way);
+    return batch(dsts, srcs, sizes, count, &way);
 }

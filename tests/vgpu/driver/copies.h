@@ -1,4 +1,4 @@
-/* The way of a copy from its function into a stream. */
+/* The way of a copy or fill from its function into a stream. */
 #ifndef VGPU_DRIVER_COPIES_H
 #define VGPU_DRIVER_COPIES_H
 
@@ -14,8 +14,8 @@ struct vd_way {
 };
 
 /* Enters the driver, checks and enqueues the copy, and waits for it where its function does. */
-CUresult vd_copy_run(const char *function, const struct vd_copy *copy, enum vd_side to,
-                     enum vd_side from, const struct vd_way *way);
+CUresult vd_copy_run(const struct vd_copy *copy, enum vd_side to, enum vd_side from,
+                     const struct vd_way *way);
 /* Both are contexts. */
 bool vd_contexts_exist(CUcontext one, CUcontext other);
 

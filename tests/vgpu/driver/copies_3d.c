@@ -36,13 +36,13 @@ static CUresult resolve(const struct side *side, const struct box *box, uint64_t
     return CUDA_SUCCESS;
 }
 
-static CUresult run(const char *function, const struct box *box, struct vd_way way)
+static CUresult run(const struct box *box, struct vd_way way)
 {
     enum vd_side to, from;
     struct vd_copy copy = {.width = box->width, .height = box->height, .depth = box->depth};
     if (box->width == 0 || box->height == 0 || box->depth == 0) {
         const struct vd_copy nothing = {.width = 0};
-        return vd_copy_run(function, &nothing, VD_ANY, VD_ANY, &way);
+        return vd_copy_run(&nothing, VD_ANY, VD_ANY, &way);
     }
     CUresult result = resolve(&box->to, box, &copy.to, &copy.to_pitch, &to);
     if (result == CUDA_SUCCESS)
@@ -52,7 +52,7 @@ static CUresult run(const char *function, const struct box *box, struct vd_way w
         copy.to_pitch * (box->to.height != 0 ? box->to.height : box->to.y + box->height);
     copy.from_slice =
         copy.from_pitch * (box->from.height != 0 ? box->from.height : box->from.y + box->height);
-    return vd_copy_run(function, &copy, to, from, &way);
+    return vd_copy_run(&copy, to, from, &way);
 }
 
 #define SIDE_2D(p, side)                                                                           \
@@ -67,7 +67,7 @@ static CUresult run(const char *function, const struct box *box, struct vd_way w
         .height = p->side##Height                                                                  \
     }
 
-static CUresult rows(const char *function, const CUDA_MEMCPY2D *p, struct vd_way way)
+static CUresult rows(const CUDA_MEMCPY2D *p, struct vd_way way)
 {
     if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
     const struct box box = {.to = SIDE_2D(p, dst),
@@ -75,10 +75,10 @@ static CUresult rows(const char *function, const CUDA_MEMCPY2D *p, struct vd_way
                             .width = p->WidthInBytes,
                             .height = p->Height,
                             .depth = 1};
-    return run(function, &box, way);
+    return run(&box, way);
 }
 
-static CUresult slices(const char *function, const CUDA_MEMCPY3D *p, struct vd_way way)
+static CUresult slices(const CUDA_MEMCPY3D *p, struct vd_way way)
 {
     if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
     const struct box box = {.to = SIDE_3D(p, dst),
@@ -86,10 +86,10 @@ static CUresult slices(const char *function, const CUDA_MEMCPY3D *p, struct vd_w
                             .width = p->WidthInBytes,
                             .height = p->Height,
                             .depth = p->Depth};
-    return run(function, &box, way);
+    return run(&box, way);
 }
 
-static CUresult peer_slices(const char *function, const CUDA_MEMCPY3D_PEER *p, struct vd_way way)
+static CUresult peer_slices(const CUDA_MEMCPY3D_PEER *p, struct vd_way way)
 {
     if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
     const struct box box = {.to = SIDE_3D(p, dst),
@@ -97,7 +97,7 @@ static CUresult peer_slices(const char *function, const CUDA_MEMCPY3D_PEER *p, s
                             .width = p->WidthInBytes,
                             .height = p->Height,
                             .depth = p->Depth};
-    return run(function, &box, way);
+    return run(&box, way);
 }
 
 /* Each function without a stream and with one, with the legacy stream and with the thread's own one
@@ -107,20 +107,19 @@ static CUresult peer_slices(const char *function, const CUDA_MEMCPY3D_PEER *p, s
     VD_PER_THREAD(name##Async##suffix##_ptsz, name##Async##suffix);                                \
     CUresult name##suffix(const type *p)                                                           \
     {                                                                                              \
-        return body(__func__, p, (struct vd_way){0});                                              \
+        return body(p, (struct vd_way){0});                                                        \
     }                                                                                              \
     CUresult name##suffix##_ptds(const type *p)                                                    \
     {                                                                                              \
-        return body(__func__, p, (struct vd_way){.per_thread = true});                             \
+        return body(p, (struct vd_way){.per_thread = true});                                       \
     }                                                                                              \
     CUresult name##Async##suffix(const type *p, CUstream stream)                                   \
     {                                                                                              \
-        return body(__func__, p, (struct vd_way){.stream = stream, .async = true});                \
+        return body(p, (struct vd_way){.stream = stream, .async = true});                          \
     }                                                                                              \
     CUresult name##Async##suffix##_ptsz(const type *p, CUstream stream)                            \
     {                                                                                              \
-        return body(__func__, p,                                                                   \
-                    (struct vd_way){.stream = stream, .per_thread = true, .async = true});         \
+        return body(p, (struct vd_way){.stream = stream, .per_thread = true, .async = true});      \
     }
 
 VARIANTS(cuMemcpy2D, _v2, CUDA_MEMCPY2D, rows)
@@ -131,10 +130,10 @@ VD_PER_THREAD(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2);
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *p)
 {
-    return rows(__func__, p, (struct vd_way){0});
+    return rows(p, (struct vd_way){0});
 }
 
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *p)
 {
-    return rows(__func__, p, (struct vd_way){.per_thread = true});
+    return rows(p, (struct vd_way){.per_thread = true});
 }

@@ -70,7 +70,7 @@ CUresult vd_devices_start(void)
 
 CUresult cuInit(unsigned flags)
 {
-    const CUresult entered = vd_enter(__func__);
+    const CUresult entered = vd_enter();
     if (entered != CUDA_SUCCESS && entered != CUDA_ERROR_NOT_INITIALIZED) return vd_leave(entered);
     if (flags != 0) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     return vd_leave(vd_start());

@@ -1,10 +1,10 @@
 /* What the files of the virtual libcuda.so.1 share: one driver a process, its objects, and the
- * items of work between which the executor thread chooses.
+ * items of work between which the executor chooses.
  *
- * Everything here is guarded by one lock. An exported function takes it by VD_ENTER and gives it
- * back by VD_LEAVE. The executor (executor.c) is one thread: it takes the lock for a step of one
- * item and gives it back between steps, so memory model and machine are only ever used under the
- * lock.
+ * Everything here is guarded by one lock. An exported function takes the lock by VD_ENTER and gives
+ * it back by vd_leave. The executor (executor.c) runs one step of one item at a time, in a thread
+ * that calls the driver or in a thread of its own, and always with the lock. So memory model and
+ * machine are only used under the lock.
  *
  * Work is a graph of items. An item is an operation (struct vd_op) with the items that must end
  * before it begins. Order in a stream, the legacy stream's order with others, events and the edges
@@ -72,9 +72,8 @@ struct vd_launch {
 
 /* Rows of `width` bytes at `to` and `from`, `height` of them, their beginnings pitch bytes apart,
  * in `depth` slices (0: one). Addresses are those of the unified address space: of a device or of
- * the host. A copy from pageable host memory owns a snapshot of it: the rows one behind another,
- * width
- * * height * max(depth, 1) bytes, freed with the operation. */
+ * the host. A copy from pageable host memory owns a snapshot of the rows, one behind another, which
+ * is freed with the operation. */
 struct vd_copy {
     uint64_t to, from;
     uint64_t width, height, to_pitch, from_pitch;
@@ -366,8 +365,9 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint32_t sms, capability;
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
-    bool peers, leaks; /* leaks: memory that is not freed when the process ends is reported */
-    bool races_fail;   /* races_fail: exit status 86 of a process that had any report */
+    bool peers;
+    bool leaks;        /* memory that is not freed when the process ends is reported */
+    bool reports_fail; /* exit status 86 of a process that made a report */
     enum vg_reads reads;
     uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
@@ -391,11 +391,11 @@ extern struct vd_driver vd;
 
 /* Takes the lock, counts the call for the executor's order, and returns CUDA_ERROR_NOT_INITIALIZED
  * before cuInit. */
-CUresult vd_enter(const char *function);
+CUresult vd_enter(void);
 CUresult vd_leave(CUresult result);
 #define VD_ENTER()                                                                                 \
     do {                                                                                           \
-        const CUresult entered_ = vd_enter(__func__);                                              \
+        const CUresult entered_ = vd_enter();                                                      \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
 
@@ -417,8 +417,7 @@ CUresult vd_start(void);
 CUresult vd_devices_start(void);
 
 /* A report: printed on standard error, and to VGPU_REPORT as JSON; with the seed. kind: "race",
- * "fault", "deadlock", "stall", "leak". place: "file:line" of the second access, for suppressions.
- */
+ * "fault", "deadlock", "stall", "leak". Suppressions find kernels and places in the text. */
 void vd_report(const char *kind, const char *text);
 
 #endif

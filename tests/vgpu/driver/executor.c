@@ -12,12 +12,13 @@
 #include <string.h>
 #include <time.h>
 
+#include <vgpu/random.h>
+
 enum {
-    STEPS_A_CALL = 4,
-    LOOKS = 4,
-    MOST_LOOKS = 64,
-    LATE = 10000,
-    FIRST_PAUSE_US = 20,
+    STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
+    LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
+    MOST_LOOKS = 64,     /* at most */
+    FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
     LONGEST_PAUSE_US = 1000,
     TEXT = 4096
 };
@@ -27,15 +28,15 @@ static struct {
     struct vd_item **at; /* items that wait for no other item */
     uint32_t n, room;
     uint64_t random;
-    uint64_t round;     /* counts movements: who looked in this round in vain need not look again */
-    uint64_t moved_ns;  /* when something moved last */
-    uint32_t pause_us;  /* until everybody looks again */
-    uint32_t looks;     /* rounds in which all looked in vain since something moved */
-    uint64_t loads;     /* that had run at the first of them */
-    bool warned;        /* about a wait for the host, since something moved */
+    uint64_t round;     /* grows with each change: an item that waits is stepped once a round */
+    uint64_t moved_ns;  /* when the last change was */
+    uint32_t pause_us;  /* the next pause between two rounds without a change */
+    uint32_t looks;     /* rounds since the last change in which all items waited */
+    uint64_t loads;     /* of all kernels, at the first of these rounds */
+    bool warned;        /* a stall was reported since the last change */
     bool free;          /* the executor's thread runs steps */
     const char *caller; /* the thread that called first */
-    uint64_t calls;     /* counted */
+    uint64_t calls;     /* by host threads */
     unsigned inside;    /* threads that wait in vd_executor_wait */
 } ex;
 
@@ -48,14 +49,6 @@ struct waiter {
     struct waiter *next;
 };
 static struct waiter *waiters;
-
-static uint64_t next_random(void)
-{
-    uint64_t x = ex.random += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
 
 static const struct vd_runner *runner_of(const struct vd_item *item)
 {
@@ -179,7 +172,7 @@ static struct vd_item *pick(void)
     uint32_t awake = 0;
     for (uint32_t i = 0; i < ex.n; i++) awake += !asleep(ex.at[i]);
     if (awake == 0) return NULL;
-    uint32_t k = (uint32_t)(next_random() % awake);
+    uint32_t k = (uint32_t)(vg_random(&ex.random) % awake);
     for (uint32_t i = 0; i < ex.n; i++)
         if (!asleep(ex.at[i]) && k-- == 0) return ex.at[i];
     return NULL;
@@ -280,7 +273,7 @@ static void deadlock(void)
 static void look_again_or_give_up(void)
 {
     struct vg_model_counts counts;
-    const uint64_t late = !vd.settings.model ? 0 : vd.settings.late == 0 ? LATE : vd.settings.late;
+    const uint64_t late = vd.settings.model ? vd.settings.late : 0;
     vg_model_count(vg_machine_model(vd.machine), &counts);
     if (ex.looks == 0) ex.loads = counts.loads;
     ex.round++;
@@ -327,7 +320,7 @@ void vd_executor_called(void)
     if (ex.caller == NULL) ex.caller = &self;
     if (ex.caller != &self) go_free();
     if (ex.free || ex.n == 0) return;
-    for (uint64_t k = next_random() % STEPS_A_CALL; k > 0 && !ex.free; k--) {
+    for (uint64_t k = vg_random(&ex.random) % STEPS_A_CALL; k > 0 && !ex.free; k--) {
         wait_for_host_function();
         if (!step()) break;
     }

@@ -1,10 +1,5 @@
 /* cuMemset: elements of 1, 2 and 4 bytes, in a line or in rows. */
-#include "memory_internal.h"
-
-struct way {
-    CUstream stream;
-    bool per_thread, async;
-};
+#include "copies.h"
 
 static CUresult check(const struct vd_fill *fill)
 {
@@ -17,7 +12,7 @@ static CUresult check(const struct vd_fill *fill)
     return CUDA_SUCCESS;
 }
 
-static CUresult enqueue(const struct vd_fill *fill, const struct way *way)
+static CUresult enqueue(const struct vd_fill *fill, const struct vd_way *way)
 {
     struct CUstream_st *stream;
     struct vd_item *item = NULL;
@@ -35,9 +30,9 @@ static CUresult enqueue(const struct vd_fill *fill, const struct way *way)
     return result;
 }
 
-static CUresult run(const char *function, const struct vd_fill *fill, struct way way)
+static CUresult run(const struct vd_fill *fill, struct vd_way way)
 {
-    const CUresult entered = vd_enter(function);
+    const CUresult entered = vd_enter();
     return vd_leave(entered != CUDA_SUCCESS ? entered : enqueue(fill, &way));
 }
 
@@ -48,15 +43,14 @@ static CUresult run(const char *function, const struct vd_fill *fill, struct way
     VD_PER_THREAD(cuMemsetD##bits##Async_ptsz, cuMemsetD##bits##Async);                            \
     VD_PER_THREAD(cuMemsetD2D##bits##_v2_ptds, cuMemsetD2D##bits##_v2);                            \
     VD_PER_THREAD(cuMemsetD2D##bits##Async_ptsz, cuMemsetD2D##bits##Async);                        \
-    static CUresult line##bits(const char *function, CUdeviceptr to, type value, size_t n,         \
-                               struct way way)                                                     \
+    static CUresult line##bits(CUdeviceptr to, type value, size_t n, struct vd_way way)            \
     {                                                                                              \
         const struct vd_fill fill = {                                                              \
             .to = to, .width = n, .height = 1, .value = value, .nbytes = bits / 8};                \
-        return run(function, &fill, way);                                                          \
+        return run(&fill, way);                                                                    \
     }                                                                                              \
-    static CUresult rows##bits(const char *function, CUdeviceptr to, size_t pitch, type value,     \
-                               size_t width, size_t height, struct way way)                        \
+    static CUresult rows##bits(CUdeviceptr to, size_t pitch, type value, size_t width,             \
+                               size_t height, struct vd_way way)                                   \
     {                                                                                              \
         const struct vd_fill fill = {.to = to,                                                     \
                                      .width = width,                                               \
@@ -64,46 +58,43 @@ static CUresult run(const char *function, const struct vd_fill *fill, struct way
                                      .pitch = pitch,                                               \
                                      .value = value,                                               \
                                      .nbytes = bits / 8};                                          \
-        return run(function, &fill, way);                                                          \
+        return run(&fill, way);                                                                    \
     }                                                                                              \
     CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t n)                            \
     {                                                                                              \
-        return line##bits(__func__, to, value, n, (struct way){0});                                \
+        return line##bits(to, value, n, (struct vd_way){0});                                       \
     }                                                                                              \
     CUresult cuMemsetD##bits##_v2_ptds(CUdeviceptr to, type value, size_t n)                       \
     {                                                                                              \
-        return line##bits(__func__, to, value, n, (struct way){.per_thread = true});               \
+        return line##bits(to, value, n, (struct vd_way){.per_thread = true});                      \
     }                                                                                              \
     CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t n, CUstream stream)         \
     {                                                                                              \
-        return line##bits(__func__, to, value, n, (struct way){stream, false, true});              \
+        return line##bits(to, value, n, (struct vd_way){stream, false, true});                     \
     }                                                                                              \
     CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr to, type value, size_t n, CUstream stream)    \
     {                                                                                              \
-        return line##bits(__func__, to, value, n, (struct way){stream, true, true});               \
+        return line##bits(to, value, n, (struct vd_way){stream, true, true});                      \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width,        \
                                     size_t height)                                                 \
     {                                                                                              \
-        return rows##bits(__func__, to, pitch, value, width, height, (struct way){0});             \
+        return rows##bits(to, pitch, value, width, height, (struct vd_way){0});                    \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##_v2_ptds(CUdeviceptr to, size_t pitch, type value, size_t width,   \
                                          size_t height)                                            \
     {                                                                                              \
-        return rows##bits(__func__, to, pitch, value, width, height,                               \
-                          (struct way){.per_thread = true});                                       \
+        return rows##bits(to, pitch, value, width, height, (struct vd_way){.per_thread = true});   \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width,      \
                                       size_t height, CUstream stream)                              \
     {                                                                                              \
-        return rows##bits(__func__, to, pitch, value, width, height,                               \
-                          (struct way){stream, false, true});                                      \
+        return rows##bits(to, pitch, value, width, height, (struct vd_way){stream, false, true});  \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr to, size_t pitch, type value, size_t width, \
                                            size_t height, CUstream stream)                         \
     {                                                                                              \
-        return rows##bits(__func__, to, pitch, value, width, height,                               \
-                          (struct way){stream, true, true});                                       \
+        return rows##bits(to, pitch, value, width, height, (struct vd_way){stream, true, true});   \
     }
 
 FILLS(8, unsigned char)

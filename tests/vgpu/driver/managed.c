@@ -1,5 +1,5 @@
 /* Hints about managed memory, which is pinned host memory here: they are checked and change
- * nothing. And pools by location. */
+ * nothing. Pools by location. */
 #include "memory_internal.h"
 
 #include <string.h>

@@ -86,9 +86,4 @@ CUresult vd_function_set(const struct vd_device *device, struct CUfunc_st *funct
 CUresult vd_param_info(const struct vg_function *kernel, size_t index, size_t *offset,
                        size_t *nbytes);
 
-/* ---- what other files give ---- */
-
-/* memory.c: frees what the context has allocated. */
-void vd_context_memory_free(struct CUctx_st *context);
-
 #endif

@@ -148,7 +148,7 @@ __attribute__((destructor)) static void end_process(void)
     vd_suppress_print(stderr);
     if (nreports == 0) return;
     fprintf(stderr, "vgpu: %u report%s\n", nreports, nreports == 1 ? "" : "s");
-    if (!vd.settings.races_fail) return;
+    if (!vd.settings.reports_fail) return;
     fflush(NULL);
     _exit(EXIT_STATUS);
 }

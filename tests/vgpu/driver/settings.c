@@ -189,7 +189,7 @@ static const struct setting table[] = {
      "whether memory that is not freed when the process ends is reported"},
     {"VGPU_EXIT",
      SWITCH,
-     AT(races_fail),
+     AT(reports_fail),
      0,
      1,
      "1",

@@ -32,9 +32,8 @@ void vd_lock(void)
     atomic_fetch_add_explicit(&entered, 1, memory_order_relaxed);
 }
 
-CUresult vd_enter(const char *function)
+CUresult vd_enter(void)
 {
-    (void)function;
     vd_lock();
     if (!vd.initialized) return CUDA_ERROR_NOT_INITIALIZED;
     if (vd_hostfunc_inside()) return CUDA_ERROR_NOT_PERMITTED;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <vgpu/litmus/litmus.h>
+#include <vgpu/random.h>
 
 const char *const vl_families[VL_FAMILIES] = {"plain",    "sizes",    "atomics", "meetings",
                                               "streamed", "readonly", "hosted",  "messages",
@@ -21,11 +22,7 @@ struct maker {
 
 static uint32_t roll(struct maker *m, uint32_t n)
 {
-    m->state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = m->state;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)((z ^ z >> 31) >> 32) % n;
+    return (uint32_t)(vg_random(&m->state) >> 32) % n;
 }
 
 static bool either(const struct maker *m, enum vl_family family)

@@ -7,14 +7,6 @@
 
 enum { PATIENCE = 1000, QUANTUM = 2000, STACK = 1024, MAX_THREADS = 1024, RESERVED = 1024 };
 
-uint64_t vg_random(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 struct vg_machine *vg_machine_create(const struct vg_machine_settings *settings)
 {
     struct vg_machine *machine = calloc(1, sizeof *machine);

@@ -8,6 +8,7 @@
 #define VGPU_MACHINE_INTERNAL_H
 
 #include <vgpu/machine.h>
+#include <vgpu/random.h>
 
 enum { VG_BARRIERS = 16, VG_MAX_WARPS = 32, VG_CACHE = 64, VG_WATCHED = 32 };
 
@@ -271,7 +272,6 @@ uint64_t vg_timer(const struct vg_machine *machine); /* nanoseconds */
 void vg_timer_step(struct vg_machine *machine);      /* a step of a run begins */
 bool vg_block_admit(struct vg_run *run);             /* starts blocks that fit; false: fault */
 void vg_block_end(struct vg_block *block);
-uint64_t vg_random(uint64_t *state);
 
 /* fault.c */
 enum vg_step vg_fail(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <vgpu/model.h>
+#include <vgpu/random.h>
 
 #include "clock.h"
 
@@ -176,16 +177,9 @@ struct vg_model {
     uint32_t ndevices;
 };
 
-static inline uint64_t vg_random(struct vg_model *model)
-{
-    uint64_t x = model->random += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
 static inline uint32_t vg_random_below(struct vg_model *model, uint32_t n)
 {
-    return (uint32_t)((vg_random(model) >> 32) * n >> 32);
+    return (uint32_t)((vg_random(&model->random) >> 32) * n >> 32);
 }
 
 static inline struct vg_seen_how *vg_seen(struct vg_model *model, const struct vg_how *how)

@@ -223,7 +223,7 @@ void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
 /* Each access may let one store through and remember one line. */
 static void stir(struct vg_model *model, struct vg_buffer *buffer)
 {
-    const uint64_t dice = vg_random(model);
+    const uint64_t dice = vg_random(&model->random);
     if (buffer->nstores > 0 && (dice & 3) == 0)
         release_store(model, buffer, vg_random_below(model, buffer->nstores));
     if ((dice & 12) == 0) {
@@ -242,8 +242,9 @@ void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region
     struct vg_buffer *buffer = buffer_make(model, device);
     stir(model, buffer);
     struct line *line = line_make(buffer, region, offset);
-    const bool again = model->settings.reads == VG_READ_NEWEST ||
-                       (model->settings.reads == VG_READ_RANDOM && (vg_random(model) & 1) != 0);
+    const bool again =
+        model->settings.reads == VG_READ_NEWEST ||
+        (model->settings.reads == VG_READ_RANDOM && (vg_random(&model->random) & 1) != 0);
     if (!line->valid || again || model->now - line->born > model->settings.late)
         line_read(model, line);
     else

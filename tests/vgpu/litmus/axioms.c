@@ -125,19 +125,6 @@ static void find_chains(const struct vl_execution *e, struct vl_relation *chains
     vl_close(chains);
 }
 
-/* Whether the running model may have lost the strong write: it forgets whom a write was seen by at
- * an access of other bytes that overlap. */
-static bool lost(const struct vl_execution *e, unsigned write, unsigned other)
-{
-    const struct vl_event *w = &e->events[write];
-    if (!writes(e, write) || w->op->order == VG_WEAK) return false;
-    for (unsigned c = e->npieces; c < e->nevents; c++)
-        if (c != write && c != other && e->events[c].pieces & w->pieces &&
-            e->events[c].pieces != w->pieces)
-            return true;
-    return false;
-}
-
 static void find_races(struct vl_execution *e)
 {
     struct vl_relation chains, late;
@@ -152,7 +139,7 @@ static void find_races(struct vl_execution *e)
             if (either_way(&e->cause, a, b) && !outside) continue;
             e->racy = true;
             e->mixed |= !outside && e->events[a].pieces != e->events[b].pieces;
-            e->sure |= outside || (!either_way(&chains, a, b) && !lost(e, a, b) && !lost(e, b, a));
+            e->sure |= outside || !either_way(&chains, a, b);
         }
 }
 

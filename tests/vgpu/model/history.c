@@ -19,7 +19,9 @@
  * How much is kept in all: entries.c.
  *
  * Weak accesses use the bytes. A weak write, or a strong access of another size, ends the histories
- * that it overlaps: it is ordered after all writes there, or it races with them. */
+ * that it overlaps: it is ordered after all writes there, or it races with them. An ended history
+ * tells who saw its writes until a weak write of all its bytes. When its bytes are accessed again
+ * it goes on with an entry of nobody's, which is visible to all. */
 #include "history.h"
 
 #include <stdlib.h>
@@ -71,7 +73,7 @@ static bool visible(const struct reached *reached, const struct entry *entry)
 static uint32_t floor_of(const struct reached *reached)
 {
     uint32_t i = reached->history->n - 1;
-    while (i > 0 && !visible(reached, &reached->history->at[i])) i--;
+    while (i > reached->history->least && !visible(reached, &reached->history->at[i])) i--;
     return i;
 }
 
@@ -154,7 +156,8 @@ static bool of_access(const struct vg_block_clock *block, const struct vg_histor
 {
     const uint32_t nbytes = block->model->kinds[access->kind].how.nbytes;
     if (nbytes != history->nbytes) return false;
-    return nbytes >= 4 || history->offset == word * 4 + (uint32_t)__builtin_ctz(access->bits >> 10);
+    const uint64_t first = word * 4 + (uint32_t)__builtin_ctz(access->bits >> 10);
+    return nbytes >= 4 || history->offset == first / nbytes * nbytes;
 }
 
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -193,15 +196,17 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
  * False: no write of another size has a history here. */
 static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
+    const struct vg_history *own =
+        vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes);
     bool across = false;
-    if (vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes) != NULL) return false;
+    if (own != NULL && !own->ended) return false;
     for (uint64_t word = offset / 16 * 4; word < (offset + nbytes + 3) / 4; word++) {
         const struct vg_more *more = vg_cell_make(region, word)->more;
         struct vg_history *history = more != NULL ? more->histories : NULL;
         for (; history != NULL; history = history->next) {
-            if (!vg_history_overlaps(history, offset, nbytes)) continue;
+            if (history->ended || !vg_history_overlaps(history, offset, nbytes)) continue;
             across = true;
-            vg_entries_drop(history, 0, history->n - 1);
+            history->least = history->n - 1;
         }
     }
     return across;
@@ -268,7 +273,7 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     const struct reached reached = reach(block, thread, region, offset, how);
     struct vg_history *history = reached.history;
     const struct entry *read = &history->at[history->n - 1];
-    if (history->n == 1 && read->block == 0) memcpy(history->at[0].value, old, how->nbytes);
+    if (read->block == 0) memcpy(history->at[history->n - 1].value, old, how->nbytes);
     struct vg_releases *handed_on =
         morally_strong(&reached, read) ? vg_releases_get(read->releases) : NULL;
     observe(&reached, history->n - 1);

@@ -304,7 +304,9 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
                const struct vg_access *first, const struct vg_access *second);
 
 /* history.c */
-void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes);
+/* An access ends the histories that it overlaps. Those of which a weak write writes all bytes go:
+ * no earlier write counts there any more. */
+void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes, bool weak);
 void vg_histories_free(struct vg_history *history);
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, void *value);

@@ -272,7 +272,7 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
                             .mine = mine};
         note_word(&note);
         if (weak && action != VG_READS && cell->more != NULL)
-            vg_histories_drop(region, offset, how->nbytes);
+            vg_histories_end(region, offset, how->nbytes, true);
     }
 }
 

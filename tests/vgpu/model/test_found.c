@@ -1,0 +1,68 @@
+/* What the comparison with the axioms (litmus/) found, each as the smallest test. */
+#include "world.h"
+
+static struct world w;
+
+static struct vg_how strong(uint8_t nbytes, uint64_t where)
+{
+    return how_of(VG_RELAXED, VG_SCOPE_SYS, nbytes, where);
+}
+
+static void newest(void)
+{
+    world_begin(&w, (struct vg_model_settings){.reads = VG_READ_NEWEST});
+}
+
+TEST(found, a_write_is_not_seen_because_other_bytes_were_written_after_it)
+{
+    newest();
+    st(w.block[0], 0, &w, 0, strong(16, 1), 2);
+    st(w.block[0], 0, &w, 8, strong(8, 2), 4);
+    CHECK_EQ(ld(w.block[1], 0, &w, 8, strong(8, 3)), 4);
+    CHECK_EQ(w.nraces, 1);
+    CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 3);
+    world_end(&w);
+}
+
+TEST(found, a_write_is_not_seen_because_a_swap_of_other_bytes_failed)
+{
+    newest();
+    st(w.block[0], 0, &w, 4, strong(4, 1), 1);
+    CHECK_EQ(swap(w.block[0], 0, &w, 0, strong(8, 2), 1, 4), UINT64_C(1) << 32);
+    ld(w.block[1], 0, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 8, 3));
+    CHECK_EQ(w.nraces, 1);
+    CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 3);
+    world_end(&w);
+}
+
+TEST(found, a_write_is_not_seen_because_a_part_of_it_was_written_weakly)
+{
+    newest();
+    st(w.block[0], 0, &w, 0, strong(2, 1), 1);
+    st(w.block[0], 0, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 1, 2), 3);
+    ld(w.block[1], 0, &w, 1, how_of(VG_WEAK, VG_SCOPE_NONE, 1, 3));
+    CHECK_EQ(w.nraces, 1);
+    CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 3);
+    world_end(&w);
+}
+
+/* The twin: who read a line of 16 bytes may take it back in smaller pieces, as often as it likes,
+ * and what the line was written with again is new. */
+TEST(found, what_was_read_stays_seen_behind_accesses_of_other_bytes)
+{
+    for (uint64_t seed = 1; seed < 40; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed});
+        st(w.block[0], 0, &w, 0, strong(16, 1), 5);
+        while (ld(w.block[1], 0, &w, 0, strong(16, 2)) != 5) continue;
+        for (int i = 0; i < 4; i++) {
+            st(w.block[1], 0, &w, 4, strong(4, 3), 7);
+            add(w.block[1], 0, &w, 8, strong(8, 4), 1);
+            CHECK_EQ(ld(w.block[1], 0, &w, 0, strong(8, 5)), UINT64_C(7) << 32 | 5);
+        }
+        CHECK_EQ(add(w.block[1], 0, &w, 8, strong(8, 6), 1), 9);
+        st(w.block[1], 0, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 16, 7), 0);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, strong(16, 8)), 0);
+        CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+    }
+}

@@ -8,8 +8,9 @@
  * A word keeps one write, one read and, when those are not enough, up to VG_MORE_ACCESSES others. A
  * later access takes the place of an earlier one that it is ordered after when everything that
  * would race with the earlier one would race with the later one as well: always when the later one
- * is weak. With more accesses than there is room a random one is forgotten, so a race may be missed
- * but none is invented. */
+ * is weak; of two strong ones when they are of one block and of the same bytes, and the later one's
+ * scope is no wider. With more accesses than there is room one is forgotten, a strong one if there
+ * is any, so a race may be missed but none is invented. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -155,11 +156,26 @@ static void check(const struct note *note, const struct vg_access *other)
     vg_report(note->block, note->region, note->word, other, &note->mine);
 }
 
+/* The access that is forgotten for another one: a random strong one, which races with less than a
+ * weak one, or a random one. */
+static struct vg_access *worst(const struct note *note, struct vg_more *more)
+{
+    struct vg_model *model = note->block->model;
+    struct vg_access *strong_ones[VG_MORE_ACCESSES];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < more->n; i++)
+        if (strong(&model->kinds[more->at[i].kind].how)) strong_ones[n++] = &more->at[i];
+    return n > 0 ? strong_ones[vg_random_below(model, n)]
+                 : &more->at[vg_random_below(model, more->n)];
+}
+
 static void push(const struct note *note, const struct vg_access *access)
 {
     struct vg_more *more = vg_more_of(note->cell);
     if (more->n == VG_MORE_ACCESSES) {
-        more->at[vg_random_below(note->block->model, VG_MORE_ACCESSES)] = *access;
+        struct vg_access *old = worst(note, more);
+        const struct vg_how *its = &note->block->model->kinds[old->kind].how;
+        if (strong(its) || !strong(&note->block->model->kinds[access->kind].how)) *old = *access;
         return;
     }
     if (more->n == more->room) {
@@ -184,8 +200,9 @@ static bool covered(const struct note *note, const struct vg_access *old)
         (old->bits & ~note->mine.bits & VG_NC_BIT))
         return old->block < note->block->grid->known_below;
     if (writes(note, old) && !writes(note, &note->mine)) return false;
-    if (!weak && (!strong(its) || its->nbytes != note->kind->how.nbytes ||
-                  vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
+    if (!weak &&
+        (!strong(its) || old->block != note->mine.block || its->nbytes != note->kind->how.nbytes ||
+         vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
         return false;
     return own(note, old) || knows(note->block, note->thread, old);
 }

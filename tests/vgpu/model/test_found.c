@@ -66,3 +66,32 @@ TEST(found, what_was_read_stays_seen_behind_accesses_of_other_bytes)
         world_end(&w);
     }
 }
+
+TEST(found, a_strong_read_of_another_block_does_not_stand_for_an_earlier_one)
+{
+    newest();
+    CHECK_EQ(ld(w.block[1], 0, &w, 0, strong(4, 1)), 0);
+    add(w.block[1], 0, &w, 64, RELEASE(VG_SCOPE_SYS, 2), 1);
+    CHECK_EQ(ld(w.block[0], 1, &w, 64, ACQUIRE(VG_SCOPE_SYS, 3)), 1);
+    CHECK_EQ(ld(w.block[0], 1, &w, 0, strong(4, 4)), 0);
+    CHECK_EQ(w.nraces, 0);
+    st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_CTA, 5), 1); /* morally strong with 4 only */
+    CHECK_EQ(w.nraces, 1);
+    CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 5);
+    world_end(&w);
+}
+
+/* More blocks than there is room for: a weak read is not forgotten for their sake. */
+TEST(found, strong_accesses_of_many_blocks_take_no_weak_ones_place)
+{
+    for (uint64_t seed = 1; seed < 40; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed, .reads = VG_READ_NEWEST});
+        ld(w.block[3], 63, &w, 0, WEAK(1));
+        for (uint32_t i = 0; i < 100; i++)
+            ld(w.block[i % 3], i / 3, &w, 0, RELAXED(VG_SCOPE_GPU, 2));
+        st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 3), 1);
+        CHECK_EQ(w.nraces, 1);
+        CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 3);
+        world_end(&w);
+    }
+}

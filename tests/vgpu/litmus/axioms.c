@@ -81,16 +81,13 @@ static void add_synchronization(const struct vl_execution *e, struct vl_relation
             if (e->events[x.first].thread == e->events[y.last].thread ||
                 !vl_has(&e->observed, x.last, y.first) || !vl_has(&e->strong, x.first, y.last))
                 continue;
-            if (!late)
+            if (!late || e->events[x.first].op->kind != VL_SWAP || writes(e, x.first))
                 vl_add(r, x.first, y.last);
-            else if (e->events[x.first].op->kind != VL_SWAP || writes(e, x.first))
-                r->of[x.first] |= e->program.of[y.last];
         }
 }
 
 /* 8.9.5: base causality, and observation followed by base causality. late: as the running model has
- * it. An acquire does not precede itself: what it acquires precedes what follows it, but is not yet
- * known when its own races are looked for. A swap that fails releases nothing. */
+ * it. A swap that fails releases nothing. */
 static void find_cause(const struct vl_execution *e, bool late, struct vl_relation *cause)
 {
     struct vl_relation base = e->fixed;

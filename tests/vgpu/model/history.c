@@ -33,6 +33,7 @@ struct reached { /* one access to a history */
     struct vg_history *history;
     const struct vg_how *how;
     uint32_t thread;
+    bool others; /* what the thread itself wrote and read does not count */
 };
 
 static struct reached reach(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -52,11 +53,17 @@ static struct reached reach(struct vg_block_clock *block, uint32_t thread, struc
     return reached;
 }
 
+static bool is_own(const struct reached *reached, uint32_t serial, uint32_t thread)
+{
+    return reached->others && serial == reached->block->serial && thread == reached->thread;
+}
+
 static bool was_read(const struct reached *reached, const struct entry *entry)
 {
     const struct vg_block_clock *block = reached->block;
     for (uint32_t i = 0; entry->readers != NULL && i < entry->readers->n; i++) {
         const struct reader *reader = &entry->readers->at[i];
+        if (is_own(reached, reader->block, reader->thread)) continue;
         if (vg_known(block, reached->thread, reader->block, reader->thread, reader->epoch))
             return true;
     }
@@ -65,7 +72,8 @@ static bool was_read(const struct reached *reached, const struct entry *entry)
 
 static bool visible(const struct reached *reached, const struct entry *entry)
 {
-    return vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch) ||
+    return (!is_own(reached, entry->block, entry->thread) &&
+            vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch)) ||
            was_read(reached, entry);
 }
 
@@ -161,9 +169,10 @@ static bool of_access(const struct vg_block_clock *block, const struct vg_histor
 }
 
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-                    uint64_t word, const struct vg_access *access)
+                    uint64_t word, const struct vg_access *access, bool others)
 {
-    struct reached reached = {.block = block, .self = &block->threads[thread], .thread = thread};
+    struct reached reached = {
+        .block = block, .self = &block->threads[thread], .thread = thread, .others = others};
     for (uint64_t first = word / 4 * 4; first <= word; first++) {
         const struct vg_more *more = vg_cell_make(region, first)->more;
         reached.history = more != NULL ? more->histories : NULL;

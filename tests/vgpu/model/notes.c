@@ -137,23 +137,51 @@ static bool read_only_was_written(const struct note *note, const struct vg_acces
     return written && vg_record_of(block->model, other->block) != NULL;
 }
 
-static void check(const struct note *note, const struct vg_access *other)
+/* acquired: an acquire, which was racy before, has taken what it observed. That it has read
+ * something itself does not count: observation alone is not causality. */
+static bool racy(const struct note *note, const struct vg_access *other, bool acquired)
 {
     const struct vg_model *model = note->block->model;
-    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0) return;
-    if (read_only_was_written(note, other)) {
-        vg_report(note->block, note->region, note->word, other, &note->mine);
-        return;
-    }
-    if (own(note, other)) return;
+    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0)
+        return false;
+    if (read_only_was_written(note, other)) return true;
+    if (own(note, other)) return false;
     const struct vg_how *mine = &note->kind->how, *its = &model->kinds[other->kind].how;
-    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return;
-    if (knows(note->block, note->thread, other)) return;
-    if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
-        vg_history_saw(note->block, note->thread, note->region, note->word, other))
-        return;
-    if (vg_record_of(model, other->block) == NULL) return;
-    vg_report(note->block, note->region, note->word, other, &note->mine);
+    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return false;
+    if (knows(note->block, note->thread, other)) return false;
+    if (writes(note, other) && strong(its) &&
+        vg_history_saw(note->block, note->thread, note->region, note->word, other, acquired))
+        return false;
+    return vg_record_of(model, other->block) != NULL;
+}
+
+static void check(const struct note *note, const struct vg_access *other)
+{
+    struct vg_model *model = note->block->model;
+    const unsigned order = note->kind->how.order;
+    if (!racy(note, other, false)) return;
+    if ((order == VG_ACQUIRE || order == VG_ACQ_REL) && model->nsuspects < VG_MOST_SUSPECTS)
+        model->suspects[model->nsuspects++] =
+            (struct vg_suspect){.other = *other, .mine = note->mine, .word = note->word};
+    else
+        vg_report(note->block, note->region, note->word, other, &note->mine);
+}
+
+void vg_suspects_judge(struct vg_block_clock *block, uint32_t thread, struct vg_region *region)
+{
+    struct vg_model *model = block->model;
+    for (uint32_t i = 0; i < model->nsuspects; i++) {
+        const struct vg_suspect *suspect = &model->suspects[i];
+        const struct note note = {.block = block,
+                                  .region = region,
+                                  .kind = &model->kinds[suspect->mine.kind],
+                                  .word = suspect->word,
+                                  .thread = thread,
+                                  .mine = suspect->mine};
+        if (racy(&note, &suspect->other, true))
+            vg_report(block, region, suspect->word, &suspect->other, &suspect->mine);
+    }
+    model->nsuspects = 0;
 }
 
 /* The access that is forgotten for another one: a random strong one, which races with less than a
@@ -276,7 +304,7 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
     const uint32_t thread = mine.bits;
     const uint32_t mask = how->nbytes >= 4 ? 15 : ((1u << how->nbytes) - 1) << (offset & 3);
     const uint64_t first = offset / 4, end = (offset + how->nbytes + 3) / 4;
-    const bool weak = !strong(how);
+    bool histories = false;
     mine.bits = (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0));
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);
@@ -288,9 +316,10 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
                             .thread = thread,
                             .mine = mine};
         note_word(&note);
-        if (weak && action != VG_READS && cell->more != NULL)
-            vg_histories_end(region, offset, how->nbytes, true);
+        histories = histories || cell->more != NULL;
     }
+    if (!strong(how) && action != VG_READS && histories)
+        vg_histories_end(region, offset, how->nbytes, true);
 }
 
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,

@@ -46,6 +46,19 @@ TEST(found, a_write_is_not_seen_because_a_part_of_it_was_written_weakly)
     world_end(&w);
 }
 
+TEST(found, a_weak_write_of_a_line_races_with_a_strong_one_of_its_end)
+{
+    newest();
+    st(w.block[0], 0, &w, 0, strong(16, 1), 1);
+    barrier(w.block[0]);
+    st(w.block[0], 0, &w, 8, strong(8, 2), 8);
+    CHECK_EQ(w.nraces, 0);
+    st(w.block[0], 1, &w, 0, how_of(VG_WEAK, VG_SCOPE_NONE, 16, 3), 4);
+    CHECK_EQ(w.nraces, 1);
+    CHECK(w.races[0].first.where == 2 && w.races[0].second.where == 3);
+    world_end(&w);
+}
+
 /* The twin: who read a line of 16 bytes may take it back in smaller pieces, as often as it likes,
  * and what the line was written with again is new. */
 TEST(found, what_was_read_stays_seen_behind_accesses_of_other_bytes)
@@ -92,6 +105,42 @@ TEST(found, strong_accesses_of_many_blocks_take_no_weak_ones_place)
         st(w.block[0], 0, &w, 0, RELAXED(VG_SCOPE_GPU, 3), 1);
         CHECK_EQ(w.nraces, 1);
         CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 3);
+        world_end(&w);
+    }
+}
+
+TEST(found, an_acquire_does_not_race_with_what_it_acquires)
+{
+    for (int change = 0; change < 2; change++) {
+        newest();
+        st(w.block[0], 0, &w, 0, WEAK(1), 4);
+        st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_SYS, 2), 8);
+        if (change)
+            CHECK_EQ(add(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_SYS, 3), 1), 8);
+        else
+            CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_SYS, 3)), 8);
+        CHECK_EQ(w.nraces, 0);
+        world_end(&w);
+        world_begin(&w, (struct vg_model_settings){.reads = VG_READ_OLDEST});
+        st(w.block[0], 0, &w, 0, WEAK(1), 4);
+        st(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_SYS, 2), 8);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_SYS, 3)), 4);
+        CHECK_EQ(w.nraces, 1);
+        world_end(&w);
+    }
+}
+
+TEST(found, an_acquire_of_too_narrow_a_scope_still_races)
+{
+    for (int change = 0; change < 2; change++) {
+        newest();
+        add(w.block[0], 0, &w, 0, how_of(VG_ACQ_REL, VG_SCOPE_CTA, 4, 1), 1);
+        if (change)
+            add(w.block[1], 0, &w, 0, how_of(VG_ACQ_REL, VG_SCOPE_GPU, 4, 2), 1);
+        else
+            ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_GPU, 2));
+        CHECK_EQ(w.nraces, 1);
+        CHECK(w.races[0].first.where == 1 && w.races[0].second.where == 2);
         world_end(&w);
     }
 }

@@ -65,6 +65,8 @@ void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     tick(model);
     if (!model->settings.off && !vg_note_simple(block, thread, region, offset, how, VG_WRITES))
         vg_note(block, thread, region, offset, how, VG_WRITES);
+    if (!model->settings.off && strong(how))
+        vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
         vg_buffer_store(model, block->grid->device, region, offset, how, value);
         if (strong(how) && !model->settings.off)
@@ -105,6 +107,8 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
     bool written;
     model->counts.rmws++;
     tick(model);
+    if (!model->settings.off)
+        vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
         written = vg_buffer_change(model, device, region, offset, how, change, arg, old);
     } else { /* the bytes are the newest value */

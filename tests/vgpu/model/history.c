@@ -292,6 +292,8 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
         entry->releases = handed_on;
         handed_on = NULL;
         give(&reached, &entry->releases);
+    } else {
+        vg_release_begin(block, thread, how, history->location);
     }
     vg_releases_put(handed_on);
 }
@@ -338,5 +340,8 @@ void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct 
             add_reader(newest,
                        (struct reader){block->serial, reached.self->epoch, (uint16_t)thread});
     }
-    if (action != VG_READS) publish(&reached, action);
+    if (action != VG_READS)
+        publish(&reached, action);
+    else
+        vg_release_begin(block, thread, how, history->location);
 }

@@ -57,6 +57,7 @@ struct vg_pending {
 struct vg_spot {
     uint64_t location; /* where its bytes lie */
     struct vg_clock *released[VG_REACHES];
+    bool failed; /* by a compare and swap of scope .sys that failed: buffers are not yet flushed */
     struct vg_pending pending;
 };
 
@@ -228,6 +229,12 @@ void vg_pending_clear(struct vg_pending *pending);
  * references, NULL for none. Ends the epoch when the write itself releases. */
 void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
                 uint64_t location, struct vg_clock *released[VG_REACHES]);
+/* A release operation that writes nothing: the thread's next strong write to the location ends its
+ * release pattern. */
+void vg_release_begin(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
+                      uint64_t location);
+/* Before a strong write: what such an operation of scope .sys released leaves the buffers. */
+void vg_release_flush(struct vg_block_clock *block, uint32_t thread, uint64_t location);
 /* The strong read observed writes that carry these releases. */
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
                 uint64_t location, struct vg_releases *releases);

@@ -144,3 +144,49 @@ TEST(found, an_acquire_of_too_narrow_a_scope_still_races)
         world_end(&w);
     }
 }
+
+TEST(found, a_swap_that_fails_is_the_first_part_of_a_release_pattern)
+{
+    for (int releases = 0; releases < 2; releases++) {
+        newest();
+        st(w.block[0], 0, &w, 64, WEAK(1), 1);
+        swap(w.block[0], 0, &w, 0, releases ? RELEASE(VG_SCOPE_SYS, 2) : strong(4, 2), 1, 2);
+        st(w.block[0], 0, &w, 0, strong(4, 3), 4);
+        CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_SYS, 4)), 4);
+        ld(w.block[1], 0, &w, 64, WEAK(5));
+        CHECK_EQ(w.nraces, releases ? 0 : 1);
+        world_end(&w);
+    }
+}
+
+TEST(found, what_follows_a_swap_that_fails_is_not_released)
+{
+    newest();
+    swap(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_SYS, 1), 1, 2);
+    st(w.block[0], 0, &w, 64, WEAK(2), 1);
+    st(w.block[0], 0, &w, 0, strong(4, 3), 4);
+    CHECK_EQ(ld(w.block[1], 0, &w, 0, ACQUIRE(VG_SCOPE_SYS, 4)), 4);
+    ld(w.block[1], 0, &w, 64, WEAK(5));
+    CHECK_EQ(w.nraces, 1);
+    world_end(&w);
+}
+
+/* In memory that the host can reach the values tell: what was stored before is there. */
+TEST(found, a_swap_that_fails_releases_reachable_memory)
+{
+    for (uint64_t seed = 1; seed < 200; seed++) {
+        world_begin(&w, (struct vg_model_settings){.seed = seed});
+        w.region.reachable = true;
+        st(w.block[0], 0, &w, 64, WEAK(1), 1);
+        swap(w.block[0], 0, &w, 0, RELEASE(VG_SCOPE_SYS, 2), 1, 2);
+        st(w.block[0], 0, &w, 0, strong(4, 3), 4);
+        uint32_t flag = 0, data = 0;
+        for (uint32_t i = 0; flag != 4 && i < 100000; i++) {
+            ld(w.block[1], 0, &w, 128, strong(4, 4));
+            memcpy(&flag, w.bytes, sizeof flag); /* a host thread looks */
+        }
+        memcpy(&data, w.bytes + 64, sizeof data);
+        CHECK(flag == 4 && data == 1);
+        world_end(&w);
+    }
+}

@@ -68,7 +68,7 @@ static bool is_sc(const struct vl_event *event)
 }
 
 /* 8.9.4: fence.sc, and release patterns with acquire patterns. */
-static void add_synchronization(const struct vl_execution *e, struct vl_relation *r, bool late)
+static void add_synchronization(const struct vl_execution *e, struct vl_relation *r)
 {
     for (unsigned x = e->npieces; x < e->nevents; x++)
         for (unsigned y = e->npieces; is_sc(&e->events[x]) && y < e->nevents; y++)
@@ -81,24 +81,19 @@ static void add_synchronization(const struct vl_execution *e, struct vl_relation
             if (e->events[x.first].thread == e->events[y.last].thread ||
                 !vl_has(&e->observed, x.last, y.first) || !vl_has(&e->strong, x.first, y.last))
                 continue;
-            if (!late)
-                vl_add(r, x.first, y.last);
-            else if (e->events[x.first].op->kind != VL_SWAP || writes(e, x.first))
-                r->of[x.first] |= e->program.of[y.last];
+            vl_add(r, x.first, y.last);
         }
 }
 
-/* 8.9.5: base causality, and observation followed by base causality. late: as the running model has
- * it. An acquire does not precede itself: what it acquires precedes what follows it, but is not yet
- * known when its own races are looked for. A swap that fails releases nothing. */
-static void find_cause(const struct vl_execution *e, bool late, struct vl_relation *cause)
+/* 8.9.5: base causality, and observation followed by base causality. */
+static void find_cause(struct vl_execution *e)
 {
     struct vl_relation base = e->fixed;
-    add_synchronization(e, &base, late);
+    add_synchronization(e, &base);
     vl_close(&base);
-    *cause = base;
+    e->cause = base;
     for (unsigned a = 0; a < e->nevents && !(e->without & VL_OBSERVED_FIRST); a++)
-        cause->of[a] |= vl_through(&e->observed, a, &base);
+        e->cause.of[a] |= vl_through(&e->observed, a, &base);
 }
 
 /* 8.7.1: a race, whatever causality says. */
@@ -125,34 +120,19 @@ static void find_chains(const struct vl_execution *e, struct vl_relation *chains
     vl_close(chains);
 }
 
-/* Whether the running model may have lost the strong write: it forgets whom a write was seen by at
- * an access of other bytes that overlap. */
-static bool lost(const struct vl_execution *e, unsigned write, unsigned other)
-{
-    const struct vl_event *w = &e->events[write];
-    if (!writes(e, write) || w->op->order == VG_WEAK) return false;
-    for (unsigned c = e->npieces; c < e->nevents; c++)
-        if (c != write && c != other && e->events[c].pieces & w->pieces &&
-            e->events[c].pieces != w->pieces)
-            return true;
-    return false;
-}
-
 static void find_races(struct vl_execution *e)
 {
-    struct vl_relation chains, late;
+    struct vl_relation chains;
     find_chains(e, &chains);
-    find_cause(e, true, &late);
-    e->racy = e->mixed = e->sure = e->early = false;
+    e->racy = e->mixed = e->sure = false;
     for (unsigned a = e->npieces; a < e->nevents; a++)
         for (unsigned b = a + 1; b < e->nevents; b++) {
             if (!conflict(e, a, b)) continue;
             const bool outside = vl_outside(e, a, b);
-            e->early |= !either_way(&late, a, b);
             if (either_way(&e->cause, a, b) && !outside) continue;
             e->racy = true;
             e->mixed |= !outside && e->events[a].pieces != e->events[b].pieces;
-            e->sure |= outside || (!either_way(&chains, a, b) && !lost(e, a, b) && !lost(e, b, a));
+            e->sure |= outside || !either_way(&chains, a, b);
         }
 }
 
@@ -181,7 +161,7 @@ static bool no_read_from_later(const struct vl_execution *e)
 bool vl_execution_order(struct vl_execution *e)
 {
     find_observed(e);
-    find_cause(e, false, &e->cause);
+    find_cause(e);
     if (!vl_irreflexive(&e->cause)) return false;
     if (!(e->without & VL_FENCE_SC) && !fence_sc_holds(e)) return false;
     if (!(e->without & VL_CAUSALITY) && !no_read_from_later(e)) return false;

@@ -47,8 +47,7 @@ struct vl_execution {
     uint64_t writers;                    /* events that write: a swap that fails does not */
     struct vl_relation observed, cause;
     bool racy, mixed;
-    bool sure;  /* a race that the running model must report */
-    bool early; /* a race, or what the running model takes for one */
+    bool sure; /* a race that the running model must report */
 };
 
 /* events.c: what does not depend on the candidate. -1: too many events. */

@@ -35,7 +35,7 @@ static enum vl_verdict judge(const struct vl_allowed *allowed, const struct vl_s
 {
     const bool may_miss = run->reachable || run->depth || run->late;
     if (!seen && !allowed->mixed) return VL_FORBIDDEN;
-    if (result->races) return !seen || seen->racy || seen->early ? VL_AGREES : VL_FALSE_RACE;
+    if (result->races) return !seen || seen->racy ? VL_AGREES : VL_FALSE_RACE;
     return may_miss || (seen && seen->unsure) ? VL_AGREES : VL_MISSED_RACE;
 }
 
@@ -61,7 +61,6 @@ static void count(struct vl_totals *totals, const struct vl_seen *seen,
     totals->with_race += seen && seen->racy && !seen->clean;
     totals->without_race += seen && !seen->racy;
     totals->missed += seen && !seen->clean && !result->races;
-    totals->early += seen && !seen->racy && result->races;
 }
 
 enum vl_verdict vl_compare(const struct vl_test *test, const struct vl_comparison *how,

@@ -26,8 +26,7 @@ struct vl_comparison {
 struct vl_totals {
     unsigned tests, racy, mixed;
     uint64_t runs, with_race, without_race, either, undefined;
-    uint64_t missed, early; /* known differences (axioms.c, find_races): races that were not
-                               reported, and reports without a race */
+    uint64_t missed; /* the known difference (axioms.c, find_races): races that were not reported */
     uint64_t allowed, shown, older;
 };
 

@@ -77,7 +77,6 @@ static void add_outcome(struct search *s, const struct vl_outcome *outcome)
     seen->racy |= s->e.racy;
     seen->clean |= !s->e.racy;
     seen->unsure |= !s->e.sure;
-    seen->early |= s->e.early;
 }
 
 const struct vl_seen *vl_find(const struct vl_allowed *allowed, const struct vl_outcome *outcome)

@@ -74,7 +74,6 @@ struct vl_seen {
     struct vl_outcome outcome;
     bool racy, clean; /* an allowed execution that ends so has a data race; has none */
     bool unsure;      /* one has no race that must be reported: axioms.c says what may be missed */
-    bool early;       /* one has what the running model takes for a race: axioms.c */
 };
 
 struct vl_allowed {

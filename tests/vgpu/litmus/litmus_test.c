@@ -46,14 +46,13 @@ static void compare(const struct vl_test *test, const struct vl_comparison *how,
 static void print(const char *what, const struct vl_totals *t)
 {
     printf("%-10s %u tests (%u can race, %u in part), %llu runs: %llu with a race, %llu without, "
-           "%llu either, %llu beyond the axioms; known differences: %llu missed, %llu reported; "
+           "%llu either, %llu beyond the axioms; known difference: %llu missed; "
            "%llu of %llu allowed outcomes shown; %llu older values\n",
            what, t->tests, t->racy, t->mixed, (unsigned long long)t->runs,
            (unsigned long long)t->with_race, (unsigned long long)t->without_race,
            (unsigned long long)t->either, (unsigned long long)t->undefined,
-           (unsigned long long)t->missed, (unsigned long long)t->early,
-           (unsigned long long)t->shown, (unsigned long long)t->allowed,
-           (unsigned long long)t->older);
+           (unsigned long long)t->missed, (unsigned long long)t->shown,
+           (unsigned long long)t->allowed, (unsigned long long)t->older);
 }
 
 static void compare_named(bool reachable)

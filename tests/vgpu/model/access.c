@@ -54,6 +54,7 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
         vg_history_load(block, thread, region, offset, how, value);
         if (acquires_from_all(how)) vg_buffer_renew(model, block->grid->device);
     }
+    if (model->nsuspects > 0) vg_suspects_judge(block, thread, region);
 }
 
 void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -64,6 +65,8 @@ void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     tick(model);
     if (!model->settings.off && !vg_note_simple(block, thread, region, offset, how, VG_WRITES))
         vg_note(block, thread, region, offset, how, VG_WRITES);
+    if (!model->settings.off && strong(how))
+        vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
         vg_buffer_store(model, block->grid->device, region, offset, how, value);
         if (strong(how) && !model->settings.off)
@@ -104,6 +107,8 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
     bool written;
     model->counts.rmws++;
     tick(model);
+    if (!model->settings.off)
+        vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
         written = vg_buffer_change(model, device, region, offset, how, change, arg, old);
     } else { /* the bytes are the newest value */
@@ -118,11 +123,12 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
     vg_note(block, thread, region, offset, how, action);
     if (region->reachable) {
         vg_history_published(block, thread, region, offset, how, action);
-        return;
+    } else {
+        if (written && releases_to_all(how)) vg_buffer_flush(model, device);
+        vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);
+        if (acquires_from_all(how)) vg_buffer_renew(model, device);
     }
-    if (written && releases_to_all(how)) vg_buffer_flush(model, device);
-    vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);
-    if (acquires_from_all(how)) vg_buffer_renew(model, device);
+    if (model->nsuspects > 0) vg_suspects_judge(block, thread, region);
 }
 
 void vg_model_copy_note(struct vg_block_clock *block, uint32_t thread, uint32_t number,

@@ -36,7 +36,14 @@ void vg_histories_free(struct vg_history *history)
     }
 }
 
-void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+/* Of reachable memory nobody knows who saw which write: such a history just goes. */
+static bool goes(const struct vg_history *history, uint64_t offset, uint32_t nbytes, bool weak)
+{
+    return history->region->reachable || (weak && offset <= history->offset &&
+                                          history->offset + history->nbytes <= offset + nbytes);
+}
+
+void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes, bool weak)
 {
     /* A history is listed at its first word; its size is at most 16 and its address aligned. */
     const uint64_t first = offset / 16 * 4, end = (offset + nbytes + 3) / 4;
@@ -45,7 +52,8 @@ void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbyte
         struct vg_history **link = more != NULL ? &more->histories : NULL;
         while (link != NULL && *link != NULL) {
             struct vg_history *history = *link;
-            if (!vg_history_overlaps(history, offset, nbytes)) {
+            if (vg_history_overlaps(history, offset, nbytes)) history->ended = true;
+            if (!history->ended || !goes(history, offset, nbytes, weak)) {
                 link = &history->next;
                 continue;
             }
@@ -81,6 +89,8 @@ void vg_entries_drop(struct vg_history *history, uint32_t first, uint32_t count)
     memmove(history->at + first, history->at + first + count,
             (history->n - first) * sizeof *history->at);
     if (first == 0 && history->n > 0) history->at[0].adjacent = false;
+    const uint32_t least = history->least;
+    if (least > first) history->least = least < first + count ? first : least - count;
 }
 
 struct vg_history *vg_history_find(const struct vg_cell *cell, uint64_t offset, uint32_t nbytes)
@@ -126,6 +136,14 @@ static void shrink(struct vg_history *history)
     history->room = history->n;
 }
 
+static void unlist(struct vg_history *history)
+{
+    struct vg_history **link = &vg_cell_make(history->region, history->offset / 4)->more->histories;
+    while (*link != history) link = &(*link)->next;
+    *link = history->next;
+    history_free(history);
+}
+
 /* Takes the history that was trimmed longest ago back to its newest entry, and away when that says
  * nothing but the bytes and who wrote them. */
 static void trim(struct vg_model *model)
@@ -137,22 +155,17 @@ static void trim(struct vg_model *model)
     } else if (history->n > 1) {
         vg_entries_drop(history, 0, history->n - 1);
     } else if (history->at[0].releases == NULL) {
-        vg_histories_drop(history->region, history->offset, history->nbytes);
+        unlist(history);
         return;
     }
     if (history->room > history->n) shrink(history);
 }
 
-struct vg_history *vg_history_make(struct vg_model *model, struct vg_region *region,
-                                   uint64_t offset, uint32_t nbytes)
+static struct vg_history *history_begin(struct vg_model *model, struct vg_region *region,
+                                        uint64_t offset, uint32_t nbytes)
 {
-    for (int i = 0; i < 2 && model->nentries > MOST_ENTRIES; i++) trim(model);
-    struct vg_cell *cell = vg_cell_make(region, offset / 4);
-    struct vg_more *more = vg_more_of(cell);
-    struct vg_history *found = vg_history_find(cell, offset, nbytes);
-    if (found != NULL) return found;
-    vg_histories_drop(region, offset, nbytes);
     struct vg_history *history = vg_need(sizeof *history);
+    struct vg_more *more = vg_more_of(vg_cell_make(region, offset / 4));
     history->location = (uint64_t)(uintptr_t)(region->bytes + offset);
     history->offset = offset;
     history->nbytes = nbytes;
@@ -163,7 +176,22 @@ struct vg_history *vg_history_make(struct vg_model *model, struct vg_region *reg
     ring_join(history);
     for (uint64_t word = offset / 4 + 1; word < (offset + nbytes) / 4; word++)
         vg_more_of(vg_cell_make(region, word));
-    struct entry *entry = vg_entry_insert(history, 0);
+    return history;
+}
+
+struct vg_history *vg_history_make(struct vg_model *model, struct vg_region *region,
+                                   uint64_t offset, uint32_t nbytes)
+{
+    for (int i = 0; i < 2 && model->nentries > MOST_ENTRIES; i++) trim(model);
+    struct vg_history *history = vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes);
+    if (history != NULL && !history->ended) return history;
+    vg_histories_end(region, offset, nbytes, false);
+    if (history == NULL) history = history_begin(model, region, offset, nbytes);
+    history->ended = false;
+    if (history->n >= model->settings.depth) vg_entries_drop(history, 0, 1);
+    history->least = history->n; /* nobody's entry: nothing before it is read any more */
+    struct entry *entry = vg_entry_insert(history, history->n);
+    entry->born = model->now;
     if (!region->reachable) memcpy(entry->value, region->bytes + offset, nbytes);
     return history;
 }

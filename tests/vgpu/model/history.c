@@ -19,7 +19,9 @@
  * How much is kept in all: entries.c.
  *
  * Weak accesses use the bytes. A weak write, or a strong access of another size, ends the histories
- * that it overlaps: it is ordered after all writes there, or it races with them. */
+ * that it overlaps: it is ordered after all writes there, or it races with them. An ended history
+ * tells who saw its writes until a weak write of all its bytes. When its bytes are accessed again
+ * it goes on with an entry of nobody's, which is visible to all. */
 #include "history.h"
 
 #include <stdlib.h>
@@ -31,6 +33,7 @@ struct reached { /* one access to a history */
     struct vg_history *history;
     const struct vg_how *how;
     uint32_t thread;
+    bool others; /* what the thread itself wrote and read does not count */
 };
 
 static struct reached reach(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -50,11 +53,17 @@ static struct reached reach(struct vg_block_clock *block, uint32_t thread, struc
     return reached;
 }
 
+static bool is_own(const struct reached *reached, uint32_t serial, uint32_t thread)
+{
+    return reached->others && serial == reached->block->serial && thread == reached->thread;
+}
+
 static bool was_read(const struct reached *reached, const struct entry *entry)
 {
     const struct vg_block_clock *block = reached->block;
     for (uint32_t i = 0; entry->readers != NULL && i < entry->readers->n; i++) {
         const struct reader *reader = &entry->readers->at[i];
+        if (is_own(reached, reader->block, reader->thread)) continue;
         if (vg_known(block, reached->thread, reader->block, reader->thread, reader->epoch))
             return true;
     }
@@ -63,7 +72,8 @@ static bool was_read(const struct reached *reached, const struct entry *entry)
 
 static bool visible(const struct reached *reached, const struct entry *entry)
 {
-    return vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch) ||
+    return (!is_own(reached, entry->block, entry->thread) &&
+            vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch)) ||
            was_read(reached, entry);
 }
 
@@ -71,7 +81,7 @@ static bool visible(const struct reached *reached, const struct entry *entry)
 static uint32_t floor_of(const struct reached *reached)
 {
     uint32_t i = reached->history->n - 1;
-    while (i > 0 && !visible(reached, &reached->history->at[i])) i--;
+    while (i > reached->history->least && !visible(reached, &reached->history->at[i])) i--;
     return i;
 }
 
@@ -154,13 +164,15 @@ static bool of_access(const struct vg_block_clock *block, const struct vg_histor
 {
     const uint32_t nbytes = block->model->kinds[access->kind].how.nbytes;
     if (nbytes != history->nbytes) return false;
-    return nbytes >= 4 || history->offset == word * 4 + (uint32_t)__builtin_ctz(access->bits >> 10);
+    const uint64_t first = word * 4 + (uint32_t)__builtin_ctz(access->bits >> 10);
+    return nbytes >= 4 || history->offset == first / nbytes * nbytes;
 }
 
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-                    uint64_t word, const struct vg_access *access)
+                    uint64_t word, const struct vg_access *access, bool others)
 {
-    struct reached reached = {.block = block, .self = &block->threads[thread], .thread = thread};
+    struct reached reached = {
+        .block = block, .self = &block->threads[thread], .thread = thread, .others = others};
     for (uint64_t first = word / 4 * 4; first <= word; first++) {
         const struct vg_more *more = vg_cell_make(region, first)->more;
         reached.history = more != NULL ? more->histories : NULL;
@@ -193,15 +205,17 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
  * False: no write of another size has a history here. */
 static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
+    const struct vg_history *own =
+        vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes);
     bool across = false;
-    if (vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes) != NULL) return false;
+    if (own != NULL && !own->ended) return false;
     for (uint64_t word = offset / 16 * 4; word < (offset + nbytes + 3) / 4; word++) {
         const struct vg_more *more = vg_cell_make(region, word)->more;
         struct vg_history *history = more != NULL ? more->histories : NULL;
         for (; history != NULL; history = history->next) {
-            if (!vg_history_overlaps(history, offset, nbytes)) continue;
+            if (history->ended || !vg_history_overlaps(history, offset, nbytes)) continue;
             across = true;
-            vg_entries_drop(history, 0, history->n - 1);
+            history->least = history->n - 1;
         }
     }
     return across;
@@ -268,7 +282,7 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     const struct reached reached = reach(block, thread, region, offset, how);
     struct vg_history *history = reached.history;
     const struct entry *read = &history->at[history->n - 1];
-    if (history->n == 1 && read->block == 0) memcpy(history->at[0].value, old, how->nbytes);
+    if (read->block == 0) memcpy(history->at[history->n - 1].value, old, how->nbytes);
     struct vg_releases *handed_on =
         morally_strong(&reached, read) ? vg_releases_get(read->releases) : NULL;
     observe(&reached, history->n - 1);
@@ -278,6 +292,8 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
         entry->releases = handed_on;
         handed_on = NULL;
         give(&reached, &entry->releases);
+    } else {
+        vg_release_begin(block, thread, how, history->location);
     }
     vg_releases_put(handed_on);
 }
@@ -324,5 +340,8 @@ void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct 
             add_reader(newest,
                        (struct reader){block->serial, reached.self->epoch, (uint16_t)thread});
     }
-    if (action != VG_READS) publish(&reached, action);
+    if (action != VG_READS)
+        publish(&reached, action);
+    else
+        vg_release_begin(block, thread, how, history->location);
 }

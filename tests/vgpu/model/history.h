@@ -37,14 +37,17 @@ struct vg_history {
     struct vg_region *region;
     uint64_t location, offset; /* location: names it in the threads' spots */
     uint32_t nbytes, n, room;
+    uint32_t least; /* the oldest entry that may still be read */
+    bool ended;     /* by an access of other bytes: says who saw which write, and no values */
     struct entry *at;
 };
 
-/* The location's history; a new one begins with the bytes. Others may be shortened or go: a history
- * is good until the next call. */
+/* The location's history; a new one, or one that had ended, goes on with the bytes. Those of other
+ * bytes that it overlaps end. Others may be shortened or go: a history is good until the next call.
+ */
 struct vg_history *vg_history_make(struct vg_model *model, struct vg_region *region,
                                    uint64_t offset, uint32_t nbytes);
-/* NULL: it has none. */
+/* NULL: it has none. It may have ended. */
 struct vg_history *vg_history_find(const struct vg_cell *cell, uint64_t offset, uint32_t nbytes);
 struct entry *vg_entry_insert(struct vg_history *history, uint32_t i);
 /* The entries first to first + count - 1 go. */

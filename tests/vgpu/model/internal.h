@@ -58,6 +58,7 @@ struct vg_pending {
 struct vg_spot {
     uint64_t location; /* where its bytes lie */
     struct vg_clock *released[VG_REACHES];
+    bool failed; /* by a compare and swap of scope .sys that failed: buffers are not yet flushed */
     struct vg_pending pending;
 };
 
@@ -145,6 +146,13 @@ struct vg_seen_how {
 
 struct vg_buffer;
 
+/* A race of an acquire, unless the acquire itself makes the other access known. */
+struct vg_suspect {
+    struct vg_access other, mine;
+    uint64_t word;
+};
+enum { VG_MOST_SUSPECTS = 64 }; /* more than four words have accesses in their notes */
+
 struct vg_model {
     struct vg_model_settings settings;
     struct vg_model_counts counts;
@@ -163,6 +171,9 @@ struct vg_model {
 
     uint64_t *races; /* pairs of places that were reported: an open table */
     uint32_t nraces, races_room;
+
+    struct vg_suspect suspects[VG_MOST_SUSPECTS];
+    uint32_t nsuspects;
 
     struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
     uint64_t nentries;            /* of all histories */
@@ -212,6 +223,12 @@ void vg_pending_clear(struct vg_pending *pending);
  * references, NULL for none. Ends the epoch when the write itself releases. */
 void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
                 uint64_t location, struct vg_clock *released[VG_REACHES]);
+/* A release operation that writes nothing: the thread's next strong write to the location ends its
+ * release pattern. */
+void vg_release_begin(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
+                      uint64_t location);
+/* Before a strong write: what such an operation of scope .sys released leaves the buffers. */
+void vg_release_flush(struct vg_block_clock *block, uint32_t thread, uint64_t location);
 /* The strong read observed writes that carry these releases. */
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
                 uint64_t location, struct vg_releases *releases);
@@ -244,6 +261,8 @@ void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *re
 void vg_note_copy(struct vg_block_clock *block, uint32_t thread, uint32_t number,
                   struct vg_region *region, uint64_t offset, const struct vg_how *how,
                   enum vg_action action);
+/* To be called when an acquire has taken what it observed: reports the races that vg_note found. */
+void vg_suspects_judge(struct vg_block_clock *block, uint32_t thread, struct vg_region *region);
 void vg_notes_free(struct vg_region *region);
 /* bulk.c. how: of each size, at its own index. */
 void vg_note_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -298,7 +317,9 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
                const struct vg_access *first, const struct vg_access *second);
 
 /* history.c */
-void vg_histories_drop(struct vg_region *region, uint64_t offset, uint32_t nbytes);
+/* An access ends the histories that it overlaps. Those of which a weak write writes all bytes go:
+ * no earlier write counts there any more. */
+void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes, bool weak);
 void vg_histories_free(struct vg_history *history);
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, void *value);
@@ -310,9 +331,9 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
                        const void *value);
 /* Whether the thread, or a read that it knows of, has read what the strong write wrote, directly or
  * through read-modify-writes: then the write precedes what the thread does now (8.9.5). True as
- * well when the write is too old to be in a history. */
+ * well when the write is too old to be in a history. others: by a read of another thread. */
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-                    uint64_t word, const struct vg_access *access);
+                    uint64_t word, const struct vg_access *access, bool others);
 /* Of reachable memory: release and acquire patterns, and who may have read what; the values are the
  * buffer's. */
 void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,

@@ -8,8 +8,9 @@
  * A word keeps one write, one read and, when those are not enough, up to VG_MORE_ACCESSES others. A
  * later access takes the place of an earlier one that it is ordered after when everything that
  * would race with the earlier one would race with the later one as well: always when the later one
- * is weak. With more accesses than there is room a random one is forgotten, so a race may be missed
- * but none is invented. */
+ * is weak; of two strong ones when they are of one block and of the same bytes, and the later one's
+ * scope is no wider. With more accesses than there is room one is forgotten, a strong one if there
+ * is any, so a race may be missed but none is invented. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -136,30 +137,73 @@ static bool read_only_was_written(const struct note *note, const struct vg_acces
     return written && vg_record_of(block->model, other->block) != NULL;
 }
 
-static void check(const struct note *note, const struct vg_access *other)
+/* acquired: an acquire, which was racy before, has taken what it observed. That it has read
+ * something itself does not count: observation alone is not causality. */
+static bool racy(const struct note *note, const struct vg_access *other, bool acquired)
 {
     const struct vg_model *model = note->block->model;
-    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0) return;
-    if (read_only_was_written(note, other)) {
-        vg_report(note->block, note->region, note->word, other, &note->mine);
-        return;
-    }
-    if (own(note, other)) return;
+    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0)
+        return false;
+    if (read_only_was_written(note, other)) return true;
+    if (own(note, other)) return false;
     const struct vg_how *mine = &note->kind->how, *its = &model->kinds[other->kind].how;
-    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return;
-    if (knows(note->block, note->thread, other)) return;
-    if (writes(note, other) && strong(&model->kinds[other->kind].how) &&
-        vg_history_saw(note->block, note->thread, note->region, note->word, other))
-        return;
-    if (vg_record_of(model, other->block) == NULL) return;
-    vg_report(note->block, note->region, note->word, other, &note->mine);
+    if (morally_strong(note->block, mine, other, its) || flag_by_copy(mine, its)) return false;
+    if (knows(note->block, note->thread, other)) return false;
+    if (writes(note, other) && strong(its) &&
+        vg_history_saw(note->block, note->thread, note->region, note->word, other, acquired))
+        return false;
+    return vg_record_of(model, other->block) != NULL;
+}
+
+static void check(const struct note *note, const struct vg_access *other)
+{
+    struct vg_model *model = note->block->model;
+    const unsigned order = note->kind->how.order;
+    if (!racy(note, other, false)) return;
+    if ((order == VG_ACQUIRE || order == VG_ACQ_REL) && model->nsuspects < VG_MOST_SUSPECTS)
+        model->suspects[model->nsuspects++] =
+            (struct vg_suspect){.other = *other, .mine = note->mine, .word = note->word};
+    else
+        vg_report(note->block, note->region, note->word, other, &note->mine);
+}
+
+void vg_suspects_judge(struct vg_block_clock *block, uint32_t thread, struct vg_region *region)
+{
+    struct vg_model *model = block->model;
+    for (uint32_t i = 0; i < model->nsuspects; i++) {
+        const struct vg_suspect *suspect = &model->suspects[i];
+        const struct note note = {.block = block,
+                                  .region = region,
+                                  .kind = &model->kinds[suspect->mine.kind],
+                                  .word = suspect->word,
+                                  .thread = thread,
+                                  .mine = suspect->mine};
+        if (racy(&note, &suspect->other, true))
+            vg_report(block, region, suspect->word, &suspect->other, &suspect->mine);
+    }
+    model->nsuspects = 0;
+}
+
+/* The access that is forgotten for another one: a random strong one, which races with less than a
+ * weak one, or a random one. */
+static struct vg_access *worst(const struct note *note, struct vg_more *more)
+{
+    struct vg_model *model = note->block->model;
+    struct vg_access *strong_ones[VG_MORE_ACCESSES];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < more->n; i++)
+        if (strong(&model->kinds[more->at[i].kind].how)) strong_ones[n++] = &more->at[i];
+    return n > 0 ? strong_ones[vg_random_below(model, n)]
+                 : &more->at[vg_random_below(model, more->n)];
 }
 
 static void push(const struct note *note, const struct vg_access *access)
 {
     struct vg_more *more = vg_more_of(note->cell);
     if (more->n == VG_MORE_ACCESSES) {
-        more->at[vg_random_below(note->block->model, VG_MORE_ACCESSES)] = *access;
+        struct vg_access *old = worst(note, more);
+        const struct vg_how *its = &note->block->model->kinds[old->kind].how;
+        if (strong(its) || !strong(&note->block->model->kinds[access->kind].how)) *old = *access;
         return;
     }
     if (more->n == more->room) {
@@ -184,8 +228,9 @@ static bool covered(const struct note *note, const struct vg_access *old)
         (old->bits & ~note->mine.bits & VG_NC_BIT))
         return old->block < note->block->grid->known_below;
     if (writes(note, old) && !writes(note, &note->mine)) return false;
-    if (!weak && (!strong(its) || its->nbytes != note->kind->how.nbytes ||
-                  vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
+    if (!weak &&
+        (!strong(its) || old->block != note->mine.block || its->nbytes != note->kind->how.nbytes ||
+         vg_reach(its->scope) < vg_reach(note->kind->how.scope)))
         return false;
     return own(note, old) || knows(note->block, note->thread, old);
 }
@@ -259,7 +304,7 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
     const uint32_t thread = mine.bits;
     const uint32_t mask = how->nbytes >= 4 ? 15 : ((1u << how->nbytes) - 1) << (offset & 3);
     const uint64_t first = offset / 4, end = (offset + how->nbytes + 3) / 4;
-    const bool weak = !strong(how);
+    bool histories = false;
     mine.bits = (uint16_t)(mask << 10 | thread | (how->nc ? VG_NC_BIT : 0));
     for (uint64_t word = first; word < end; word++) {
         struct vg_cell *cell = vg_cell_make(region, word);
@@ -271,9 +316,10 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
                             .thread = thread,
                             .mine = mine};
         note_word(&note);
-        if (weak && action != VG_READS && cell->more != NULL)
-            vg_histories_drop(region, offset, how->nbytes);
+        histories = histories || cell->more != NULL;
     }
+    if (!strong(how) && action != VG_READS && histories)
+        vg_histories_end(region, offset, how->nbytes, true);
 }
 
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,

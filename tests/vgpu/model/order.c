@@ -112,6 +112,7 @@ static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, 
             vg_clock_join(&self->fence[r].known, spot->released[r]);
         }
         pending_take(&spot->pending, block, self, VG_REACH_SYS);
+        if (spot->failed) vg_buffer_flush(block->model, block->grid->device);
         spot_clear(spot);
     }
     spot->location = location;
@@ -153,6 +154,24 @@ void vg_release(struct vg_block_clock *block, uint32_t thread, const struct vg_h
         vg_clock_replace(&spot->released[r], self->known);
     }
     self->epoch++;
+}
+
+void vg_release_begin(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,
+                      uint64_t location)
+{
+    struct vg_clock *released[VG_REACHES];
+    if (!releases(how->order)) return;
+    vg_release(block, thread, how, location, released);
+    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
+    if (how->scope == VG_SCOPE_SYS) spot_make(block, thread, location)->failed = true;
+}
+
+void vg_release_flush(struct vg_block_clock *block, uint32_t thread, uint64_t location)
+{
+    struct vg_spot *spot = spot_find(&block->threads[thread], location);
+    if (spot == NULL || !spot->failed) return;
+    spot->failed = false;
+    vg_buffer_flush(block->model, block->grid->device);
 }
 
 void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_how *how,

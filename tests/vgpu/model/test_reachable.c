@@ -304,8 +304,8 @@ static bool never(void *arg, const void *old, void *value)
     return false;
 }
 
-/* A compare and swap that fails writes nothing: its release does not happen, its acquire does. */
-TEST(reachable, a_failed_compare_and_swap_releases_nothing)
+/* A compare and swap that fails writes nothing: its release waits for a later write there. */
+TEST(reachable, a_failed_compare_and_swap_alone_releases_nothing)
 {
     uint32_t late = 0;
     const struct vg_how how = how_of(VG_ACQ_REL, VG_SCOPE_SYS, 4, 2);

@@ -113,6 +113,28 @@ static inline uint64_t add(struct vg_block_clock *block, uint32_t thread, struct
     return old[0];
 }
 
+struct swapping {
+    uint64_t expected, value;
+    uint32_t nbytes;
+};
+
+static inline bool world_swap(void *arg, const void *old, void *value)
+{
+    const struct swapping *swapping = arg;
+    if (memcmp(old, &swapping->expected, swapping->nbytes) != 0) return false;
+    memcpy(value, &swapping->value, swapping->nbytes);
+    return true;
+}
+
+static inline uint64_t swap(struct vg_block_clock *block, uint32_t thread, struct world *world,
+                            uint64_t offset, struct vg_how how, uint64_t expected, uint64_t value)
+{
+    uint64_t old[2] = {0};
+    struct swapping swapping = {expected, value, how.nbytes};
+    vg_model_rmw(block, thread, &world->region, offset, &how, world_swap, &swapping, old);
+    return old[0];
+}
+
 static inline void barrier(struct vg_block_clock *block)
 {
     const uint64_t all = UINT64_MAX;

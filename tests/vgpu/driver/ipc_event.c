@@ -117,7 +117,7 @@ void vd_shared_event_sleep(struct CUevent_st *event)
            event->context->sticky == CUDA_SUCCESS && !vd_shared_event_ended(event)) {
         pthread_mutex_unlock(&vd.lock);
         nanosleep(&pause, NULL);
-        pthread_mutex_lock(&vd.lock);
+        vd_lock();
     }
 }
 

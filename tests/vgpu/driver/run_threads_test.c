@@ -1,10 +1,13 @@
-/* Two threads destroy, or one uses what the other destroys, while work runs that both wait for. */
+/* Two threads destroy, or one uses what the other destroys, while work runs that both wait for;
+ * and threads that need the lock while a kernel runs. */
 #include "run_testing.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <shim.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { TURNS = 2000 };
 
@@ -150,4 +153,74 @@ static void one_event(void)
 TEST(vgpu_threads, one_may_destroy_the_event_of_several_processes_that_another_waits_for)
 {
     rt_quiet(NULL, one_event);
+}
+
+/* ---- a kernel that stores all the time while it waits for the host ---- */
+
+static void *call(void *arg)
+{
+    int device;
+    (void)arg;
+    CHECK_EQ(cuDeviceGet(&device, 0), CUDA_SUCCESS);
+    return NULL;
+}
+
+/* The kernel ends when the host has written 1 to the word. A second thread calls before, so that
+ * the executor's own thread runs it. */
+static void begin_busy(CUstream stream)
+{
+    static const char ptx[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+                              ".visible .entry busy(.param .u64 word, .param .u64 count)\n"
+                              "{ .reg .u32 %r<3>; .reg .u64 %rd<3>; .reg .pred %p<2>;\n"
+                              "  ld.param.u64 %rd1, [word]; ld.param.u64 %rd2, [count];\n"
+                              "L: atom.relaxed.gpu.global.add.u32 %r1, [%rd2], 1; "
+                              "ld.acquire.sys.global.u32 %r2, [%rd1];\n"
+                              "  setp.ne.u32 %p1, %r2, 1; @%p1 bra L; ret; }\n";
+    CUmodule module;
+    CUfunction busy;
+    pthread_t thread;
+    open_word();
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)word, count = at + 4;
+    CHECK_EQ(cuModuleLoadData(&module, ptx), CUDA_SUCCESS);
+    CHECK_EQ(cuModuleGetFunction(&busy, module, "busy"), CUDA_SUCCESS);
+    CHECK_EQ(pthread_create(&thread, NULL, call, NULL), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(rt_launch(busy, stream, (void *[]){&at, &count}), CUDA_SUCCESS);
+    while (word[1] == 0) sched_yield();
+}
+
+static void CUDA_CB write_word(void *arg)
+{
+    (void)arg;
+    *word = 1;
+}
+
+static void busy_and_function(void)
+{
+    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
+    begin_busy(a);
+    CHECK_EQ(cuLaunchHostFunc(b, write_word, NULL), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamSynchronize(a), CUDA_SUCCESS);
+}
+
+TEST(vgpu_threads, a_host_function_begins_while_a_kernel_stores_all_the_time)
+{
+    rt_quiet(NULL, busy_and_function);
+}
+
+static void busy_and_fork(void)
+{
+    int status = -1;
+    begin_busy(NULL);
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    *word = 1;
+    CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+TEST(vgpu_threads, a_process_forks_while_a_kernel_stores_all_the_time)
+{
+    rt_quiet(NULL, busy_and_fork);
 }

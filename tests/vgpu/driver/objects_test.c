@@ -186,6 +186,19 @@ TEST(vgpu_objects, a_module_of_many_kernels_takes_little_memory)
     CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
 }
 
+TEST(vgpu_objects, a_wrapper_around_itself_is_refused)
+{
+    struct {
+        uint32_t magic, version;
+        const void *fat, *others;
+    } wrapper = {0x466243b1, 1, &wrapper, NULL};
+    CUmodule module;
+    begin();
+    CHECK_EQ(cuModuleLoadData(&module, &wrapper), CUDA_ERROR_INVALID_IMAGE);
+    wrapper.fat = NULL;
+    CHECK_EQ(cuModuleLoadData(&module, &wrapper), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST(vgpu_objects, a_cubin_is_refused)
 {
     CUmodule module;

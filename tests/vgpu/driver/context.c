@@ -65,6 +65,7 @@ static void end(struct CUctx_st *context)
     if (context->destroyed) return;
     if (vd_context_wait(context) != CUDA_SUCCESS) { /* the work is over all the same */
     }
+    if (context->destroyed) return; /* another thread ended it meanwhile */
     while (context->modules != NULL) vd_module_destroy(context->modules);
     vd_context_memory_free(context);
     vd_streams_fini(context);
@@ -179,6 +180,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     if (!vd_object_is(context, VD_CONTEXT)) return vd_leave(CUDA_ERROR_INVALID_CONTEXT);
     if (context->primary) return vd_leave(CUDA_ERROR_INVALID_CONTEXT);
     end(context);
+    if (!vd_object_is(context, VD_CONTEXT)) return vd_leave(CUDA_ERROR_INVALID_CONTEXT);
     vd_object_remove(context);
     if (vd_context_top() == context) current.n--;
     return vd_leave(CUDA_SUCCESS);

@@ -15,10 +15,16 @@ static uint64_t slices(const struct vd_copy *copy)
     return copy->depth == 0 ? 1 : copy->depth;
 }
 
-/* From the first byte to behind the last one. */
+/* From the first byte to behind the last one; UINT64_MAX: more than addresses can have. */
 static uint64_t extent(const struct vd_copy *copy, uint64_t pitch, uint64_t slice)
 {
-    return (slices(copy) - 1) * slice + (copy->height - 1) * pitch + copy->width;
+    uint64_t of_slices, of_rows, bytes;
+    if (__builtin_mul_overflow(slices(copy) - 1, slice, &of_slices) ||
+        __builtin_mul_overflow(copy->height - 1, pitch, &of_rows) ||
+        __builtin_add_overflow(of_slices, of_rows, &bytes) ||
+        __builtin_add_overflow(bytes, copy->width, &bytes))
+        return UINT64_MAX;
+    return bytes;
 }
 
 /* The rows as they are now, one behind another: the caller may change its memory at once. */

@@ -232,6 +232,12 @@ TEST(copies, with_wrong_arguments_are_refused)
     rows.dstMemoryType = CU_MEMORYTYPE_ARRAY;
     CHECK_EQ(cuMemcpy2D(&rows), CUDA_ERROR_NOT_SUPPORTED);
     CHECK_EQ(cuMemcpy2D(NULL), CUDA_ERROR_INVALID_VALUE);
+    rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcPitch = rows.dstPitch = 1ul << 32;
+    rows.Height = (1ul << 32) + 1; /* (Height - 1) * pitch is 2^64 */
+    CHECK_EQ(cuMemcpy2D(&rows), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuMemsetD2D32(memory, 1ul << 32, 0, 1, (1ul << 32) + 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuCtxSynchronize());
     CHECK_EQ(cuMemcpyHtoD(memory, bytes, SIZE_MAX), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemcpyHtoD(memory + 64, bytes, 1), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemsetD32(memory, 0, SIZE_MAX / 4), CUDA_ERROR_INVALID_VALUE);

@@ -140,8 +140,11 @@ static CUresult synchronize(CUevent event)
 {
     const CUresult result = find_for_host(event);
     if (result != CUDA_SUCCESS) return result;
-    if (event->shared != NULL) vd_shared_event_sleep(event);
-    return event->record == NULL ? CUDA_SUCCESS : vd_item_wait(event->record);
+    struct vd_item *record = vd_item_get(event->record);
+    if (event->shared != NULL) vd_shared_event_sleep(event); /* it may be destroyed meanwhile */
+    const CUresult waited = record == NULL ? CUDA_SUCCESS : vd_item_wait(record);
+    vd_item_put(record);
+    return waited;
 }
 
 CUresult cuEventSynchronize(CUevent event)

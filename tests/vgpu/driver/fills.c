@@ -4,10 +4,12 @@
 static CUresult check(const struct vd_fill *fill)
 {
     const uint64_t longest = UINT64_C(1) << 47, width = fill->width * fill->nbytes;
+    uint64_t rows;
     if (fill->width > longest || fill->height > longest || fill->pitch > longest ||
         fill->to % fill->nbytes != 0 ||
         (fill->height > 1 && (width > fill->pitch || fill->pitch % fill->nbytes != 0)) ||
-        !vd_range_valid(fill->to, (fill->height - 1) * fill->pitch + width, false))
+        __builtin_mul_overflow(fill->height - 1, fill->pitch, &rows) || rows > longest ||
+        !vd_range_valid(fill->to, rows + width, false))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }

@@ -2,7 +2,7 @@
  * the lock. */
 #include "run.h"
 
-#include <signal.h>
+#include <semaphore.h>
 #include <stdlib.h>
 
 VD_PER_THREAD(cuLaunchHostFunc_ptsz, cuLaunchHostFunc);
@@ -11,9 +11,9 @@ VD_PER_THREAD(cuStreamAddCallback_ptsz, cuStreamAddCallback);
 static struct {
     struct vd_item **at; /* that have begun, in order */
     size_t n, room, first;
-    pthread_cond_t come;
+    sem_t come; /* one for each that has not been taken from the queue */
     size_t running;
-} queue = {.come = PTHREAD_COND_INITIALIZER};
+} queue;
 
 static _Thread_local bool inside;
 
@@ -56,9 +56,10 @@ static void *run(void *arg)
 {
     (void)arg;
     inside = true;
-    pthread_mutex_lock(&vd.lock);
     for (;;) {
-        while (queue.first == queue.n) pthread_cond_wait(&queue.come, &vd.lock);
+        while (sem_wait(&queue.come) != 0) {
+        }
+        vd_lock(); /* not by a condition variable: the executor gives way to vd_lock only */
         struct vd_item *item = queue.at[queue.first++];
         if (queue.first == queue.n) queue.first = queue.n = 0;
         const CUhostFn function = item->op.host.function;
@@ -71,6 +72,7 @@ static void *run(void *arg)
         queue.running--;
         vd_item_put(item);
         vd_executor_changed();
+        pthread_mutex_unlock(&vd.lock);
     }
     return NULL;
 }
@@ -78,7 +80,8 @@ static void *run(void *arg)
 CUresult vd_hostfunc_start(void)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run, NULL) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    if (sem_init(&queue.come, 0, 0) != 0 || pthread_create(&thread, NULL, run, NULL) != 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
     pthread_detach(thread);
     return CUDA_SUCCESS;
 }
@@ -96,7 +99,7 @@ static CUresult begin(struct vd_item *item, char error[512])
     queue.at[queue.n++] = vd_item_get(item);
     queue.running++;
     item->outside = true;
-    pthread_cond_signal(&queue.come);
+    sem_post(&queue.come);
     return CUDA_SUCCESS;
 }
 

@@ -109,14 +109,15 @@ bool vd_shared_event_ended(const struct CUevent_st *event)
 void vd_shared_event_sleep(struct CUevent_st *event)
 {
     const struct timespec pause = {.tv_nsec = 50000};
+    const uint64_t number = event->object.number;
     struct vd_item *record = vd_item_get(event->record);
     if (record != NULL) vd_item_wait(record);
     vd_item_put(record);
-    while (vd_object_is(event, VD_EVENT) && event->context->sticky == CUDA_SUCCESS &&
-           !vd_shared_event_ended(event)) {
+    while (vd_object_is(event, VD_EVENT) && event->object.number == number &&
+           event->context->sticky == CUDA_SUCCESS && !vd_shared_event_ended(event)) {
         pthread_mutex_unlock(&vd.lock);
         nanosleep(&pause, NULL);
-        pthread_mutex_lock(&vd.lock);
+        vd_lock();
     }
 }
 

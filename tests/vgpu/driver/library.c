@@ -100,18 +100,26 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     return vd_leave(result);
 }
 
+/* The object is the one that had this number, not another one made in its place. */
+static bool is_same(const void *handle, enum vd_kind kind, uint64_t number)
+{
+    return vd_object_is(handle, kind) && ((const struct vd_object *)handle)->number == number;
+}
+
 CUresult cuLibraryUnload(CUlibrary library)
 {
     VD_ENTER();
     if (!vd_object_is(library, VD_LIBRARY)) return vd_leave(CUDA_ERROR_INVALID_HANDLE);
+    const uint64_t number = library->object.number;
     for (uint32_t i = 0; i < library->nloaded; i++) {
         struct CUmod_st *module = library->loaded[i].module;
-        if (!vd_object_is(module, VD_MODULE) ||
-            module->object.number != library->loaded[i].module_number)
-            continue;
+        const uint64_t module_number = library->loaded[i].module_number;
+        if (!is_same(module, VD_MODULE, module_number)) continue;
         const CUresult result = vd_context_wait(module->context);
+        /* Another thread may have unloaded the library, or ended the context, meanwhile. */
+        if (!is_same(library, VD_LIBRARY, number)) return vd_leave(CUDA_ERROR_INVALID_HANDLE);
         if (result != CUDA_SUCCESS) return vd_leave(result);
-        vd_module_destroy(module);
+        if (is_same(module, VD_MODULE, module_number)) vd_module_destroy(module);
     }
     for (uint32_t k = 0; k < library->nkernels; k++) vd_object_remove(&library->kernels[k]);
     vd_object_remove(library);

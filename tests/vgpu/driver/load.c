@@ -111,7 +111,9 @@ static CUresult read_fat(const unsigned char *bytes, const struct vd_jit *jit,
     return result;
 }
 
-CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_module **module)
+/* wrapped: the image was found in a wrapper. */
+static CUresult read_image(const void *image, bool wrapped, const struct vd_jit *jit,
+                           struct vg_module **module)
 {
     uint32_t magic;
     if (image == NULL || (jit->noptions != 0 && (jit->options == NULL || jit->values == NULL)))
@@ -119,10 +121,13 @@ CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_mo
     if (strnlen(image, sizeof magic) < sizeof magic)
         return refuse(jit, CUDA_ERROR_INVALID_IMAGE, "the image is empty");
     memcpy(&magic, image, sizeof magic);
+    if (magic == WRAPPER_MAGIC && wrapped)
+        return refuse(jit, CUDA_ERROR_INVALID_IMAGE,
+                      "the image is a wrapper in a wrapper; a fat binary is expected there");
     if (magic == WRAPPER_MAGIC) {
         struct wrapper wrapper;
         memcpy(&wrapper, image, sizeof wrapper);
-        return vd_image_read(wrapper.fat, jit, module);
+        return read_image(wrapper.fat, true, jit, module);
     }
     if (magic == FAT_MAGIC) return read_fat(image, jit, module);
     if (!memcmp(image, "\177ELF", 4))
@@ -130,6 +135,11 @@ CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_mo
                       "the image is a cubin, which is for one GPU; the virtual GPU runs PTX: give "
                       "nvcc -ptx, or -fatbin with code=compute_...");
     return read_text(image, jit, module);
+}
+
+CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_module **module)
+{
+    return read_image(image, false, jit, module);
 }
 
 CUresult vd_file_read(const char *path, char **bytes)

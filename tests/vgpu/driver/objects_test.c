@@ -156,6 +156,49 @@ TEST(vgpu_objects, the_error_log_of_a_load_names_the_line)
     CHECK_STR(log, "");
 }
 
+/* What the process has in memory. */
+static size_t resident(void)
+{
+    unsigned long pages = 0, all;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%lu %lu", &all, &pages) == 2);
+    if (file != NULL) fclose(file);
+    return pages << 12;
+}
+
+TEST(vgpu_objects, a_module_of_many_kernels_takes_little_memory)
+{
+    enum { KERNELS = 256, BYTES = 1024 };
+    static char many[KERNELS * BYTES];
+    size_t n = (size_t)sprintf(many, ".version 8.0\n.target sm_75\n.address_size 64\n");
+    CUmodule module = NULL;
+    for (int i = 0; i < KERNELS; i++)
+        n += (size_t)sprintf(many + n,
+                             ".visible .entry k%d(.param .u64 at)\n"
+                             "{ .reg .u32 %%r<2>; .reg .u64 %%rd<2>; ld.param.u64 %%rd1, [at];\n"
+                             "  mov.u32 %%r1, %d; st.global.u32 [%%rd1], %%r1; ret; }\n",
+                             i, i);
+    begin();
+    const size_t before = resident();
+    CHECK_EQ(cuModuleLoadData(&module, many), CUDA_SUCCESS);
+    const size_t after = resident();
+    CHECK_MESSAGE(after < before + (32u << 20), "%zu KiB more", (after - before) >> 10);
+    CHECK_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST(vgpu_objects, a_wrapper_around_itself_is_refused)
+{
+    struct {
+        uint32_t magic, version;
+        const void *fat, *others;
+    } wrapper = {0x466243b1, 1, &wrapper, NULL};
+    CUmodule module;
+    begin();
+    CHECK_EQ(cuModuleLoadData(&module, &wrapper), CUDA_ERROR_INVALID_IMAGE);
+    wrapper.fat = NULL;
+    CHECK_EQ(cuModuleLoadData(&module, &wrapper), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST(vgpu_objects, a_cubin_is_refused)
 {
     CUmodule module;

@@ -98,6 +98,8 @@ TEST(vgpu_report, a_wrong_line_of_suppressions_is_named)
     CHECK_HAS("suppressions:1: expected three words, KIND KERNEL PLACE");
     CHECK_EQ(run("VGPU_SUPPRESS=/absent " VGPU_BUILT "/pass", "", ""), 1);
     CHECK_HAS("VGPU_SUPPRESS is \"/absent\"; expected a file");
+    CHECK_EQ(run("VGPU_SUPPRESS=/ " VGPU_BUILT "/pass", "", ""), 1);
+    CHECK_HAS("VGPU_SUPPRESS is \"/\"; expected a file that can be read: Is a directory");
 }
 
 TEST(vgpu_report, memory_that_is_not_freed_is_reported_when_asked_for)

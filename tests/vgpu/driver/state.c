@@ -83,7 +83,7 @@ static void note_race(void *arg, const struct vg_race *race, const char *text)
 
 static void lock_before_fork(void)
 {
-    pthread_mutex_lock(&vd.lock);
+    vd_lock();
 }
 
 static void unlock_after_fork(void)

@@ -109,6 +109,11 @@ int vd_suppress_read(const char *path, char error[512])
     }
     for (unsigned number = 1; status == 0 && fgets(text, sizeof text, from) != NULL; number++)
         status = read_line(text, number, error);
+    if (ferror(from)) { /* a folder, for instance */
+        snprintf(error, 512, "VGPU_SUPPRESS is \"%.200s\"; expected a file that can be read: %s",
+                 path, strerror(errno));
+        status = -1;
+    }
     fclose(from);
     return status;
 }

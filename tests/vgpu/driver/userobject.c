@@ -2,6 +2,7 @@
  * last reference is dropped. An executable graph that is destroyed while it runs drops its
  * references when the launch has ended. */
 #include <vgpu/driver/graph.h>
+#include <vgpu/driver/run.h>
 
 #include <limits.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static void release_all(struct vd_use *uses)
 
 static void CUDA_CB release_later(void *uses)
 {
-    pthread_mutex_lock(&vd.lock);
+    vd_lock();
     release_all(uses);
     pthread_mutex_unlock(&vd.lock);
 }

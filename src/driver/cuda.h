@@ -1,5 +1,5 @@
-/* The driver's functions as a table, for src/driver and what runs on GPUs. Included only where the
- * build found CUDA's header (TUTTI_HAVE_CUDA). */
+/* The driver's functions as a table, for src/driver and what runs on GPUs. Compiled only
+ * where the build found CUDA's header. */
 #ifndef TT_DRIVER_CUDA_H
 #define TT_DRIVER_CUDA_H
 

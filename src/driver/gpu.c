@@ -55,10 +55,7 @@ bool tt_driver_peers(int number, int peer)
 
 tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
 {
-    static const struct tt_pointer host = {.kind = TT_POINTER_HOST, .gpu = -1};
     const struct tt_cuda *cu = tt_cuda_load();
-    *result = host;
-    if (!cu) return TT_OK;
     CUmemorytype type = 0;
     unsigned managed = 0;
     int ordinal = -1;
@@ -72,9 +69,13 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
     void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address};
     /* Succeeds with type 0 for memory that CUDA does not know. */
-    TT_CUDA_TRY(cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
-                                         (CUdeviceptr)(uintptr_t)pointer));
-    if (type == 0) return TT_OK;
+    if (cu)
+        TT_CUDA_TRY(cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
+                                             (CUdeviceptr)(uintptr_t)pointer));
+    if (type == 0) {
+        *result = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
+        return TT_OK;
+    }
     *result = (struct tt_pointer){.kind = managed                      ? TT_POINTER_MANAGED
                                           : type == CU_MEMORYTYPE_HOST ? TT_POINTER_REGISTERED
                                                                        : TT_POINTER_DEVICE,

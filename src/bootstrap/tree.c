@@ -132,17 +132,20 @@ static tt_status find_root(struct joining *joining)
 {
     const int port = tt_address_port(&joining->root), nports = (int)joining->id->nports;
     const int64_t notice_ns = tt_deadline_ns(PATIENCE_MS);
+    char cause[TT_WIRE_TEXT] = "", host[TT_ADDRESS_TEXT];
     bool noticed = false;
     if (nports < 2) return TT_OK;
     for (int64_t pause = FIRST_PAUSE_US;; pause = earlier(pause + pause / 4, LAST_PAUSE_US)) {
-        char why[TT_WIRE_TEXT], cause[TT_WIRE_TEXT] = "", host[TT_ADDRESS_TEXT];
+        char why[TT_WIRE_TEXT], found[TT_WIRE_TEXT] = "";
         for (int i = 0; i < nports; i++) {
             tt_address_set_port(&joining->root, port + i);
             const enum tt_attempt attempt = probe_root(joining, why);
             if (attempt == TT_ATTEMPT_OK) return TT_OK;
             /* Who listens says more than who does not. */
-            if (!cause[0] || attempt == TT_ATTEMPT_BAD) memcpy(cause, why, sizeof cause);
+            if (!found[0] || attempt == TT_ATTEMPT_BAD) memcpy(found, why, sizeof found);
         }
+        /* Attempts that the deadline ended have a less precise cause than those before them. */
+        if (!cause[0] || !tt_expired(joining->deadline_ns)) memcpy(cause, found, sizeof cause);
         if (!noticed && tt_expired(notice_ns)) {
             TT_WARN("bootstrap: rank %d still waits for rank 0 at ports %d to %d: %s",
                     joining->bootstrap->rank, port, port + nports - 1, cause);

@@ -1,5 +1,6 @@
 /* Tests of the init methods env://, tcp://host:port and file:///path. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,7 +335,7 @@ TEST(method, a_rank_that_finds_no_root_at_any_port_says_who_listens)
     REQUIRE(find_slurm_ids(second, "2") == TT_OK);
     second[1].key[0]++;
     struct rank_run lost = rank_run_of(&second[1], 1, 2);
-    lost.timeout_ms = 300;
+    lost.timeout_ms = 1500;
     run_ranks(&lost, 1);
     snprintf(text, sizeof text, "found no root at 127.0.0.1 at ports %d to %d", step_port(),
              step_port() + 3);
@@ -343,6 +344,35 @@ TEST(method, a_rank_that_finds_no_root_at_any_port_says_who_listens)
     second[1].key[0]--;
     join_both(second);
     join_both(first);
+}
+
+/* A program that has a port: it closes its first connection and never answers the next one. */
+static void *close_one(void *listener)
+{
+    const int s = accept(*(const int *)listener, NULL, NULL);
+    if (s >= 0) close(s);
+    return NULL;
+}
+
+TEST(method, a_port_that_answers_no_more_does_not_hide_who_listens_at_the_next)
+{
+    pthread_t other;
+    struct tt_unique_id ids[2];
+    clear_env();
+    int holder = hold(step_port());
+    REQUIRE(find_slurm_ids(ids, "1") == TT_OK);
+    setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as hold() has it */
+    CHECK(listen(holder, 4) == 0);
+    ids[1].key[0]++;
+    struct rank_run lost = rank_run_of(&ids[1], 1, 2);
+    lost.timeout_ms = 1500; /* the second attempt at the first port takes what is left of it */
+    CHECK(pthread_create(&other, NULL, close_one, &holder) == 0);
+    run_ranks(&lost, 1);
+    pthread_join(other, NULL);
+    expect_ranks(&lost, 1, TT_ERR_TIMEOUT, "another job may hold this port");
+    close(holder);
+    ids[1].key[0]--;
+    join_both(ids);
 }
 
 TEST(method, a_launchers_descriptor_that_is_not_there_is_named)

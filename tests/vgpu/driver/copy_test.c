@@ -1,12 +1,10 @@
 /* Copies and fills: random rows and slices between all kinds of memory, compared with loops. */
-#include <vgpu/driver/memory_testing.h>
+#include "testing.h"
 
 #include <shim.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define OK(call) CHECK_EQ(call, CUDA_SUCCESS)
 
 enum { ROOM = 40000, PLACES = 5 };
 
@@ -33,11 +31,11 @@ static bool make_places(void)
     printf("TUTTI_TEST_SEED=%llu\n", (unsigned long long)seed);
     if (places.at[0] == 0) {
         if (cuMemAlloc(&places.at[0], ROOM) != CUDA_SUCCESS) return false;
-        mt_current(1);
+        vt_current(1);
         if (cuMemAlloc(&places.at[1], ROOM) != CUDA_SUCCESS) return false;
-        mt_current(0);
+        vt_current(0);
         if (cuMemHostAlloc(&pinned, ROOM, 0) != CUDA_SUCCESS ||
-            mt_map(0, 2 << 20, &handle, &places.at[4]) != CUDA_SUCCESS)
+            vt_map(0, 2 << 20, &handle, &places.at[4]) != CUDA_SUCCESS)
             return false;
         places.at[2] = (uintptr_t)pinned;
         places.at[3] = (uintptr_t)calloc(ROOM, 1);
@@ -123,7 +121,7 @@ static void random_box(unsigned turn, CUstream stream)
 
 TEST(copies, of_random_boxes_move_what_loops_move)
 {
-    REQUIRE(mt_open() && make_places());
+    REQUIRE(vt_open(2) && make_places());
     /* One order for all: the thread's stream and the legacy stream wait for each other. */
     for (unsigned turn = 0; turn < 400 && !tt_test_failed(); turn++) random_box(turn, NULL);
     for (int i = 0; i < PLACES; i++) CHECK(same(i, 1000));
@@ -152,7 +150,7 @@ static void random_fill(unsigned turn, CUstream stream)
 
 TEST(fills, of_random_rows_write_what_loops_write)
 {
-    REQUIRE(mt_open() && make_places());
+    REQUIRE(vt_open(2) && make_places());
     for (unsigned turn = 0; turn < 200 && !tt_test_failed(); turn++) random_fill(turn, NULL);
     for (int i = 0; i < PLACES; i++) CHECK(same(i, 1000));
 }
@@ -163,7 +161,7 @@ TEST(copies, of_many_mebibytes_arrive_whole)
     uint32_t *words = malloc(WORDS * 4), *back = malloc(WORDS * 4);
     CUdeviceptr first, second;
     CUstream stream;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     for (uint32_t i = 0; i < WORDS; i++) words[i] = i * 2654435761u;
     OK(cuMemAlloc(&first, WORDS * 4));
     OK(cuMemAlloc(&second, WORDS * 4));
@@ -192,12 +190,12 @@ TEST(copies, from_pageable_memory_take_it_as_it_is_at_the_call)
     uint32_t word = 5, *flag, back = 0;
     CUdeviceptr memory;
     CUstream stream;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAlloc(&memory, 4096));
     OK(cuMemHostAlloc((void **)&flag, 4096, 0));
     *flag = 0;
-    OK(mt_await((uintptr_t)flag, 1, memory + 64, stream)); /* the copy cannot begin yet */
+    OK(vt_await((uintptr_t)flag, 1, memory + 64, stream)); /* the copy cannot begin yet */
     OK(cuMemcpyHtoDAsync(memory, &word, 4, stream));
     word = 6;
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
@@ -213,7 +211,7 @@ TEST(copies, with_wrong_arguments_are_refused)
 {
     CUdeviceptr memory;
     unsigned char bytes[64];
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuMemAlloc(&memory, 64));
     CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
                           .srcHost = bytes,

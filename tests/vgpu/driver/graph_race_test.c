@@ -1,6 +1,6 @@
 /* Races between nodes: those without a path between them are reported in several seeds, ordered
  * ones never. A process with a report exits with status 86. */
-#include "graph_testing.h"
+#include "testing.h"
 
 #include <stdio.h>
 
@@ -11,17 +11,17 @@ static void expect(void (*body)(void), int status)
     for (int i = 1; i <= SEEDS; i++) {
         char seed[16];
         snprintf(seed, sizeof seed, "%d", i);
-        const int got = gt_run(body, seed);
+        const int got = vt_run_graphs(body, seed);
         CHECK_MESSAGE(got == status, "seed %d: exit status %d, expected %d", i, got, status);
     }
 }
 
 static void two_stores(bool ordered)
 {
-    CUgraph graph = gt_graph();
-    CUgraphNode a = gt_store(graph, gt.memory, 1, NULL, 0);
-    gt_store(graph, gt.memory, 2, &a, ordered);
-    gt_replay(gt_instantiate(graph));
+    CUgraph graph = vt_graph();
+    CUgraphNode a = vt_store(graph, vt.memory, 1, NULL, 0);
+    vt_store(graph, vt.memory, 2, &a, ordered);
+    vt_replay(vt_instantiate(graph));
 }
 
 static void two_unordered_stores(void)
@@ -47,28 +47,28 @@ TEST(graph_race, two_kernels_with_an_edge_between_them_are_not)
 /* a -> b -> c and a -> d -> c: only b and d run at the same time. */
 static void diamond(CUdeviceptr at_d)
 {
-    CUgraph graph = gt_graph();
-    CUdeviceptr at = gt.memory;
+    CUgraph graph = vt_graph();
+    CUdeviceptr at = vt.memory;
     uint32_t one = 1;
     void *params[] = {&at, &one}, *params_d[] = {&at_d, &one};
-    CUgraphNode a = gt_kernel(graph, gt.add, 4, params, NULL, 0);
-    CUgraphNode b = gt_kernel(graph, gt.add, 2, params, &a, 1);
-    CUgraphNode d = gt_kernel(graph, gt.add, 2, params_d, &a, 1);
-    gt_kernel(graph, gt.add, 4, params, (CUgraphNode[]){b, d}, 2);
-    CUgraphExec exec = gt_instantiate(graph);
-    for (int i = 0; i < 3; i++) OK(cuGraphLaunch(exec, gt.stream));
-    OK(cuStreamSynchronize(gt.stream));
+    CUgraphNode a = vt_kernel(graph, vt.add, 4, params, NULL, 0);
+    CUgraphNode b = vt_kernel(graph, vt.add, 2, params, &a, 1);
+    CUgraphNode d = vt_kernel(graph, vt.add, 2, params_d, &a, 1);
+    vt_kernel(graph, vt.add, 4, params, (CUgraphNode[]){b, d}, 2);
+    CUgraphExec exec = vt_instantiate(graph);
+    for (int i = 0; i < 3; i++) OK(cuGraphLaunch(exec, vt.stream));
+    OK(cuStreamSynchronize(vt.stream));
 }
 
 static void diamond_apart(void)
 {
-    diamond(gt.memory + 8);
-    for (unsigned i = 0; i < 4; i++) CHECK_EQ(gt_word(i), 9);
+    diamond(vt.memory + 8);
+    for (unsigned i = 0; i < 4; i++) CHECK_EQ(vt_word(i), 9);
 }
 
 static void diamond_overlapping(void)
 {
-    diamond(gt.memory + 4);
+    diamond(vt.memory + 4);
 }
 
 TEST(graph_race, branches_that_touch_other_words_are_silent_over_several_launches)
@@ -86,22 +86,22 @@ static void fork_and_join(bool late)
 {
     CUevent fork_event, join_event;
     CUgraph graph;
-    CUdeviceptr at = gt.memory;
+    CUdeviceptr at = vt.memory;
     uint32_t one = 1;
     void *params[] = {&at, &one};
     OK(cuEventCreate(&fork_event, CU_EVENT_DISABLE_TIMING));
     OK(cuEventCreate(&join_event, CU_EVENT_DISABLE_TIMING));
-    OK(cuStreamBeginCapture(gt.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    if (!late) OK(cuEventRecord(fork_event, gt.stream));
-    OK(gt_launch(gt.add, 4, gt.stream, params));
-    if (late) OK(cuEventRecord(fork_event, gt.stream));
-    OK(cuStreamWaitEvent(gt.other, fork_event, 0));
-    OK(gt_launch(gt.add, 4, gt.other, params));
-    OK(cuEventRecord(join_event, gt.other));
-    OK(cuStreamWaitEvent(gt.stream, join_event, 0));
-    OK(gt_launch(gt.add, 4, gt.stream, params));
-    OK(cuStreamEndCapture(gt.stream, &graph));
-    gt_replay(gt_instantiate(graph));
+    OK(cuStreamBeginCapture(vt.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (!late) OK(cuEventRecord(fork_event, vt.stream));
+    OK(vt_launch(vt.add, 4, vt.stream, params));
+    if (late) OK(cuEventRecord(fork_event, vt.stream));
+    OK(cuStreamWaitEvent(vt.other, fork_event, 0));
+    OK(vt_launch(vt.add, 4, vt.other, params));
+    OK(cuEventRecord(join_event, vt.other));
+    OK(cuStreamWaitEvent(vt.stream, join_event, 0));
+    OK(vt_launch(vt.add, 4, vt.stream, params));
+    OK(cuStreamEndCapture(vt.stream, &graph));
+    vt_replay(vt_instantiate(graph));
 }
 
 static void fork_too_early(void)
@@ -112,7 +112,7 @@ static void fork_too_early(void)
 static void fork_right(void)
 {
     fork_and_join(true);
-    CHECK_EQ(gt_word(0), 3);
+    CHECK_EQ(vt_word(0), 3);
 }
 
 TEST(graph_race, an_event_recorded_too_early_in_a_capture_is_reported)
@@ -127,20 +127,20 @@ TEST(graph_race, an_event_recorded_behind_the_kernel_is_silent)
 
 static void one_exec_in_two_streams(void)
 {
-    CUgraph graph = gt_graph();
-    gt_store(graph, gt.memory, 1, NULL, 0);
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(cuGraphLaunch(exec, gt.stream));
-    OK(cuGraphLaunch(exec, gt.other));
+    CUgraph graph = vt_graph();
+    vt_store(graph, vt.memory, 1, NULL, 0);
+    CUgraphExec exec = vt_instantiate(graph);
+    OK(cuGraphLaunch(exec, vt.stream));
+    OK(cuGraphLaunch(exec, vt.other));
     OK(cuCtxSynchronize());
 }
 
 static void two_execs_in_two_streams(void)
 {
-    CUgraph graph = gt_graph();
-    gt_store(graph, gt.memory, 1, NULL, 0);
-    OK(cuGraphLaunch(gt_instantiate(graph), gt.stream));
-    OK(cuGraphLaunch(gt_instantiate(graph), gt.other));
+    CUgraph graph = vt_graph();
+    vt_store(graph, vt.memory, 1, NULL, 0);
+    OK(cuGraphLaunch(vt_instantiate(graph), vt.stream));
+    OK(cuGraphLaunch(vt_instantiate(graph), vt.other));
     OK(cuCtxSynchronize());
 }
 
@@ -157,20 +157,20 @@ TEST(graph_race, launches_of_two_executable_graphs_in_two_streams_are_not)
 /* A launch of a graph is ordered with the work before and after it in its stream. */
 static void between_kernels(void)
 {
-    CUdeviceptr at = gt.memory;
+    CUdeviceptr at = vt.memory;
     uint32_t one = 1;
     void *params[] = {&at, &one};
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode child;
-    CUgraph inner = gt_graph();
-    gt_kernel(inner, gt.add, 4, params, NULL, 0);
+    CUgraph inner = vt_graph();
+    vt_kernel(inner, vt.add, 4, params, NULL, 0);
     OK(cuGraphAddChildGraphNode(&child, graph, NULL, 0, inner));
-    CUgraphExec exec = gt_instantiate(graph);
-    OK(gt_launch(gt.add, 4, gt.stream, params));
-    OK(cuGraphLaunch(exec, gt.stream));
-    OK(gt_launch(gt.add, 4, gt.stream, params));
-    OK(cuStreamSynchronize(gt.stream));
-    CHECK_EQ(gt_word(0), 3);
+    CUgraphExec exec = vt_instantiate(graph);
+    OK(vt_launch(vt.add, 4, vt.stream, params));
+    OK(cuGraphLaunch(exec, vt.stream));
+    OK(vt_launch(vt.add, 4, vt.stream, params));
+    OK(cuStreamSynchronize(vt.stream));
+    CHECK_EQ(vt_word(0), 3);
 }
 
 TEST(graph_race, a_launch_is_ordered_with_its_stream)

@@ -1,5 +1,5 @@
 /* Graphs as structures: nodes, edges, parameters, clones. */
-#include "graph_testing.h"
+#include "testing.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static size_t count_nodes(CUgraph graph)
 
 GRAPH_TEST(graph, nodes_and_edges_are_listed_in_the_order_in_which_they_were_added)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &a, 1);
     CUgraphNode d = empty(graph, (CUgraphNode[]){b, c}, 2);
     CUgraphNode nodes[8], from[8], to[8];
@@ -45,7 +45,7 @@ GRAPH_TEST(graph, nodes_and_edges_are_listed_in_the_order_in_which_they_were_add
 
 GRAPH_TEST(graph, wrong_edges_are_refused_and_change_nothing)
 {
-    CUgraph graph = gt_graph(), other = gt_graph();
+    CUgraph graph = vt_graph(), other = vt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, NULL, 0);
     CUgraphNode foreign = empty(other, NULL, 0), none = NULL;
     size_t n;
@@ -70,7 +70,7 @@ GRAPH_TEST(graph, wrong_edges_are_refused_and_change_nothing)
 
 GRAPH_TEST(graph, a_cycle_is_found_when_the_graph_is_instantiated)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &b, 1);
     CUgraphExec exec = NULL;
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
@@ -87,7 +87,7 @@ GRAPH_TEST(graph, a_cycle_is_found_when_the_graph_is_instantiated)
 
 GRAPH_TEST(graph, a_destroyed_node_takes_its_edges_along)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, &a, 1), c = empty(graph, &b, 1);
     CUgraphNodeType type;
     size_t n;
@@ -105,9 +105,9 @@ GRAPH_TEST(graph, a_destroyed_node_takes_its_edges_along)
 
 GRAPH_TEST(graph, a_clone_has_nodes_of_its_own_that_are_found_by_the_original)
 {
-    CUgraph graph = gt_graph(), clone = NULL, child = gt_graph(), inner = NULL;
-    CUgraphNode in_child = gt_store(child, gt.memory, 1, NULL, 0), parent, found = NULL;
-    CUgraphNode a = gt_store(graph, gt.memory + 4, 2, NULL, 0);
+    CUgraph graph = vt_graph(), clone = NULL, child = vt_graph(), inner = NULL;
+    CUgraphNode in_child = vt_store(child, vt.memory, 1, NULL, 0), parent, found = NULL;
+    CUgraphNode a = vt_store(graph, vt.memory + 4, 2, NULL, 0);
     OK(cuGraphAddChildGraphNode(&parent, graph, &a, 1, child));
     OK(cuGraphClone(&clone, graph));
     CUgraphNode late = empty(graph, NULL, 0);
@@ -121,9 +121,9 @@ GRAPH_TEST(graph, a_clone_has_nodes_of_its_own_that_are_found_by_the_original)
     CHECK_EQ(cuGraphDestroy(inner), CUDA_ERROR_INVALID_VALUE);
     OK(cuGraphDestroy(graph));
     OK(cuGraphDestroy(child));
-    gt_replay(gt_instantiate(clone));
-    CHECK_EQ(gt_word(0), 1);
-    CHECK_EQ(gt_word(1), 2);
+    vt_replay(vt_instantiate(clone));
+    CHECK_EQ(vt_word(0), 1);
+    CHECK_EQ(vt_word(1), 2);
     OK(cuGraphDestroy(clone));
 }
 
@@ -134,15 +134,15 @@ static void CUDA_CB host_function(void *arg)
 
 GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode node;
-    CUdeviceptr at = gt.memory;
+    CUdeviceptr at = vt.memory;
     uint32_t value = 7;
     CUDA_KERNEL_NODE_PARAMS kernel;
-    node = gt_kernel(graph, gt.store, 5, (void *[]){&at, &value}, NULL, 0);
+    node = vt_kernel(graph, vt.put, 5, (void *[]){&at, &value}, NULL, 0);
     value = 8; /* the node has its own copy */
     OK(cuGraphKernelNodeGetParams(node, &kernel));
-    CHECK(kernel.func == gt.store && kernel.blockDimX == 5 && kernel.gridDimX == 1);
+    CHECK(kernel.func == vt.put && kernel.blockDimX == 5 && kernel.gridDimX == 1);
     CHECK_EQ(*(uint64_t *)kernel.kernelParams[0], at);
     CHECK_EQ(*(uint32_t *)kernel.kernelParams[1], 7);
     kernel.blockDimX = 3;
@@ -153,7 +153,7 @@ GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
     const CUDA_MEMSET_NODE_PARAMS fill = {
         .dst = at, .value = 3, .elementSize = 2, .width = 4, .height = 1};
     CUDA_MEMSET_NODE_PARAMS fill_back;
-    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gt.context));
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, vt.context));
     OK(cuGraphMemsetNodeGetParams(node, &fill_back));
     CHECK(fill_back.dst == at && fill_back.value == 3 && fill_back.elementSize == 2 &&
           fill_back.width == 4 && fill_back.height == 1);
@@ -165,7 +165,7 @@ GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
                                 .Height = 1,
                                 .Depth = 1};
     CUDA_MEMCPY3D copy_back;
-    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gt.context));
+    OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, vt.context));
     OK(cuGraphMemcpyNodeGetParams(node, &copy_back));
     CHECK(!memcmp(&copy, &copy_back, sizeof copy));
     const CUDA_HOST_NODE_PARAMS host = {host_function, &value};
@@ -178,17 +178,17 @@ GRAPH_TEST(graph, parameters_come_back_as_they_were_set)
 
 GRAPH_TEST(graph, nodes_of_any_kind_are_made_by_one_call)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode a, b;
-    CUdeviceptr at = gt.memory;
+    CUdeviceptr at = vt.memory;
     uint32_t value = 9;
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_MEMSET,
         .memset = {
-            .dst = at, .value = 5, .elementSize = 4, .width = 2, .height = 1, .ctx = gt.context}};
+            .dst = at, .value = 5, .elementSize = 4, .width = 2, .height = 1, .ctx = vt.context}};
     OK(cuGraphAddNode(&a, graph, NULL, NULL, 0, &params));
     params = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_KERNEL,
-                                 .kernel = {.func = gt.add,
+                                 .kernel = {.func = vt.add,
                                             .gridDimX = 1,
                                             .gridDimY = 1,
                                             .gridDimZ = 1,
@@ -197,69 +197,69 @@ GRAPH_TEST(graph, nodes_of_any_kind_are_made_by_one_call)
                                             .blockDimZ = 1,
                                             .kernelParams = (void *[]){&at, &value}}};
     OK(cuGraphAddNode(&b, graph, &a, NULL, 1, &params));
-    CUgraphExec exec = gt_instantiate(graph);
-    gt_replay(exec);
-    CHECK_EQ(gt_word(1), 14);
+    CUgraphExec exec = vt_instantiate(graph);
+    vt_replay(exec);
+    CHECK_EQ(vt_word(1), 14);
     value = 1;
     OK(cuGraphExecNodeSetParams(exec, b, &params));
-    gt_replay(exec);
-    CHECK_EQ(gt_word(1), 6);
+    vt_replay(exec);
+    CHECK_EQ(vt_word(1), 6);
     OK(cuGraphNodeSetParams(b, &params));
     CHECK_EQ(cuGraphNodeSetParams(a, &params), CUDA_ERROR_INVALID_VALUE);
 }
 
 GRAPH_TEST(graph, wrong_parameters_are_refused)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode node;
     uint32_t word = 0;
-    CUDA_MEMSET_NODE_PARAMS fill = {.dst = gt.memory, .elementSize = 3, .width = 4, .height = 1};
-    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gt.context),
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = vt.memory, .elementSize = 3, .width = 4, .height = 1};
+    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, vt.context),
              CUDA_ERROR_INVALID_VALUE);
     fill.elementSize = 4;
-    fill.width = GT_WORDS + 1;
-    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gt.context),
+    fill.width = VT_WORDS + 1;
+    CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, vt.context),
              CUDA_ERROR_INVALID_VALUE);
     fill.width = 1;
     CHECK_EQ(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, NULL), CUDA_ERROR_INVALID_CONTEXT);
     CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
                           .srcHost = &word,
                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .dstDevice = gt.memory,
+                          .dstDevice = vt.memory,
                           .WidthInBytes = 4,
                           .Height = 0,
                           .Depth = 1};
-    CHECK_EQ(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gt.context),
+    CHECK_EQ(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, vt.context),
              CUDA_ERROR_INVALID_VALUE);
     copy.Height = 1;
-    copy.dstXInBytes = GT_WORDS * 4;
-    CHECK_EQ(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gt.context),
+    copy.dstXInBytes = VT_WORDS * 4;
+    CHECK_EQ(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, vt.context),
              CUDA_ERROR_INVALID_VALUE);
     const CUDA_HOST_NODE_PARAMS host = {NULL, NULL};
     CHECK_EQ(cuGraphAddHostNode(&node, graph, NULL, 0, &host), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuGraphAddChildGraphNode(&node, graph, NULL, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuGraphAddEventRecordNode(&node, graph, NULL, 0, NULL), CUDA_ERROR_INVALID_VALUE);
-    const CUDA_KERNEL_NODE_PARAMS kernel = {.func = gt.store,
+    const CUDA_KERNEL_NODE_PARAMS kernel = {.func = vt.put,
                                             .gridDimX = 0,
                                             .gridDimY = 1,
                                             .gridDimZ = 1,
                                             .blockDimX = 1,
                                             .blockDimY = 1,
                                             .blockDimZ = 1,
-                                            .kernelParams = (void *[]){&gt.memory, &word}};
+                                            .kernelParams = (void *[]){&vt.memory, &word}};
     CHECK(cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel) != CUDA_SUCCESS);
     CHECK_EQ(count_nodes(graph), 0);
 }
 
 GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)
 {
-    CUgraph graph = gt_graph();
+    CUgraph graph = vt_graph();
     CUgraphNode node;
     CUgraphConditionalHandle handle;
     CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 64};
     CHECK_EQ(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc), CUDA_ERROR_NOT_SUPPORTED);
-    CHECK_EQ(cuGraphAddMemFreeNode(&node, graph, NULL, 0, gt.memory), CUDA_ERROR_NOT_SUPPORTED);
-    CHECK_EQ(cuGraphConditionalHandleCreate(&handle, graph, gt.context, 0, 0),
+    CHECK_EQ(cuGraphAddMemFreeNode(&node, graph, NULL, 0, vt.memory), CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_EQ(cuGraphConditionalHandleCreate(&handle, graph, vt.context, 0, 0),
              CUDA_ERROR_NOT_SUPPORTED);
     CHECK_EQ(count_nodes(graph), 0);
     CUgraphExec exec;
@@ -270,11 +270,11 @@ GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)
 
 GRAPH_TEST(graph, a_kernel_of_an_unloaded_module_cannot_be_cloned)
 {
-    CUgraph graph = gt_graph(), clone;
+    CUgraph graph = vt_graph(), clone;
     CUgraphNode node;
     CUgraphExec exec;
-    gt_store(graph, gt.memory, 1, NULL, 0);
-    OK(cuModuleUnload(gt.module));
+    vt_store(graph, vt.memory, 1, NULL, 0);
+    OK(cuModuleUnload(vt.module));
     CHECK_EQ(cuGraphClone(&clone, graph), CUDA_ERROR_INVALID_HANDLE);
     CHECK_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_HANDLE);
     CHECK_EQ(cuGraphAddChildGraphNode(&node, graph, NULL, 0, graph), CUDA_ERROR_INVALID_HANDLE);
@@ -284,9 +284,9 @@ GRAPH_TEST(graph, a_kernel_of_an_unloaded_module_cannot_be_cloned)
 
 GRAPH_TEST(graph, a_child_graph_may_be_moved_into_its_node)
 {
-    CUgraph graph = gt_graph(), child = gt_graph(), back = NULL;
+    CUgraph graph = vt_graph(), child = vt_graph(), back = NULL;
     CUgraphNode a = empty(graph, NULL, 0), node;
-    gt_store(child, gt.memory, 1, NULL, 0);
+    vt_store(child, vt.memory, 1, NULL, 0);
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_GRAPH,
         .graph = {.graph = child, .ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
@@ -303,8 +303,8 @@ GRAPH_TEST(graph, a_child_graph_may_be_moved_into_its_node)
     CHECK_EQ(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
     params.graph.graph = graph; /* a graph inside of itself */
     CHECK_EQ(cuGraphAddNode(&node, child, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
-    gt_replay(gt_instantiate(graph));
-    CHECK_EQ(gt_word(0), 1);
+    vt_replay(vt_instantiate(graph));
+    CHECK_EQ(vt_word(0), 1);
     OK(cuGraphDestroy(graph));
     CHECK_EQ(cuGraphGetNodes(child, NULL, &(size_t){0}), CUDA_ERROR_INVALID_VALUE);
 }

@@ -1,9 +1,10 @@
 /* The other process of the tests of memory: plays the role that its first argument names. Standard
  * input is a socket to the test. A role that fails says the line and ends with status 1. */
-#include <vgpu/driver/memory_testing.h>
+#include "testing.h"
 
 #include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,20 +13,28 @@
 
 enum { SOCKET = STDIN_FILENO, SIZE = 2 << 20 };
 
-#define MUST(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "line %d: not true: %s\n", __LINE__, #condition);                      \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-#define OK(call) MUST((call) == CUDA_SUCCESS)
+/* In place of those of tests/shim.cpp. */
+void tt_test_fail(const char *file, int line, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "%s:%d: ", file, line);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    _exit(1);
+}
+
+bool tt_test_failed(void)
+{
+    return false;
+}
 
 static void meet(void)
 {
     char byte = 1;
-    MUST(mt_send(SOCKET, &byte, 1));
-    MUST(mt_receive(SOCKET, &byte, 1));
+    CHECK(vt_send(SOCKET, &byte, 1));
+    CHECK(vt_receive(SOCKET, &byte, 1));
 }
 
 /* The test ends the role, or kills it. */
@@ -52,7 +61,7 @@ static CUdeviceptr share_ipc(void)
     CUipcMemHandle handle;
     const CUdeviceptr memory = own_memory(7);
     OK(cuIpcGetMemHandle(&handle, memory));
-    MUST(mt_send(SOCKET, &handle, sizeof handle));
+    CHECK(vt_send(SOCKET, &handle, sizeof handle));
     return memory;
 }
 
@@ -62,8 +71,8 @@ static void ipc_owner(void)
     const CUdeviceptr memory = share_ipc();
     meet(); /* the test has written */
     OK(cuMemcpyDtoH(&word, memory + 4096, 4));
-    MUST(word == 1234);
-    OK(mt_put(memory + 8192, 4321, NULL));
+    CHECK(word == 1234);
+    OK(vt_put(memory + 8192, 4321, NULL));
     OK(cuCtxSynchronize());
     meet();
     OK(cuMemFree(memory));
@@ -74,7 +83,7 @@ static void ipc_owner(void)
 static void ipc_waiter(void)
 {
     const CUdeviceptr memory = share_ipc();
-    OK(mt_await(memory, 99, memory + 64, NULL));
+    OK(vt_await(memory, 99, memory + 64, NULL));
     meet();
     wait_for_end();
 }
@@ -97,17 +106,17 @@ static void vmm_owner(void)
     CUdeviceptr memory;
     uint32_t word = 0;
     int fd = -1;
-    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(vt_map(0, SIZE, &handle, &memory));
     OK(cuMemsetD32(memory, 7, SIZE / 4));
     OK(cuCtxSynchronize());
     OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    mt_send_fd(SOCKET, fd);
+    vt_send_fd(SOCKET, fd);
     close(fd);
     meet(); /* the test has written */
-    OK(mt_move(memory + 64, memory + 4096, NULL));
+    OK(vt_move(memory + 64, memory + 4096, NULL));
     OK(cuMemcpyDtoH(&word, memory + 64, 4));
-    MUST(word == 1234);
-    OK(mt_put(memory + 8192, 4321, NULL));
+    CHECK(word == 1234);
+    OK(vt_put(memory + 8192, 4321, NULL));
     OK(cuCtxSynchronize());
     meet();
     OK(cuMemUnmap(memory, SIZE));
@@ -122,12 +131,12 @@ static void vmm_waiter(void)
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory;
     int fd = -1;
-    OK(mt_map(0, SIZE, &handle, &memory));
+    OK(vt_map(0, SIZE, &handle, &memory));
     OK(cuMemsetD32(memory, 0, 64));
     OK(cuCtxSynchronize());
-    OK(mt_await(memory, 99, memory + 64, NULL));
+    OK(vt_await(memory, 99, memory + 64, NULL));
     OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    mt_send_fd(SOCKET, fd);
+    vt_send_fd(SOCKET, fd);
     OK(cuCtxSynchronize());
     meet();
 }
@@ -138,18 +147,18 @@ static void ipc_taker(void)
     CUipcMemHandle handle;
     CUdeviceptr memory, again;
     uint32_t word = 0;
-    MUST(mt_receive(SOCKET, &handle, sizeof handle));
+    CHECK(vt_receive(SOCKET, &handle, sizeof handle));
     OK(cuIpcOpenMemHandle(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     OK(cuIpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    MUST(again == memory);
+    CHECK(again == memory);
     OK(cuMemcpyDtoH(&word, memory, 4));
-    OK(mt_put(memory + 4, word + 1, NULL));
+    OK(vt_put(memory + 4, word + 1, NULL));
     OK(cuCtxSynchronize());
     OK(cuIpcCloseMemHandle(memory));
     OK(cuMemcpyDtoH(&word, memory + 4, 4)); /* it was opened twice */
     OK(cuIpcCloseMemHandle(memory));
-    MUST(cuMemcpyDtoH(&word, memory, 4) == CUDA_ERROR_INVALID_VALUE);
-    MUST(cuIpcCloseMemHandle(memory) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuMemcpyDtoH(&word, memory, 4) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuIpcCloseMemHandle(memory) == CUDA_ERROR_INVALID_VALUE);
     meet();
 }
 
@@ -163,11 +172,11 @@ static void event_owner(void)
     OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     OK(cuIpcGetEventHandle(&handle, event));
     OK(cuIpcGetMemHandle(&shared, memory));
-    OK(mt_await(memory, 99, memory + 64, NULL));
+    OK(vt_await(memory, 99, memory + 64, NULL));
     OK(cuEventRecord(event, NULL));
-    MUST(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
-    MUST(mt_send(SOCKET, &handle, sizeof handle));
-    MUST(mt_send(SOCKET, &shared, sizeof shared));
+    CHECK(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
+    CHECK(vt_send(SOCKET, &handle, sizeof handle));
+    CHECK(vt_send(SOCKET, &shared, sizeof shared));
     meet(); /* the test has written the word, and waited for the event */
     OK(cuEventQuery(event));
     OK(cuEventDestroy(event));
@@ -203,7 +212,7 @@ static void touch_with_handler(void)
     } else {
         uint32_t word = 0;
         OK(cuMemcpyDtoH(&word, memory, 4));
-        MUST(word == 1);
+        CHECK(word == 1);
     }
 }
 
@@ -218,8 +227,8 @@ static void kernel_after_free(void)
 {
     const CUdeviceptr memory = own_memory(1);
     OK(cuMemFree(memory));
-    OK(mt_put(memory + 8, 1, NULL));
-    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(vt_put(memory + 8, 1, NULL));
+    CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 /* The memory goes while a kernel uses it. */
@@ -227,30 +236,30 @@ static void unmap_under_kernel(void)
 {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory;
-    OK(mt_map(0, SIZE, &handle, &memory));
-    OK(mt_await(memory, 1, memory + 64, NULL));
+    OK(vt_map(0, SIZE, &handle, &memory));
+    OK(vt_await(memory, 1, memory + 64, NULL));
     for (int i = 0; i < 1000; i++) /* lets it run a few steps */
-        MUST(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
+        CHECK(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY);
     OK(cuMemUnmap(memory, SIZE));
-    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 static void kernel_after_free_async(void)
 {
     CUdeviceptr memory;
     OK(cuMemAllocAsync(&memory, 64, NULL));
-    OK(mt_put(memory, 1, NULL));
+    OK(vt_put(memory, 1, NULL));
     OK(cuMemFreeAsync(memory, NULL));
-    OK(mt_put(memory, 2, NULL));
-    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(vt_put(memory, 2, NULL));
+    CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 static void kernel_without_peer_access(void)
 {
     const CUdeviceptr memory = own_memory(1);
-    mt_current(1);
-    OK(mt_put(memory, 2, NULL));
-    MUST(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+    vt_current(1);
+    OK(vt_put(memory, 2, NULL));
+    CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 /* A kernel writes, and a copy of another stream reads. */
@@ -263,7 +272,7 @@ static void copy_beside(bool ordered, bool awaited)
     OK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(mt_put(memory, 2, first));
+    OK(vt_put(memory, 2, first));
     OK(cuEventRecord(event, first));
     if (ordered) OK(cuStreamWaitEvent(second, event, 0));
     if (ordered && awaited) OK(cuEventSynchronize(event));
@@ -300,10 +309,10 @@ static void copies_before_kernels(void)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < 4; i++) {
         OK(cuMemcpyHtoD(memory, words, SIZE));
-        OK(mt_put(memory + 4096, 2, stream));
+        OK(vt_put(memory + 4096, 2, stream));
         OK(cuStreamSynchronize(stream));
         OK(cuMemcpyDtoH(words, memory, SIZE));
-        MUST(words[1024] == 2);
+        CHECK(words[1024] == 2);
     }
 }
 
@@ -314,7 +323,7 @@ static void fill_races(void)
     CUstream stream;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemsetD32(memory, 5, SIZE / 4));
-    OK(mt_put(memory + 4096, 2, stream));
+    OK(vt_put(memory + 4096, 2, stream));
     OK(cuCtxSynchronize());
 }
 
@@ -323,7 +332,7 @@ static void unregistered_too_late(void)
     char *host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     OK(cuMemHostRegister(host, 4096, 0));
     munmap(host, 4096);
-    OK(mt_put((uintptr_t)host, 1, NULL));
+    OK(vt_put((uintptr_t)host, 1, NULL));
     cuCtxSynchronize();
 }
 
@@ -338,11 +347,11 @@ static void reads_of_copies(void)
     OK(cuMemcpyHtoD(first, &word, 4));
     OK(cuMemsetD32(first + 8, 1, 1));
     OK(cuMemcpyDtoD(second, first, 64));
-    OK(mt_move(second + 128, second, NULL));
-    OK(mt_move(second + 128, second + 8, NULL));
+    OK(vt_move(second + 128, second, NULL));
+    OK(vt_move(second + 128, second + 8, NULL));
     OK(cuCtxSynchronize());
-    OK(mt_move(second + 128, second + 4, NULL));
-    MUST(cuCtxSynchronize() != CUDA_SUCCESS);
+    OK(vt_move(second + 128, second + 4, NULL));
+    CHECK(cuCtxSynchronize() != CUDA_SUCCESS);
 }
 
 static const struct {
@@ -380,7 +389,7 @@ int main(int argc, char **argv)
     const struct sigaction action = {.sa_sigaction = jump_with_address, .sa_flags = SA_SIGINFO};
     if (argc == 2 && strcmp(argv[1], "touch_with_handler") == 0) signal(SIGSEGV, jump);
     if (argc == 2 && strcmp(argv[1], "touch_with_siginfo") == 0) sigaction(SIGSEGV, &action, NULL);
-    MUST(mt_open());
+    CHECK(vt_open(2));
     for (size_t i = 0; argc == 2 && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(argv[1], roles[i].name) == 0) {
             roles[i].play();

@@ -1,5 +1,5 @@
 /* Device memory, host memory, pools, peers, and what mistakes are told. */
-#include <vgpu/driver/memory_testing.h>
+#include "testing.h"
 
 #include <shim.h>
 #include <signal.h>
@@ -10,14 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OK(call) CHECK_EQ(call, CUDA_SUCCESS)
-
 /* Runs the role to its end. */
 static int play(const char *role, char text[8192])
 {
-    struct mt_peer peer;
-    if (!mt_start(&peer, role)) return -1;
-    return mt_finish(&peer, text, 8192);
+    struct vt_peer peer;
+    if (!vt_start(&peer, role)) return -1;
+    return vt_finish(&peer, text, 8192);
 }
 
 static void expect(const char *role, int status, const char *const *says)
@@ -139,7 +137,7 @@ TEST(memory, that_runs_out_says_who_holds_it)
     size_t left = 0, total = 0, after = 0;
     char text[8192];
     int saved;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuMemGetInfo(&left, &total));
     OK(cuMemAlloc(&big, left / 2));
     OK(cuMemGetInfo(&after, &total));
@@ -158,7 +156,7 @@ TEST(memory, that_runs_out_says_who_holds_it)
 TEST(memory, keeps_a_freed_address_unused_for_a_while)
 {
     CUdeviceptr first, next;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuMemAlloc(&first, 4096));
     OK(cuMemFree(first));
     for (int i = 0; i < 900; i++) {
@@ -176,7 +174,7 @@ TEST(memory, of_a_variable_is_found_and_copied)
     size_t nbytes = 0;
     uint32_t words[4] = {1, 2, 3, 4}, back[4] = {0};
     CUcontext context = NULL;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuModuleLoadData(&module, ".version 8.0\n.target sm_75\n.address_size 64\n"
                                  ".visible .global .u32 word[4];\n"));
     OK(cuModuleGetGlobal(&at, &nbytes, module, "word"));
@@ -187,7 +185,7 @@ TEST(memory, of_a_variable_is_found_and_copied)
     OK(cuMemGetAddressRange(&base, &nbytes, at + 5));
     CHECK_EQ(base, at);
     OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at));
-    CHECK(context == mt_context(0));
+    CHECK(context == vt.contexts[0]);
     CHECK_EQ(cuMemFree(at), CUDA_ERROR_INVALID_VALUE);
     OK(cuModuleUnload(module));
     CHECK_EQ(cuMemcpyDtoH(back, at, sizeof words), CUDA_ERROR_INVALID_VALUE);
@@ -198,14 +196,14 @@ TEST(host_memory, at_an_odd_address_is_registered_and_written_by_a_kernel)
     char *host = malloc(8192);
     CUdeviceptr device = 0;
     uint32_t word;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     memset(host, 0, 8192);
     OK(cuMemHostRegister(host + 1028, 1000, 0));
     OK(cuMemHostGetDevicePointer(&device, host + 1032, 0));
     CHECK_EQ(device, (uintptr_t)(host + 1032));
     CHECK_EQ(cuMemHostGetDevicePointer(&device, host + 1024, 0), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemHostRegister(host + 2000, 1000, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    OK(mt_put((uintptr_t)(host + 1028), 77, NULL));
+    OK(vt_put((uintptr_t)(host + 1028), 77, NULL));
     OK(cuCtxSynchronize());
     memcpy(&word, host + 1028, 4);
     CHECK_EQ(word, 77);
@@ -216,11 +214,11 @@ TEST(host_memory, at_an_odd_address_is_registered_and_written_by_a_kernel)
 TEST(host_memory, that_is_managed_is_both)
 {
     CUdeviceptr memory = 0;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     CHECK_EQ(cuMemAllocManaged(&memory, 4096, 77), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAllocManaged(&memory, 4096, CU_MEM_ATTACH_GLOBAL));
     *(volatile uint32_t *)(uintptr_t)memory = 5;
-    OK(mt_move(memory + 64, memory, NULL));
+    OK(vt_move(memory + 64, memory, NULL));
     OK(cuCtxSynchronize());
     CHECK_EQ(*(volatile uint32_t *)(uintptr_t)(memory + 64), 5);
     const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
@@ -239,7 +237,7 @@ TEST(pool, frees_in_the_streams_order)
     CUmemoryPool pool = NULL, found = NULL;
     uint64_t used = 1;
     uint32_t word = 0;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuDeviceGetDefaultMemPool(&pool, 0));
     OK(cuMemAllocAsync(&memory, 4096, stream));
@@ -247,7 +245,7 @@ TEST(pool, frees_in_the_streams_order)
     CHECK(found == pool);
     OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     CHECK_EQ(used, 4096);
-    OK(mt_put(memory, 9, stream));
+    OK(vt_put(memory, 9, stream));
     OK(cuMemcpyDtoHAsync(&word, memory, 4, stream));
     OK(cuMemFreeAsync(memory, stream));
     CHECK_EQ(cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
@@ -265,29 +263,29 @@ TEST(peer, access_lets_kernels_use_the_other_gpus_memory)
     CUdeviceptr there, late, here;
     uint32_t word = 0;
     int can = 0;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuDeviceCanAccessPeer(&can, 0, 1));
     CHECK_EQ(can, 1);
     OK(cuMemAlloc(&here, 4096));
-    mt_current(1);
+    vt_current(1);
     OK(cuMemAlloc(&there, 4096));
-    mt_current(0);
-    CHECK_EQ(cuCtxDisablePeerAccess(mt_context(1)), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    OK(cuCtxEnablePeerAccess(mt_context(1), 0));
-    CHECK_EQ(cuCtxEnablePeerAccess(mt_context(1), 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    mt_current(1);
+    vt_current(0);
+    CHECK_EQ(cuCtxDisablePeerAccess(vt.contexts[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    OK(cuCtxEnablePeerAccess(vt.contexts[1], 0));
+    CHECK_EQ(cuCtxEnablePeerAccess(vt.contexts[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    vt_current(1);
     OK(cuMemAlloc(&late, 4096));
-    mt_current(0);
-    OK(mt_put(there, 11, NULL));
-    OK(mt_put(late, 12, NULL));
+    vt_current(0);
+    OK(vt_put(there, 11, NULL));
+    OK(vt_put(late, 12, NULL));
     OK(cuCtxSynchronize());
     OK(cuMemcpyDtoH(&word, there, 4));
     CHECK_EQ(word, 11);
-    OK(cuMemcpyPeer(here, mt_context(0), late, mt_context(1), 4));
+    OK(cuMemcpyPeer(here, vt.contexts[0], late, vt.contexts[1], 4));
     OK(cuMemcpyDtoH(&word, here, 4));
     CHECK_EQ(word, 12);
-    OK(cuCtxDisablePeerAccess(mt_context(1)));
-    OK(cuMemcpyPeer(here, mt_context(0), there, mt_context(1), 4)); /* needs no access */
+    OK(cuCtxDisablePeerAccess(vt.contexts[1]));
+    OK(cuMemcpyPeer(here, vt.contexts[0], there, vt.contexts[1], 4)); /* needs no access */
     OK(cuMemcpyDtoH(&word, here, 4));
     CHECK_EQ(word, 11);
     OK(cuMemFree(here));

@@ -1,5 +1,5 @@
 /* Events. */
-#include "run_testing.h"
+#include "testing.h"
 
 #include <shim.h>
 #include <string.h>
@@ -14,18 +14,18 @@ static CUevent event(unsigned flags)
 /* A kernel waits in a stream until the host writes 1 to the word that is returned. */
 static volatile uint32_t *hold(CUstream stream)
 {
-    volatile uint32_t *word = rt_mapped(64);
+    volatile uint32_t *word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4;
     uint32_t one = 1;
-    CHECK_EQ(rt_launch(rt_await, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.await, 1, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     return word;
 }
 
 static void recorded_again(void)
 {
-    const CUstream held = rt_stream(CU_STREAM_NON_BLOCKING),
-                   waits = rt_stream(CU_STREAM_NON_BLOCKING),
-                   idle = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream held = vt_stream(CU_STREAM_NON_BLOCKING),
+                   waits = vt_stream(CU_STREAM_NON_BLOCKING),
+                   idle = vt_stream(CU_STREAM_NON_BLOCKING);
     const CUevent e = event(0);
     volatile uint32_t *word = hold(held);
     CHECK_EQ(cuEventRecord(e, held), CUDA_SUCCESS);
@@ -41,30 +41,30 @@ static void recorded_again(void)
 
 TEST(vgpu_events, a_stream_waits_for_what_an_event_was_when_it_was_asked)
 {
-    rt_quiet(NULL, recorded_again);
+    vt_quiet(NULL, recorded_again);
 }
 
 static void order(void)
 {
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
     const CUevent e = event(CU_EVENT_DISABLE_TIMING);
-    CUdeviceptr log = rt_device(256);
+    CUdeviceptr log = vt_device(256);
     for (uint32_t i = 1; i < 20; i += 2) {
         uint32_t next = i + 1;
-        CHECK_EQ(rt_launch(rt_append, a, (void *[]){&log, &i}), CUDA_SUCCESS);
+        CHECK_EQ(vt_launch(vt.append, 1, a, (void *[]){&log, &i}), CUDA_SUCCESS);
         CHECK_EQ(cuEventRecord(e, a), CUDA_SUCCESS);
         CHECK_EQ(cuStreamWaitEvent(b, e, 0), CUDA_SUCCESS);
-        CHECK_EQ(rt_launch(rt_append, b, (void *[]){&log, &next}), CUDA_SUCCESS);
+        CHECK_EQ(vt_launch(vt.append, 1, b, (void *[]){&log, &next}), CUDA_SUCCESS);
         CHECK_EQ(cuEventRecord(e, b), CUDA_SUCCESS);
         CHECK_EQ(cuStreamWaitEvent(a, e, 0), CUDA_SUCCESS);
     }
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    for (int i = 1; i <= 20; i++) CHECK_EQ(rt_word(log, i), i);
+    for (int i = 1; i <= 20; i++) CHECK_EQ(vt_read(log, i), i);
 }
 
 TEST(vgpu_events, events_order_the_work_of_two_streams)
 {
-    rt_quiet(NULL, order);
+    vt_quiet(NULL, order);
 }
 
 /* A weak store in each of two streams that an event orders is no race; without it, it is one. */
@@ -72,18 +72,18 @@ static bool ordered;
 
 static void two_stores(void)
 {
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
     const CUevent e = event(CU_EVENT_DISABLE_TIMING);
-    CUdeviceptr word = rt_device(64);
+    CUdeviceptr word = vt_device(64);
     uint32_t one = 1, two = 2;
-    CHECK_EQ(rt_launch(rt_put, a, (void *[]){&word, &one}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.put, 1, a, (void *[]){&word, &one}), CUDA_SUCCESS);
     if (ordered) {
         CHECK_EQ(cuEventRecord(e, a), CUDA_SUCCESS);
         CHECK_EQ(cuStreamWaitEvent(b, e, 0), CUDA_SUCCESS);
     }
-    CHECK_EQ(rt_launch(rt_put, b, (void *[]){&word, &two}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.put, 1, b, (void *[]){&word, &two}), CUDA_SUCCESS);
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    if (ordered) CHECK_EQ(rt_word(word, 0), 2);
+    if (ordered) CHECK_EQ(vt_read(word, 0), 2);
 }
 
 TEST(vgpu_events, stores_of_two_streams_race_unless_an_event_orders_them)
@@ -91,14 +91,14 @@ TEST(vgpu_events, stores_of_two_streams_race_unless_an_event_orders_them)
     char text[4096];
     for (int i = 0; i < 2; i++) {
         ordered = i == 1;
-        CHECK_EQ(rt_run(NULL, two_stores, text, sizeof text), ordered ? 0 : 86);
+        CHECK_EQ(vt_run(NULL, two_stores, text, sizeof text), ordered ? 0 : 86);
         CHECK_MESSAGE((strstr(text, "race") != NULL) == !ordered, "%s", text);
     }
 }
 
 static void times(void)
 {
-    const CUstream stream = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
     const CUevent begin = event(0), end = event(0), untimed = event(CU_EVENT_DISABLE_TIMING),
                   never = event(0);
     float ms = -1;
@@ -120,5 +120,5 @@ static void times(void)
 
 TEST(vgpu_events, time_passes_between_two_events_around_a_kernel)
 {
-    rt_quiet(NULL, times);
+    vt_quiet(NULL, times);
 }

@@ -1,5 +1,5 @@
 /* The order of steps: by the seed alone for one host thread. */
-#include "run_testing.h"
+#include "testing.h"
 
 #include <pthread.h>
 #include <shim.h>
@@ -17,19 +17,19 @@ static void CUDA_CB nothing(void *arg)
 /* Kernels of several streams append to a log and race; the log goes to standard error. */
 static void many_streams(void)
 {
-    CUdeviceptr log = rt_device(1024), word = rt_device(64);
+    CUdeviceptr log = vt_device(1024), word = vt_device(64);
     CUstream streams[STREAMS];
-    for (int i = 0; i < STREAMS; i++) streams[i] = rt_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < STREAMS; i++) streams[i] = vt_stream(CU_STREAM_NON_BLOCKING);
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (uint32_t i = 0; i < STREAMS; i++) {
             uint32_t id = round * STREAMS + i;
-            CHECK_EQ(rt_launch(rt_append, streams[i], (void *[]){&log, &id}), CUDA_SUCCESS);
+            CHECK_EQ(vt_launch(vt.append, 1, streams[i], (void *[]){&log, &id}), CUDA_SUCCESS);
             if (round == 3) CHECK_EQ(cuLaunchHostFunc(streams[i], nothing, NULL), CUDA_SUCCESS);
             if (round == 4)
-                CHECK_EQ(rt_launch(rt_put, streams[i], (void *[]){&word, &id}), CUDA_SUCCESS);
+                CHECK_EQ(vt_launch(vt.put, 1, streams[i], (void *[]){&word, &id}), CUDA_SUCCESS);
         }
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    for (int i = 1; i <= ROUNDS * STREAMS; i++) fprintf(stderr, "%u ", rt_word(log, i));
+    for (int i = 1; i <= ROUNDS * STREAMS; i++) fprintf(stderr, "%u ", vt_read(log, i));
     fprintf(stderr, "\n");
 }
 
@@ -40,7 +40,7 @@ static void run_with_seed(int seed, char text[TEXT])
     /* A loaded machine may keep the only thread from calling for long: work does not run by itself
      * meanwhile. */
     CHECK_EQ(
-        rt_run((const char *[]){setting, "VGPU_IDLE_MS=60000", NULL}, many_streams, text, TEXT),
+        vt_run((const char *[]){setting, "VGPU_IDLE_MS=60000", NULL}, many_streams, text, TEXT),
         86);
 }
 
@@ -94,10 +94,10 @@ TEST(vgpu_order, seeds_give_different_orders)
 
 static void lazy(void)
 {
-    volatile uint32_t *word = rt_mapped(64);
+    volatile uint32_t *word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)word;
     uint32_t one = 1;
-    CHECK_EQ(rt_launch(rt_set, NULL, (void *[]){&w, &one}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.set, 1, NULL, (void *[]){&w, &one}), CUDA_SUCCESS);
     CHECK_EQ(*word, 0); /* nothing runs until the next call */
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
     CHECK_EQ(*word, 1);
@@ -105,7 +105,7 @@ static void lazy(void)
 
 TEST(vgpu_order, work_waits_for_the_next_call_of_the_only_thread)
 {
-    rt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, lazy);
+    vt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, lazy);
 }
 
 static void *call(void *arg)
@@ -121,10 +121,10 @@ static void second_thread(void)
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, call, &context) == 0);
     pthread_join(thread, NULL);
-    volatile uint32_t *word = rt_mapped(64);
+    volatile uint32_t *word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)word;
     uint32_t one = 1;
-    CHECK_EQ(rt_launch(rt_set, NULL, (void *[]){&w, &one}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.set, 1, NULL, (void *[]){&w, &one}), CUDA_SUCCESS);
     while (*word == 0) { /* no call */
     }
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
@@ -132,5 +132,5 @@ static void second_thread(void)
 
 TEST(vgpu_order, work_runs_by_itself_once_two_threads_have_called)
 {
-    rt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, second_thread);
+    vt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, second_thread);
 }

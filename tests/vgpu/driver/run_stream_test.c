@@ -1,6 +1,6 @@
 /* Streams: what runs beside what, and in which order; host functions; words that streams wait for.
  */
-#include "run_testing.h"
+#include "testing.h"
 
 #include <pthread.h>
 #include <shim.h>
@@ -10,35 +10,35 @@ CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *id);
 
 static void append(CUstream stream, CUdeviceptr log, uint32_t id)
 {
-    CHECK_EQ(rt_launch(rt_append, stream, (void *[]){&log, &id}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.append, 1, stream, (void *[]){&log, &id}), CUDA_SUCCESS);
 }
 
 static void two_wait_for_one_another(void)
 {
-    CUdeviceptr words = rt_device(512), mine = words, theirs = words + 256;
+    CUdeviceptr words = vt_device(512), mine = words, theirs = words + 256;
     uint32_t n = 200;
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
-    CHECK_EQ(rt_launch(rt_turns, a, (void *[]){&mine, &theirs, &n}), CUDA_SUCCESS);
-    CHECK_EQ(rt_launch(rt_turns, b, (void *[]){&theirs, &mine, &n}), CUDA_SUCCESS);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
+    CHECK_EQ(vt_launch(vt.turns, 1, a, (void *[]){&mine, &theirs, &n}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.turns, 1, b, (void *[]){&theirs, &mine, &n}), CUDA_SUCCESS);
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    CHECK_EQ(rt_word(words, 0), 200);
-    CHECK_EQ(rt_word(words, 64), 200);
+    CHECK_EQ(vt_read(words, 0), 200);
+    CHECK_EQ(vt_read(words, 64), 200);
 }
 
 TEST(vgpu_streams, two_kernels_that_wait_for_one_another_run_side_by_side)
 {
-    rt_quiet(NULL, two_wait_for_one_another);
+    vt_quiet(NULL, two_wait_for_one_another);
 }
 
 /* The kernel in stream `first` waits for a word of the host; the log of what ran meanwhile. */
 static void legacy_order(void)
 {
-    volatile uint32_t *word = rt_mapped(64);
-    CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4, log = rt_device(256);
+    volatile uint32_t *word = vt_mapped(64);
+    CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4, log = vt_device(256);
     uint32_t one = 1;
-    const CUstream blocking = rt_stream(CU_STREAM_DEFAULT),
-                   other = rt_stream(CU_STREAM_NON_BLOCKING);
-    CHECK_EQ(rt_launch(rt_await, blocking, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    const CUstream blocking = vt_stream(CU_STREAM_DEFAULT),
+                   other = vt_stream(CU_STREAM_NON_BLOCKING);
+    CHECK_EQ(vt_launch(vt.await, 1, blocking, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     append(blocking, log, 1);
     append(NULL, log, 2);     /* behind the blocking stream */
     append(blocking, log, 3); /* behind the legacy stream */
@@ -49,34 +49,34 @@ static void legacy_order(void)
     *word = 1;
     CHECK_EQ(cuStreamSynchronize(NULL), CUDA_SUCCESS);
     const uint32_t want[] = {4, 4, 1, 2, 3};
-    for (int i = 0; i < 5; i++) CHECK_EQ(rt_word(log, i), want[i]);
+    for (int i = 0; i < 5; i++) CHECK_EQ(vt_read(log, i), want[i]);
 }
 
 TEST(vgpu_streams, the_legacy_stream_waits_for_blocking_streams_and_they_for_it)
 {
-    rt_quiet(NULL, legacy_order);
+    vt_quiet(NULL, legacy_order);
 }
 
 static void destroyed_stream(void)
 {
-    volatile uint32_t *word = rt_mapped(64);
-    CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4, log = rt_device(256);
+    volatile uint32_t *word = vt_mapped(64);
+    CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4, log = vt_device(256);
     uint32_t one = 1;
-    const CUstream stream = rt_stream(CU_STREAM_DEFAULT);
-    CHECK_EQ(rt_launch(rt_await, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    const CUstream stream = vt_stream(CU_STREAM_DEFAULT);
+    CHECK_EQ(vt_launch(vt.await, 1, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     append(stream, log, 7);
     CHECK_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
     append(NULL, log, 8);
     *word = 1;
     CHECK_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
-    CHECK_EQ(rt_word(log, 1), 7);
-    CHECK_EQ(rt_word(log, 2), 8);
+    CHECK_EQ(vt_read(log, 1), 7);
+    CHECK_EQ(vt_read(log, 2), 8);
 }
 
 TEST(vgpu_streams, a_destroyed_stream_ends_its_work_in_order)
 {
-    rt_quiet(NULL, destroyed_stream);
+    vt_quiet(NULL, destroyed_stream);
 }
 
 static void *own_stream(void *arg)
@@ -104,7 +104,7 @@ static void per_thread_streams(void)
 
 TEST(vgpu_streams, each_thread_has_a_default_stream_of_its_own)
 {
-    rt_quiet(NULL, per_thread_streams);
+    vt_quiet(NULL, per_thread_streams);
 }
 
 static struct worker {
@@ -119,7 +119,7 @@ static void *work(void *arg)
     CUcontext context;
     CHECK_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     CHECK_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    const CUstream stream = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 50; i++) {
         append(stream, worker->log, worker->id);
         if (i % 8 == 0) CHECK_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
@@ -131,29 +131,29 @@ static void *work(void *arg)
 
 static void many_threads(void)
 {
-    const CUdeviceptr log = rt_device(1024);
+    const CUdeviceptr log = vt_device(1024);
     uint32_t count[4] = {0};
     for (uint32_t i = 0; i < 4; i++) {
         workers[i] = (struct worker){.log = log, .id = i};
         REQUIRE(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
     }
     for (int i = 0; i < 4; i++) pthread_join(workers[i].thread, NULL);
-    CHECK_EQ(rt_word(log, 0), 200);
-    for (int i = 1; i <= 200; i++) count[rt_word(log, i) & 3]++;
+    CHECK_EQ(vt_read(log, 0), 200);
+    for (int i = 1; i <= 200; i++) count[vt_read(log, i) & 3]++;
     for (int i = 0; i < 4; i++) CHECK_EQ(count[i], 50);
 }
 
 TEST(vgpu_streams, four_threads_launch_in_streams_of_their_own)
 {
-    rt_quiet(NULL, many_threads);
+    vt_quiet(NULL, many_threads);
 }
 
 static void host_polls(void)
 {
-    volatile uint32_t *word = rt_mapped(64);
+    volatile uint32_t *word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4;
     uint32_t one = 1;
-    CHECK_EQ(rt_launch(rt_await, NULL, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.await, 1, NULL, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     word[0] = 1;
     while (word[1] == 0) { /* no call */
     }
@@ -162,7 +162,7 @@ static void host_polls(void)
 
 TEST(vgpu_streams, a_host_that_polls_memory_without_a_call_sees_the_kernel_s_store)
 {
-    rt_quiet(NULL, host_polls);
+    vt_quiet(NULL, host_polls);
 }
 
 static uint32_t called[8], ncalled;
@@ -184,11 +184,11 @@ static void CUDA_CB on_callback(CUstream stream, CUresult status, void *arg)
 
 static void host_functions(void)
 {
-    const CUstream stream = rt_stream(CU_STREAM_NON_BLOCKING);
-    volatile uint32_t *word = rt_mapped(64);
+    const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
+    volatile uint32_t *word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)word, then = w + 4;
     uint32_t one = 1;
-    CHECK_EQ(rt_launch(rt_await, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.await, 1, stream, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     CHECK_EQ(cuLaunchHostFunc(stream, on_host, (void *)1), CUDA_SUCCESS);
     CHECK_EQ(cuStreamAddCallback(stream, on_callback, (void *)2, 0), CUDA_SUCCESS);
     CHECK_EQ(cuLaunchHostFunc(stream, on_host, (void *)3), CUDA_SUCCESS);
@@ -204,7 +204,7 @@ static void host_functions(void)
 
 TEST(vgpu_streams, host_functions_run_in_order_and_may_not_call_the_driver)
 {
-    rt_quiet(NULL, host_functions);
+    vt_quiet(NULL, host_functions);
 }
 
 /* A host function that a kernel waits for, while the host waits for the kernel. */
@@ -220,20 +220,20 @@ static void CUDA_CB set_word(void *arg)
 
 static void function_and_kernel(void)
 {
-    shared_word = rt_mapped(64);
+    shared_word = vt_mapped(64);
     CUdeviceptr w = (CUdeviceptr)(uintptr_t)shared_word, started = w + 4, then = w + 8;
     uint32_t one = 1;
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
     CHECK_EQ(cuLaunchHostFunc(b, set_word, NULL), CUDA_SUCCESS);
-    CHECK_EQ(rt_launch(rt_set, a, (void *[]){&started, &one}), CUDA_SUCCESS);
-    CHECK_EQ(rt_launch(rt_await, a, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.set, 1, a, (void *[]){&started, &one}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(vt.await, 1, a, (void *[]){&w, &one, &then}), CUDA_SUCCESS);
     CHECK_EQ(cuStreamSynchronize(a), CUDA_SUCCESS);
     CHECK_EQ(cuStreamSynchronize(b), CUDA_SUCCESS);
 }
 
 TEST(vgpu_streams, a_host_function_and_a_kernel_wait_for_one_another)
 {
-    rt_quiet(NULL, function_and_kernel);
+    vt_quiet(NULL, function_and_kernel);
 }
 
 static void words(void)
@@ -246,8 +246,8 @@ static void words(void)
                 {CU_STREAM_WAIT_VALUE_EQ, 5, 6, 5},
                 {CU_STREAM_WAIT_VALUE_AND, 6, 9, 2},
                 {CU_STREAM_WAIT_VALUE_NOR, 0xfffffff0u, 15, 14}};
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
-    const CUdeviceptr word = rt_device(64);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr word = vt_device(64);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         CHECK_EQ(cuStreamWriteValue32(a, word, rows[i].no, 0), CUDA_SUCCESS);
         CHECK_EQ(cuStreamSynchronize(a), CUDA_SUCCESS);
@@ -266,8 +266,8 @@ static void words(void)
     batch[2].writeValue.value = 77;
     CHECK_EQ(cuStreamBatchMemOp(a, 3, batch, 0), CUDA_SUCCESS);
     CHECK_EQ(cuStreamSynchronize(a), CUDA_SUCCESS);
-    CHECK_EQ(rt_word(word, 8), 77);
-    CHECK_EQ(rt_word(word, 4), 0x3456789a);
+    CHECK_EQ(vt_read(word, 8), 77);
+    CHECK_EQ(vt_read(word, 4), 0x3456789a);
     CHECK_EQ(cuStreamWaitValue32(a, word + 2, 0, 0), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuStreamWaitValue32(a, word, 0, 0x100), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuStreamWaitValue32(a, word, 0, CU_STREAM_WAIT_VALUE_FLUSH), CUDA_ERROR_NOT_SUPPORTED);
@@ -275,7 +275,7 @@ static void words(void)
 
 TEST(vgpu_streams, streams_wait_for_words_in_four_ways_and_write_them)
 {
-    rt_quiet(NULL, words);
+    vt_quiet(NULL, words);
 }
 
 static void attributes(void)
@@ -304,5 +304,5 @@ static void attributes(void)
 
 TEST(vgpu_streams, a_stream_gives_back_what_it_was_made_with)
 {
-    rt_quiet(NULL, attributes);
+    vt_quiet(NULL, attributes);
 }

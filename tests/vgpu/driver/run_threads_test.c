@@ -1,6 +1,6 @@
 /* Two threads destroy, or one uses what the other destroys, while work runs that both wait for;
  * and threads that need the lock while a kernel runs. */
-#include "run_testing.h"
+#include "testing.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -27,7 +27,7 @@ static void hold(CUstream stream)
 static void open_word(void)
 {
     CHECK_EQ(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
-    word = rt_mapped(64);
+    word = vt_mapped(64);
 }
 
 /* The threads get the time to wait. One that comes later finds what it names destroyed. */
@@ -75,7 +75,7 @@ static void one_context(void)
 
 TEST(vgpu_threads, two_may_destroy_one_context)
 {
-    rt_quiet(NULL, one_context);
+    vt_quiet(NULL, one_context);
 }
 
 static void *reset(void *result)
@@ -97,7 +97,7 @@ static void one_reset(void)
 
 TEST(vgpu_threads, two_may_reset_one_device)
 {
-    rt_quiet(NULL, one_reset);
+    vt_quiet(NULL, one_reset);
 }
 
 static void *unload(void *result)
@@ -122,7 +122,7 @@ static void one_library(void)
 
 TEST(vgpu_threads, two_may_unload_one_library)
 {
-    rt_quiet(NULL, one_library);
+    vt_quiet(NULL, one_library);
 }
 
 static void *wait_for_event(void *result)
@@ -152,7 +152,7 @@ static void one_event(void)
 /* Only a sanitizer sees that the event was read after it was freed. */
 TEST(vgpu_threads, one_may_destroy_the_event_of_several_processes_that_another_waits_for)
 {
-    rt_quiet(NULL, one_event);
+    vt_quiet(NULL, one_event);
 }
 
 /* ---- a kernel that stores all the time while it waits for the host ---- */
@@ -185,7 +185,7 @@ static void begin_busy(CUstream stream)
     CHECK_EQ(cuModuleGetFunction(&busy, module, "busy"), CUDA_SUCCESS);
     CHECK_EQ(pthread_create(&thread, NULL, call, NULL), 0);
     pthread_join(thread, NULL);
-    CHECK_EQ(rt_launch(busy, stream, (void *[]){&at, &count}), CUDA_SUCCESS);
+    CHECK_EQ(vt_launch(busy, 1, stream, (void *[]){&at, &count}), CUDA_SUCCESS);
     while (word[1] == 0) sched_yield();
 }
 
@@ -197,7 +197,7 @@ static void CUDA_CB write_word(void *arg)
 
 static void busy_and_function(void)
 {
-    const CUstream a = rt_stream(CU_STREAM_NON_BLOCKING), b = rt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
     begin_busy(a);
     CHECK_EQ(cuLaunchHostFunc(b, write_word, NULL), CUDA_SUCCESS);
     CHECK_EQ(cuStreamSynchronize(a), CUDA_SUCCESS);
@@ -205,7 +205,7 @@ static void busy_and_function(void)
 
 TEST(vgpu_threads, a_host_function_begins_while_a_kernel_stores_all_the_time)
 {
-    rt_quiet(NULL, busy_and_function);
+    vt_quiet(NULL, busy_and_function);
 }
 
 static void busy_and_fork(void)
@@ -222,5 +222,5 @@ static void busy_and_fork(void)
 
 TEST(vgpu_threads, a_process_forks_while_a_kernel_stores_all_the_time)
 {
-    rt_quiet(NULL, busy_and_fork);
+    vt_quiet(NULL, busy_and_fork);
 }

@@ -1,5 +1,5 @@
 /* Memory and events of several processes: IPC, VMM descriptors, deaths, garbage. */
-#include <vgpu/driver/memory_testing.h>
+#include "testing.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,20 +13,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OK(call) CHECK_EQ(call, CUDA_SUCCESS)
-
 enum { SIZE = 2 << 20 };
 
-static bool meet(const struct mt_peer *peer)
+static bool meet(const struct vt_peer *peer)
 {
     char byte = 1;
-    return mt_send(peer->socket, &byte, 1) && mt_receive(peer->socket, &byte, 1);
+    return vt_send(peer->socket, &byte, 1) && vt_receive(peer->socket, &byte, 1);
 }
 
-static void finish(struct mt_peer *peer, int status)
+static void finish(struct vt_peer *peer, int status)
 {
     char text[8192];
-    const int got = mt_finish(peer, text, sizeof text);
+    const int got = vt_finish(peer, text, sizeof text);
     CHECK_MESSAGE(got == status, "the peer's status is 0x%x, expected 0x%x: %s", got, status, text);
 }
 
@@ -37,27 +35,27 @@ static uint32_t word_at(CUdeviceptr address)
     return word;
 }
 
-static bool open_ipc(const struct mt_peer *peer, CUipcMemHandle *handle, CUdeviceptr *memory)
+static bool open_ipc(const struct vt_peer *peer, CUipcMemHandle *handle, CUdeviceptr *memory)
 {
-    return mt_receive(peer->socket, handle, sizeof *handle) &&
+    return vt_receive(peer->socket, handle, sizeof *handle) &&
            cuIpcOpenMemHandle(memory, *handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
 }
 
 TEST(ipc, memory_is_one_for_both_processes_and_outlives_its_owners_free)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUdeviceptr memory = 0, again = 0;
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_owner"));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_owner"));
     REQUIRE(open_ipc(&peer, &handle, &memory));
     CHECK_EQ(word_at(memory), 7);
-    OK(mt_put(memory + 4096, 1234, NULL));
+    OK(vt_put(memory + 4096, 1234, NULL));
     OK(cuCtxSynchronize());
     CHECK(meet(&peer)); /* the owner reads 1234 and writes 4321 */
     CHECK(meet(&peer));
     CHECK_EQ(word_at(memory + 8192), 4321);
     CHECK(meet(&peer)); /* freed by its owner */
-    OK(mt_put(memory, 5, NULL));
+    OK(vt_put(memory, 5, NULL));
     CHECK_EQ(word_at(memory), 5);
     /* What this process has, another handle of the same memory finds. The owner's is gone. */
     CHECK_EQ(cuIpcOpenMemHandle(&again, handle, 1), CUDA_ERROR_INVALID_HANDLE);
@@ -68,16 +66,16 @@ TEST(ipc, memory_is_one_for_both_processes_and_outlives_its_owners_free)
 
 TEST(ipc, memory_of_this_process_is_opened_and_closed_by_another_one)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUdeviceptr memory, self;
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_taker"));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_taker"));
     OK(cuMemAlloc(&memory, 1000)); /* not a multiple of a page */
     OK(cuMemsetD32(memory, 41, 250));
     OK(cuCtxSynchronize());
     OK(cuIpcGetMemHandle(&handle, memory + 512));
     CHECK_EQ(cuIpcOpenMemHandle(&self, handle, 1), CUDA_ERROR_INVALID_CONTEXT);
-    CHECK(mt_send(peer.socket, &handle, sizeof handle));
+    CHECK(vt_send(peer.socket, &handle, sizeof handle));
     CHECK(meet(&peer));
     CHECK_EQ(word_at(memory + 4), 42);
     finish(&peer, 0);
@@ -112,7 +110,7 @@ static int left_behind(void)
     return left_in("/dev/shm") + left_in("/tmp") + left_in("/run") + left_in(".") + sockets();
 }
 
-static void kill_it(const struct mt_peer *peer)
+static void kill_it(const struct vt_peer *peer)
 {
     char byte;
     kill(peer->pid, SIGKILL);
@@ -122,16 +120,16 @@ static void kill_it(const struct mt_peer *peer)
 
 TEST(ipc, memory_of_a_killed_process_goes_on_for_who_opened_it_and_leaves_nothing_behind)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUdeviceptr memory, again;
     CUstream stream;
     const int before = left_behind();
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_waiter"));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_waiter"));
     REQUIRE(open_ipc(&peer, &handle, &memory));
     CHECK(meet(&peer)); /* its kernel waits for a word of the memory */
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OK(mt_await(memory + 128, 1, memory + 192, stream));
+    OK(vt_await(memory + 128, 1, memory + 192, stream));
     kill_it(&peer);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     OK(cuStreamWriteValue32(NULL, memory + 128, 1, 0));
@@ -146,11 +144,11 @@ TEST(ipc, memory_of_a_killed_process_goes_on_for_who_opened_it_and_leaves_nothin
 
 TEST(ipc, handle_of_a_process_that_has_ended_cannot_be_opened)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUdeviceptr memory;
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_waiter"));
-    CHECK(mt_receive(peer.socket, &handle, sizeof handle));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_waiter"));
+    CHECK(vt_receive(peer.socket, &handle, sizeof handle));
     kill_it(&peer);
     CHECK_EQ(cuIpcOpenMemHandle(&memory, handle, 1), CUDA_ERROR_INVALID_HANDLE);
     finish(&peer, SIGKILL);
@@ -159,11 +157,11 @@ TEST(ipc, handle_of_a_process_that_has_ended_cannot_be_opened)
 
 TEST(ipc, handle_does_not_open_what_has_its_descriptors_number_now)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUdeviceptr memory;
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_replacer"));
-    CHECK(mt_receive(peer.socket, &handle, sizeof handle));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_replacer"));
+    CHECK(vt_receive(peer.socket, &handle, sizeof handle));
     CHECK(meet(&peer));
     CHECK_EQ(cuIpcOpenMemHandle(&memory, handle, 1), CUDA_ERROR_INVALID_HANDLE);
     finish(&peer, 0);
@@ -182,11 +180,11 @@ static void refuse(const CUipcMemHandle *handle)
 
 TEST(ipc, garbage_is_no_handle)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle, wrong;
     uint64_t random = 1;
-    REQUIRE(mt_open() && mt_start(&peer, "ipc_waiter"));
-    CHECK(mt_receive(peer.socket, &handle, sizeof handle));
+    REQUIRE(vt_open(2) && vt_start(&peer, "ipc_waiter"));
+    CHECK(vt_receive(peer.socket, &handle, sizeof handle));
     CHECK(meet(&peer));
     memset(&wrong, 0, sizeof wrong);
     refuse(&wrong);
@@ -214,20 +212,20 @@ TEST(ipc, garbage_is_no_handle)
 
 TEST(ipc, event_of_another_process_is_waited_for)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUipcMemHandle handle;
     CUipcEventHandle event_handle;
     CUdeviceptr memory = 0;
     CUevent event = NULL, again;
     CUstream stream;
-    REQUIRE(mt_open() && mt_start(&peer, "event_owner"));
-    CHECK(mt_receive(peer.socket, &event_handle, sizeof event_handle));
+    REQUIRE(vt_open(2) && vt_start(&peer, "event_owner"));
+    CHECK(vt_receive(peer.socket, &event_handle, sizeof event_handle));
     REQUIRE(open_ipc(&peer, &handle, &memory));
     OK(cuIpcOpenEventHandle(&event, event_handle));
     CHECK_EQ(cuIpcOpenEventHandle(&again, event_handle), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamWaitEvent(stream, event, 0));
-    OK(mt_move(memory + 256, memory + 64, stream)); /* reads what the peer's kernel writes */
+    OK(vt_move(memory + 256, memory + 64, stream)); /* reads what the peer's kernel writes */
     CHECK_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     OK(cuStreamWriteValue32(NULL, memory, 99, 0));
@@ -245,26 +243,26 @@ TEST(ipc, event_of_another_process_is_waited_for)
 
 TEST(vmm, memory_is_one_for_both_processes_and_outlives_its_owner)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUmemGenericAllocationHandle handle, again;
     CUdeviceptr memory = 0;
-    REQUIRE(mt_open() && mt_start(&peer, "vmm_owner"));
-    const int fd = mt_receive_fd(peer.socket);
+    REQUIRE(vt_open(2) && vt_start(&peer, "vmm_owner"));
+    const int fd = vt_receive_fd(peer.socket);
     OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
     OK(cuMemRelease(again));
-    OK(mt_map_handle(0, SIZE, handle, &memory));
+    OK(vt_map_handle(0, SIZE, handle, &memory));
     CHECK_EQ(word_at(memory), 7);
-    OK(mt_put(memory + 4096, 1234, NULL));
+    OK(vt_put(memory + 4096, 1234, NULL));
     OK(cuCtxSynchronize());
     CHECK(meet(&peer));
     CHECK(meet(&peer));
     CHECK_EQ(word_at(memory + 8192), 4321);
     kill_it(&peer);
-    OK(mt_put(memory, 5, NULL));
+    OK(vt_put(memory, 5, NULL));
     CHECK_EQ(word_at(memory), 5);
     OK(cuMemUnmap(memory, SIZE));
     OK(cuMemAddressFree(memory, SIZE));
@@ -274,15 +272,15 @@ TEST(vmm, memory_is_one_for_both_processes_and_outlives_its_owner)
 
 TEST(vmm, word_that_another_process_writes_ends_a_kernels_wait)
 {
-    struct mt_peer peer;
+    struct vt_peer peer;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory = 0;
-    REQUIRE(mt_open() && mt_start(&peer, "vmm_waiter"));
-    const int fd = mt_receive_fd(peer.socket);
+    REQUIRE(vt_open(2) && vt_start(&peer, "vmm_waiter"));
+    const int fd = vt_receive_fd(peer.socket);
     OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
-    OK(mt_map_handle(0, SIZE, handle, &memory));
+    OK(vt_map_handle(0, SIZE, handle, &memory));
     OK(cuStreamWriteValue32(NULL, memory, 99, 0));
     CHECK(meet(&peer)); /* its kernel has ended */
     CHECK_EQ(word_at(memory + 64), 1);
@@ -296,11 +294,11 @@ TEST(vmm, memory_that_is_mapped_twice_is_one)
 {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr first, second;
-    REQUIRE(mt_open());
-    OK(mt_map(0, SIZE, &handle, &first));
-    OK(mt_map_handle(0, SIZE, handle, &second));
+    REQUIRE(vt_open(2));
+    OK(vt_map(0, SIZE, &handle, &first));
+    OK(vt_map_handle(0, SIZE, handle, &second));
     CHECK(first != second);
-    OK(mt_put(first + 4, 8, NULL));
+    OK(vt_put(first + 4, 8, NULL));
     CHECK_EQ(word_at(second + 4), 8);
     OK(cuMemUnmap(first, SIZE));
     CHECK_EQ(word_at(second + 4), 8);
@@ -320,7 +318,7 @@ TEST(vmm, neighbours_are_copied_as_one_and_mapped_again_elsewhere)
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuMemCreate(&one, SIZE, &prop, 0));
     OK(cuMemCreate(&other, SIZE, &prop, 0));
     OK(cuMemAddressReserve(&at, 2 * SIZE, 0, 0, 0));
@@ -333,7 +331,7 @@ TEST(vmm, neighbours_are_copied_as_one_and_mapped_again_elsewhere)
     CHECK_EQ(word_at(at + SIZE - 4), 3);
     CHECK_EQ(word_at(at + SIZE), 3);
     OK(cuMemUnmap(at, 2 * SIZE));
-    OK(mt_map_handle(0, SIZE, other, &apart));
+    OK(vt_map_handle(0, SIZE, other, &apart));
     CHECK_EQ(word_at(apart), 3);
     CHECK_EQ(word_at(apart + 4), 6);
     OK(cuMemMap(at, SIZE, 0, one, 0)); /* where it was */
@@ -357,13 +355,13 @@ TEST(vmm, memory_of_the_host_is_addressed_by_host_and_device)
                                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
                                       {.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
                                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     OK(cuMemCreate(&handle, SIZE, &prop, 0));
     OK(cuMemAddressReserve(&at, SIZE, 0, 0, 0));
     OK(cuMemMap(at, SIZE, 0, handle, 0));
     OK(cuMemSetAccess(at, SIZE, access, 2));
     *(volatile uint32_t *)(uintptr_t)at = 17;
-    OK(mt_move(at + 64, at, NULL));
+    OK(vt_move(at + 64, at, NULL));
     OK(cuCtxSynchronize());
     CHECK_EQ(*(volatile uint32_t *)(uintptr_t)(at + 64), 17);
     OK(cuMemUnmap(at, SIZE));
@@ -383,7 +381,7 @@ TEST(vmm, descriptors_of_other_things_are_not_imported)
     int pipes[2], pair[2], range = -1;
     CUdeviceptr memory;
     char page[4096] = "tutti vgpu mem1";
-    REQUIRE(mt_open() && pipe2(pipes, O_CLOEXEC) == 0 &&
+    REQUIRE(vt_open(2) && pipe2(pipes, O_CLOEXEC) == 0 &&
             socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     const int folder = open("/tmp", O_RDONLY | O_CLOEXEC);
@@ -424,8 +422,8 @@ TEST(vmm, forged_descriptors_are_imported_only_if_they_cannot_shrink_and_their_s
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory;
     int real = -1;
-    REQUIRE(mt_open());
-    OK(mt_map(0, SIZE, &handle, &memory));
+    REQUIRE(vt_open(2));
+    OK(vt_map(0, SIZE, &handle, &memory));
     OK(cuMemExportToShareableHandle(&real, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
     const int wrong[] = {forge(real, SIZE + 4096, 0), forge(real, SIZE + 4096, F_SEAL_GROW),
@@ -447,7 +445,7 @@ TEST(vmm, handles_that_are_none_are_refused)
 {
     CUmemAllocationProp prop;
     int fd;
-    REQUIRE(mt_open());
+    REQUIRE(vt_open(2));
     CHECK_EQ(cuMemRelease(0), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemRelease((uintptr_t)&prop), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemGetAllocationPropertiesFromHandle(&prop, 12345), CUDA_ERROR_INVALID_VALUE);

@@ -213,8 +213,8 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCapture
     return vd_leave(get_info(stream, true, &info));
 }
 
-static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *nodes, size_t n,
-                       unsigned flags)
+static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *nodes,
+                       const CUgraphEdgeData *data, size_t n, unsigned flags)
 {
     struct CUstream_st *stream;
     CUresult result = vd_stream_resolve(handle, per_thread, &stream);
@@ -223,6 +223,8 @@ static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *node
     if (!stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
     if (stream->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!vd_nodes_are_of(stream->capture->graph, nodes, n)) return CUDA_ERROR_INVALID_VALUE;
+    result = vd_edge_data_check(data, n, "cuStreamUpdateCaptureDependencies");
+    if (result != CUDA_SUCCESS) return result;
     struct vd_nodes set = {0};
     struct vd_nodes *old = &vd_capture_member(stream)->nodes;
     for (uint32_t i = 0; i < old->n && flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES; i++)
@@ -242,14 +244,14 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode 
                                                    unsigned flags)
 {
     VD_ENTER();
-    return vd_leave(update(stream, false, nodes, n, flags));
+    return vd_leave(update(stream, false, nodes, NULL, n, flags));
 }
 
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *nodes,
                                                         size_t n, unsigned flags)
 {
     VD_ENTER();
-    return vd_leave(update(stream, true, nodes, n, flags));
+    return vd_leave(update(stream, true, nodes, NULL, n, flags));
 }
 
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
@@ -257,8 +259,7 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNo
                                                       unsigned flags)
 {
     VD_ENTER();
-    const CUresult result = vd_edge_data_check(data, n, __func__);
-    return vd_leave(result == CUDA_SUCCESS ? update(stream, false, nodes, n, flags) : result);
+    return vd_leave(update(stream, false, nodes, data, n, flags));
 }
 
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *nodes,
@@ -266,8 +267,7 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgr
                                                            unsigned flags)
 {
     VD_ENTER();
-    const CUresult result = vd_edge_data_check(data, n, __func__);
-    return vd_leave(result == CUDA_SUCCESS ? update(stream, true, nodes, n, flags) : result);
+    return vd_leave(update(stream, true, nodes, data, n, flags));
 }
 
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

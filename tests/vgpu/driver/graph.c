@@ -121,7 +121,14 @@ CUresult vd_edge_remove(struct CUgraphNode_st *from, struct CUgraphNode_st *to)
 
 bool vd_nodes_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n)
 {
+    if (n > graph->nnodes) return false; /* the array is not as long as its count says */
+    return vd_ends_are_of(graph, nodes, n);
+}
+
+bool vd_ends_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n)
+{
     if (n && !nodes) return false;
+    if (n > (uint64_t)graph->nnodes * graph->nnodes) return false; /* more than it can have */
     for (size_t i = 0; i < n; i++)
         if (!vd_node_is(nodes[i]) || nodes[i]->graph != graph) return false;
     return true;

@@ -115,8 +115,11 @@ bool vd_graph_is(CUgraph graph);
 /* A capture adds nodes to the graph, or to a child graph of its. */
 bool vd_graph_captures(const struct CUgraph_st *graph);
 bool vd_node_is(CUgraphNode node);
+/* n nodes of the graph, or n ends of its edges. A count that no graph of this size has is refused
+ * before the array is read. */
 bool vd_nodes_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n);
-/* Edge data other than zero (programmatic launches) is not supported. */
+bool vd_ends_are_of(const struct CUgraph_st *graph, const CUgraphNode *nodes, size_t n);
+/* Edge data other than zero (programmatic launches) is not supported. n was checked. */
 CUresult vd_edge_data_check(const CUgraphEdgeData *data, size_t n, const char *function);
 
 /* ---- node.c, nodeparams.c: parameters to operations, and back ---- */

@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 static CUgraphNode empty(CUgraph graph, const CUgraphNode *before, size_t n)
 {
@@ -249,6 +250,47 @@ GRAPH_TEST(graph, wrong_parameters_are_refused)
                                             .kernelParams = (void *[]){&vt.memory, &word}};
     CHECK(cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel) != CUDA_SUCCESS);
     CHECK_EQ(count_nodes(graph), 0);
+}
+
+/* n bytes that end where no memory is, filled with the value. */
+static void *before_the_end(size_t n, const void *value, size_t nbytes)
+{
+    const size_t room = (n + 4095) / 4096 * 4096;
+    char *pages =
+        mmap(NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + room, 4096, PROT_NONE) == 0);
+    for (size_t i = 0; i + nbytes <= n; i += nbytes) memcpy(pages + room - n + i, value, nbytes);
+    return pages + room - n;
+}
+
+GRAPH_TEST(graph, counts_beyond_what_the_graph_has_are_refused_before_arrays_are_read)
+{
+    CUgraph graph = vt_graph(), other = vt_graph();
+    CUgraphNode a = empty(graph, NULL, 0), b = empty(graph, NULL, 0), node;
+    const CUgraphNode *as = before_the_end(4096, &a, sizeof a);
+    CUgraphNode *bs = before_the_end(4096, &b, sizeof b);
+    const CUgraphEdgeData *data = before_the_end(4096, &(CUgraphEdgeData){0}, sizeof *data);
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+    const size_t counts[] = {SIZE_MAX, SIZE_MAX / 8, UINT32_MAX, 1000};
+    OK(cuStreamBeginCaptureToGraph(vt.stream, other, NULL, NULL, 0,
+                                   CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const size_t n = counts[i];
+        const CUresult wrong[] = {cuGraphAddNode(&node, graph, as, data, n, &params),
+                                  cuGraphAddEmptyNode(&node, graph, as, n),
+                                  cuGraphAddDependencies(graph, as, bs, data, n),
+                                  cuGraphRemoveDependencies(graph, as, bs, data, n),
+                                  cuStreamUpdateCaptureDependencies(
+                                      vt.stream, bs, data, n, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+                                  cuStreamBeginCaptureToGraph(vt.other, graph, as, data, n,
+                                                              CU_STREAM_CAPTURE_MODE_RELAXED)};
+        for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+            CHECK_MESSAGE(wrong[k] == CUDA_ERROR_INVALID_VALUE, "call %zu with %zu: error %d", k, n,
+                          (int)wrong[k]);
+    }
+    CHECK_EQ(count_nodes(graph), 2);
+    OK(cuGraphAddDependencies(graph, &a, &b, data, 1));
+    OK(cuStreamEndCapture(vt.stream, &other));
 }
 
 GRAPH_TEST(graph, kinds_that_are_not_supported_are_refused)

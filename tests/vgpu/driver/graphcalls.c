@@ -166,15 +166,25 @@ CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *
     return vd_leave(get_neighbours(node, true, nodes, data, n));
 }
 
+struct edges {
+    const CUgraphNode *from, *to;
+    const CUgraphEdgeData *data; /* or NULL */
+    size_t n;
+    const char *function;
+};
+
 /* All edges, or none of them. */
-static CUresult change_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                             size_t n,
+static CUresult change_edges(CUgraph graph, const struct edges *edges,
                              CUresult change(struct CUgraphNode_st *, struct CUgraphNode_st *),
                              CUresult undo(struct CUgraphNode_st *, struct CUgraphNode_st *))
 {
-    if (!vd_graph_is(graph) || !vd_nodes_are_of(graph, from, n) || !vd_nodes_are_of(graph, to, n))
+    const CUgraphNode *from = edges->from, *to = edges->to;
+    if (!vd_graph_is(graph) || !vd_ends_are_of(graph, from, edges->n) ||
+        !vd_ends_are_of(graph, to, edges->n))
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < n; i++) {
+    const CUresult refused = vd_edge_data_check(edges->data, edges->n, edges->function);
+    if (refused != CUDA_SUCCESS) return refused;
+    for (size_t i = 0; i < edges->n; i++) {
         const CUresult result = change(from[i], to[i]);
         if (result == CUDA_SUCCESS) continue;
         while (i--) undo(from[i], to[i]);
@@ -187,7 +197,8 @@ CUresult CUDAAPI cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from,
                                         const CUgraphNode *to, size_t n)
 {
     VD_ENTER();
-    return vd_leave(change_edges(graph, from, to, n, vd_edge_add, vd_edge_remove));
+    const struct edges edges = {from, to, NULL, n, __func__};
+    return vd_leave(change_edges(graph, &edges, vd_edge_add, vd_edge_remove));
 }
 
 CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from,
@@ -195,16 +206,16 @@ CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *fro
                                            size_t n)
 {
     VD_ENTER();
-    const CUresult result = vd_edge_data_check(data, n, __func__);
-    if (result != CUDA_SUCCESS) return vd_leave(result);
-    return vd_leave(change_edges(graph, from, to, n, vd_edge_add, vd_edge_remove));
+    const struct edges edges = {from, to, data, n, __func__};
+    return vd_leave(change_edges(graph, &edges, vd_edge_add, vd_edge_remove));
 }
 
 CUresult CUDAAPI cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from,
                                            const CUgraphNode *to, size_t n)
 {
     VD_ENTER();
-    return vd_leave(change_edges(graph, from, to, n, vd_edge_remove, vd_edge_add));
+    const struct edges edges = {from, to, NULL, n, __func__};
+    return vd_leave(change_edges(graph, &edges, vd_edge_remove, vd_edge_add));
 }
 
 CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from,
@@ -212,7 +223,6 @@ CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *
                                               size_t n)
 {
     VD_ENTER();
-    const CUresult result = vd_edge_data_check(data, n, __func__);
-    if (result != CUDA_SUCCESS) return vd_leave(result);
-    return vd_leave(change_edges(graph, from, to, n, vd_edge_remove, vd_edge_add));
+    const struct edges edges = {from, to, data, n, __func__};
+    return vd_leave(change_edges(graph, &edges, vd_edge_remove, vd_edge_add));
 }

@@ -78,9 +78,10 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgra
                                    const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *params)
 {
     VD_ENTER();
+    if (!params || !vd_graph_is(graph) || !vd_nodes_are_of(graph, before, n))
+        return vd_leave(CUDA_ERROR_INVALID_VALUE);
     const CUresult result = vd_edge_data_check(data, n, __func__);
     if (result != CUDA_SUCCESS) return vd_leave(result);
-    if (!params) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     return vd_leave(vd_node_add(node, graph, before, n, params, __func__));
 }
 

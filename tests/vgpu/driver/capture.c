@@ -7,21 +7,13 @@
  * refuse work until cuStreamEndCapture. Which calls break which rule was measured on an H100
  * (tests/gpu/probes/calls_capture.c). */
 #include <vgpu/driver/capture.h>
+#include <vgpu/driver/run.h>
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct vd_capture *captures; /* that have not ended */
 _Thread_local CUstreamCaptureMode vd_thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-/* Tells threads apart, those that have ended too. */
-static uint64_t this_thread(void)
-{
-    static uint64_t threads;
-    static _Thread_local uint64_t number;
-    if (!number) number = ++threads;
-    return number;
-}
 
 static void put(struct vd_capture *capture)
 {
@@ -103,7 +95,7 @@ CUresult vd_capture_begin(struct CUstream_st *stream, CUstreamCaptureMode mode,
                                    .own_graph = !graph,
                                    .number = ++ncaptures,
                                    .mode = mode,
-                                   .thread = this_thread(),
+                                   .thread = vd_this_thread(),
                                    .refs = 1};
     captures = capture;
     into->captures++;
@@ -131,7 +123,7 @@ CUresult vd_capture_end(struct CUstream_st *stream, struct CUgraph_st **graph)
     if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
     if (stream != capture->members[0].stream)
         return spoil(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread())
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != vd_this_thread())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->spoilt)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -231,7 +223,7 @@ CUresult vd_capture_unsafe(void)
     CUresult result = CUDA_SUCCESS;
     if (vd_thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
     for (struct vd_capture *capture = captures; capture; capture = capture->next) {
-        const bool forbids = capture->thread == this_thread()
+        const bool forbids = capture->thread == vd_this_thread()
                                  ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
                                  : capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                                        vd_thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;

@@ -28,19 +28,17 @@ static struct {
     struct vd_item **at; /* items that wait for no other item */
     uint32_t n, room;
     uint64_t random;
-    uint64_t round;     /* grows with each change: an item that waits is stepped once a round */
-    uint64_t moved_ns;  /* when the last change was */
-    uint32_t pause_us;  /* the next pause between two rounds without a change */
-    uint32_t looks;     /* rounds since the last change in which all items waited */
-    uint64_t loads;     /* of all kernels, at the first of these rounds */
-    bool warned;        /* a stall was reported since the last change */
-    bool free;          /* the executor's thread runs steps */
-    const char *caller; /* the thread that called first */
-    uint64_t calls;     /* by host threads */
-    unsigned inside;    /* threads that wait in vd_executor_wait */
+    uint64_t round;    /* grows with each change: an item that waits is stepped once a round */
+    uint64_t moved_ns; /* when the last change was */
+    uint32_t pause_us; /* the next pause between two rounds without a change */
+    uint32_t looks;    /* rounds since the last change in which all items waited */
+    uint64_t loads;    /* of all kernels, at the first of these rounds */
+    bool warned;       /* a stall was reported since the last change */
+    bool free;         /* the executor's thread runs steps */
+    uint64_t caller;   /* the thread that called first; 0: none yet */
+    uint64_t calls;    /* by host threads */
+    unsigned inside;   /* threads that wait in vd_executor_wait */
 } ex;
-
-static _Thread_local char self; /* its address tells threads apart */
 
 /* A thread that waits for an item while the executor's thread runs steps. */
 struct waiter {
@@ -317,8 +315,8 @@ static void wait_for_host_function(void)
 void vd_executor_called(void)
 {
     ex.calls++;
-    if (ex.caller == NULL) ex.caller = &self;
-    if (ex.caller != &self) go_free();
+    if (ex.caller == 0) ex.caller = vd_this_thread();
+    if (ex.caller != vd_this_thread()) go_free();
     if (ex.free || ex.n == 0) return;
     for (uint64_t k = vg_random(&ex.random) % STEPS_A_CALL; k > 0 && !ex.free; k--) {
         wait_for_host_function();

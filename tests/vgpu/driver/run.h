@@ -41,6 +41,8 @@ bool vd_callers_wait(void);
 /* Gives the lock back and takes it again, so that callers get it in between. */
 void vd_give_way(void);
 uint64_t vd_now_ns(void);
+/* A number that no other thread has or had. */
+uint64_t vd_this_thread(void);
 
 /* ---- hostfunc.c ---- */
 

@@ -155,6 +155,35 @@ TEST(vgpu_threads, one_may_destroy_the_event_of_several_processes_that_another_w
     vt_quiet(NULL, one_event);
 }
 
+static void *own_stream(void *id)
+{
+    CHECK_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    CHECK_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, id), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void own_streams(void)
+{
+    unsigned long long ids[3] = {0};
+    CHECK_EQ(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+    own_stream(&ids[0]);
+    for (int i = 1; i < 3; i++) {
+        pthread_t thread;
+        CHECK_EQ(pthread_create(&thread, NULL, own_stream, &ids[i]), 0);
+        pthread_join(thread, NULL);
+    }
+    CHECK(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+    unsigned long long again = 0;
+    own_stream(&again);
+    CHECK_EQ(again, ids[0]);
+}
+
+/* The second thread lies where the first one lay in memory. */
+TEST(vgpu_threads, one_that_has_ended_does_not_leave_its_stream_to_the_next)
+{
+    vt_quiet(NULL, own_streams);
+}
+
 /* ---- a kernel that stores all the time while it waits for the host ---- */
 
 static void *call(void *arg)

@@ -70,13 +70,12 @@ void vd_streams_fini(struct CUctx_st *context)
 
 /* The stream CU_STREAM_PER_THREAD of the calling thread in a context. */
 struct per_thread {
-    const char *thread;
+    uint64_t thread;
     struct CUctx_st *context;
     struct CUstream_st *stream;
     struct per_thread *next;
 };
 static struct per_thread *per_threads;
-static _Thread_local char self; /* its address tells threads apart */
 
 static struct CUstream_st *create(struct CUctx_st *context, unsigned flags, int priority)
 {
@@ -92,12 +91,13 @@ static struct CUstream_st *create(struct CUctx_st *context, unsigned flags, int 
 
 static CUresult resolve_per_thread(struct CUctx_st *context, struct CUstream_st **stream)
 {
+    const uint64_t self = vd_this_thread();
     struct per_thread *at = per_threads;
-    while (at != NULL && (at->thread != &self || at->context != context)) at = at->next;
+    while (at != NULL && (at->thread != self || at->context != context)) at = at->next;
     if (at == NULL) {
         at = calloc(1, sizeof *at);
         if (at == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-        *at = (struct per_thread){.thread = &self, .context = context, .next = per_threads};
+        *at = (struct per_thread){.thread = self, .context = context, .next = per_threads};
         per_threads = at;
     }
     /* The context may have been destroyed, and another one made in its place. */

@@ -103,6 +103,7 @@ struct vd_op {
         struct {
             CUhostFn function;
             void *arg;
+            bool always; /* after a failure too */
         } host;
         uint64_t address; /* VD_ALLOC, VD_FREE */
     };

@@ -63,6 +63,35 @@ GRAPH_TEST(exec_life, user_objects_live_as_long_as_what_holds_them)
     CHECK_EQ(cuUserObjectRetain(object, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
+static void graph_that_fails_while_it_is_destroyed(void)
+{
+    volatile uint32_t *words = vt_mapped(64);
+    CUdeviceptr at = (uintptr_t)words;
+    uint32_t one = 1;
+    static atomic_int gone;
+    CUuserObject object;
+    CUgraph graph = vt_graph();
+    CUgraphNode wait = vt_kernel(graph, vt.meet, 1, (void *[]){&at, &one}, NULL, 0);
+    vt_kernel(graph, vt.trap, 1, NULL, &wait, 1);
+    OK(cuUserObjectCreate(&object, &gone, count, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CUgraphExec exec = vt_instantiate(graph);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, vt.stream));
+    OK(cuGraphExecDestroy(exec));
+    CHECK_EQ(atomic_load(&gone), 0); /* the launch runs */
+    words[0] = 1;
+    CHECK_EQ(cuStreamSynchronize(vt.stream), CUDA_ERROR_LAUNCH_FAILED);
+    for (int i = 0; i < 1000000 && atomic_load(&gone) == 0; i++)
+        CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+    CHECK_EQ(atomic_load(&gone), 1);
+}
+
+TEST(exec_life, a_user_object_is_destroyed_after_its_context_failed)
+{
+    CHECK_EQ(vt_run_graphs(graph_that_fails_while_it_is_destroyed, "1"), 86);
+}
+
 GRAPH_TEST(exec_life, a_kernel_of_an_unloaded_module_is_an_error_at_the_launch)
 {
     CUgraph graph = vt_graph();

@@ -42,11 +42,6 @@ static void CUDA_CB call_back(void *arg)
     callback.function(callback.stream, callback.context->failed, callback.arg);
 }
 
-bool vd_hostfunc_is_callback(const struct vd_op *op)
-{
-    return op->what == VD_HOST && op->host.function == call_back;
-}
-
 void vd_hostfunc_drop(struct vd_op *op)
 {
     if (op->host.function == call_back) free(op->host.arg);
@@ -123,7 +118,7 @@ static CUresult launch(CUstream handle, CUhostFn function, void *arg, bool per_t
     if (function == NULL) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = vd_stream_resolve(handle, per_thread, &stream);
     if (result != CUDA_SUCCESS) return result;
-    struct vd_op op = {.what = VD_HOST, .host = {function, arg}};
+    struct vd_op op = {.what = VD_HOST, .host = {function, arg, false}};
     return vd_stream_enqueue(stream, &op, NULL);
 }
 
@@ -150,7 +145,7 @@ static CUresult add(CUstream handle, CUstreamCallback function, void *arg, unsig
     struct callback *callback = malloc(sizeof *callback);
     if (callback == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = (struct callback){function, handle, stream->context, arg};
-    struct vd_op op = {.what = VD_HOST, .host = {call_back, callback}};
+    struct vd_op op = {.what = VD_HOST, .host = {call_back, callback, true}};
     return vd_stream_enqueue(stream, &op, NULL);
 }
 

@@ -93,7 +93,8 @@ static void begin(struct vd_item *item)
     for (size_t i = 0; i < ready.n; i++) {
         struct vd_item *one = ready.at[i];
         one->state = VD_READY;
-        if (one->context->failed != CUDA_SUCCESS && !vd_hostfunc_is_callback(&one->op))
+        if (one->context->failed != CUDA_SUCCESS &&
+            !(one->op.what == VD_HOST && one->op.host.always))
             vd_item_end(one, one->context->failed);
         else if (one->op.what == VD_NOTHING)
             vd_item_end(one, CUDA_SUCCESS);

@@ -51,8 +51,6 @@ CUresult vd_hostfunc_start(void); /* its thread */
 bool vd_hostfunc_inside(void);
 /* Host functions that have begun and not ended. */
 bool vd_hostfunc_running(void);
-/* A callback is called after a failure too, and told of it. */
-bool vd_hostfunc_is_callback(const struct vd_op *op);
 /* Frees what the operation of a host function owns that was never called. */
 void vd_hostfunc_drop(struct vd_op *op);
 

@@ -79,7 +79,7 @@ static void CUDA_CB release_later(void *uses)
 
 void vd_uses_free(struct vd_use *uses, struct vd_item *running)
 {
-    struct vd_op op = {.what = VD_HOST, .host = {release_later, uses}};
+    struct vd_op op = {.what = VD_HOST, .host = {release_later, uses, true}};
     struct vd_item *item = NULL;
     if (uses && running && running->state != VD_ENDED) item = vd_item_new(running->context, &op);
     if (!item) {

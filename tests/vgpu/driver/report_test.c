@@ -102,6 +102,20 @@ TEST(vgpu_report, a_wrong_line_of_suppressions_is_named)
     CHECK_HAS("VGPU_SUPPRESS is \"/\"; expected a file that can be read: Is a directory");
 }
 
+TEST(vgpu_report, a_kind_that_no_report_has_is_refused_in_the_suppressions)
+{
+    const char *path = temporary("suppressions");
+    write_file(path, "race * *\n\nraces my_kernel *\n");
+    CHECK_EQ(run("VGPU_SUPPRESS=%s " VGPU_BUILT "/pass", path, ""), 1);
+    CHECK_HAS("suppressions:3: no report is of kind \"races\"; expected race, fault, deadlock, "
+              "stall, leak or *");
+    write_file(path, "a_kind_longer_than_any * *\n");
+    CHECK_EQ(run("VGPU_SUPPRESS=%s " VGPU_BUILT "/pass", path, ""), 1);
+    CHECK_HAS("suppressions:1: no report is of kind \"a_kind_longer_than_any\"");
+    write_file(path, "* other *\nstall * *\ndeadlock * *\nleak * *\n");
+    CHECK_EQ(run("VGPU_SUPPRESS=%s " VGPU_BUILT "/pass", path, ""), 0);
+}
+
 TEST(vgpu_report, memory_that_is_not_freed_is_reported_when_asked_for)
 {
     CHECK_EQ(run("VGPU_LEAKS=1 " VGPU_BUILT "/pass", "", ""), 86);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct line {
-    char kind[16], kernel[128], place[256];
+    char kind[64], kernel[128], place[256];
     unsigned number, uses;
 };
 
@@ -72,18 +72,33 @@ void vd_named_find(const char *text, struct vd_named *named)
 
 /* ---- the file ---- */
 
+static bool is_kind(const char *kind)
+{
+    static const char *const kinds[] = {"race", "fault", "deadlock", "stall", "leak", "*"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kind, kinds[i]) == 0) return true;
+    return false;
+}
+
 static int read_line(char *text, unsigned number, char error[512])
 {
     struct line line = {.number = number};
     char rest[2];
     text[strcspn(text, "#\n")] = '\0';
-    const int n = sscanf(text, "%15s %127s %255s %1s", line.kind, line.kernel, line.place, rest);
+    const int n = sscanf(text, "%63s %127s %255s %1s", line.kind, line.kernel, line.place, rest);
     if (n <= 0) return 0;
     if (n != 3) {
         snprintf(error, 512,
                  "%s:%u: expected three words, KIND KERNEL PLACE, such as race my_kernel "
                  "my_file.cu:12, or * for any",
                  file, number);
+        return -1;
+    }
+    if (!is_kind(line.kind)) {
+        snprintf(error, 512,
+                 "%s:%u: no report is of kind \"%s\"; expected race, fault, deadlock, stall, leak "
+                 "or *",
+                 file, number, line.kind);
         return -1;
     }
     struct line *more = realloc(lines, (nlines + 1) * sizeof *lines);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "run.h"
@@ -20,14 +21,31 @@ enum { EXIT_STATUS = 86, JSON = 16384 };
 static unsigned nreports;
 static pid_t process; /* that made them: a child of fork begins without */
 
+/* The file of VGPU_REPORT, to append to; without waiting for anybody. -1: *why says what it is. */
+static int open_report(const char **why)
+{
+    struct stat is;
+    const int fd =
+        open(vd.settings.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0) {
+        *why = errno == ENXIO ? "it is a pipe that nobody reads, or a socket" : strerror(errno);
+        return -1;
+    }
+    if (fstat(fd, &is) == 0 && !S_ISFIFO(is.st_mode)) return fd;
+    *why = "it is a pipe";
+    close(fd);
+    return -1;
+}
+
 int vd_report_start(char error[512])
 {
     if (vd.settings.suppress != NULL && vd_suppress_read(vd.settings.suppress, error)) return -1;
     if (vd.settings.report != NULL) {
-        const int fd = open(vd.settings.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+        const char *why;
+        const int fd = open_report(&why);
         if (fd < 0) {
             snprintf(error, 512, "VGPU_REPORT is \"%.200s\"; expected a file to append to: %s",
-                     vd.settings.report, strerror(errno));
+                     vd.settings.report, why);
             return -1;
         }
         close(fd);
@@ -92,10 +110,11 @@ static void write_json(const char *kind, const char *text, const struct vd_named
     add(&json, "], \"text\": ");
     add_string(&json, text);
     json.n += (size_t)snprintf(json.text + json.n, JSON - json.n, "}\n");
-    const int fd = open(vd.settings.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0 || write(fd, json.text, json.n) != (ssize_t)json.n)
-        fprintf(stderr, "vgpu: WARN: %s was not written: %s\n", vd.settings.report,
-                strerror(errno));
+    const char *why = "";
+    const int fd = open_report(&why);
+    if (fd >= 0 && write(fd, json.text, json.n) != (ssize_t)json.n) why = strerror(errno);
+    if (*why != '\0')
+        fprintf(stderr, "vgpu: WARN: %s was not written: %s\n", vd.settings.report, why);
     if (fd >= 0) close(fd);
 }
 

@@ -116,6 +116,21 @@ TEST(vgpu_report, a_kind_that_no_report_has_is_refused_in_the_suppressions)
     CHECK_EQ(run("VGPU_SUPPRESS=%s " VGPU_BUILT "/pass", path, ""), 0);
 }
 
+/* A FIFO would hold the process until somebody reads it. */
+TEST(vgpu_report, a_path_that_is_no_file_is_refused_at_once)
+{
+    const char *path = temporary("fifo");
+    CHECK_EQ(run("mkfifo %s", path, ""), 0);
+    CHECK_EQ(run("VGPU_REPORT=%s timeout 20 " VGPU_BUILT "/pass wrong", path, ""), 1);
+    CHECK_HAS("fifo\"; expected a file to append to: it is a pipe that nobody reads");
+    CHECK_EQ(run("VGPU_REPORT=/dev/stdout " VGPU_BUILT "/pass wrong", "", ""), 1);
+    CHECK_HAS("VGPU_REPORT is \"/dev/stdout\"; expected a file to append to: it is a pipe");
+    CHECK_EQ(run("VGPU_REPORT=/ " VGPU_BUILT "/pass wrong", "", ""), 1);
+    CHECK_HAS("VGPU_REPORT is \"/\"; expected a file to append to: Is a directory");
+    CHECK_EQ(run("VGPU_REPORT=/absent/file " VGPU_BUILT "/pass wrong", "", ""), 1);
+    CHECK_HAS("VGPU_REPORT is \"/absent/file\"; expected a file to append to: No such file");
+}
+
 TEST(vgpu_report, memory_that_is_not_freed_is_reported_when_asked_for)
 {
     CHECK_EQ(run("VGPU_LEAKS=1 " VGPU_BUILT "/pass", "", ""), 86);

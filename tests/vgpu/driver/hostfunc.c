@@ -13,6 +13,8 @@ static struct {
     size_t n, room, first;
     sem_t come; /* one for each that has not been taken from the queue */
     size_t running;
+    pthread_t thread;
+    bool stop;
 } queue;
 
 static _Thread_local bool inside;
@@ -54,6 +56,7 @@ static void *run(void *arg)
     for (;;) {
         while (sem_wait(&queue.come) != 0) {
         }
+        if (queue.stop) return NULL;
         vd_lock(); /* not by a condition variable: the executor gives way to vd_lock only */
         struct vd_item *item = queue.at[queue.first++];
         if (queue.first == queue.n) queue.first = queue.n = 0;
@@ -74,11 +77,17 @@ static void *run(void *arg)
 
 CUresult vd_hostfunc_start(void)
 {
-    pthread_t thread;
-    if (sem_init(&queue.come, 0, 0) != 0 || pthread_create(&thread, NULL, run, NULL) != 0)
+    queue.stop = false;
+    if (sem_init(&queue.come, 0, 0) != 0 || pthread_create(&queue.thread, NULL, run, NULL) != 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    pthread_detach(thread);
     return CUDA_SUCCESS;
+}
+
+void vd_hostfunc_stop(void)
+{
+    queue.stop = true;
+    sem_post(&queue.come);
+    pthread_join(queue.thread, NULL);
 }
 
 static CUresult begin(struct vd_item *item, char error[512])

@@ -54,6 +54,11 @@ int vd_report_start(char error[512])
     return 0;
 }
 
+void vd_report_stop(void)
+{
+    process = 0;
+}
+
 struct json {
     char text[JSON];
     size_t n;

@@ -4,5 +4,7 @@
 
 /* Reads the suppressions and tries the report's file. -1: error says what is wrong. */
 int vd_report_start(char error[512]);
+/* cuInit failed: this process makes no reports. */
+void vd_report_stop(void);
 
 #endif

@@ -47,6 +47,7 @@ uint64_t vd_this_thread(void);
 /* ---- hostfunc.c ---- */
 
 CUresult vd_hostfunc_start(void); /* its thread */
+void vd_hostfunc_stop(void);      /* when no host function was ever submitted */
 /* Whether the calling thread runs a host function: it may not call the driver. */
 bool vd_hostfunc_inside(void);
 /* Host functions that have begun and not ended. */

@@ -110,15 +110,8 @@ static void begin_child(void)
     pthread_mutex_init(&vd.lock, NULL);
 }
 
-CUresult vd_start(void)
+static CUresult create_machine(void)
 {
-    if (vd.initialized) return CUDA_SUCCESS;
-    if (forked) return CUDA_ERROR_NOT_INITIALIZED;
-    char error[512];
-    if (vd_settings_read(&vd.settings, error) || vd_report_start(error)) {
-        fprintf(stderr, "vgpu: ERROR: %s\n", error);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     const struct vd_settings *s = &vd.settings;
     const struct vg_machine_settings settings = {
         .seed = s->seed,
@@ -133,12 +126,39 @@ CUresult vd_start(void)
         .model = {.reads = s->reads, .off = !s->model, .depth = s->depth, .late = s->late}};
     vd.machine = vg_machine_create(&settings);
     vd.host_past = vg_past_create();
-    if (vd.machine == NULL || vd.host_past == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = vd_devices_start();
-    if (result == CUDA_SUCCESS) result = vd_hostfunc_start();
-    if (result == CUDA_SUCCESS) result = vd_executor_start();
-    if (result != CUDA_SUCCESS) return result;
+    return vd.machine != NULL && vd.host_past != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* cuInit may be called again after it failed, with other settings: nothing of the failed call is
+ * left. */
+CUresult vd_start(void)
+{
+    if (vd.initialized) return CUDA_SUCCESS;
+    if (forked) return CUDA_ERROR_NOT_INITIALIZED;
+    char error[512];
+    if (vd_settings_read(&vd.settings, error) || vd_report_start(error)) {
+        fprintf(stderr, "vgpu: ERROR: %s\n", error);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = create_machine();
+    if (result == CUDA_SUCCESS) result = vd_devices_start();
+    if (result != CUDA_SUCCESS) goto destroy_machine;
+    result = vd_hostfunc_start();
+    if (result != CUDA_SUCCESS) goto destroy_machine;
+    result = vd_executor_start();
+    if (result != CUDA_SUCCESS) goto stop_host_functions;
     pthread_atfork(lock_before_fork, unlock_after_fork, begin_child);
     vd.initialized = true;
     return CUDA_SUCCESS;
+
+stop_host_functions:
+    vd_hostfunc_stop();
+destroy_machine:
+    vd.ndevices = 0;
+    vg_past_destroy(vd.host_past);
+    vg_machine_destroy(vd.machine);
+    vd.machine = NULL;
+    vd.host_past = NULL;
+    vd_report_stop();
+    return result;
 }

@@ -115,6 +115,7 @@ int vd_suppress_read(const char *path, char error[512])
 {
     char text[1024];
     int status = 0;
+    nlines = 0; /* of a cuInit that failed later */
     FILE *from = fopen(path, "r");
     snprintf(file, sizeof file, "%s", path);
     if (from == NULL) {

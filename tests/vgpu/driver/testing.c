@@ -153,6 +153,13 @@ int vt_run(const char *const settings[], void (*body)(void), char *text, size_t 
     return run(settings, open_one, body, text, room);
 }
 
+static void open_nothing(void) {}
+
+int vt_run_unopened(const char *const settings[], void (*body)(void), char *text, size_t room)
+{
+    return run(settings, open_nothing, body, text, room);
+}
+
 void vt_quiet(const char *const settings[], void (*body)(void))
 {
     char text[4096];

@@ -1,22 +1,38 @@
 # Sourced by check: CUDA's header, which the virtual GPU's driver and src/driver need.
 
-# cuda_include: prints the folder that holds cuda.h of CUDA 13: the toolkit's; else that of NVIDIA's wheel (2 MB), which pip
-# downloads once into a cache outside of the source. Fails, and says why, where neither can be had.
+cuda_version=13.0.96
+cuda_hashes=( # of its wheels for x86_64 and aarch64
+    7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+    ef9bcbe90493a2b9d810e43d249adb3d02e98dd30200d86607d8d02687c43f55
+)
+cuda_cache() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/tutti/cuda-$cuda_version"; }
+
+# cuda_include: prints the folder that holds cuda.h of CUDA 13: the toolkit's; else that of NVIDIA's wheel (2 MB), which is
+# downloaded once into a cache outside of the source. Fails, and says why, where neither can be had.
 cuda_include() {
-    local wheel=nvidia-cuda-runtime==13.0.96 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tutti/cuda-13.0.96 folder nvcc
+    local folder nvcc
     nvcc=$(command -v nvcc) && nvcc=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-    for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$nvcc" /usr/local/cuda "$cache/nvidia/cu13"; do
+    for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$nvcc" /usr/local/cuda "$(cuda_cache)/nvidia/cu13"; do
         [ -n "$folder" ] && grep -qs '^#define CUDA_VERSION 13' "$folder/include/cuda.h" && echo "$folder/include" && return 0
     done
+    cuda_download
+}
+
+# cuda_download: NVIDIA's wheel by pip, one of those that the hashes name; prints the folder of its headers.
+cuda_download() {
+    local wheel=nvidia-cuda-runtime==$cuda_version cache folder why
+    cache=$(cuda_cache)
     folder=$(mktemp -d) || return 1
-    if timeout 120 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-        --dest "$folder" "$wheel" </dev/null >"$folder/log" 2>&1 &&
+    printf '%s' "$wheel" "${cuda_hashes[@]/#/ --hash=sha256:}" >"$folder/wheels.txt"
+    if timeout 120 python3 -m pip download --require-hashes --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --dest "$folder" --requirement "$folder/wheels.txt" </dev/null >"$folder/log" 2>&1 &&
         mkdir -p "$cache.new" && python3 -m zipfile -e "$folder"/*.whl "$cache.new" && mv -T "$cache.new" "$cache"; then
         rm -rf "$folder"
         echo "$cache/nvidia/cu13/include"
         return 0
     fi
-    echo "no cuda.h: no toolkit of CUDA 13 here, and pip could not download $wheel: $(tail -n 1 "$folder/log")" >&2
+    why=$(grep -m 1 ERROR "$folder/log" || tail -n 1 "$folder/log")
+    echo "no cuda.h: no toolkit of CUDA 13 here, and pip could not download $wheel: $why" >&2
     rm -rf "$folder" "$cache.new"
     return 1
 }

@@ -25,6 +25,7 @@ struct vg_region {
     int device;             /* the GPU that it lies on; -1: the host */
     bool reachable; /* the host or another process can address the bytes: item 3 of the model */
     bool readonly;
+    uint32_t readers; /* a bit each GPU whose kernels may only read */
     bool freed;       /* kept for a while, for errors that name it */
     const char *what; /* "cuMemAlloc", "variable table of module 2", ... */
     uint64_t number;  /* of the allocation, for errors */

@@ -327,8 +327,8 @@ struct vd_memory {
     bool graph;       /* made by an allocation node: freed and made again by each launch */
     bool freeing;     /* cuMemFreeAsync was called */
     bool sync_memops;
-    uint32_t opened;  /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */
-    bool host_access; /* a VMM mapping of host memory that the host can address as well */
+    uint32_t opened; /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */
+    int host_access; /* of a VMM mapping of host memory: what the host may do, by PROT_* */
     uint64_t buffer_id;
     struct vd_backing *backing; /* where the bytes lie; NULL: in the program's own memory */
     void *owner;                /* the VMM handle, the IPC record: by kind */

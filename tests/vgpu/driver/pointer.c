@@ -1,5 +1,6 @@
 /* What a pointer is: cuPointerGetAttribute and its relatives. */
 #include "memory_internal.h"
+#include "objects.h"
 
 #include <string.h>
 
@@ -39,6 +40,19 @@ static uint64_t mapping_size(const struct vd_memory *m)
 {
     if (m->async) return vd_round_up(m->nbytes, UINT64_C(32) << 20);
     return vd_round_up(m->nbytes, VD_GRANULE);
+}
+
+/* What the current context's GPU may do; without a context, the first GPU that can address it. */
+static unsigned access_flags(const struct vd_memory *m)
+{
+    const struct CUctx_st *context = vd_context_top();
+    if (m->devices == 0) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    const int gpu = context != NULL ? context->device->gpu.number : __builtin_ctz(m->devices);
+    if (m->kind == VD_MEMORY_VMM && (m->devices >> gpu & 1) == 0)
+        return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    return m->region.readonly || (m->region.readers >> gpu & 1) != 0
+               ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+               : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
 }
 
 /* false: the memory does not have it. Without memory: what the call for several gives. */
@@ -97,9 +111,7 @@ static bool attribute(const struct vd_memory *m, CUdeviceptr ptr, CUpointer_attr
         *value = wide(m->kind == VD_MEMORY_VMM ? vd_vmm_handle_types(m) : 0);
         return known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *value = word(!known || m->devices == 0 ? 0
-                      : m->region.readonly      ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                                : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+        *value = word(known ? access_flags(m) : 0);
         return known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *value = (struct value){.pointer = m->async ? m->owner : NULL, .nbytes = sizeof(void *)};

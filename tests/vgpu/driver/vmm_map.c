@@ -107,7 +107,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 /* Takes the host's access away. */
 static void hide(const struct vd_memory *memory)
 {
-    if (memory->host_access)
+    if (memory->host_access != PROT_NONE)
         mmap((void *)(uintptr_t)memory->address, memory->nbytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
@@ -132,20 +132,20 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
     return vd_leave(CUDA_SUCCESS);
 }
 
-/* The host reads and writes host memory at the mapping's own address. */
-static CUresult show(struct vd_memory *memory)
+/* The host reads, or reads and writes, host memory at the mapping's own address. */
+static CUresult show(struct vd_memory *memory, int access)
 {
     if (memory->backing->device >= 0) return CUDA_ERROR_INVALID_VALUE;
-    if (memory->host_access) return CUDA_SUCCESS;
+    if (memory->host_access == access) return CUDA_SUCCESS;
     const CUresult result = vd_backing_share(memory->backing, VD_SHARE_VMM);
     if (result != CUDA_SUCCESS) return result;
-    if (mmap((void *)(uintptr_t)memory->address, memory->nbytes, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_FIXED, memory->backing->fd, 0) == MAP_FAILED) {
+    if (mmap((void *)(uintptr_t)memory->address, memory->nbytes, access, MAP_SHARED | MAP_FIXED,
+             memory->backing->fd, 0) == MAP_FAILED) {
         vd_say("cuMemSetAccess for the host: mmap of %llu bytes failed: %s",
                (unsigned long long)memory->nbytes, strerror(errno));
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    memory->host_access = true;
+    memory->host_access = access;
     return CUDA_SUCCESS;
 }
 
@@ -167,18 +167,21 @@ static CUresult check(const CUmemAccessDesc *desc, const struct vd_memory *memor
 static CUresult set_access(struct vd_memory *memory, const CUmemAccessDesc *desc)
 {
     const bool on = desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    const bool writes = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        if (on) return show(memory);
+        if (on) return show(memory, writes ? PROT_READ | PROT_WRITE : PROT_READ);
         hide(memory);
-        memory->host_access = false;
+        memory->host_access = PROT_NONE;
         return CUDA_SUCCESS;
     }
-    if (!on) {
-        vd_memory_remove_device(memory, desc->location.id);
-        return CUDA_SUCCESS;
-    }
-    memory->region.readonly = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
-    return vd_memory_add_device(memory, desc->location.id);
+    const uint32_t gpu = 1u << desc->location.id;
+    if (on && !writes)
+        memory->region.readers |= gpu;
+    else
+        memory->region.readers &= ~gpu;
+    if (on) return vd_memory_add_device(memory, desc->location.id);
+    vd_memory_remove_device(memory, desc->location.id);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
@@ -213,14 +216,15 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     const struct vd_memory *memory = vd_memory_find(ptr);
     if (flags == NULL || location == NULL || memory == NULL || memory->kind != VD_MEMORY_VMM)
         return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    bool on = memory->host_access;
+    bool on = memory->host_access != PROT_NONE, writes = (memory->host_access & PROT_WRITE) != 0;
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         if (location->id < 0 || location->id >= vd.ndevices)
             return vd_leave(CUDA_ERROR_INVALID_DEVICE);
         on = (memory->devices >> location->id & 1) != 0;
+        writes = (memory->region.readers >> location->id & 1) == 0;
     }
-    *flags = !on                       ? CU_MEM_ACCESS_FLAGS_PROT_NONE
-             : memory->region.readonly ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                       : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    *flags = !on      ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+             : writes ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                      : CU_MEM_ACCESS_FLAGS_PROT_READ;
     return vd_leave(CUDA_SUCCESS);
 }

@@ -190,10 +190,17 @@ static enum vg_step store(const struct access *a, uint32_t lanes, struct vg_regi
     return VG_NEXT;
 }
 
+static bool may_write(const struct access *a, const struct vg_region *region)
+{
+    if (region->readonly) return false;
+    return region->readers == 0 ||
+           (region->readers >> a->warp->block->run->launch.gpu->number & 1) == 0;
+}
+
 static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_region *region,
                               const uint64_t *address)
 {
-    if (a->write && region->readonly)
+    if (a->write && !may_write(a, region))
         return vg_fail(a->warp, vg_first(lanes), a->in, VG_FAULT_ADDRESS,
                        "writes to 0x%" PRIx64 ", which is read-only: %s (allocation %" PRIu64 ")",
                        address[vg_first(lanes)], region->what, region->number);

@@ -150,3 +150,18 @@ TEST(vmm_access, of_the_host_is_apart_from_that_of_gpus)
 {
     vt_quiet(NULL, host_reads);
 }
+
+static void unmap_nothing(void)
+{
+    const CUmemAccessDesc access = access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const CUdeviceptr at = map(CU_MEM_LOCATION_TYPE_DEVICE, &access, 1);
+    CHECK_EQ(cuMemUnmap(at, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuMemUnmap(0, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemUnmap(at, SIZE));
+    CHECK_EQ(cuMemUnmap(at, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(vmm, no_bytes_cannot_be_unmapped)
+{
+    vt_quiet(NULL, unmap_nothing);
+}

@@ -116,7 +116,7 @@ static void hide(const struct vd_memory *memory)
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     VD_ENTER();
-    if (!is_reserved(ptr, size)) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    if (size == 0 || !is_reserved(ptr, size)) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     for (const struct vd_memory *m = vd.memories; m != NULL; m = m->next)
         if (m->kind == VD_MEMORY_VMM && m->address < ptr + size && ptr < m->address + m->nbytes &&
             (m->address < ptr || m->address + m->nbytes > ptr + size))

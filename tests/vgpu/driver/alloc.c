@@ -45,13 +45,17 @@ static CUresult free_memory(CUdeviceptr address)
     if (result == CUDA_SUCCESS) result = vd_capture_unsafe();
     if (result != CUDA_SUCCESS) return result;
     struct vd_memory *memory = freeable(address);
-    if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
-    memory->freeing = true; /* another thread may not free it while this one waits */
+    if (memory == NULL || (memory->graph && !vd_graph_memory_free(address)))
+        return CUDA_ERROR_INVALID_VALUE;
+    memory->freeing = !memory->graph; /* another thread may not free it while this one waits */
     struct CUctx_st *owner = memory->context != NULL ? memory->context : context;
     result = vd_context_wait(owner);
     if (owner != context && result == CUDA_SUCCESS) result = vd_context_wait(context);
     if (vd_memory_find(address) != memory) return result; /* freed with its context meanwhile */
-    vd_memory_release(memory);
+    if (memory->graph)
+        vd_memory_rest(memory);
+    else
+        vd_memory_release(memory);
     return result;
 }
 

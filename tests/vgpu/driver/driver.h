@@ -324,7 +324,7 @@ struct vd_memory {
     unsigned flags;
     uint32_t devices; /* a bit each device whose kernels can address it */
     bool async;       /* cuMemAllocAsync */
-    bool graph;       /* made by an allocation node: freed and made again by each launch */
+    bool graph;       /* of an allocation node: keeps its address while it is freed */
     bool freeing;     /* cuMemFreeAsync was called */
     bool sync_memops;
     uint32_t opened; /* cuIpcOpenMemHandle less cuIpcCloseMemHandle */

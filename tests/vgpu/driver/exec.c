@@ -277,11 +277,15 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool per_thread)
     if (stream->capture) return vd_capture_waited(stream); /* measured: not a child graph */
     if (stream == &stream->context->legacy) result = vd_capture_implicit(stream->context);
     if (result == CUDA_SUCCESS) result = check(exec->graph);
+    if (result == CUDA_SUCCESS)
+        result = vd_graph_memory_check(
+            exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, stream);
     if (result != CUDA_SUCCESS) return result;
     struct launch launch = {.context = stream->context};
     struct vd_item *first = vd_item_new(stream->context, &nothing);
     struct vd_item *last = vd_item_new(stream->context, &nothing);
     result = first && last ? submit(exec, stream, &launch, first, last) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) vd_graph_memory_launched(exec->graph);
     for (uint32_t i = 0; i < launch.n; i++) vd_item_put(launch.items[i]);
     free(launch.items);
     vd_item_put(first);

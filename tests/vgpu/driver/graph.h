@@ -32,13 +32,14 @@ struct vd_nodes {
 };
 
 /* Memory of an allocation node. The address is taken when the node is captured and given back with
- * the last node that names it; each launch makes the memory usable (VD_ALLOC) and may free it
- * (VD_FREE). */
+ * the last node that names it; each launch makes the memory usable (VD_ALLOC). What frees it
+ * (VD_FREE) is a node of the same graph, of another graph, or the program. */
 struct vd_graph_memory {
     uint32_t refs;
     struct CUctx_st *context;
     uint64_t address, nbytes;
     bool freed; /* a free node stands for it */
+    bool live;  /* by the order of calls: a launch has allocated it, nothing has freed it since */
     struct vd_graph_memory *next;
 };
 
@@ -49,6 +50,12 @@ struct vd_graph_memory *vd_graph_memory_find(uint64_t address);
 struct vd_graph_memory *vd_graph_memory_new(struct CUctx_st *context, uint64_t address);
 /* Drops a reference; the address is given back when `running` (or NULL) has ended. */
 void vd_graph_memory_put(struct vd_graph_memory *memory, struct vd_item *running);
+/* The graph is about to be launched in the stream: memory that an earlier launch has allocated is
+ * freed first, or an error. */
+CUresult vd_graph_memory_check(const struct CUgraph_st *graph, bool frees_first,
+                               struct CUstream_st *stream);
+/* The graph was launched. */
+void vd_graph_memory_launched(const struct CUgraph_st *graph);
 
 /* What a node does. Everything that pointers name is the node's, but for context and event. */
 struct vd_work {

@@ -1,5 +1,6 @@
 /* Memory of allocation nodes: the addresses that cuMemAllocAsync gave while it was captured. */
 #include <vgpu/driver/graph.h>
+#include <vgpu/driver/memory_internal.h>
 
 #include <stdlib.h>
 
@@ -26,12 +27,16 @@ struct vd_graph_memory *vd_graph_memory_new(struct CUctx_st *context, uint64_t a
     return memory;
 }
 
-/* The program may have freed the memory for good, outside of the graph. */
+/* Memory that is allocated stays until the program frees it. */
 static void give_back(const struct vd_graph_memory *memory, struct vd_item *running)
 {
     struct vd_memory *there = vd_memory_find(memory->address);
     struct vd_op op = {.what = VD_FREE, .address = memory->address};
     if (!there || there->freeing || !vd_context_is(memory->context)) return;
+    if (memory->live) {
+        there->graph = false;
+        return;
+    }
     struct vd_item *item = vd_item_new(memory->context, &op);
     if (!item) return;
     there->freeing = true; /* not for the next launch only */
@@ -48,6 +53,46 @@ void vd_graph_memory_put(struct vd_graph_memory *memory, struct vd_item *running
     *at = memory->next;
     give_back(memory, running);
     free(memory);
+}
+
+bool vd_graph_memory_free(uint64_t address)
+{
+    struct vd_graph_memory *memory = vd_graph_memory_find(address);
+    if (!memory || !memory->live) return false;
+    memory->live = false;
+    return true;
+}
+
+CUresult vd_graph_memory_check(const struct CUgraph_st *graph, bool frees_first,
+                               struct CUstream_st *stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < graph->nnodes && result == CUDA_SUCCESS; i++) {
+        const struct CUgraphNode_st *node = graph->nodes[i];
+        struct vd_graph_memory *memory = node->work.memory;
+        if (node->work.child) result = vd_graph_memory_check(node->work.child, frees_first, stream);
+        if (node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !memory->live) continue;
+        if (!frees_first) return CUDA_ERROR_INVALID_VALUE;
+        struct vd_op op = {.what = VD_FREE, .address = memory->address};
+        result = vd_stream_enqueue(stream, &op, NULL);
+        if (result == CUDA_SUCCESS) memory->live = false;
+    }
+    return result;
+}
+
+static void set_live(const struct CUgraph_st *graph, CUgraphNodeType type, bool live)
+{
+    for (uint32_t i = 0; i < graph->nnodes; i++) {
+        const struct CUgraphNode_st *node = graph->nodes[i];
+        if (node->type == type) node->work.memory->live = live;
+        if (node->work.child) set_live(node->work.child, type, live);
+    }
+}
+
+void vd_graph_memory_launched(const struct CUgraph_st *graph)
+{
+    set_live(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true);
+    set_live(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, false);
 }
 
 CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)

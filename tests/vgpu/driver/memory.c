@@ -296,6 +296,12 @@ CUresult vd_memory_make_async(int device, uint64_t nbytes, struct vd_memory **me
     return make(NULL, device, nbytes, "cuMemAllocAsync", true, memory);
 }
 
+void vd_memory_rest(struct vd_memory *memory)
+{
+    vg_model_forget(vg_machine_model(vd.machine), &memory->region);
+    memory->region.freed = true;
+}
+
 void vd_memory_release(struct vd_memory *memory)
 {
     const enum vd_memory_kind kind = memory->kind;

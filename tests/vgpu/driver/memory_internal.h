@@ -72,6 +72,8 @@ void vd_memory_drop(struct vd_memory *memory);
 void vd_memory_retire(struct vd_memory *memory);
 /* Frees memory of any kind; nothing uses it any more. */
 void vd_memory_release(struct vd_memory *memory);
+/* Memory of an allocation node is freed until a launch allocates it again: it keeps its address. */
+void vd_memory_rest(struct vd_memory *memory);
 /* For the SIGSEGV handler, which takes no lock: memory is never given back to the system. */
 const struct vd_memory *vd_memory_nth(uint64_t n);
 /* Makes it known to one more device. */
@@ -101,6 +103,12 @@ void vd_peer_disabled(struct CUctx_st *context, struct vd_device *peer);
 
 /* The pages of memory from cuMemHostAlloc, cuMemAllocHost or cuMemAllocManaged. */
 void vd_host_unmap(void *bytes, uint64_t nbytes);
+
+/* ---- graphmemory.c ---- */
+
+/* The program frees memory of an allocation node: it is not allocated from this call on. false: it
+ * was not, or a node of its own graph frees it. */
+bool vd_graph_memory_free(uint64_t address);
 
 /* ---- vmm.c ---- */
 

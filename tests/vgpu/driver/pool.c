@@ -88,7 +88,9 @@ static CUresult free_async(CUdeviceptr dptr, CUstream handle, bool per_thread)
         memory->backing == NULL || memory->freeing)
         return CUDA_ERROR_INVALID_VALUE;
     struct vd_op op = {.what = VD_FREE, .address = dptr};
-    memory->freeing = stream->capture == NULL;
+    if (stream->capture == NULL && memory->graph && !vd_graph_memory_free(dptr))
+        return CUDA_ERROR_INVALID_VALUE;
+    memory->freeing = stream->capture == NULL && !memory->graph;
     result = vd_stream_enqueue(stream, &op, NULL);
     if (result != CUDA_SUCCESS) memory->freeing = false;
     return result;
@@ -112,19 +114,17 @@ static enum vg_progress nothing_step(struct vd_item *item, CUresult *fault, cons
 static void end_alloc(struct vd_item *item)
 {
     struct vd_memory *memory = vd_memory_find(item->op.address);
-    if (memory != NULL && memory->graph) memory->region.freed = false;
+    if (memory != NULL) memory->region.freed = false;
 }
 
 static void end_free(struct vd_item *item)
 {
     struct vd_memory *memory = vd_memory_find(item->op.address);
     if (memory == NULL) return; /* another stream freed it first */
-    if (memory->graph && !memory->freeing) {
-        vg_model_forget(vg_machine_model(vd.machine), &memory->region);
-        memory->region.freed = true;
-    } else {
+    if (memory->graph && !memory->freeing)
+        vd_memory_rest(memory);
+    else
         vd_memory_release(memory);
-    }
 }
 
 const struct vd_runner vd_alloc_runner = {nothing_begin, nothing_step, end_alloc};

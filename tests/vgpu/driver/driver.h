@@ -370,7 +370,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     bool leaks;        /* memory that is not freed when the process ends is reported */
     bool reports_fail; /* exit status 86 of a process that made a report */
     enum vg_reads reads;
-    uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms;
+    uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms, exit_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
     const char *suppress; /* file of suppressions; NULL: none */
     int driver_version;

@@ -35,6 +35,7 @@ static struct {
     uint64_t loads;    /* of all kernels, at the first of these rounds */
     bool warned;       /* a stall was reported since the last change */
     bool free;         /* the executor's thread runs steps */
+    bool ending;       /* the process ends: no host function begins */
     uint64_t caller;   /* the thread that called first; 0: none yet */
     uint64_t calls;    /* by host threads */
     unsigned inside;   /* threads that wait in vd_executor_wait */
@@ -161,6 +162,7 @@ static void fail_context(struct CUctx_st *context, CUresult result)
 
 static bool asleep(const struct vd_item *item)
 {
+    if (ex.ending && item->op.what == VD_HOST && item->state == VD_READY) return true;
     return item->waiting && item->round == ex.round;
 }
 
@@ -363,6 +365,40 @@ void vd_executor_wait(struct vd_item *item)
         vd_give_way();
     }
     ex.inside--;
+}
+
+/* At the end of the process: whether work is left, and whether some of it does not wait. */
+static bool work_is_left(bool *moves)
+{
+    bool left = false;
+    *moves = false;
+    for (uint32_t i = 0; i < ex.n; i++) {
+        if (ex.at[i]->op.what == VD_HOST) continue;
+        left = true;
+        if (!ex.at[i]->waiting) *moves = true;
+    }
+    return left;
+}
+
+bool vd_executor_finish(uint32_t ms)
+{
+    const uint64_t begun = vd_now_ns(), most = ms * UINT64_C(1000000);
+    uint64_t moved_ns = begun;
+    bool moves;
+    ex.ending = true;
+    ex.inside++;
+    while (work_is_left(&moves)) {
+        const uint64_t now = vd_now_ns();
+        if (moves) moved_ns = now;
+        if (now - begun >= most || now - moved_ns >= most / 10) break;
+        if (ex.free)
+            pause_for(LONGEST_PAUSE_US);
+        else if (!step())
+            stuck();
+        vd_give_way();
+    }
+    ex.inside--;
+    return !work_is_left(&moves);
 }
 
 /* Work waits and no call comes: whether that has lasted too long. */

@@ -161,12 +161,20 @@ static void report_leaks(void)
     vd_report("leak", all);
 }
 
-/* A destructor runs after the program's own handlers. Whoever holds the lock keeps it. */
+/* A destructor runs after the program's own handlers. A thread that holds the lock for long keeps
+ * it. */
 __attribute__((destructor)) static void end_process(void)
 {
+    enum { LOCK_MS = 100 };
     if (process != getpid()) return;
-    if (vd.settings.leaks && pthread_mutex_trylock(&vd.lock) == 0) {
-        report_leaks();
+    const uint32_t ms = vd.settings.exit_ms;
+    if (vd_lock_for(ms > LOCK_MS ? ms : LOCK_MS)) {
+        if (!vd_executor_finish(ms))
+            fprintf(stderr,
+                    "vgpu: WARN: the process ended before its work had, which waited for the host "
+                    "or longer than VGPU_EXIT_MS=%" PRIu32 "\n",
+                    ms);
+        if (vd.settings.leaks) report_leaks();
         pthread_mutex_unlock(&vd.lock);
     }
     vd_suppress_print(stderr);

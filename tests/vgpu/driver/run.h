@@ -27,6 +27,9 @@ void vd_executor_changed(void);
 uint32_t vd_executor_launches_before(const struct vd_item *item);
 /* Whether no item is left that has not ended. */
 bool vd_executor_idle(void);
+/* The process ends: runs what nobody has waited for, for at most `ms`, and less once all of it
+ * waits for the host. Host functions do not begin any more. Whether all has ended. */
+bool vd_executor_finish(uint32_t ms);
 /* Whether the seed alone decides the order of all steps up to now. */
 bool vd_executor_replays(void);
 /* A call ends: failures of kernels that it has not seen are seen by all later calls. */
@@ -36,6 +39,8 @@ void vd_executor_left(void);
 
 /* Takes the lock; the executor gives it up between two steps. */
 void vd_lock(void);
+/* The same for at most so many milliseconds. false: somebody else has it still. */
+bool vd_lock_for(uint32_t ms);
 /* Threads that wait for the lock; the executor lets them have it between steps. */
 bool vd_callers_wait(void);
 /* Gives the lock back and takes it again, so that callers get it in between. */

@@ -41,6 +41,21 @@ void vd_lock(void)
     atomic_fetch_add_explicit(&entered, 1, memory_order_relaxed);
 }
 
+bool vd_lock_for(uint32_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
+    const bool locked = pthread_mutex_timedlock(&vd.lock, &until) == 0;
+    atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
+    if (locked) atomic_fetch_add_explicit(&entered, 1, memory_order_relaxed);
+    return locked;
+}
+
 CUresult vd_enter(void)
 {
     vd_lock();

@@ -10,7 +10,7 @@
 #include <vgpu/litmus/compare.h>
 
 #ifdef __SANITIZE_ADDRESS__ /* slower */
-enum { TESTS = 80, RUNS = 60 };
+enum { TESTS = 40, RUNS = 30 };
 #else
 enum { TESTS = 200, RUNS = 150 };
 #endif

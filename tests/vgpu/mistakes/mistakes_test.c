@@ -1,6 +1,6 @@
 /* Planted mistakes (mistakes.cu): each is reported, at the right line, and its correct twin is
- * silent, whatever the seed. VGPU_SEEDS asks for more seeds than 20, VGPU_ONLY=text for kernels
- * whose names hold it. */
+ * silent, whatever the seed. VGPU_SEEDS asks for more seeds than 20 (4 under AddressSanitizer),
+ * VGPU_ONLY=text for kernels whose names hold it. */
 #include <shim.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,11 @@
 
 #define FOLDER TUTTI_SOURCE_DIR "/tests/vgpu/mistakes/"
 enum { KERNELS = 80, LINES = 6, N = 1000 };
+#ifdef __SANITIZE_ADDRESS__ /* slower */
+enum { SEEDS = 4 };
+#else
+enum { SEEDS = 20 };
+#endif
 
 struct kernel {
     char name[64], kind[16];
@@ -110,7 +115,7 @@ static bool wanted(const struct kernel *k)
 static unsigned seeds(void)
 {
     const char *text = getenv("VGPU_SEEDS");
-    return text ? (unsigned)atoi(text) : 20;
+    return text ? (unsigned)atoi(text) : SEEDS;
 }
 
 TEST(vgpu_mistakes, planted_mistakes_are_reported_at_their_lines)

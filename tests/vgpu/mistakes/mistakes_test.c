@@ -1,5 +1,5 @@
-/* Planted mistakes (mistakes.cu): each is reported, at the right line, and its correct twin is
- * silent, whatever the seed. VGPU_SEEDS asks for more seeds than 20 (4 under AddressSanitizer),
+/* Planted mistakes (mistakes.cu, *.cuh): each is reported, at the right line, and its correct twin
+ * is silent, whatever the seed. VGPU_SEEDS asks for more seeds than 20 (4 under AddressSanitizer),
  * VGPU_ONLY=text for kernels whose names hold it. */
 #include <shim.h>
 #include <stdio.h>
@@ -19,19 +19,23 @@ enum { SEEDS = 20 };
 struct kernel {
     char name[64], kind[16];
     unsigned nblocks, nthreads, dynamic_shared, lines[LINES], nlines;
+    const char *file; /* that holds it */
 };
+
+static const char *const files[] = {"block.cuh", "flags.cuh", "grid.cuh", "addresses.cuh"};
+enum { FILES = sizeof files / sizeof *files };
 
 static struct kernel kernels[KERNELS];
 static unsigned nkernels;
 
-/* Reads the comments of mistakes.cu: how each kernel is launched and which lines are marked. */
-static bool read_kernels(void)
+/* Reads the comments of a file: how each kernel is launched and which lines are marked. */
+static bool read_file(const char *name)
 {
-    FILE *file = fopen(FOLDER "mistakes.cu", "r");
+    char path[256], line[1024], mark[64];
+    snprintf(path, sizeof path, FOLDER "%s", name);
+    FILE *file = fopen(path, "r");
     if (!file) return false;
-    char line[1024], mark[64];
-    struct kernel next = {0};
-    nkernels = 0;
+    struct kernel next = {.file = name};
     for (unsigned number = 1; fgets(line, sizeof line, file) && nkernels < KERNELS; number++) {
         sscanf(line, "//: %u %u %u %15s", &next.nblocks, &next.nthreads, &next.dynamic_shared,
                next.kind);
@@ -43,6 +47,14 @@ static bool read_kernels(void)
         if (k->nlines < LINES) k->lines[k->nlines++] = number;
     }
     fclose(file);
+    return true;
+}
+
+static bool read_kernels(void)
+{
+    nkernels = 0;
+    for (unsigned i = 0; i < FILES; i++)
+        if (!read_file(files[i])) return false;
     return nkernels > 0;
 }
 
@@ -58,7 +70,7 @@ static bool names_line(const struct kernel *k, const char *report)
 {
     for (unsigned i = 0; i < k->nlines; i++) {
         char text[48];
-        const int n = snprintf(text, sizeof text, "mistakes.cu:%u", k->lines[i]);
+        const int n = snprintf(text, sizeof text, "%s:%u", k->file, k->lines[i]);
         for (const char *at = strstr(report, text); at; at = strstr(at + 1, text))
             if (at[n] < '0' || at[n] > '9') return true;
     }

@@ -327,9 +327,13 @@ static void fill_races(void)
     OK(cuCtxSynchronize());
 }
 
+/* Far from where the system puts what is mapped next: nothing else lies there when it is gone. */
 static void unregistered_too_late(void)
 {
-    char *host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *const far_away = (void *)(uintptr_t)(UINT64_C(1) << 45);
+    char *host = mmap(far_away, 4096, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(host == far_away);
     OK(cuMemHostRegister(host, 4096, 0));
     munmap(host, 4096);
     OK(vt_put((uintptr_t)host, 1, NULL));

@@ -77,7 +77,8 @@ static struct vg_how how_of(const struct vg_instr *in, uint32_t nbytes)
                            .where = (uint64_t)(uintptr_t)in};
 }
 
-/* Bytes only: the settings say that there is no model, or the memory cannot change. */
+/* Bytes only: the settings say that there is no model and nobody else accesses them, or they cannot
+ * change. */
 #define COPY_LANES(type, lane_type, convert)                                                       \
     do {                                                                                           \
         lane_type *d = (lane_type *)(void *)a->r.frame[a->in->dst[c]];                             \
@@ -131,7 +132,7 @@ static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_regio
 {
     struct vg_block *block = a->warp->block;
     struct vg_machine *machine = block->run->machine;
-    const bool plain = machine->settings.model.off || region->readonly;
+    const bool plain = (machine->settings.model.off && !region->reachable) || region->readonly;
     const struct vg_how how = how_of(a->in, a->nbytes);
     const bool watches = watched(a);
     uint64_t sum = 0;
@@ -174,7 +175,7 @@ static enum vg_step store(const struct access *a, uint32_t lanes, struct vg_regi
     for (uint32_t c = a->first; c < a->to; c++) {
         if (region->defined != NULL) VG_FOR_LANES(i, lanes)
         vg_define(region, address[i] - region->address + c * a->nbytes, a->nbytes);
-        if (block->run->machine->settings.model.off) {
+        if (block->run->machine->settings.model.off && !region->reachable) {
             store_bytes(a, lanes, region, address, c);
             continue;
         }

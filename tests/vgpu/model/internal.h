@@ -374,8 +374,12 @@ uint64_t vg_buffer_store(struct vg_model *model, int device, struct vg_region *r
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
                       const struct vg_how *how, vg_change *change, void *arg, void *old,
                       void *value);
-/* The bytes as they are now, each access of up to 16 bytes in one piece. */
+
+/* bytes.c: of reachable memory; each access of up to 16 bytes is one for everybody. */
 void vg_bytes_read(const unsigned char *from, void *value, uint64_t nbytes);
+void vg_bytes_write(unsigned char *to, const void *value, uint64_t nbytes);
+/* *to becomes value if it is old; else old becomes what it is. */
+bool vg_bytes_exchange(unsigned char *to, void *old, const void *value, uint32_t nbytes);
 /* What becomes published when the device's latest store leaves the buffer. */
 void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released);
 void vg_buffer_flush(struct vg_model *model, int device);

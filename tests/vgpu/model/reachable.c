@@ -66,48 +66,6 @@ static struct vg_buffer *buffer_make(struct vg_model *model, int device)
     return *buffer;
 }
 
-#define PIECE(type, body)                                                                          \
-    {                                                                                              \
-        type word;                                                                                 \
-        body i += sizeof word;                                                                     \
-    }
-#define READ(type)                                                                                 \
-    PIECE(type, word = __atomic_load_n((const type *)(const void *)(from + i), __ATOMIC_ACQUIRE);  \
-          memcpy((unsigned char *)value + i, &word, sizeof word);)
-#define WRITE(type)                                                                                \
-    PIECE(type, memcpy(&word, (const unsigned char *)value + i, sizeof word);                      \
-          __atomic_store_n((type *)(void *)(to + i), word, __ATOMIC_RELEASE);)
-
-/* Others read and write the bytes at the same time: an aligned access of at most 8 bytes is one
- * access. */
-void vg_bytes_read(const unsigned char *from, void *value, uint64_t nbytes)
-{
-    for (uint64_t i = 0; i < nbytes;) {
-        if (nbytes - i >= 8)
-            READ(uint64_t)
-        else if (nbytes - i >= 4)
-            READ(uint32_t)
-        else if (nbytes - i >= 2)
-            READ(uint16_t)
-        else
-            READ(uint8_t)
-    }
-}
-
-static void bytes_write(unsigned char *to, const void *value, uint64_t nbytes)
-{
-    for (uint64_t i = 0; i < nbytes;) {
-        if (nbytes - i >= 8)
-            WRITE(uint64_t)
-        else if (nbytes - i >= 4)
-            WRITE(uint32_t)
-        else if (nbytes - i >= 2)
-            WRITE(uint16_t)
-        else
-            WRITE(uint8_t)
-    }
-}
-
 static void line_read(struct vg_model *model, struct line *line)
 {
     const uint64_t left = line->region->nbytes - line->offset;
@@ -166,7 +124,7 @@ static void release_store(struct vg_model *model, struct vg_buffer *buffer, uint
     vg_clock_put(store.released);
     model->landed++;
     vg_published_land(model, store.region, store.offset, store.nbytes, store.number);
-    bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
+    vg_bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
     struct line *line = line_of(buffer, store.region, store.offset);
     if (line != NULL) memcpy(line->bytes + store.offset % LINE, store.value, store.nbytes);
     memmove(buffer->stores + i, buffer->stores + i + 1,
@@ -287,7 +245,7 @@ uint64_t vg_buffer_store(struct vg_model *model, int device, struct vg_region *r
                          uint64_t offset, const struct vg_how *how, const void *value)
 {
     if (device < 0 || model->settings.off) {
-        bytes_write(region->bytes + offset, value, how->nbytes);
+        vg_bytes_write(region->bytes + offset, value, how->nbytes);
         return 0;
     }
     struct vg_buffer *buffer = buffer_make(model, device);
@@ -314,28 +272,6 @@ void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *rele
     vg_clock_replace(&buffer->stores[buffer->nstores - 1].released, released);
 }
 
-/* *to becomes value if it is old; else old becomes what it is. */
-#define EXCHANGE(type)                                                                             \
-    {                                                                                              \
-        type expected, wanted;                                                                     \
-        memcpy(&expected, old, sizeof expected);                                                   \
-        memcpy(&wanted, value, sizeof wanted);                                                     \
-        const bool done = __atomic_compare_exchange_n((type *)(void *)to, &expected, wanted,       \
-                                                      false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);  \
-        memcpy(old, &expected, sizeof expected);                                                   \
-        return done;                                                                               \
-    }
-
-static bool exchange(unsigned char *to, void *old, const void *value, uint32_t nbytes)
-{
-    if (nbytes == 1) EXCHANGE(uint8_t)
-    if (nbytes == 2) EXCHANGE(uint16_t)
-    if (nbytes == 4) EXCHANGE(uint32_t)
-    if (nbytes == 8) EXCHANGE(uint64_t)
-    bytes_write(to, value, nbytes); /* 16 bytes: two halves, not one access for other processes */
-    return true;
-}
-
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
                       const struct vg_how *how, vg_change *change, void *arg, void *old,
                       void *value)
@@ -356,7 +292,7 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
         memcpy(value, old, how->nbytes);
         written = change(arg, old, value);
         if (written && releases_to_all(how)) vg_buffer_flush(model, device);
-    } while (written && !exchange(region->bytes + offset, old, value, how->nbytes));
+    } while (written && !vg_bytes_exchange(region->bytes + offset, old, value, how->nbytes));
     model->landed += written;
     if (buffer != NULL) {
         line_read(model, line_make(buffer, region, offset));

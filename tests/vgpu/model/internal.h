@@ -63,8 +63,9 @@ struct vg_spot {
     struct vg_pending pending;
 };
 
+/* A table by location; location 0 is a free slot, at least half are free. */
 struct vg_spots {
-    uint32_t n, next, room;
+    uint32_t n, room; /* room: a power of two */
     struct vg_spot at[];
 };
 
@@ -179,6 +180,7 @@ struct vg_model {
     struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
     uint64_t nentries;            /* of all histories */
 
+    uint64_t nspots; /* slots of all threads */
     struct vg_clock *sc_all;
     /* What the host may know: what was released at scope .sys to reachable memory and has left the
      * buffers. Of the host itself it knows which strong writes of scope .sys those were. */
@@ -220,7 +222,7 @@ uint32_t vg_copies_of(const struct vg_block_clock *block);
 bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint32_t serial);
 
 /* order.c */
-void vg_spots_free(struct vg_spots *spots);
+void vg_spots_free(struct vg_model *model, struct vg_spots *spots);
 void vg_pending_clear(struct vg_pending *pending);
 /* What the strong write to the location gives away: its release patterns of each reach. Counted
  * references, NULL for none. Ends the epoch when the write itself releases. */

@@ -209,3 +209,62 @@ TEST(acquire, a_lock_of_the_host_hands_on)
         end();
     }
 }
+
+/* More flags than a small table holds, each set by a block that released its data. */
+TEST(acquire, a_thread_that_polls_many_flags_acquires_none_of_them)
+{
+    enum { FLAGS = 200 };
+    static unsigned char many[4 * FLAGS];
+    for (int which = 0; which < 2; which++) {
+        world_begin(&w, (struct vg_model_settings){.seed = 1, .reads = VG_READ_NEWEST});
+        data = (struct vg_region){.address = 0x90000, .nbytes = sizeof many, .bytes = many};
+        const struct vg_how write = WEAK(1), read = WEAK(2);
+        uint32_t value = 7;
+        for (uint32_t i = 0; i < FLAGS; i++) {
+            vg_model_store(w.block[i % 3], i / 3 % 64, &data, 4 * i, &write, &value);
+            st(w.block[i % 3], i / 3 % 64, &w, 4 * i, RELEASE(VG_SCOPE_GPU, 3), 1);
+        }
+        for (uint32_t i = 0; i < FLAGS; i++)
+            CHECK_EQ(ld(w.block[3], 0, &w, 4 * i, RELAXED(VG_SCOPE_GPU, 4)), 1);
+        if (which == 1) /* an acquire takes what was read there, as long ago as it may be */
+            for (uint32_t i = 0; i < FLAGS; i++)
+                ld(w.block[3], 0, &w, 4 * i, ACQUIRE(VG_SCOPE_GPU, 5));
+        vg_model_load(w.block[3], 0, &data, 0, &read, &value);
+        CHECK_EQ(w.nraces, which == 0);
+        vg_model_forget(w.model, &data);
+        world_end(&w);
+    }
+}
+
+/* Likewise of flags that a thread sets: a release there is no release elsewhere. */
+TEST(acquire, a_thread_that_releases_at_many_places_has_made_no_fence)
+{
+    enum { FLAGS = 200 };
+    begin(1);
+    w.region.reachable = false;
+    write_data(w.block[0]);
+    for (uint32_t i = 0; i < FLAGS; i++)
+        st(w.block[0], 0, &w, 2048 + 4 * i, RELEASE(VG_SCOPE_GPU, 3), 1);
+    st(w.block[0], 0, &w, 1024, RELAXED(VG_SCOPE_GPU, 4), 1);
+    while (ld(w.block[1], 0, &w, 1024, ACQUIRE(VG_SCOPE_GPU, 5)) == 0) continue;
+    read_data(w.block[1]);
+    CHECK_EQ(w.nraces, 1);
+    end();
+}
+
+/* What a thread read of a location, and asks for later (mbarrier.test_wait that returns true). */
+TEST(acquire, a_relaxed_read_acquires_when_it_is_asked_to)
+{
+    for (int asks = 0; asks < 2; asks++) {
+        begin(1);
+        w.region.reachable = false;
+        write_data(w.block[0]);
+        st(w.block[0], 0, &w, 1024, RELEASE(VG_SCOPE_GPU, 3), 1);
+        const struct vg_how how = RELAXED(VG_SCOPE_GPU, 4);
+        while (ld(w.block[1], 0, &w, 1024, how) == 0) continue;
+        if (asks) vg_model_acquire(w.block[1], 0, &w.region, 1024, VG_SCOPE_GPU);
+        read_data(w.block[1]);
+        CHECK_EQ(w.nraces, !asks);
+        end();
+    }
+}

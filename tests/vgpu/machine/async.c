@@ -260,8 +260,10 @@ static uint64_t address_of(const struct vg_registers *r, const struct vg_instr *
 static bool arrive(struct vg_warp *warp, uint32_t lane, const struct vg_registers *r,
                    const struct vg_instr *in, struct change *change, uint64_t *old)
 {
+    const bool arrives = in->op != VG_MBARRIER_EXPECT || in->mode == 1;
+    const uint8_t otherwise = arrives ? VG_RELEASE : VG_RELAXED;
     const struct vg_how how = {.nbytes = 8,
-                               .order = in->order == VG_WEAK ? VG_RELEASE : in->order,
+                               .order = in->order == VG_WEAK ? otherwise : in->order,
                                .scope = VG_SCOPE_CTA,
                                .where = (uint64_t)(uintptr_t)in};
     uint64_t offset;

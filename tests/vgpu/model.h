@@ -101,6 +101,10 @@ typedef bool vg_change(void *arg, const void *old, void *value);
 void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                   uint64_t offset, const struct vg_how *how, vg_change *change, void *arg,
                   void *old);
+/* An acquire operation there that reads what the thread's strong reads there have read: a thread
+ * that knows only when it has read a value that it acquires it (mbarrier.test_wait). */
+void vg_model_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                      uint64_t offset, enum vg_scope scope);
 void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
                     enum vg_scope scope);
 

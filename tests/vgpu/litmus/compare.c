@@ -24,19 +24,32 @@ static struct vl_run run_of(const struct vl_comparison *how, uint64_t seed)
                                                     : VG_READ_RANDOM,
                            .depth = seed % 16 == 3 ? 2 : 0,
                            .late = seed % 16 == 5 ? 4 : 0,
-                           .reachable = how->reachable};
+                           .reachable = how->reachable,
+                           .looked = how->reachable && seed / 8 % 4 != 0};
+}
+
+static bool has_host(const struct vl_test *test)
+{
+    for (unsigned g = 0; g < test->ngrids; g++)
+        if (test->grids[g].device == VL_HOST) return true;
+    return false;
+}
+
+static bool may_miss(const struct vl_comparison *how, const struct vl_run *run)
+{
+    return (run->reachable && !(how->strict && run->looked)) || run->depth || run->late;
 }
 
 /* The axioms do not apply to a program with a race of partly overlapping accesses (8.7.2): then a
  * run may end in any way, but a race must be reported in a run that the axioms do not allow. A
  * model that forgets early, or of reachable memory, may miss races. */
-static enum vl_verdict judge(const struct vl_allowed *allowed, const struct vl_seen *seen,
-                             const struct vl_result *result, const struct vl_run *run)
+static enum vl_verdict judge(const struct vl_comparison *how, const struct vl_allowed *allowed,
+                             const struct vl_seen *seen, const struct vl_result *result,
+                             const struct vl_run *run)
 {
-    const bool may_miss = run->reachable || run->depth || run->late;
     if (!seen && !allowed->mixed) return VL_FORBIDDEN;
     if (result->races) return !seen || seen->racy ? VL_AGREES : VL_FALSE_RACE;
-    return may_miss || (seen && seen->unsure) ? VL_AGREES : VL_MISSED_RACE;
+    return may_miss(how, run) || (seen && seen->unsure) ? VL_AGREES : VL_MISSED_RACE;
 }
 
 static void list_missing(const struct vl_test *test, const struct vl_allowed *allowed,
@@ -52,25 +65,30 @@ static void list_missing(const struct vl_test *test, const struct vl_allowed *al
 }
 
 static void count(struct vl_totals *totals, const struct vl_seen *seen,
-                  const struct vl_result *result)
+                  const struct vl_result *result, bool unjudged)
 {
+    const bool missed = seen && !seen->clean && !result->races;
     totals->runs++;
     totals->older += result->older;
     totals->undefined += !seen;
     totals->either += seen && seen->racy && seen->clean;
     totals->with_race += seen && seen->racy && !seen->clean;
     totals->without_race += seen && !seen->racy;
-    totals->missed += seen && !seen->clean && !result->races;
+    totals->missed += missed && !unjudged;
+    totals->unjudged += missed && unjudged;
 }
 
-enum vl_verdict vl_compare(const struct vl_test *test, const struct vl_comparison *how,
+enum vl_verdict vl_compare(const struct vl_test *test, const struct vl_comparison *asked,
                            struct vl_totals *totals, struct vl_finding *finding)
 {
+    struct vl_comparison told = *asked;
+    const struct vl_comparison *how = &told;
     struct vl_allowed allowed;
     struct vl_totals none = {0};
     enum vl_verdict verdict = VL_AGREES;
     unsigned reported = 0;
     if (!totals) totals = &none;
+    told.strict = asked->strict && !has_host(test);
     *finding = (struct vl_finding){.seed = 0};
     if (vl_enumerate(test, how->without, &allowed)) return VL_BROKEN;
     bool *shown = calloc(allowed.noutcomes + 1, sizeof *shown);
@@ -85,12 +103,12 @@ enum vl_verdict vl_compare(const struct vl_test *test, const struct vl_compariso
         }
         const struct vl_seen *seen = vl_find(&allowed, &result.outcome);
         finding->outcome = result.outcome;
-        verdict = judge(&allowed, seen, &result, &run);
+        verdict = judge(how, &allowed, seen, &result, &run);
         reported += result.races != 0;
-        count(totals, seen, &result);
+        count(totals, seen, &result, may_miss(how, &run));
         if (seen) shown[seen - allowed.outcomes] = true;
     }
-    if (verdict == VL_AGREES && allowed.sure && !reported && !how->reachable)
+    if (verdict == VL_AGREES && allowed.sure && !reported && (!how->reachable || how->strict))
         verdict = VL_NEVER_REPORTED;
     totals->tests++;
     totals->racy += allowed.racy;

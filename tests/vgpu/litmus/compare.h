@@ -19,6 +19,7 @@ struct vl_comparison {
     const struct vl_calls *calls; /* NULL: no mistake */
     unsigned runs, without;       /* without: enum vl_rule */
     bool reachable; /* reachable memory: races that the model does not report are not counted */
+    bool strict;    /* they are in runs that looked, unless a host thread takes part */
 };
 
 /* Sums over tests. Executions are told apart by their outcomes only: an outcome that both racy and
@@ -27,6 +28,7 @@ struct vl_totals {
     unsigned tests, racy, mixed;
     uint64_t runs, with_race, without_race, either, undefined;
     uint64_t missed; /* the known difference (axioms.c, find_races): races that were not reported */
+    uint64_t unjudged; /* the same in runs that may miss some */
     uint64_t allowed, shown, older;
 };
 

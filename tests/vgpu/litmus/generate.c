@@ -8,7 +8,7 @@
 
 const char *const vl_families[VL_FAMILIES] = {"plain",    "sizes",    "atomics", "meetings",
                                               "streamed", "readonly", "hosted",  "messages",
-                                              "fenced",   "mixed"};
+                                              "fenced",   "mixed",    "reached"};
 
 struct maker {
     struct vl_test *test;
@@ -84,6 +84,9 @@ static struct vl_op fence_of(struct maker *m, const struct vl_thread *thread)
         m->fences--;
         op.order = VG_SC;
     }
+    /* The model does not see a host's place in Fence-SC order: README. */
+    if (m->family == VL_REACHED && m->test->grids[thread->grid].device == VL_HOST)
+        op.order = VG_ACQ_REL;
     return op;
 }
 
@@ -181,6 +184,22 @@ static void add_meeting(struct maker *m)
 
 /* --- where threads run --- */
 
+/* The first thread on one device, the last one mostly on another; between them perhaps a host. */
+static void place_apart(struct maker *m)
+{
+    struct vl_test *test = m->test;
+    const unsigned last = test->nthreads - 1;
+    test->ngrids = 2;
+    test->grids[1].device = 1;
+    for (unsigned t = 0; t <= last; t++) {
+        test->threads[t] = (struct vl_thread){.grid = t == 0 ? 0 : roll(m, 4) != 0, .place = t};
+        test->threads[t].block = roll(m, 2);
+    }
+    if (last < 2 || roll(m, 2)) return;
+    test->grids[test->ngrids].device = VL_HOST;
+    test->threads[1 + roll(m, last - 1)].grid = test->ngrids++;
+}
+
 static void place_threads(struct maker *m)
 {
     struct vl_test *test = m->test;
@@ -252,7 +271,7 @@ static void make_message(struct maker *m)
     static const enum vl_kind set[] = {VL_STORE, VL_STORE, VL_ADD, VL_EXCHANGE, VL_SWAP},
                               get[] = {VL_LOAD, VL_LOAD, VL_ADD, VL_EXCHANGE, VL_SWAP};
     const unsigned last = m->test->nthreads - 1, how = roll(m, 2);
-    m->far = roll(m, 4) != 0;
+    m->far = m->family == VL_REACHED || roll(m, 4) != 0;
     m->test->nlocations = last > 1 && how ? 3 : 2;
     add_access(m, 0, VL_STORE, DATA, roll(m, 4) != 0);
     add_fence(m, 0);
@@ -303,9 +322,12 @@ void vl_generate(uint64_t seed, enum vl_family family, struct vl_test *test)
     if (test->nlocations == 1 && roll(&m, 2)) test->nlocations = 2;
     snprintf(test->name, sizeof test->name, "generated %s %llu", vl_families[family],
              (unsigned long long)seed);
-    place_threads(&m);
+    if (family == VL_REACHED)
+        place_apart(&m);
+    else
+        place_threads(&m);
     choose_sizes(&m);
-    if (family == VL_MESSAGES) {
+    if (family == VL_MESSAGES || family == VL_REACHED) {
         make_message(&m);
         return;
     }

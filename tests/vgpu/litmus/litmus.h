@@ -143,6 +143,7 @@ enum vl_family {
     VL_MESSAGES, /* plain data, a flag, perhaps handed on; then the data again */
     VL_FENCED,   /* two or three accesses a thread, a fence between each two */
     VL_MIXED,    /* sizes, atomics, barriers and grids at once */
+    VL_REACHED,  /* messages of scope .sys between two devices, and perhaps a host thread */
     VL_FAMILIES
 };
 extern const char *const vl_families[VL_FAMILIES];

@@ -112,6 +112,17 @@ static void halved_load(struct vg_block_clock *block, uint32_t thread, struct vg
                       (unsigned char *)value + k * how.nbytes);
 }
 
+/* An acquire of scope .sys takes all that was published: it reads where nobody has looked. */
+static void greedy_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                        uint64_t offset, const struct vg_how *how, void *value)
+{
+    static unsigned looks;
+    uint8_t other[VL_BYTES];
+    vg_model_load(block, thread, region, offset, how, value);
+    if (how->order == VG_ACQUIRE)
+        vg_model_load(block, thread, region, offset + VL_BYTES + looks++ % 8 * 4, how, other);
+}
+
 static void no_barrier(struct vg_block_clock *block, uint32_t number, const uint64_t *threads)
 {
     (void)block, (void)number, (void)threads;
@@ -177,13 +188,17 @@ static const struct mutant mutants[] = {
     {"bar.warp.sync is for the whole warp", VL_MEETINGS, {.warp = whole_warp}},
     {"a stream does not order its grids", VL_STREAMED, {.grid_begin = apart_begin}},
     {"all grids are on one device", VL_STREAMED, {.grid_begin = one_device_begin}},
+    {"reachable: releasing stores are relaxed", VL_REACHED, {.alter = relaxed_stores}},
+    {"reachable: relaxed loads acquire", VL_REACHED, {.alter = acquiring_loads}},
+    {"reachable: acquires take what is published", VL_REACHED, {.load = greedy_load}},
 };
 
 /* The first generated test of the family that differs, and does not without the mistake. */
 static enum vl_verdict first_difference(const struct vl_comparison *how, enum vl_family family,
                                         struct vl_test *test)
 {
-    const struct vl_comparison right = {.runs = how->runs};
+    const struct vl_comparison right = {
+        .runs = how->runs, .reachable = how->reachable, .strict = true};
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct vl_finding finding;
         vl_generate(seed, family, test);
@@ -197,10 +212,13 @@ static enum vl_verdict first_difference(const struct vl_comparison *how, enum vl
 TEST(vgpu_litmus_mutations, each_mistake_of_the_model_is_noticed)
 {
     for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
-        const struct vl_comparison how = {.calls = &mutants[i].calls, .runs = 60};
+        const struct vl_comparison how = {.calls = &mutants[i].calls,
+                                          .runs = 60,
+                                          .reachable = mutants[i].family == VL_REACHED,
+                                          .strict = true};
         struct vl_test test;
         const enum vl_verdict verdict = first_difference(&how, mutants[i].family, &test);
-        printf("%-38s %s: %s\n", mutants[i].name, test.name, vl_verdicts[verdict]);
+        printf("%-42s %s: %s\n", mutants[i].name, test.name, vl_verdicts[verdict]);
         CHECK_MESSAGE(verdict != VL_AGREES && verdict != VL_BROKEN, "not noticed: %s",
                       mutants[i].name);
     }

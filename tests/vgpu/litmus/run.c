@@ -21,6 +21,7 @@ struct running {
     struct vg_model *model;
     struct grid grids[VL_GRIDS];
     struct vg_region region;
+    struct vg_past *looked; /* NULL: nobody has looked */
     unsigned next[VL_THREADS];
     unsigned came[VL_THREADS]; /* a bit a barrier: it has come there, which is not complete */
     bool waits[VL_THREADS];
@@ -213,6 +214,7 @@ static int begin_grid(struct running *r, unsigned g)
     if (!grid->before || !grid->after) return -1;
     for (unsigned h = 0; h < r->test->ngrids; h++)
         if (r->test->grids[g].before >> h & 1) vg_past_join(grid->before, r->grids[h].after);
+    vg_past_join(grid->before, r->looked);
     grid->clock = r->calls.grid_begin(r->model, g + 1, device, BLOCKS, PLACES, grid->before);
     if (!grid->clock) return -1;
     for (unsigned t = 0; t < r->test->nthreads; t++) {
@@ -231,6 +233,28 @@ static void end_grid(struct running *r, unsigned g)
         if (grid->blocks[b]) vg_model_block_end(grid->blocks[b]);
     if (grid->clock) vg_model_grid_end(grid->clock, grid->after);
     grid->ended = true;
+}
+
+/* A grid reads all that the test accesses. */
+static int look(struct running *r)
+{
+    struct vg_grid_clock *grid = vg_model_grid_begin(r->model, VL_GRIDS + 1, 0, 1, 1, NULL);
+    struct vg_block_clock *block = grid ? vg_model_block_begin(grid, 0) : NULL;
+    r->looked = vg_past_create();
+    if (!block || !r->looked) return -1;
+    for (unsigned t = 0; t < r->test->nthreads; t++)
+        for (unsigned k = 0; k < r->test->threads[t].nops; k++) {
+            const struct vl_op *op = &r->test->threads[t].ops[k];
+            const struct vg_how how = {
+                .nbytes = op->nbytes, .order = VG_RELAXED, .scope = VG_SCOPE_SYS};
+            uint8_t value[VL_BYTES];
+            if (vl_accesses(op))
+                vg_model_load(block, 0, &r->region, op->location * (uint64_t)STRIDE + op->first,
+                              &how, value);
+        }
+    vg_model_block_end(block);
+    vg_model_grid_end(grid, r->looked);
+    return 0;
 }
 
 /* Begins and ends what can begin and end: how many of them, or -1. */
@@ -304,12 +328,13 @@ int vl_run(const struct vl_test *test, const struct vl_run *run, struct vl_resul
                                                           .race = count_race,
                                                           .arg = &r});
     if (!r.model) return -1;
-    const int status = run_threads(&r);
+    const int status = run->looked && look(&r) ? -1 : run_threads(&r);
     for (unsigned g = 0; g < VL_GRIDS; g++) {
         if (r.grids[g].begun && !r.grids[g].ended) end_grid(&r, g);
         vg_past_destroy(r.grids[g].before);
         vg_past_destroy(r.grids[g].after);
     }
+    vg_past_destroy(r.looked);
     struct vg_model_counts counts;
     vg_model_count(r.model, &counts);
     result->older = counts.older;

@@ -26,6 +26,8 @@ struct vl_run {
     enum vg_reads reads;
     uint32_t depth, late; /* of struct vg_model_settings */
     bool reachable;       /* the memory is reachable memory */
+    bool looked; /* a grid that ends before all others has read what the test accesses: then the
+                  * model knows what the host has not written */
 };
 
 struct vl_result {

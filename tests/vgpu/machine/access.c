@@ -15,13 +15,6 @@ struct access {
     bool write;
 };
 
-unsigned char *vg_local(struct vg_warp *warp, uint32_t lane)
-{
-    const struct vg_run *run = warp->block->run;
-    if (warp->local == NULL) warp->local = calloc(VG_LANES, run->local_room);
-    return warp->local == NULL ? NULL : warp->local + (size_t)lane * run->local_room;
-}
-
 static void put(const struct access *a, uint16_t operand, uint32_t lane, const void *value)
 {
     uint32_t word = 0;
@@ -77,7 +70,8 @@ static struct vg_how how_of(const struct vg_instr *in, uint32_t nbytes)
                            .where = (uint64_t)(uintptr_t)in};
 }
 
-/* Bytes only: the settings say that there is no model, or the memory cannot change. */
+/* Bytes only: the settings say that there is no model and nobody else accesses them, or they cannot
+ * change. */
 #define COPY_LANES(type, lane_type, convert)                                                       \
     do {                                                                                           \
         lane_type *d = (lane_type *)(void *)a->r.frame[a->in->dst[c]];                             \
@@ -131,7 +125,7 @@ static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_regio
 {
     struct vg_block *block = a->warp->block;
     struct vg_machine *machine = block->run->machine;
-    const bool plain = machine->settings.model.off || region->readonly;
+    const bool plain = (machine->settings.model.off && !region->reachable) || region->readonly;
     const struct vg_how how = how_of(a->in, a->nbytes);
     const bool watches = watched(a);
     uint64_t sum = 0;
@@ -157,7 +151,7 @@ static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_regio
                 vg_model_load(block->clock, a->warp->number * VG_LANES + i, region, offset, &how,
                               value);
             put(a, a->in->dst[c], i, value);
-            if (watches) sum = vg_mix(vg_mix(sum, value[0]), value[1]);
+            if (watches) sum = vg_hash(vg_hash(sum, value[0]), value[1]);
         }
     }
     if (watches)
@@ -174,7 +168,7 @@ static enum vg_step store(const struct access *a, uint32_t lanes, struct vg_regi
     for (uint32_t c = a->first; c < a->to; c++) {
         if (region->defined != NULL) VG_FOR_LANES(i, lanes)
         vg_define(region, address[i] - region->address + c * a->nbytes, a->nbytes);
-        if (block->run->machine->settings.model.off) {
+        if (block->run->machine->settings.model.off && !region->reachable) {
             store_bytes(a, lanes, region, address, c);
             continue;
         }
@@ -217,34 +211,6 @@ static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_
     return vg_atomic(a->warp, a->fragment, a->in, lanes, region, address);
 }
 
-/* An address that no region holds. */
-static enum vg_step outside(const struct access *a, uint32_t lane, uint64_t address,
-                            uint32_t nbytes)
-{
-    const struct vg_run *run = a->warp->block->run;
-    const struct vg_region *near = vg_regions_find(run->launch.gpu->regions, address);
-    const char *verb = a->write ? "writes" : "reads";
-    if (near == NULL) near = vg_regions_nearest(run->launch.gpu->regions, address);
-    if (near == NULL)
-        return vg_fail(a->warp, lane, a->in, VG_FAULT_ADDRESS,
-                       "%s %u bytes at 0x%" PRIx64 ", GPU %d has no memory", verb, nbytes, address,
-                       run->launch.gpu->number);
-    if (near->freed && address - near->address < near->nbytes)
-        return vg_fail(a->warp, lane, a->in, VG_FAULT_ADDRESS,
-                       "%s %u bytes at 0x%" PRIx64 " after they were freed: offset %" PRIu64
-                       " of %s (allocation %" PRIu64 ", %" PRIu64 " bytes)",
-                       verb, nbytes, address, address - near->address, near->what, near->number,
-                       near->nbytes);
-    const bool before = address < near->address;
-    const uint64_t by =
-        before ? near->address - address : address + nbytes - (near->address + near->nbytes);
-    return vg_fail(a->warp, lane, a->in, VG_FAULT_ADDRESS,
-                   "%s %u bytes at 0x%" PRIx64 ", %" PRIu64 " bytes %s of %s (allocation %" PRIu64
-                   ", %" PRIu64 " bytes at 0x%" PRIx64 ")",
-                   verb, nbytes, address, by, before ? "before the begin" : "beyond the end",
-                   near->what, near->number, near->nbytes, near->address);
-}
-
 static enum vg_step in_global(const struct access *a, uint32_t lanes, const uint64_t *address,
                               uint32_t total)
 {
@@ -265,7 +231,7 @@ static enum vg_step in_global(const struct access *a, uint32_t lanes, const uint
         struct vg_region *region = vg_regions_find(run->launch.gpu->regions, address[first]);
         if (region == NULL || region->freed || region->nbytes < total ||
             address[first] - region->address > region->nbytes - total)
-            return outside(a, first, address[first], total);
+            return vg_outside(a->warp, first, a->in, address[first], total, a->write);
         uint32_t here = 0;
         VG_FOR_LANES(i, lanes)
         if (address[i] >= region->address && address[i] - region->address <= region->nbytes - total)
@@ -462,92 +428,4 @@ enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
     if (!last) return VG_PAUSE;
     fragment->parts = 0;
     return VG_NEXT;
-}
-
-/* Faults of single accesses name the instruction as faults of vector ones do. */
-struct vg_region *vg_thread_find(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
-                                 enum vg_space space, uint64_t address, uint32_t nbytes, bool write,
-                                 uint64_t *offset)
-{
-    const struct access a = {.warp = warp, .in = in, .nbytes = nbytes, .to = 1, .write = write};
-    struct vg_run *run = warp->block->run;
-    if (address % nbytes != 0) {
-        vg_fail(warp, lane, in, VG_FAULT_MISALIGNED,
-                "%s %u bytes at 0x%" PRIx64 ", which is not a multiple of %u",
-                write ? "writes" : "reads", nbytes, address, nbytes);
-        return NULL;
-    }
-    const bool shared =
-        space == VG_SHARED || (space == VG_GENERIC && (address >> 56) == (VG_SHARED_WINDOW >> 56));
-    if (shared) {
-        *offset = address & ~VG_WINDOW_MASK;
-        if (*offset + nbytes <= warp->block->shared.nbytes) return &warp->block->shared;
-        vg_fail(warp, lane, in, VG_FAULT_ADDRESS,
-                "%s %u bytes at 0x%" PRIx64 " of shared memory, the block has %" PRIu64 " bytes",
-                write ? "writes" : "reads", nbytes, *offset, warp->block->shared.nbytes);
-        return NULL;
-    }
-    struct vg_region *region = vg_regions_find(run->launch.gpu->regions, address);
-    if (region == NULL || region->freed || region->nbytes < nbytes ||
-        address - region->address > region->nbytes - nbytes) {
-        outside(&a, lane, address, nbytes);
-        return NULL;
-    }
-    *offset = address - region->address;
-    return region;
-}
-
-bool vg_thread_load(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
-                    enum vg_space space, uint64_t address, const struct vg_how *how, void *value)
-{
-    uint64_t offset;
-    struct vg_region *region =
-        vg_thread_find(warp, lane, in, space, address, how->nbytes, false, &offset);
-    if (region == NULL) return false;
-    if (region->defined != NULL && !vg_defined(region, offset, how->nbytes)) {
-        vg_undefined(warp, lane, in, region, address, how->nbytes);
-        return false;
-    }
-    vg_model_load(warp->block->clock, warp->number * VG_LANES + lane, region, offset, how, value);
-    return true;
-}
-
-bool vg_thread_store(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
-                     enum vg_space space, uint64_t address, const struct vg_how *how,
-                     const void *value)
-{
-    uint64_t offset;
-    struct vg_region *region =
-        vg_thread_find(warp, lane, in, space, address, how->nbytes, true, &offset);
-    if (region == NULL) return false;
-    if (region->defined != NULL) vg_define(region, offset, how->nbytes);
-    vg_model_store(warp->block->clock, warp->number * VG_LANES + lane, region, offset, how, value);
-    return true;
-}
-
-bool vg_peek(struct vg_warp *warp, uint32_t lane, uint64_t address, void *bytes, uint64_t nbytes)
-{
-    const struct vg_run *run = warp->block->run;
-    const uint64_t window = address & VG_WINDOW_MASK;
-    const unsigned char *from = NULL;
-    uint64_t offset = address & ~VG_WINDOW_MASK, room = 0;
-    if (window == VG_SHARED_WINDOW) {
-        from = warp->block->shared.bytes;
-        room = warp->block->shared.nbytes;
-    } else if (window == VG_LOCAL_WINDOW) {
-        from = vg_local(warp, lane);
-        room = run->local_room;
-    } else if (window == VG_PARAM_WINDOW) {
-        from = run->params;
-        room = run->launch.kernel->param_bytes;
-    } else {
-        const struct vg_region *region = vg_regions_find(run->launch.gpu->regions, address);
-        if (region == NULL || region->freed) return false;
-        from = region->bytes;
-        offset = address - region->address;
-        room = region->nbytes;
-    }
-    if (from == NULL || offset > room || nbytes > room - offset) return false;
-    memcpy(bytes, from + offset, nbytes);
-    return true;
 }

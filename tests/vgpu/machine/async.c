@@ -260,8 +260,10 @@ static uint64_t address_of(const struct vg_registers *r, const struct vg_instr *
 static bool arrive(struct vg_warp *warp, uint32_t lane, const struct vg_registers *r,
                    const struct vg_instr *in, struct change *change, uint64_t *old)
 {
+    const bool arrives = in->op != VG_MBARRIER_EXPECT || in->mode == 1;
+    const uint8_t otherwise = arrives ? VG_RELEASE : VG_RELAXED;
     const struct vg_how how = {.nbytes = 8,
-                               .order = in->order == VG_WEAK ? VG_RELEASE : in->order,
+                               .order = in->order == VG_WEAK ? otherwise : in->order,
                                .scope = VG_SCOPE_CTA,
                                .where = (uint64_t)(uintptr_t)in};
     uint64_t offset;
@@ -356,14 +358,14 @@ enum vg_step vg_async_copy(struct vg_warp *warp, struct vg_fragment *fragment,
     }
 }
 
-/* test_wait and try_wait: whether the phase of the state, or of the parity, is over. */
+/* test_wait and try_wait: whether the phase of the state, or of the parity, is over. Only one that
+ * says so acquires. */
 static bool test(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_registers *r,
                  const struct vg_instr *in, uint32_t lanes)
 {
-    const struct vg_how how = {.nbytes = 8,
-                               .order = in->order == VG_WEAK ? VG_ACQUIRE : in->order,
-                               .scope = VG_SCOPE_CTA,
-                               .where = (uint64_t)(uintptr_t)in};
+    const struct vg_how how = {
+        .nbytes = 8, .order = VG_RELAXED, .scope = VG_SCOPE_CTA, .where = (uint64_t)(uintptr_t)in};
+    struct vg_block *block = warp->block;
     uint32_t over = 0;
     uint64_t sum = 0;
     VG_FOR_LANES(i, lanes)
@@ -376,10 +378,13 @@ static bool test(struct vg_warp *warp, struct vg_fragment *fragment, const struc
         else
             phase = ((const uint64_t *)vg_source(r, in->src[1]))[i] & PHASE;
         if ((word & PHASE) != phase) over |= 1u << i;
+        if ((word & PHASE) != phase && in->order != VG_RELAXED)
+            vg_model_acquire(block->clock, warp->number * VG_LANES + i, &block->shared,
+                             address & ~VG_WINDOW_MASK, VG_SCOPE_CTA);
         sum = (sum ^ word ^ i) * UINT64_C(0x9e3779b97f4a7c15);
     }
-    vg_watch_load(warp, fragment, in, lanes, &warp->block->shared,
-                  address_of(r, in, vg_first(lanes)), sum);
+    vg_watch_load(warp, fragment, in, lanes, &block->shared, address_of(r, in, vg_first(lanes)),
+                  sum);
     r->predicates[in->dst[0]] = (r->predicates[in->dst[0]] & ~lanes) | over;
     if (in->op == VG_MBARRIER_TRY_WAIT && over != lanes) fragment->idle += 10;
     return true;

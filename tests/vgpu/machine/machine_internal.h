@@ -208,13 +208,14 @@ static inline void vg_moved(struct vg_warp *warp, struct vg_fragment *fragment)
     run->moves++;
 }
 
-static inline uint64_t vg_mix(uint64_t sum, uint64_t x)
+/* A step of a hash. */
+static inline uint64_t vg_hash(uint64_t sum, uint64_t x)
 {
     sum = (sum ^ x) * UINT64_C(0x9e3779b97f4a7c15);
     return sum ^ (sum >> 29);
 }
 
-/* access.c, atomic.c, async.c, watch.c */
+/* access.c, thread.c, atomic.c, async.c, watch.c */
 enum vg_step vg_access(struct vg_warp *warp, struct vg_fragment *fragment,
                        const struct vg_instr *in, uint32_t lanes);
 /* Reads bytes by a generic address for the machine itself (printf). false: nothing lies there. */
@@ -224,6 +225,9 @@ bool vg_defined(const struct vg_region *region, uint64_t offset, uint32_t nbytes
 void vg_define(struct vg_region *region, uint64_t offset, uint32_t nbytes);
 enum vg_step vg_undefined(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
                           const struct vg_region *region, uint64_t address, uint32_t nbytes);
+/* The fault of an access by an address that no region holds. */
+enum vg_step vg_outside(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
+                        uint64_t address, uint32_t nbytes, bool write);
 /* One scalar access of one thread by a shared or global address; false: a fault was noted. */
 bool vg_thread_load(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in,
                     enum vg_space space, uint64_t address, const struct vg_how *how, void *value);

@@ -9,98 +9,142 @@
 
 enum { TEXT = 1024 };
 
-static void read_string(struct vg_warp *warp, uint32_t lane, uint64_t address, char *text,
-                        uint32_t room)
+/* Up to the zero byte, or as much as there is room for. Returns how many bytes lie there; less than
+ * the text's length + 1 and than room: memory ends before the zero byte. */
+static uint32_t read_string(struct vg_warp *warp, uint32_t lane, uint64_t address, char *text,
+                            uint32_t room)
 {
     uint32_t n = 0;
-    if (address == 0) {
-        snprintf(text, room, "(null)");
-        return;
-    }
-    while (n + 1 < room && vg_peek(warp, lane, address + n, text + n, 1) && text[n] != '\0') n++;
+    while (n + 1 < room && vg_peek(warp, lane, address + n, text + n, 1))
+        if (text[n++] == '\0') return n;
     text[n] = '\0';
+    return n;
 }
 
-/* One conversion: *format stands behind the %. Arguments are packed as in a struct: 4 bytes, or 8
- * at multiples of 8. */
-static int convert(struct vg_warp *warp, uint32_t lane, const char **format, uint64_t *args,
-                   char *out, size_t room)
+struct printf {
+    struct vg_warp *warp;
+    const struct vg_instr *in;
+    const char *format; /* what is left of it */
+    uint64_t args;      /* where the next argument lies */
+    uint32_t lane;
+    bool failed; /* the fault is noted */
+};
+
+static void read_text(struct printf *p, uint64_t address, const char *what, char *text)
 {
-    char spec[48] = "%", string[TEXT];
+    const uint32_t n = read_string(p->warp, p->lane, address, text, TEXT);
+    if (n + 1 == TEXT || (n > 0 && text[n - 1] == '\0')) return;
+    vg_fail(p->warp, p->lane, p->in, VG_FAULT_ADDRESS,
+            "printf reads %s at 0x%" PRIx64 ", where no memory lies", what, address + n);
+    p->failed = true;
+}
+
+/* The next argument. They are packed as in a struct: 4 bytes, or 8 at multiples of 8. */
+static uint64_t argument(struct printf *p, bool wide)
+{
+    const uint32_t nbytes = wide ? 8 : 4;
+    uint64_t value = 0;
+    p->args = (p->args + nbytes - 1) & ~(uint64_t)(nbytes - 1);
+    if (!p->failed && !vg_peek(p->warp, p->lane, p->args, &value, nbytes)) {
+        vg_fail(p->warp, p->lane, p->in, VG_FAULT_ADDRESS,
+                "printf reads an argument of %u bytes at 0x%" PRIx64 ", where no memory lies",
+                nbytes, p->args);
+        p->failed = true;
+    }
+    p->args += nbytes;
+    return value;
+}
+
+/* A width or a precision, digits or *: bounded, for nothing longer than TEXT is printed. */
+static int number(struct printf *p)
+{
+    int64_t n = 0;
+    if (*p->format == '*') {
+        p->format++;
+        n = (int32_t)argument(p, false);
+    }
+    for (; *p->format >= '0' && *p->format <= '9'; p->format++)
+        if (n < TEXT) n = 10 * n + (*p->format - '0');
+    return (int)(n > TEXT ? TEXT : n < -TEXT ? -TEXT : n);
+}
+
+static int integer(char kind, bool wide, const char *spec, uint64_t value, char *out, size_t room)
+{
+    char whole[64];
+    snprintf(whole, sizeof whole, "%sll%c", spec, kind);
+    if ((kind == 'd' || kind == 'i') && !wide)
+        return snprintf(out, room, whole, (long long)(int32_t)value);
+    return snprintf(out, room, whole, (unsigned long long)value);
+}
+
+/* One conversion: the format stands behind the %. */
+static int convert(struct printf *p, char *out, size_t room)
+{
+    char spec[40] = "%", whole[48], string[TEXT];
     size_t n = 1;
     bool wide = false;
-    const char *p = *format;
-    for (; *p != '\0' && strchr("-+ #0123456789.*hlzjt", *p) != NULL; p++) {
-        if (*p == '*') {
-            int32_t number = 0;
-            vg_peek(warp, lane, *args, &number, 4);
-            *args += 4;
-            n += (size_t)snprintf(spec + n, sizeof spec - n, "%d", number);
-        } else if (strchr("lzjt", *p) != NULL) {
-            wide = true;
-        } else if (*p != 'h') {
-            spec[n++] = *p;
-        }
-        if (n > sizeof spec - 16) break;
+    for (; *p->format != '\0' && strchr("-+ #0", *p->format) != NULL; p->format++)
+        if (memchr(spec + 1, *p->format, n - 1) == NULL) spec[n++] = *p->format;
+    if (*p->format == '*' || (*p->format >= '1' && *p->format <= '9'))
+        n += (size_t)snprintf(spec + n, sizeof spec - n, "%d", number(p));
+    if (*p->format == '.') {
+        p->format++;
+        const int digits = number(p); /* a negative one counts as none */
+        if (digits >= 0) n += (size_t)snprintf(spec + n, sizeof spec - n, ".%d", digits);
     }
-    const char kind = *p;
-    *format = kind == '\0' ? p : p + 1;
+    for (; *p->format != '\0' && strchr("hlzjt", *p->format) != NULL; p->format++)
+        wide = wide || *p->format != 'h';
+    const char kind = *p->format;
     if (kind == '\0') return 0;
+    p->format++;
     if (kind == '%') return snprintf(out, room, "%%");
+    if (strchr("eEfFgGaAspcdiuoxX", kind) == NULL) return snprintf(out, room, "%%%c", kind);
     const bool floating = strchr("eEfFgGaA", kind) != NULL;
-    wide = wide || floating || kind == 's' || kind == 'p';
-    if (wide) *args = (*args + 7) & ~UINT64_C(7);
-    uint64_t value = 0;
-    vg_peek(warp, lane, *args, &value, wide ? 8 : 4);
-    *args += wide ? 8 : 4;
+    const uint64_t value = argument(p, wide || floating || kind == 's' || kind == 'p');
+    snprintf(whole, sizeof whole, "%s%c", spec, kind);
+    if (p->failed) return 0;
     if (kind == 's') {
-        read_string(warp, lane, value, string, sizeof string);
-        spec[n] = 's';
-        return snprintf(out, room, spec, string);
+        if (value == 0) return snprintf(out, room, whole, "(null)");
+        read_text(p, value, "the string of %s", string);
+        return p->failed ? 0 : snprintf(out, room, whole, string);
     }
     if (kind == 'p') return snprintf(out, room, "0x%" PRIx64, value);
     if (floating) {
         double x;
         memcpy(&x, &value, 8);
-        spec[n] = kind;
-        return snprintf(out, room, spec, x);
+        return snprintf(out, room, whole, x);
     }
-    if (kind == 'c') {
-        spec[n] = 'c';
-        return snprintf(out, room, spec, (int)value);
-    }
-    if (strchr("diuoxX", kind) == NULL) return snprintf(out, room, "%%%c", kind);
-    spec[n] = spec[n + 1] = 'l';
-    spec[n + 2] = kind;
-    if ((kind == 'd' || kind == 'i') && !wide)
-        return snprintf(out, room, spec, (long long)(int32_t)value);
-    return snprintf(out, room, spec, (unsigned long long)value);
+    if (kind == 'c') return snprintf(out, room, whole, (int)value);
+    return integer(kind, wide, spec, value, out, room);
 }
 
-static void print(struct vg_warp *warp, uint32_t lane, uint64_t params)
+static bool print(struct vg_warp *warp, uint32_t lane, const struct vg_instr *in, uint64_t params)
 {
     const struct vg_machine_settings *settings = &warp->block->run->machine->settings;
+    struct printf p = {.warp = warp, .in = in, .lane = lane};
     char text[TEXT], format[TEXT];
-    uint64_t where = 0, args = 0;
+    uint64_t where = 0;
     size_t n = 0;
     int32_t result = 0;
     vg_peek(warp, lane, params, &where, 8);
-    vg_peek(warp, lane, params + 8, &args, 8);
-    read_string(warp, lane, where, format, sizeof format);
-    for (const char *p = format; *p != '\0' && n + 1 < sizeof text;) {
-        if (*p != '%') {
-            text[n++] = *p++;
+    vg_peek(warp, lane, params + 8, &p.args, 8);
+    read_text(&p, where, "its format", format);
+    for (p.format = format; !p.failed && *p.format != '\0' && n + 1 < sizeof text;) {
+        if (*p.format != '%') {
+            text[n++] = *p.format++;
             continue;
         }
-        p++;
+        p.format++;
         result++;
-        const int more = convert(warp, lane, &p, &args, text + n, sizeof text - n);
+        const int more = convert(&p, text + n, sizeof text - n);
         if (more > 0) n += (size_t)more;
         if (n >= sizeof text) n = sizeof text - 1;
     }
+    if (p.failed) return false;
     if (settings->print != NULL) settings->print(settings->arg, text, n);
     unsigned char *local = vg_local(warp, lane);
     if (local != NULL) memcpy(local + (params & ~VG_WINDOW_MASK) + 16, &result, 4);
+    return true;
 }
 
 enum vg_step vg_print(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
@@ -112,7 +156,8 @@ enum vg_step vg_print(struct vg_warp *warp, struct vg_fragment *fragment, const 
         return vg_fail(warp, vg_first(lanes), in, VG_FAULT_STACK,
                        "parameters of printf or assert lie beyond the thread's local memory");
     if (in->op == VG_PRINTF) {
-        VG_FOR_LANES(i, lanes) print(warp, i, params);
+        VG_FOR_LANES(i, lanes)
+        if (!print(warp, i, in, params)) return VG_FAILED;
         return VG_NEXT;
     }
     const uint32_t lane = vg_first(lanes);
@@ -123,7 +168,9 @@ enum vg_step vg_print(struct vg_warp *warp, struct vg_fragment *fragment, const 
     vg_peek(warp, lane, params + 8, &address[1], 8);
     vg_peek(warp, lane, params + 16, &line, 4);
     vg_peek(warp, lane, params + 24, &address[2], 8);
-    for (int i = 0; i < 3; i++) read_string(warp, lane, address[i], text[i], sizeof text[i]);
+    for (int i = 0; i < 3; i++)
+        if (read_string(warp, lane, address[i], text[i], sizeof text[i]) == 0)
+            snprintf(text[i], sizeof text[i], "(nothing at 0x%" PRIx64 ")", address[i]);
     return vg_fail(warp, lane, in, VG_FAULT_ASSERT, "%s:%u: %s: assertion `%s' failed", text[1],
                    line, text[2], text[0]);
 }

@@ -308,3 +308,67 @@ TEST(vgpu_async, an_arrival_between_copies_of_a_group_splits_no_group)
         b_destroy(b);
     }
 }
+
+/* A warp stores and arrives; each thread looks once, and reads its neighbour's word. The mbarrier
+ * expects them, or one more, so that no look returns true. */
+TEST(vgpu_async, a_look_at_an_mbarrier_that_returns_false_acquires_nothing)
+{
+    for (uint32_t more = 0; more < 2; more++)
+        for (int op = 0; op < 2; op++) {
+            struct builder *b = begin();
+            b_setp(b, VG_EQ, 0, TID, b_k(b, 0));
+            struct vg_instr *in =
+                b_alu(b, VG_MBARRIER_INIT, VG_B64, VG_NONE, b_k(b, MBARRIER), b_k(b, 32 + more));
+            b32(in);
+            b_guard(in, 0, false);
+            b_sync(b, b_k(b, 0), VG_NONE);
+            b_st(b, VG_B32, VG_SHARED, A, 0, TID);
+            b32(b_alu(b, VG_MBARRIER_ARRIVE, VG_B64, VG_NONE, b_k(b, MBARRIER), VG_NONE));
+            const uint32_t top = b_here(b);
+            in = b_alu(b, op == 0 ? VG_MBARRIER_TEST_WAIT : VG_MBARRIER_TRY_WAIT, VG_B64, 1,
+                       b_k(b, MBARRIER), b_k(b, 0));
+            b32(in);
+            in->flags |= VG_PARITY;
+            if (!more) b_bra(b, 1, true)->target = top;
+            b_alu(b, VG_XOR, VG_B32, A, A, b_k(b, 16));
+            b_ld(b, VG_B32, VG_SHARED, B, A, 0);
+            finish(b, B, B);
+            for (b->settings.seed = 1; b->settings.seed < 10; b->settings.seed++) {
+                run_done(b, 32);
+                CHECK_EQ(b->model_counts.races > 0, more);
+            }
+            b_destroy(b);
+        }
+}
+
+/* A warp stores and expects no bytes, which is relaxed; its first lane arrives. */
+TEST(vgpu_async, to_expect_bytes_releases_nothing_unless_it_arrives)
+{
+    for (uint32_t arrives = 0; arrives < 2; arrives++) {
+        struct builder *b = begin();
+        b_setp(b, VG_EQ, 0, TID, b_k(b, 0));
+        struct vg_instr *in =
+            b_alu(b, VG_MBARRIER_INIT, VG_B64, VG_NONE, b_k(b, MBARRIER), b_k(b, arrives ? 33 : 1));
+        b32(in);
+        b_guard(in, 0, false);
+        b_sync(b, b_k(b, 0), VG_NONE);
+        b_st(b, VG_B32, VG_SHARED, A, 0, TID);
+        in = b_alu(b, VG_MBARRIER_EXPECT, VG_B64, VG_NONE, b_k(b, MBARRIER), b_k(b, 0));
+        b32(in);
+        in->mode = arrives != 0;
+        in = b_alu(b, VG_MBARRIER_ARRIVE, VG_B64, VG_NONE, b_k(b, MBARRIER), VG_NONE);
+        b32(in);
+        b_guard(in, 0, false);
+        const uint32_t top = b_here(b);
+        in = b_alu(b, VG_MBARRIER_TEST_WAIT, VG_B64, 1, b_k(b, MBARRIER), b_k(b, 0));
+        b32(in);
+        in->flags |= VG_PARITY;
+        b_bra(b, 1, true)->target = top;
+        b_alu(b, VG_XOR, VG_B32, A, A, b_k(b, 16));
+        b_ld(b, VG_B32, VG_SHARED, B, A, 0);
+        finish(b, B, B);
+        run_done(b, 32);
+        CHECK_EQ(b->model_counts.races > 0, !arrives);
+        b_destroy(b);
+    }
+}

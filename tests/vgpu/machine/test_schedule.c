@@ -309,6 +309,76 @@ TEST(vgpu_schedule, printf_formats_the_arguments_of_each_thread)
     b_destroy(b);
 }
 
+/* A kernel that prints "from" to its 1024 words on with one argument. */
+static struct builder *prints(uint64_t format, uint64_t args, uint64_t argument)
+{
+    struct builder *b = b_create();
+    b_kernel(b);
+    b->f->local_bytes = 80;
+    b_st(b, VG_B64, VG_LOCAL, VG_NONE, 0, b_k64(b, format));
+    b_alu(b, VG_ADDRESS_LOCAL, VG_B64, D, VG_NONE, VG_NONE)->imm = 32;
+    b_alu(b, VG_CVTA, VG_U64, D, D, VG_NONE)->space = VG_LOCAL;
+    b_st(b, VG_B64, VG_LOCAL, VG_NONE, 8, args != 0 ? b_k64(b, args) : D);
+    b_st(b, VG_B64, VG_LOCAL, VG_NONE, 32, b_k64(b, argument));
+    b_add(b, VG_PRINTF, VG_B32);
+    b_exit(b);
+    return b;
+}
+
+TEST(vgpu_schedule, printf_with_wild_addresses_is_a_fault_that_names_them)
+{
+    static const uint64_t format = B_ADDRESS + 4096;
+    static const struct {
+        const char *text;
+        uint64_t format, args, argument;
+        const char *said;
+    } rows[] = {
+        {"", 0xdead0000, 0, 0, "printf reads its format at 0xdead0000, where no memory lies"},
+        {"", UINT64_MAX - 3, 0, 0, "printf reads its format at 0xfffffffffffffffc, where no"},
+        {"", 0, 0, 0, "printf reads its format at 0x0, where no memory lies"},
+        {"%s", format, 0, 0xbad000, "printf reads the string of %s at 0xbad000, where no memory"},
+        {"%d", format, 0xbad0, 0, "printf reads an argument of 4 bytes at 0xbad0, where no memory"},
+        {"%*d", format, 0xbad0, 0, "printf reads an argument of 4 bytes at 0xbad0, where no mem"},
+        {"%f", format, VG_LOCAL_WINDOW + 4000000, 0, "printf reads an argument of 8 bytes at 0x"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct builder *b = prints(rows[i].format, rows[i].args, rows[i].argument);
+        strcpy((char *)(b->out + 1024), rows[i].text);
+        CHECK_MESSAGE(b_run(b, 1, 1) == VG_FAULTED, "row %zu", i);
+        CHECK_EQ(b->fault, VG_FAULT_ADDRESS);
+        CHECK_MESSAGE(strstr(b->text, rows[i].said) != NULL, "row %zu: %s", i, b->text);
+        b_destroy(b);
+    }
+}
+
+/* What the manual's printf does not know is printed as it stands; widths are bounded. */
+TEST(vgpu_schedule, printf_with_a_wild_format_prints_something)
+{
+    static const char *const formats[] = {
+        "%",
+        "%%%",
+        "%n",
+        "%999999999d",
+        "%.999999999f",
+        "%-+ #0*.*lld",
+        "%1$d",
+        "%hhhhhhhhhhd",
+        "%\xff",
+        "%00000000000000000000000000000000d",
+        "%s",
+        "%lls",
+        "%*.*s",
+        "%999999999s",
+    };
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        struct builder *b = prints(B_ADDRESS + 4096, 0, 0);
+        strcpy((char *)(b->out + 1024), formats[i]);
+        CHECK_MESSAGE(b_run(b, 1, 1) == VG_DONE, "%s: %s", formats[i], b->text);
+        CHECK(strlen(b->printed) < 1024);
+        b_destroy(b);
+    }
+}
+
 TEST(vgpu_schedule, assert_fails_with_its_expression_and_line)
 {
     struct builder *b = b_create();

@@ -20,9 +20,9 @@ static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *f
         for (uint32_t i = 0; i < VG_LANES; i += 2) {
             uint64_t two;
             memcpy(&two, &warp->units[u][i], 8);
-            sum = vg_mix(sum, two);
+            sum = vg_hash(sum, two);
         }
-    for (uint32_t p = 0; p < npredicates; p++) sum = vg_mix(sum, warp->predicates[p]);
+    for (uint32_t p = 0; p < npredicates; p++) sum = vg_hash(sum, warp->predicates[p]);
     return sum;
 }
 
@@ -75,7 +75,7 @@ static bool comes_back(const struct vg_warp *warp, struct vg_fragment *fragment)
     fragment->looks++;
     const bool anew = (fragment->looks & (fragment->looks - 1)) == 0;
     if (!anew && fragment->pc != fragment->spin_pc) return false;
-    const uint64_t state = vg_mix(state_of(warp, fragment), warp->carry);
+    const uint64_t state = vg_hash(state_of(warp, fragment), warp->carry);
     const bool same = fragment->pc == fragment->spin_pc && state == fragment->spin_state;
     if (anew) {
         fragment->spin_pc = fragment->pc;

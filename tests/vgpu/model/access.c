@@ -45,9 +45,10 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
         !vg_note_simple(block, thread, region, offset, how, VG_READS))
         vg_note(block, thread, region, offset, how, VG_READS);
     if (region->reachable) {
-        vg_buffer_load(model, block->grid->device, region, offset, how, value);
+        const struct vg_look look =
+            vg_buffer_load(model, block->grid->device, region, offset, how, value);
         if (strong(how) && !model->settings.off)
-            vg_history_published(block, thread, region, offset, how, VG_READS);
+            vg_published_load(block, thread, region, offset, how, &look, value);
     } else if (!strong(how) || model->settings.off) {
         move(value, region->bytes + offset, how->nbytes);
     } else {
@@ -68,9 +69,10 @@ void vg_model_store(struct vg_block_clock *block, uint32_t thread, struct vg_reg
     if (!model->settings.off && strong(how))
         vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
-        vg_buffer_store(model, block->grid->device, region, offset, how, value);
-        if (strong(how) && !model->settings.off)
-            vg_history_published(block, thread, region, offset, how, VG_WRITES);
+        const uint64_t number =
+            vg_buffer_store(model, block->grid->device, region, offset, how, value);
+        if (!model->settings.off)
+            vg_published_store(block, thread, region, offset, how, value, number);
     } else if (!strong(how) || model->settings.off) {
         move(region->bytes + offset, value, how->nbytes);
     } else {
@@ -110,7 +112,7 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
     if (!model->settings.off)
         vg_release_flush(block, thread, (uint64_t)(uintptr_t)(region->bytes + offset));
     if (region->reachable) {
-        written = vg_buffer_change(model, device, region, offset, how, change, arg, old);
+        written = vg_buffer_change(model, device, region, offset, how, change, arg, old, value);
     } else { /* the bytes are the newest value */
         move(old, region->bytes + offset, how->nbytes);
         move(value, old, how->nbytes);
@@ -122,7 +124,9 @@ void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_regio
     const enum vg_action action = written ? VG_CHANGES : VG_READS;
     vg_note(block, thread, region, offset, how, action);
     if (region->reachable) {
-        vg_history_published(block, thread, region, offset, how, action);
+        const struct vg_look look = {.landed = model->landed - written,
+                                     .published = model->published};
+        vg_published_change(block, thread, region, offset, how, &look, old, written ? value : NULL);
     } else {
         if (written && releases_to_all(how)) vg_buffer_flush(model, device);
         vg_history_change(block, thread, region, offset, how, old, written ? value : NULL);

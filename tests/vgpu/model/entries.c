@@ -22,6 +22,7 @@ static void entry_clear(struct entry *entry)
 static void history_free(struct vg_history *history)
 {
     vg_entries_drop(history, 0, history->n);
+    vg_releases_put(history->dropped);
     ring_leave(history);
     free(history->at);
     free(history);
@@ -36,14 +37,16 @@ void vg_histories_free(struct vg_history *history)
     }
 }
 
-/* Of reachable memory nobody knows who saw which write: such a history just goes. */
+/* Of reachable memory nothing is known about bytes that were written otherwise: such a history just
+ * goes. One of the same bytes goes on: a weak store is an entry like others (published.c). */
 static bool goes(const struct vg_history *history, uint64_t offset, uint32_t nbytes, bool weak)
 {
     return history->region->reachable || (weak && offset <= history->offset &&
                                           history->offset + history->nbytes <= offset + nbytes);
 }
 
-void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes, bool weak)
+void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes,
+                      const struct vg_how *weak)
 {
     /* A history is listed at its first word; its size is at most 16 and its address aligned. */
     const uint64_t first = offset / 16 * 4, end = (offset + nbytes + 3) / 4;
@@ -52,8 +55,10 @@ void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes
         struct vg_history **link = more != NULL ? &more->histories : NULL;
         while (link != NULL && *link != NULL) {
             struct vg_history *history = *link;
-            if (vg_history_overlaps(history, offset, nbytes)) history->ended = true;
-            if (!history->ended || !goes(history, offset, nbytes, weak)) {
+            const bool goes_on = region->reachable && weak != NULL && !weak->engine &&
+                                 history->offset == offset && history->nbytes == nbytes;
+            if (vg_history_overlaps(history, offset, nbytes) && !goes_on) history->ended = true;
+            if (!history->ended || !goes(history, offset, nbytes, weak != NULL)) {
                 link = &history->next;
                 continue;
             }
@@ -91,6 +96,20 @@ void vg_entries_drop(struct vg_history *history, uint32_t first, uint32_t count)
     if (first == 0 && history->n > 0) history->at[0].adjacent = false;
     const uint32_t least = history->least;
     if (least > first) history->least = least < first + count ? first : least - count;
+}
+
+void vg_entries_fold(struct vg_history *history, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        vg_releases_join(&history->dropped, history->at[i].releases);
+    vg_entries_drop(history, 0, count);
+}
+
+uint32_t vg_entries_landed(const struct vg_history *history)
+{
+    uint32_t n = history->n;
+    while (n > 0 && history->at[n - 1].store != 0) n--;
+    return n;
 }
 
 struct vg_history *vg_history_find(const struct vg_cell *cell, uint64_t offset, uint32_t nbytes)
@@ -150,11 +169,12 @@ static void trim(struct vg_model *model)
 {
     struct vg_history *history = model->histories;
     model->histories = history->behind;
-    if (history->region->reachable) {
-        vg_entries_drop(history, 1, history->n - 1);
+    const uint32_t landed = vg_entries_landed(history);
+    if (history->region->reachable && (landed > 1 || landed < history->n)) {
+        if (landed > 1) vg_entries_fold(history, landed - 1);
     } else if (history->n > 1) {
         vg_entries_drop(history, 0, history->n - 1);
-    } else if (history->at[0].releases == NULL) {
+    } else if (history->at[0].releases == NULL && history->dropped == NULL) {
         unlist(history);
         return;
     }
@@ -185,7 +205,7 @@ struct vg_history *vg_history_make(struct vg_model *model, struct vg_region *reg
     for (int i = 0; i < 2 && model->nentries > MOST_ENTRIES; i++) trim(model);
     struct vg_history *history = vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes);
     if (history != NULL && !history->ended) return history;
-    vg_histories_end(region, offset, nbytes, false);
+    vg_histories_end(region, offset, nbytes, NULL);
     if (history == NULL) history = history_begin(model, region, offset, nbytes);
     history->ended = false;
     if (history->n >= model->settings.depth) vg_entries_drop(history, 0, 1);

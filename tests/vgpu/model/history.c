@@ -16,7 +16,7 @@
  * entry may be read any more; entries beyond the depth are dropped, the oldest first; an entry
  * whose successor is older than settings.late accesses is dropped, so every write becomes visible.
  *
- * How much is kept in all: entries.c.
+ * How much is kept in all: entries.c. Memory that others can reach: published.c.
  *
  * Weak accesses use the bytes. A weak write, or a strong access of another size, ends the histories
  * that it overlaps: it is ordered after all writes there, or it races with them. An ended history
@@ -26,15 +26,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-struct reached { /* one access to a history */
-    struct vg_block_clock *block;
-    struct vg_thread *self;
-    struct vg_history *history;
-    const struct vg_how *how;
-    uint32_t thread;
-    bool others; /* what the thread itself wrote and read does not count */
-};
 
 static struct reached reach(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                             uint64_t offset, const struct vg_how *how)
@@ -47,7 +38,7 @@ static struct reached reach(struct vg_block_clock *block, uint32_t thread, struc
     struct vg_history *history = reached.history;
     const uint64_t now = block->model->now, late = block->model->settings.late;
     uint32_t old = 0;
-    for (uint32_t i = 1; i < history->n && !region->reachable; i++)
+    for (uint32_t i = 1; i < history->n; i++)
         if (now - history->at[i].born > late) old = i;
     vg_entries_drop(history, 0, old);
     return reached;
@@ -85,14 +76,14 @@ static uint32_t floor_of(const struct reached *reached)
     return i;
 }
 
-static bool morally_strong(const struct reached *reached, const struct entry *entry)
+bool vg_morally_strong(const struct reached *reached, const struct entry *entry)
 {
     return entry->strong && entry->block != 0 &&
            vg_scope_includes(reached->block, entry->scope, entry->block) &&
            vg_scope_includes(reached->block, reached->how->scope, entry->block);
 }
 
-static bool was_read_by(const struct entry *entry, uint32_t serial, uint32_t thread)
+bool vg_was_read_by(const struct entry *entry, uint32_t serial, uint32_t thread)
 {
     for (uint32_t k = 0; entry->readers != NULL && k < entry->readers->n; k++)
         if (entry->readers->at[k].block == serial && entry->readers->at[k].thread == thread)
@@ -100,7 +91,7 @@ static bool was_read_by(const struct entry *entry, uint32_t serial, uint32_t thr
     return false;
 }
 
-static void add_reader(struct entry *entry, struct reader reader)
+void vg_add_reader(struct entry *entry, struct reader reader)
 {
     if (entry->readers == NULL) entry->readers = vg_need(sizeof *entry->readers);
     struct readers *readers = entry->readers;
@@ -117,7 +108,7 @@ static void observe(const struct reached *reached, uint32_t i)
     struct vg_history *history = reached->history;
     struct entry *entry = &history->at[i];
     const uint32_t serial = reached->block->serial;
-    if (morally_strong(reached, entry))
+    if (vg_morally_strong(reached, entry))
         vg_acquire(reached->block, reached->thread, reached->how, history->location,
                    entry->releases);
     else if (reached->how->order != VG_RELAXED)
@@ -125,12 +116,26 @@ static void observe(const struct reached *reached, uint32_t i)
     if (entry->crowded ||
         vg_known(reached->block, reached->thread, entry->block, entry->thread, entry->epoch))
         return;
-    if (was_read_by(entry, serial, reached->thread)) return;
-    add_reader(entry, (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread});
+    if (vg_was_read_by(entry, serial, reached->thread)) return;
+    vg_add_reader(entry, (struct reader){serial, reached->self->epoch, (uint16_t)reached->thread});
     if (entry->crowded) vg_entries_drop(history, 0, i);
 }
 
-/* A new entry at i, written by the thread. */
+struct entry *vg_entry_write(const struct reached *reached, uint32_t i, const void *value)
+{
+    struct vg_history *history = reached->history;
+    struct entry *entry = vg_entry_insert(history, i);
+    memcpy(entry->value, value, history->nbytes);
+    entry->block = reached->block->serial;
+    entry->thread = (uint16_t)reached->thread;
+    entry->epoch = reached->self->epoch;
+    entry->scope = reached->how->scope;
+    entry->strong = reached->how->order != VG_WEAK;
+    entry->born = reached->block->model->now;
+    return entry;
+}
+
+/* As vg_entry_write; the oldest entry goes when there are too many. */
 static struct entry *write_at(const struct reached *reached, uint32_t i, const void *value)
 {
     struct vg_history *history = reached->history;
@@ -138,15 +143,7 @@ static struct entry *write_at(const struct reached *reached, uint32_t i, const v
         vg_entries_drop(history, 0, 1);
         if (i > 0) i--;
     }
-    struct entry *entry = vg_entry_insert(history, i);
-    memcpy(entry->value, value, history->nbytes);
-    entry->block = reached->block->serial;
-    entry->thread = (uint16_t)reached->thread;
-    entry->epoch = reached->self->epoch;
-    entry->scope = reached->how->scope;
-    entry->strong = true;
-    entry->born = reached->block->model->now;
-    return entry;
+    return vg_entry_write(reached, i, value);
 }
 
 /* The release patterns that end in the thread's write. */
@@ -182,16 +179,17 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
                 !of_access(block, history, word, access))
                 continue;
             uint32_t i = history->n; /* the newest of the writes of one epoch */
-            while (i > 0 && (history->at[i - 1].block != access->block ||
-                             history->at[i - 1].thread != vg_access_thread(access) ||
-                             history->at[i - 1].epoch != access->epoch))
+            while (i > 0 &&
+                   (history->at[i - 1].block != access->block || !history->at[i - 1].strong ||
+                    history->at[i - 1].thread != vg_access_thread(access) ||
+                    history->at[i - 1].epoch != access->epoch))
                 i--;
             if (i-- == 0) continue;
             if (visible(&reached, &history->at[i])) return true;
             while (!history->at[i].crowded) {
                 if (++i == history->n || !history->at[i].adjacent) return false;
-                if (history->at[i].stored ? was_read(&reached, &history->at[i])
-                                          : visible(&reached, &history->at[i]))
+                if (history->at[i].foreign ? was_read(&reached, &history->at[i])
+                                           : visible(&reached, &history->at[i]))
                     return true;
             }
             return true;
@@ -201,9 +199,8 @@ bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_reg
 }
 
 /* A read of other bytes than those that were written observes nobody, for morally strong accesses
- * overlap completely (8.7). It gets the newest bytes, and older ones may not be read after it.
- * False: no write of another size has a history here. */
-static bool read_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
+ * overlap completely (8.7). It gets the newest bytes, and older ones may not be read after it. */
+bool vg_reads_across(struct vg_region *region, uint64_t offset, uint32_t nbytes)
 {
     const struct vg_history *own =
         vg_history_find(vg_cell_make(region, offset / 4), offset, nbytes);
@@ -235,7 +232,7 @@ void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_re
                      uint64_t offset, const struct vg_how *how, void *value)
 {
     struct vg_model *model = block->model;
-    if (read_across(region, offset, how->nbytes)) {
+    if (vg_reads_across(region, offset, how->nbytes)) {
         memcpy(value, region->bytes + offset, how->nbytes);
         return;
     }
@@ -284,7 +281,7 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     const struct entry *read = &history->at[history->n - 1];
     if (read->block == 0) memcpy(history->at[history->n - 1].value, old, how->nbytes);
     struct vg_releases *handed_on =
-        morally_strong(&reached, read) ? vg_releases_get(read->releases) : NULL;
+        vg_morally_strong(&reached, read) ? vg_releases_get(read->releases) : NULL;
     observe(&reached, history->n - 1);
     if (value != NULL) {
         struct entry *entry = write_at(&reached, history->n, value);
@@ -296,52 +293,4 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
         vg_release_begin(block, thread, how, history->location);
     }
     vg_releases_put(handed_on);
-}
-
-/* The write's entry in a history of reachable memory. Nobody knows which write a later read finds:
- * the first entry carries all releases, and a reader of a later entry counts as one of this. */
-static void publish(const struct reached *reached, enum vg_action action)
-{
-    struct vg_block_clock *block = reached->block;
-    struct vg_history *history = reached->history;
-    struct vg_model *model = block->model;
-    struct vg_clock *released[VG_REACHES];
-    vg_release(block, reached->thread, reached->how, history->location, released);
-    vg_releases_add(&history->at[0].releases, block, released);
-    if (history->n >= model->settings.depth) vg_entries_drop(history, 1, 1);
-    static const unsigned char no_value[16];
-    struct entry *entry = write_at(reached, history->n, no_value);
-    entry->adjacent = true;
-    entry->stored = action == VG_WRITES;
-    if (reached->how->scope == VG_SCOPE_SYS) { /* the host may read it, and hand it on */
-        add_reader(entry, (struct reader){VG_HOST, ++model->host_epoch, 0});
-        vg_clock_learn(&released[VG_REACH_SYS], VG_HOST, 0, VG_PART_THREAD, model->host_epoch);
-        if (action == VG_WRITES && block->grid->device >= 0)
-            vg_buffer_publish(model, block->grid->device, released[VG_REACH_SYS]);
-        else
-            vg_clock_join(&model->published, released[VG_REACH_SYS]);
-    }
-    for (int r = 0; r < VG_REACHES; r++) vg_clock_put(released[r]);
-}
-
-void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-                          uint64_t offset, const struct vg_how *how, enum vg_action action)
-{
-    const struct reached reached = reach(block, thread, region, offset, how);
-    struct vg_history *history = reached.history;
-    if (action != VG_WRITES) {
-        struct vg_releases *carried = vg_releases_get(history->at[0].releases);
-        struct vg_clock *const published[VG_REACHES] = {NULL, NULL, block->model->published};
-        vg_releases_add(&carried, block, published);
-        vg_acquire(block, thread, how, history->location, carried);
-        vg_releases_put(carried);
-        struct entry *newest = &history->at[history->n - 1];
-        if (history->n > 1 && !newest->crowded && !was_read_by(newest, block->serial, thread))
-            add_reader(newest,
-                       (struct reader){block->serial, reached.self->epoch, (uint16_t)thread});
-    }
-    if (action != VG_READS)
-        publish(&reached, action);
-    else
-        vg_release_begin(block, thread, how, history->location);
 }

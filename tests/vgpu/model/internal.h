@@ -1,6 +1,6 @@
 /* What the model's parts share. model.c: grids, blocks, threads; order.c: fences, barriers, release
  * and acquire patterns; notes.c: races; history.c: values of words accessed strongly; reachable.c:
- * buffers of memory that the host can address. */
+ * buffers of memory that the host can address; published.c: histories of that memory. */
 #ifndef VGPU_MODEL_INTERNAL_H
 #define VGPU_MODEL_INTERNAL_H
 
@@ -33,6 +33,7 @@ struct vg_releases *vg_releases_get(struct vg_releases *releases);
 void vg_releases_put(struct vg_releases *releases);
 void vg_releases_add(struct vg_releases **into, const struct vg_block_clock *block,
                      struct vg_clock *const released[VG_REACHES]);
+void vg_releases_join(struct vg_releases **into, struct vg_releases *other);
 struct vg_clock *vg_releases_find(const struct vg_releases *releases, enum vg_reach reach,
                                   uint32_t block, int device);
 struct vg_clock *vg_releases_any(const struct vg_releases *releases);
@@ -62,8 +63,9 @@ struct vg_spot {
     struct vg_pending pending;
 };
 
+/* A table by location; location 0 is a free slot, at least half are free. */
 struct vg_spots {
-    uint32_t n, next, room;
+    uint32_t n, room; /* room: a power of two */
     struct vg_spot at[];
 };
 
@@ -178,11 +180,14 @@ struct vg_model {
     struct vg_history *histories; /* a ring, the one that was trimmed longest ago first */
     uint64_t nentries;            /* of all histories */
 
+    uint64_t nspots; /* slots of all threads */
     struct vg_clock *sc_all;
     /* What the host may know: what was released at scope .sys to reachable memory and has left the
      * buffers. Of the host itself it knows which strong writes of scope .sys those were. */
     struct vg_clock *published;
     uint32_t host_epoch;
+    uint64_t stores; /* that ever went into a buffer: each has a number from 1 on */
+    uint64_t landed; /* stores and read-modify-writes that have reached reachable memory */
     struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
     struct vg_buffer **buffers;       /* by device + 1 */
     uint32_t ndevices;
@@ -217,7 +222,7 @@ uint32_t vg_copies_of(const struct vg_block_clock *block);
 bool vg_scope_includes(const struct vg_block_clock *block, unsigned scope, uint32_t serial);
 
 /* order.c */
-void vg_spots_free(struct vg_spots *spots);
+void vg_spots_free(struct vg_model *model, struct vg_spots *spots);
 void vg_pending_clear(struct vg_pending *pending);
 /* What the strong write to the location gives away: its release patterns of each reach. Counted
  * references, NULL for none. Ends the epoch when the write itself releases. */
@@ -317,9 +322,10 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
                const struct vg_access *first, const struct vg_access *second);
 
 /* history.c */
-/* An access ends the histories that it overlaps. Those of which a weak write writes all bytes go:
- * no earlier write counts there any more. */
-void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes, bool weak);
+/* An access ends the histories that it overlaps. Those of which a weak write (NULL: a strong
+ * access) writes all bytes go: no earlier write counts there any more. */
+void vg_histories_end(struct vg_region *region, uint64_t offset, uint32_t nbytes,
+                      const struct vg_how *weak);
 void vg_histories_free(struct vg_history *history);
 void vg_history_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, void *value);
@@ -334,19 +340,48 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
  * well when the write is too old to be in a history. others: by a read of another thread. */
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t word, const struct vg_access *access, bool others);
-/* Of reachable memory: release and acquire patterns, and who may have read what; the values are the
- * buffer's. */
-void vg_history_published(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
-                          uint64_t offset, const struct vg_how *how, enum vg_action action);
+
+/* published.c: histories of reachable memory; the values are the buffer's. */
+/* When a load or an atomic read the bytes. */
+struct vg_look {
+    uint64_t landed;            /* model->landed then */
+    struct vg_clock *published; /* model->published then; borrowed */
+    uint64_t store;             /* the device's own store that waits, whose bytes these are, or 0 */
+    bool mixed;                 /* stores that wait gave some of the bytes, or several did */
+};
+void vg_published_load(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                       uint64_t offset, const struct vg_how *how, const struct vg_look *look,
+                       const void *value);
+/* number: of the store in the buffer; 0: it has reached the bytes. A weak store counts where there
+ * is a history of its bytes. */
+void vg_published_store(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                        uint64_t offset, const struct vg_how *how, const void *value,
+                        uint64_t number);
+/* value is NULL when nothing was written. */
+void vg_published_change(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                         uint64_t offset, const struct vg_how *how, const struct vg_look *look,
+                         const void *old, const void *value);
+/* The store has left its buffer. */
+void vg_published_land(struct vg_model *model, struct vg_region *region, uint64_t offset,
+                       uint32_t nbytes, uint64_t number);
 
 /* reachable.c */
 void vg_buffer_free(struct vg_buffer *buffer);
-void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                    const struct vg_how *how, void *value);
-void vg_buffer_store(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                     const struct vg_how *how, const void *value);
+struct vg_look vg_buffer_load(struct vg_model *model, int device, struct vg_region *region,
+                              uint64_t offset, const struct vg_how *how, void *value);
+/* The number of the store; 0: it did not go into a buffer. */
+uint64_t vg_buffer_store(struct vg_model *model, int device, struct vg_region *region,
+                         uint64_t offset, const struct vg_how *how, const void *value);
+/* Returns whether the bytes were written; value: what they became. */
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                      const struct vg_how *how, vg_change *change, void *arg, void *old);
+                      const struct vg_how *how, vg_change *change, void *arg, void *old,
+                      void *value);
+
+/* bytes.c: of reachable memory; each access of up to 16 bytes is one for everybody. */
+void vg_bytes_read(const unsigned char *from, void *value, uint64_t nbytes);
+void vg_bytes_write(unsigned char *to, const void *value, uint64_t nbytes);
+/* *to becomes value if it is old; else old becomes what it is. */
+bool vg_bytes_exchange(unsigned char *to, void *old, const void *value, uint32_t nbytes);
 /* What becomes published when the device's latest store leaves the buffer. */
 void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released);
 void vg_buffer_flush(struct vg_model *model, int device);

@@ -237,7 +237,7 @@ void vg_model_block_end(struct vg_block_clock *block)
         vg_clock_put(thread->known);
         for (int r = 0; r < VG_REACHES; r++) vg_clock_put(thread->fence[r].known);
         vg_pending_clear(&thread->pending);
-        vg_spots_free(thread->spots);
+        vg_spots_free(grid->model, thread->spots);
     }
     vg_clock_put(block->sc[0]);
     vg_clock_put(block->sc[1]);

@@ -319,7 +319,7 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
         histories = histories || cell->more != NULL;
     }
     if (!strong(how) && action != VG_READS && histories)
-        vg_histories_end(region, offset, how->nbytes, true);
+        vg_histories_end(region, offset, how->nbytes, how);
 }
 
 void vg_note(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,

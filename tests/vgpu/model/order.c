@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SPOTS = 32 };
+/* Slots: a thread may always have FEW, all threads together about MOST. */
+enum { FEW_SPOTS = 64, MOST_SPOTS = 1 << 20 };
 
 static void learn_itself(struct vg_clock **clock, const struct vg_block_clock *block,
                          uint32_t thread, uint32_t epoch)
@@ -65,18 +66,35 @@ static void spot_clear(struct vg_spot *spot)
     memset(spot, 0, sizeof *spot);
 }
 
-void vg_spots_free(struct vg_spots *spots)
+void vg_spots_free(struct vg_model *model, struct vg_spots *spots)
 {
     if (spots == NULL) return;
-    for (uint32_t i = 0; i < spots->n; i++) spot_clear(&spots->at[i]);
+    for (uint32_t i = 0; i < spots->room; i++) spot_clear(&spots->at[i]);
+    model->nspots -= spots->room;
     free(spots);
+}
+
+/* The location's slot, or the free one where it belongs. */
+static struct vg_spot *slot_of(struct vg_spots *spots, uint64_t location)
+{
+    uint32_t i = (uint32_t)(location * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (spots->room - 1);
+    while (spots->at[i].location != 0 && spots->at[i].location != location)
+        i = (i + 1) & (spots->room - 1);
+    return &spots->at[i];
 }
 
 static struct vg_spot *spot_find(struct vg_thread *self, uint64_t location)
 {
-    for (uint32_t i = 0; self->spots != NULL && i < self->spots->n; i++)
-        if (self->spots->at[i].location == location) return &self->spots->at[i];
-    return NULL;
+    struct vg_spot *spot = self->spots != NULL ? slot_of(self->spots, location) : NULL;
+    return spot != NULL && spot->location != 0 ? spot : NULL;
+}
+
+static bool says_nothing(const struct vg_spot *spot)
+{
+    bool nothing = !spot->failed && spot->pending.n == 0;
+    for (int r = 0; r < VG_REACHES; r++)
+        nothing = nothing && spot->released[r] == NULL && spot->pending.clock[r] == NULL;
+    return nothing;
 }
 
 static void fence_settle(struct vg_released *fence, const struct vg_block_clock *block,
@@ -87,34 +105,58 @@ static void fence_settle(struct vg_released *fence, const struct vg_block_clock 
     fence->epoch = 0;
 }
 
-/* A thread with too many locations forgets the oldest. What was released there counts as released
- * by a fence, what was observed as acquired: that orders more than the manual does, never less. */
+/* What was released at the location counts as released by a fence, what was observed as acquired:
+ * that orders more than the manual does, never less. */
+static void spot_settle(struct vg_block_clock *block, uint32_t thread, struct vg_spot *spot)
+{
+    struct vg_thread *self = &block->threads[thread];
+    for (int r = 0; r < VG_REACHES; r++) {
+        fence_settle(&self->fence[r], block, thread);
+        vg_clock_join(&self->fence[r].known, spot->released[r]);
+    }
+    pending_take(&spot->pending, block, self, VG_REACH_SYS);
+    if (spot->failed) vg_buffer_flush(block->model, block->grid->device);
+    spot_clear(spot);
+}
+
+/* A wider table without the slots that say nothing. When all threads together have too many, this
+ * one settles its own. */
+static void make_room(struct vg_block_clock *block, uint32_t thread)
+{
+    struct vg_thread *self = &block->threads[thread];
+    struct vg_spots *old = self->spots;
+    uint32_t n = 0, room = 4;
+    for (uint32_t i = 0; old != NULL && i < old->room; i++) n += !says_nothing(&old->at[i]);
+    while (room < 4 * (n + 1)) room *= 2;
+    const bool too_many = room > FEW_SPOTS && block->model->nspots + room > MOST_SPOTS;
+    if (too_many) room = 4;
+    struct vg_spots *spots = vg_need(sizeof *spots + room * sizeof *spots->at);
+    spots->room = room;
+    block->model->nspots += room;
+    for (uint32_t i = 0; old != NULL && i < old->room; i++) {
+        struct vg_spot *spot = &old->at[i];
+        if (says_nothing(spot)) continue;
+        if (too_many) {
+            spot_settle(block, thread, spot);
+            continue;
+        }
+        *slot_of(spots, spot->location) = *spot;
+        memset(spot, 0, sizeof *spot);
+        spots->n++;
+    }
+    vg_spots_free(block->model, old);
+    self->spots = spots;
+}
+
 static struct vg_spot *spot_make(struct vg_block_clock *block, uint32_t thread, uint64_t location)
 {
     struct vg_thread *self = &block->threads[thread];
     struct vg_spot *spot = spot_find(self, location);
     if (spot != NULL) return spot;
-    struct vg_spots *spots = self->spots;
-    if (spots == NULL || (spots->n == spots->room && spots->room < MOST_SPOTS)) {
-        const uint32_t room = spots == NULL ? 2 : 2 * spots->room;
-        struct vg_spots *wider = vg_need(sizeof *wider + room * sizeof *wider->at);
-        if (spots != NULL) memcpy(wider, spots, sizeof *spots + spots->n * sizeof *spots->at);
-        wider->room = room;
-        free(spots);
-        self->spots = spots = wider;
-    }
-    if (spots->n < spots->room) {
-        spot = &spots->at[spots->n++];
-    } else {
-        spot = &spots->at[spots->next++ % MOST_SPOTS];
-        for (int r = 0; r < VG_REACHES; r++) {
-            fence_settle(&self->fence[r], block, thread);
-            vg_clock_join(&self->fence[r].known, spot->released[r]);
-        }
-        pending_take(&spot->pending, block, self, VG_REACH_SYS);
-        if (spot->failed) vg_buffer_flush(block->model, block->grid->device);
-        spot_clear(spot);
-    }
+    if (self->spots == NULL || 2 * (self->spots->n + 1) > self->spots->room)
+        make_room(block, thread);
+    self->spots->n++;
+    spot = slot_of(self->spots, location);
     spot->location = location;
     return spot;
 }
@@ -198,12 +240,22 @@ void vg_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_h
     if (spot != NULL) pending_take(&spot->pending, block, self, reach);
 }
 
+void vg_model_acquire(struct vg_block_clock *block, uint32_t thread, const struct vg_region *region,
+                      uint64_t offset, enum vg_scope scope)
+{
+    struct vg_thread *self = &block->threads[thread];
+    if (block->model->settings.off) return;
+    if (scope == VG_SCOPE_SYS) vg_buffer_renew(block->model, block->grid->device);
+    struct vg_spot *spot = spot_find(self, (uint64_t)(uintptr_t)(region->bytes + offset));
+    if (spot != NULL) pending_take(&spot->pending, block, self, vg_reach(scope));
+}
+
 /* --- fences --- */
 
 static void fence_acquire(struct vg_block_clock *block, struct vg_thread *self, enum vg_reach reach)
 {
     pending_take(&self->pending, block, self, reach);
-    for (uint32_t i = 0; self->spots != NULL && i < self->spots->n; i++)
+    for (uint32_t i = 0; self->spots != NULL && i < self->spots->room; i++)
         pending_take(&self->spots->at[i].pending, block, self, reach);
 }
 

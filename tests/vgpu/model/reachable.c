@@ -11,9 +11,9 @@
  *
  * What the host is assumed to do: whatever was released at scope .sys to such memory and has left
  * the buffer, a host thread may have acquired, and it may launch a grid or set a flag because of
- * it. So a grid that is launched then (vg_model_published), and whoever acquires at scope .sys from
- * such memory then, counts as ordered after the release, and a strong write of scope .sys counts as
- * read.
+ * it. So a grid that is launched then (vg_model_published), and whoever acquires then what the host
+ * has written (published.c), counts as ordered after the release, and a strong write of scope .sys
+ * counts as read.
  *
  * region->bytes of such a region is a multiple of 16: others access the same words atomically. */
 #include "internal.h"
@@ -25,7 +25,7 @@ enum { MOST_STORES = 48, LINES = 64, LINE = 64 };
 
 struct waiting {
     struct vg_region *region;
-    uint64_t offset, born;
+    uint64_t offset, born, number;
     unsigned char value[16];
     uint32_t nbytes;
     struct vg_clock *released; /* what becomes published when the store leaves the buffer */
@@ -34,6 +34,8 @@ struct waiting {
 struct line {
     struct vg_region *region; /* NULL: free */
     uint64_t offset, born;
+    uint64_t landed; /* model->landed and model->published when it was read */
+    struct vg_clock *published;
     bool valid;
     unsigned char bytes[LINE];
 };
@@ -48,6 +50,7 @@ void vg_buffer_free(struct vg_buffer *buffer)
 {
     for (uint32_t i = 0; buffer != NULL && i < buffer->nstores; i++)
         vg_clock_put(buffer->stores[i].released);
+    for (uint32_t i = 0; buffer != NULL && i < LINES; i++) vg_clock_put(buffer->lines[i].published);
     free(buffer);
 }
 
@@ -63,54 +66,20 @@ static struct vg_buffer *buffer_make(struct vg_model *model, int device)
     return *buffer;
 }
 
-#define PIECE(type, body)                                                                          \
-    {                                                                                              \
-        type word;                                                                                 \
-        body i += sizeof word;                                                                     \
-    }
-#define READ(type)                                                                                 \
-    PIECE(type, word = __atomic_load_n((const type *)(const void *)(from + i), __ATOMIC_ACQUIRE);  \
-          memcpy((unsigned char *)value + i, &word, sizeof word);)
-#define WRITE(type)                                                                                \
-    PIECE(type, memcpy(&word, (const unsigned char *)value + i, sizeof word);                      \
-          __atomic_store_n((type *)(void *)(to + i), word, __ATOMIC_RELEASE);)
-
-/* Others read and write the bytes at the same time: an aligned access of at most 8 bytes is one
- * access. */
-static void bytes_read(const unsigned char *from, void *value, uint64_t nbytes)
-{
-    for (uint64_t i = 0; i < nbytes;) {
-        if (nbytes - i >= 8)
-            READ(uint64_t)
-        else if (nbytes - i >= 4)
-            READ(uint32_t)
-        else if (nbytes - i >= 2)
-            READ(uint16_t)
-        else
-            READ(uint8_t)
-    }
-}
-
-static void bytes_write(unsigned char *to, const void *value, uint64_t nbytes)
-{
-    for (uint64_t i = 0; i < nbytes;) {
-        if (nbytes - i >= 8)
-            WRITE(uint64_t)
-        else if (nbytes - i >= 4)
-            WRITE(uint32_t)
-        else if (nbytes - i >= 2)
-            WRITE(uint16_t)
-        else
-            WRITE(uint8_t)
-    }
-}
-
 static void line_read(struct vg_model *model, struct line *line)
 {
     const uint64_t left = line->region->nbytes - line->offset;
-    bytes_read(line->region->bytes + line->offset, line->bytes, left < LINE ? left : LINE);
+    vg_bytes_read(line->region->bytes + line->offset, line->bytes, left < LINE ? left : LINE);
     line->valid = true;
     line->born = model->now;
+    line->landed = model->landed;
+    vg_clock_replace(&line->published, model->published);
+}
+
+static void line_clear(struct line *line)
+{
+    vg_clock_put(line->published);
+    *line = (struct line){0};
 }
 
 static struct line *line_of(struct vg_buffer *buffer, const struct vg_region *region,
@@ -127,6 +96,7 @@ static struct line *line_make(struct vg_buffer *buffer, struct vg_region *region
     struct line *line = line_of(buffer, region, offset);
     if (line != NULL) return line;
     line = &buffer->lines[buffer->next_line++ % LINES];
+    vg_clock_put(line->published);
     *line = (struct line){.region = region, .offset = offset / LINE * LINE};
     return line;
 }
@@ -152,7 +122,9 @@ static void release_store(struct vg_model *model, struct vg_buffer *buffer, uint
     const struct waiting store = buffer->stores[i];
     vg_clock_join(&model->published, store.released);
     vg_clock_put(store.released);
-    bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
+    model->landed++;
+    vg_published_land(model, store.region, store.offset, store.nbytes, store.number);
+    vg_bytes_write(store.region->bytes + store.offset, store.value, store.nbytes);
     struct line *line = line_of(buffer, store.region, store.offset);
     if (line != NULL) memcpy(line->bytes + store.offset % LINE, store.value, store.nbytes);
     memmove(buffer->stores + i, buffer->stores + i + 1,
@@ -216,7 +188,7 @@ void vg_buffer_forget(struct vg_model *model, const struct vg_region *region)
                 i++;
         }
         for (uint32_t i = 0; buffer != NULL && i < LINES; i++)
-            if (buffer->lines[i].region == region) buffer->lines[i] = (struct line){0};
+            if (buffer->lines[i].region == region) line_clear(&buffer->lines[i]);
     }
 }
 
@@ -232,12 +204,12 @@ static void stir(struct vg_model *model, struct vg_buffer *buffer)
     }
 }
 
-void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                    const struct vg_how *how, void *value)
+struct vg_look vg_buffer_load(struct vg_model *model, int device, struct vg_region *region,
+                              uint64_t offset, const struct vg_how *how, void *value)
 {
     if (device < 0 || model->settings.off) {
-        bytes_read(region->bytes + offset, value, how->nbytes);
-        return;
+        vg_bytes_read(region->bytes + offset, value, how->nbytes);
+        return (struct vg_look){.landed = model->landed, .published = model->published};
     }
     struct vg_buffer *buffer = buffer_make(model, device);
     stir(model, buffer);
@@ -250,14 +222,18 @@ void vg_buffer_load(struct vg_model *model, int device, struct vg_region *region
     else
         model->counts.older++;
     memcpy(value, line->bytes + offset % LINE, how->nbytes);
+    struct vg_look look = {.landed = line->landed, .published = line->published};
     for (uint32_t i = 0; i < buffer->nstores; i++) {
         const struct waiting *store = &buffer->stores[i];
         if (!overlap(store, region, offset, how->nbytes)) continue;
+        look.mixed = store->offset != offset || store->nbytes != how->nbytes;
+        look.store = store->number;
         for (uint32_t k = 0; k < store->nbytes; k++)
             if (store->offset + k >= offset && store->offset + k < offset + how->nbytes)
                 ((unsigned char *)value)[store->offset + k - offset] = store->value[k];
     }
     if (how->scope == VG_SCOPE_SYS && how->order == VG_ACQUIRE) vg_buffer_renew(model, device);
+    return look;
 }
 
 static bool releases_to_all(const struct vg_how *how)
@@ -265,12 +241,12 @@ static bool releases_to_all(const struct vg_how *how)
     return how->scope == VG_SCOPE_SYS && (how->order == VG_RELEASE || how->order == VG_ACQ_REL);
 }
 
-void vg_buffer_store(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                     const struct vg_how *how, const void *value)
+uint64_t vg_buffer_store(struct vg_model *model, int device, struct vg_region *region,
+                         uint64_t offset, const struct vg_how *how, const void *value)
 {
     if (device < 0 || model->settings.off) {
-        bytes_write(region->bytes + offset, value, how->nbytes);
-        return;
+        vg_bytes_write(region->bytes + offset, value, how->nbytes);
+        return 0;
     }
     struct vg_buffer *buffer = buffer_make(model, device);
     stir(model, buffer);
@@ -279,11 +255,15 @@ void vg_buffer_store(struct vg_model *model, int device, struct vg_region *regio
     while (buffer->nstores >= MOST_STORES)
         release_store(model, buffer, vg_random_below(model, buffer->nstores));
     struct waiting *store = &buffer->stores[buffer->nstores++];
-    *store = (struct waiting){
-        .region = region, .offset = offset, .born = model->now, .nbytes = how->nbytes};
+    *store = (struct waiting){.region = region,
+                              .offset = offset,
+                              .born = model->now,
+                              .number = ++model->stores,
+                              .nbytes = how->nbytes};
     memcpy(store->value, value, how->nbytes);
     if (store->born + model->settings.late < model->deadline)
         model->deadline = store->born + model->settings.late;
+    return store->number;
 }
 
 void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *released)
@@ -292,30 +272,9 @@ void vg_buffer_publish(struct vg_model *model, int device, struct vg_clock *rele
     vg_clock_replace(&buffer->stores[buffer->nstores - 1].released, released);
 }
 
-/* *to becomes value if it is old; else old becomes what it is. */
-#define EXCHANGE(type)                                                                             \
-    {                                                                                              \
-        type expected, wanted;                                                                     \
-        memcpy(&expected, old, sizeof expected);                                                   \
-        memcpy(&wanted, value, sizeof wanted);                                                     \
-        const bool done = __atomic_compare_exchange_n((type *)(void *)to, &expected, wanted,       \
-                                                      false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);  \
-        memcpy(old, &expected, sizeof expected);                                                   \
-        return done;                                                                               \
-    }
-
-static bool exchange(unsigned char *to, void *old, const void *value, uint32_t nbytes)
-{
-    if (nbytes == 1) EXCHANGE(uint8_t)
-    if (nbytes == 2) EXCHANGE(uint16_t)
-    if (nbytes == 4) EXCHANGE(uint32_t)
-    if (nbytes == 8) EXCHANGE(uint64_t)
-    bytes_write(to, value, nbytes); /* 16 bytes: two halves, not one access for other processes */
-    return true;
-}
-
 bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *region, uint64_t offset,
-                      const struct vg_how *how, vg_change *change, void *arg, void *old)
+                      const struct vg_how *how, vg_change *change, void *arg, void *old,
+                      void *value)
 {
     struct vg_buffer *buffer = device < 0 ? NULL : buffer_make(model, device);
     if (buffer != NULL) stir(model, buffer);
@@ -327,14 +286,14 @@ bool vg_buffer_change(struct vg_model *model, int device, struct vg_region *regi
             i++;
         }
     }
-    unsigned char value[16];
-    bytes_read(region->bytes + offset, old, how->nbytes);
+    vg_bytes_read(region->bytes + offset, old, how->nbytes);
     bool written;
     do {
         memcpy(value, old, how->nbytes);
         written = change(arg, old, value);
         if (written && releases_to_all(how)) vg_buffer_flush(model, device);
-    } while (written && !exchange(region->bytes + offset, old, value, how->nbytes));
+    } while (written && !vg_bytes_exchange(region->bytes + offset, old, value, how->nbytes));
+    model->landed += written;
     if (buffer != NULL) {
         line_read(model, line_make(buffer, region, offset));
         if (how->scope == VG_SCOPE_SYS && (how->order == VG_ACQUIRE || how->order == VG_ACQ_REL))

@@ -74,12 +74,12 @@ static struct vg_releases *merge(const struct entry *a, uint32_t na, const struc
     return all;
 }
 
-/* Takes the lists of blocks that have ended away, and puts those of the others into one when there
- * are too many. */
-static void shorten(struct vg_releases *all, const struct vg_block_clock *block)
+/* Takes the lists of blocks that have ended away, and puts those of the others but one into one
+ * when there are too many. */
+static void shorten(struct vg_releases *all, uint32_t ended_below, uint32_t own_block)
 {
     const uint64_t blocks = key_of(VG_REACH_CTA, 0, 0);
-    const uint64_t dead_below = blocks + block->grid->known_below, own = blocks + block->serial;
+    const uint64_t dead_below = blocks + ended_below, own = blocks + own_block;
     struct vg_clock *together = NULL;
     uint32_t n = 0;
     for (uint32_t pass = 0; pass < 2; pass++) {
@@ -117,5 +117,18 @@ void vg_releases_add(struct vg_releases **into, const struct vg_block_clock *blo
     struct vg_releases *old = *into;
     *into = merge(old != NULL ? old->at : NULL, old != NULL ? old->n : 0, own, n);
     vg_releases_put(old);
-    shorten(*into, block);
+    shorten(*into, block->grid->known_below, block->serial);
+}
+
+void vg_releases_join(struct vg_releases **into, struct vg_releases *other)
+{
+    struct vg_releases *old = *into;
+    if (other == NULL || other == old) return;
+    if (old == NULL) {
+        *into = vg_releases_get(other);
+        return;
+    }
+    *into = merge(old->at, old->n, other->at, other->n);
+    vg_releases_put(old);
+    shorten(*into, 0, 0);
 }

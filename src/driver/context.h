@@ -1,0 +1,53 @@
+/* A GPU's primary context as this process uses it: device memory, pinned memory, streams. Needs no
+ * CUDA header. Every function may be called by any thread, and leaves the thread's current context
+ * as it was.
+ *
+ * Errors: DEVICE, with the driver's text, unless said otherwise. Built without CUDA's header,
+ * tt_context_open always fails. */
+#ifndef TT_DRIVER_CONTEXT_H
+#define TT_DRIVER_CONTEXT_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct tt_context;
+
+/* Retains the primary context of the GPU. The same GPU gives the same pointer; each open needs a
+ * close. ARGUMENT: there is no such GPU. */
+TT_NODISCARD tt_status tt_context_open(int gpu, struct tt_context **context);
+/* The last one releases the context. NULL is allowed. */
+void tt_context_close(struct tt_context *context);
+int tt_context_gpu(const struct tt_context *context);
+
+/* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
+TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
+void tt_context_leave(struct tt_context *context);
+
+/* Device memory, 512-byte aligned, zeroed: the zeros are there when the call returns. SYSTEM: out
+ * of memory; the text says how much was asked for and how much is free. tt_context_free may wait
+ * until no kernel of the context runs: only where no call is outstanding. NULL is allowed. */
+TT_NODISCARD tt_status tt_context_allocate(struct tt_context *context, size_t nbytes,
+                                           void **memory);
+void tt_context_free(struct tt_context *context, void *memory);
+/* Pinned, zeroed host memory that the kernels of every GPU of this process use at the same address.
+ */
+TT_NODISCARD tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes,
+                                                void **memory);
+void tt_context_free_host(struct tt_context *context, void *memory);
+/* Copies from pageable host memory to device memory; the bytes are there when the call returns.
+ * Does not wait for kernels that run. */
+TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
+                                         size_t nbytes);
+
+/* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
+ * the thread), or one made here, which does not wait for the legacy stream. */
+TT_NODISCARD tt_status tt_context_stream_create(struct tt_context *context, void **stream);
+void tt_context_stream_destroy(struct tt_context *context, void *stream);
+/* Waits until all work of the stream is done. */
+TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream);
+/* Later work of `after` waits for what `before` has now. No host waits. */
+TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
+                                                void *before);
+
+#endif

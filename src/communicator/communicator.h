@@ -29,6 +29,7 @@ struct tt_cached {
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
     int oldest; /* of the bindings */
+    void *on_device; /* the program and its tables in device memory; NULL: not needed yet */
     struct tt_cached *next;
 };
 
@@ -170,6 +171,7 @@ struct tt_selection {
     int root;
     size_t nbytes; /* of all blocks together */
     bool uneven;   /* a count for each rank */
+    bool on_device; /* a kernel carries the call out */
 };
 /* The program for a call, from the cache or made now. Valid until the next tt_comm_select, and as
  * long as calls that use it are held or not done. */

@@ -78,8 +78,7 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer 
 static bool has_done(const struct tuttiComm *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
-    const uint64_t last =
-        atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
     return atomic_load_explicit(&record->done, memory_order_acquire) >= last ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
            tt_fabric_is_dead(comm->fabric, rank);

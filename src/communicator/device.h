@@ -1,6 +1,7 @@
-/* Calls on the memory of GPUs. A communicator whose ranks all have a GPU of one host runs such calls
- * by kernels, each rank on a stream of its own, which follows the user's stream and is followed by
- * it: so all calls of a rank run in the order in which they were issued, whatever their streams. */
+/* Calls on the memory of GPUs. A communicator whose ranks all have a GPU of one host runs such
+ * calls by kernels, each rank on a stream of its own, which follows the user's stream and is
+ * followed by it: so all calls of a rank run in the order in which they were issued, whatever their
+ * streams. */
 #ifndef TT_COMMUNICATOR_DEVICE_H
 #define TT_COMMUNICATOR_DEVICE_H
 

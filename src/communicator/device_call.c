@@ -50,7 +50,8 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     *on_device = any || context;
     if (!*on_device) return TT_OK;
     if (!comm->on_gpu)
-        return tt_fail(TT_ERR_USAGE, "%s: the stream is a GPU's, but communicator %s has no GPU: %s",
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: the stream is a GPU's, but communicator %s has no GPU: %s",
                        request->function, comm->name, comm->no_gpu);
     if (stream && !context)
         return tt_fail(TT_ERR_USAGE,
@@ -58,9 +59,9 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
                        "tuttiStreamFromDevice, or pass NULL",
                        request->function);
     if (context && tt_context_gpu(context) != comm->gpu)
-        return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d, rank %d of communicator %s on %d",
-                       request->function, tt_context_gpu(context), comm->rank, comm->name,
-                       comm->gpu);
+        return tt_fail(
+            TT_ERR_USAGE, "%s: the stream is of GPU %d, rank %d of communicator %s on %d",
+            request->function, tt_context_gpu(context), comm->rank, comm->name, comm->gpu);
     if (memo->in && in.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "sendbuff", request->input);
     if (memo->out && out.kind == TT_POINTER_HOST)
@@ -78,8 +79,7 @@ int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program 
     return program->nchannels > 0 && most > program->nchannels ? most / program->nchannels : 1;
 }
 
-struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
-                                       const struct tt_cached *cached)
+struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     const struct tt_device_links *links = tt_device_room_links(comm->on_gpu->room);
     return (struct tt_limits){.slot_bytes = links->slot_bytes,
@@ -190,6 +190,7 @@ void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
                                           .context = tt_device_context(on->device),
                                           .stream = on->stream,
                                           .number = ++on->issued};
+    call->kernel.uses_peers = tt_fabric_borrow(comm->fabric) == TT_OK;
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
@@ -232,6 +233,7 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
 
 static tt_status launch(const struct tt_pending_call *pending)
 {
+    if (!pending->call.kernel.uses_peers) return TT_OK; /* the communicator has failed */
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1};
     fill(pending, &batch.calls[0]);

@@ -75,7 +75,8 @@ size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued operations are done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
-/* Added to the type of an entry whose call runs on a GPU: the ranks of a call must agree on that. */
+/* Added to the type of an entry whose call runs on a GPU: the ranks of a call must agree on that.
+ */
 enum { TT_ENTRY_ON_DEVICE = 0x100 };
 
 /* What a rank says of a call in its record, but for the turn (struct tt_entry). Plain data, made
@@ -92,6 +93,7 @@ struct tt_kernel_run {
     struct tt_context *context;
     void *stream;    /* the rank's own, on which the kernel was launched */
     uint64_t number; /* among the communicator's calls on this rank's GPU, from 1 */
+    bool uses_peers; /* may use memory of other ranks of this process (tt_fabric_borrow) */
 };
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */

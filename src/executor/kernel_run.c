@@ -46,6 +46,13 @@ tt_status tt_kernel_check(const struct tt_work *work)
                           tt_context_gpu(kernel->context), cause);
 }
 
+void tt_kernel_leave_peers(struct tt_work *work)
+{
+    struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    if (kernel->uses_peers) tt_fabric_give_back(work->engine->fabric);
+    kernel->uses_peers = false;
+}
+
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
  * reads abort, with a fence in between, as here in the other order. */
 tt_status tt_kernel_stop(struct tt_work *work)
@@ -54,7 +61,9 @@ tt_status tt_kernel_stop(struct tt_work *work)
     struct tt_device_report *report = kernel->report;
     __atomic_store_n(&report->abort, 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (read_word(&report->nended) >= read_word(&report->nbegun)) return TT_OK;
-    const bool is_lost = tt_context_stream_query(kernel->context, kernel->stream) < 0;
-    return is_lost ? TT_OK : TT_IN_PROGRESS;
+    const bool has_ended = read_word(&report->nended) >= read_word(&report->nbegun);
+    if (!has_ended && tt_context_stream_query(kernel->context, kernel->stream) >= 0)
+        return TT_IN_PROGRESS;
+    tt_kernel_leave_peers(work);
+    return TT_OK;
 }

@@ -40,7 +40,7 @@ static int withdraw_posts(struct tt_work *work)
     return writer;
 }
 
-/* The rank's own kernel uses them. */
+/* From the rank's own kernel. */
 static tt_status regain_from_kernel(struct tt_work *work)
 {
     if (tt_kernel_stop(work) == TT_OK) return TT_OK;
@@ -54,7 +54,7 @@ static tt_status regain_from_kernel(struct tt_work *work)
 tt_status tt_work_regain_buffers(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    if (tt_work_on_device(work)) return regain_from_kernel(work);
+    if (tt_work_on_device(work)) TT_AWAIT(regain_from_kernel(work));
     const bool posts = work->kind == TT_WORK_COLLECTIVE && work->collective.posts;
     const int writer = posts ? withdraw_posts(work) : -1;
     const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;

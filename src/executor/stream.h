@@ -1,5 +1,6 @@
-/* Streams and events, ordered as CUDA's. A stream of the host is a FIFO of tasks served by one worker
- * thread. A stream of a GPU is CUDA's; here are counted the calls that were launched on it. */
+/* Streams and events, ordered as CUDA's. A stream of the host is a FIFO of tasks served by one
+ * worker thread. A stream of a GPU is CUDA's; here are counted the calls that were launched on it.
+ */
 #ifndef TT_EXECUTOR_STREAM_H
 #define TT_EXECUTOR_STREAM_H
 

@@ -310,9 +310,9 @@ static tt_status advance_in_turn(struct tt_work *work)
         return TT_IN_PROGRESS;
     if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
     if (work->state == TT_WORK_RUNNING)
-        TT_AWAIT(on_device                           ? tt_kernel_advance(work)
+        TT_AWAIT(on_device                          ? tt_kernel_advance(work)
                  : work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
-                                                     : tt_p2p_advance(work));
+                                                    : tt_p2p_advance(work));
     work->state = TT_WORK_LEAVING;
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }
@@ -361,6 +361,7 @@ static void free_table(struct tt_work *work)
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
     if (status) take_back(work);
+    if (tt_work_on_device(work)) tt_kernel_leave_peers(work);
     if (status) tt_fabric_pass_on(work->engine->fabric);
     work->state = TT_WORK_DONE;
     work->status = status;

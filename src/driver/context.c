@@ -288,6 +288,15 @@ static tt_status follow(struct tt_context *context, CUstream after, CUstream bef
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
 }
 
+tt_status tt_context_stream_query(struct tt_context *context, void *stream)
+{
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamQuery(stream);
+    tt_context_leave(context);
+    if (result == CUDA_ERROR_NOT_READY) return TT_IN_PROGRESS;
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamQuery");
+}
+
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     TT_TRY(tt_context_enter(context));

@@ -46,6 +46,9 @@ TT_NODISCARD tt_status tt_context_stream_create(struct tt_context *context, void
 void tt_context_stream_destroy(struct tt_context *context, void *stream);
 /* Waits until all work of the stream is done. */
 TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream);
+/* TT_OK when all work of the stream is done, TT_IN_PROGRESS, or an error, also of a kernel that
+ * failed earlier in the context. */
+TT_NODISCARD tt_status tt_context_stream_query(struct tt_context *context, void *stream);
 /* Later work of `after` waits for what `before` has now. No host waits. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);

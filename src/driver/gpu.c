@@ -18,6 +18,16 @@ tt_status tt_cuda_device(int number, CUdevice *device)
     return TT_OK;
 }
 
+int tt_driver_current(void)
+{
+    const struct tt_cuda *cu = tt_cuda_load();
+    CUdevice current, device;
+    if (!cu || cu->CtxGetDevice(&current) != CUDA_SUCCESS) return -1;
+    for (int gpu = 0; gpu < tt_driver_ngpus(NULL); gpu++)
+        if (cu->DeviceGet(&device, gpu) == CUDA_SUCCESS && device == current) return gpu;
+    return -1;
+}
+
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
 {
     const struct tt_cuda *cu = tt_cuda_load();

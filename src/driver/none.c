@@ -10,6 +10,16 @@ int tt_driver_ngpus(const char **why)
     return 0;
 }
 
+bool tt_driver_is_in_use(void)
+{
+    return false;
+}
+
+int tt_driver_current(void)
+{
+    return -1;
+}
+
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
 {
     (void)gpu;

@@ -245,9 +245,10 @@ void tt_context_stream_destroy(struct tt_context *context, void *stream)
 
 tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream)
 {
-    TT_TRY(tt_context_enter(context));
+    CUstreamCaptureMode mode;
+    TT_TRY(enter_aside(context, &mode));
     const CUresult result = context->cu->StreamSynchronize(stream);
-    tt_context_leave(context);
+    leave_aside(context, mode);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamSynchronize");
 }
 

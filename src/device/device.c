@@ -43,10 +43,20 @@ static const char *name_of(const struct tt_device *device, char text[NAME_TEXT])
     return text;
 }
 
-/* In the context. log: what the driver's compiler said. */
+/* log: what the driver's compiler said, or "". */
+static tt_status fail_call(const struct tt_device *device, CUresult result, const char *call,
+                           const char *log)
+{
+    char name[NAME_TEXT], text[NAME_TEXT + LOG_TEXT + 64];
+    snprintf(text, sizeof text, "%s on %s%s%s%s", call, name_of(device, name),
+             *log ? " (the driver's compiler: " : "", log, *log ? ")" : "");
+    return tt_cuda_fail(result, text);
+}
+
+/* In the context. */
 static tt_status fail_load(const struct tt_device *device, CUresult result, const char *log)
 {
-    char name[NAME_TEXT], call[NAME_TEXT + LOG_TEXT + 64];
+    char name[NAME_TEXT];
     size_t available = 0, total = 0;
     int version = 0;
     name_of(device, name);
@@ -54,8 +64,9 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
         return tt_fail(TT_ERR_USAGE,
                        "%s runs none of the kernels of this build of tutti, which has %s; build it "
-                       "with -DTUTTI_CUDA_ARCHITECTURES=%d",
-                       name, tt_device_image_holds, device->gpu.capability);
+                       "with -DTUTTI_CUDA_ARCHITECTURES=%d%s%s",
+                       name, tt_device_image_holds, device->gpu.capability,
+                       *log ? "; the driver's compiler: " : "", log);
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
         device->cu->DriverGetVersion(&version);
         return tt_fail(TT_ERR_USAGE,
@@ -69,9 +80,7 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
                        "free",
                        name, available, total);
     default:
-        snprintf(call, sizeof call, "loading the kernels (%s) on %s%s%s", tt_device_image_holds,
-                 name, *log ? ", of which the driver says: " : "", log);
-        return tt_cuda_fail(result, call);
+        return fail_call(device, result, "cuModuleLoadDataEx of the kernels", log);
     }
 }
 
@@ -88,7 +97,9 @@ static tt_status load(struct tt_device *device)
         device->module = NULL;
         return fail_load(device, result, log);
     }
-    TT_CUDA_TRY(cu->ModuleGetFunction(&device->run, device->module, "tutti_run"));
+    result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
+    if (result != CUDA_SUCCESS)
+        return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");
     result = cu->FuncSetAttribute(device->run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                   SHARED_BYTES);
     if (result == CUDA_SUCCESS)
@@ -221,5 +232,5 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
         device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1,
                                  SHARED_BYTES, stream, parameters, NULL);
     tt_context_leave(device->context);
-    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuLaunchKernel of tutti_run");
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

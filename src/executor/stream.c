@@ -71,15 +71,14 @@ static void *serve(void *argument)
     }
 }
 
-static tt_status allocate_stream(struct tt_stream **out)
+static struct tt_stream *allocate_stream(void)
 {
     struct tt_stream *stream = calloc(1, sizeof *stream);
-    if (!stream) return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
+    if (!stream) return NULL;
     stream->last = &stream->first;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
-    *out = stream;
-    return TT_OK;
+    return stream;
 }
 
 static void free_stream(struct tt_stream *stream)
@@ -91,8 +90,8 @@ static void free_stream(struct tt_stream *stream)
 
 tt_status tt_stream_create(struct tt_stream **out)
 {
-    struct tt_stream *stream;
-    TT_TRY(allocate_stream(&stream));
+    struct tt_stream *stream = allocate_stream();
+    if (!stream) return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
     const int error = tt_thread_start(&stream->worker, NULL, serve, stream);
     if (error) {
         free_stream(stream);
@@ -104,13 +103,12 @@ tt_status tt_stream_create(struct tt_stream **out)
 
 tt_status tt_stream_from_device(struct tt_stream **out, int gpu, void *device_stream)
 {
-    struct tt_stream *stream;
     struct tt_context *context;
     TT_TRY(tt_context_open(gpu, &context));
-    const tt_status status = allocate_stream(&stream);
-    if (status) {
+    struct tt_stream *stream = allocate_stream();
+    if (!stream) {
         tt_context_close(context);
-        return status;
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
     }
     stream->context = context;
     stream->device_stream = device_stream;

@@ -10,6 +10,7 @@
 
 #include "base/process_lock.h"
 #include "driver/cuda.h"
+#include "driver/driver.h"
 
 enum { MOST_EVENTS = 16 };
 
@@ -226,6 +227,83 @@ tt_status tt_context_upload(struct tt_context *context, void *to, const void *fr
     leave_aside(context, mode);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
 }
+
+/* ---- Memory of other GPUs and processes ------------------------------------------------------ */
+
+static tt_status fail_access(const struct tt_context *context, int gpu)
+{
+    return tt_fail(
+        TT_ERR_USAGE,
+        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
+        "them",
+        context->gpu, gpu);
+}
+
+static CUresult enable_access(struct tt_context *context, CUdevice device)
+{
+    CUcontext other;
+    CUresult result = context->cu->DevicePrimaryCtxRetain(&other, device);
+    if (result != CUDA_SUCCESS) return result;
+    result = context->cu->CtxEnablePeerAccess(other, 0);
+    context->cu->DevicePrimaryCtxRelease(device);
+    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+tt_status tt_context_reach(struct tt_context *context, int gpu)
+{
+    CUdevice device;
+    TT_TRY(tt_cuda_device(gpu, &device));
+    if (gpu == context->gpu) return TT_OK;
+    if (!tt_driver_peers(context->gpu, gpu)) return fail_access(context, gpu);
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = enable_access(context, device);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuCtxEnablePeerAccess");
+}
+
+tt_status tt_context_share(struct tt_context *context, void *memory,
+                           uint8_t handle[TT_CONTEXT_HANDLE])
+{
+    CUipcMemHandle made;
+    _Static_assert(sizeof made == TT_CONTEXT_HANDLE, "a handle is the driver's");
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->IpcGetMemHandle(&made, (CUdeviceptr)(uintptr_t)memory);
+    tt_context_leave(context);
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcGetMemHandle");
+    memcpy(handle, &made, sizeof made);
+    return TT_OK;
+}
+
+tt_status tt_context_open_shared(struct tt_context *context,
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+{
+    CUipcMemHandle theirs;
+    CUdeviceptr opened = 0;
+    memcpy(&theirs, handle, sizeof theirs);
+    TT_TRY(tt_context_enter(context));
+    const CUresult result =
+        context->cu->IpcOpenMemHandle(&opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    tt_context_leave(context);
+    if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+        return tt_fail(
+            TT_ERR_USAGE,
+            "GPU %d cannot access the memory of a GPU of another process: the driver has "
+            "no peer access between them",
+            context->gpu);
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcOpenMemHandle");
+    *memory = (void *)(uintptr_t)opened;
+    return TT_OK;
+}
+
+void tt_context_close_shared(struct tt_context *context, void *memory)
+{
+    if (!memory || tt_context_enter(context)) return;
+    const CUresult result = context->cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)memory);
+    tt_context_leave(context);
+    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, "cuIpcCloseMemHandle"));
+}
+
+/* ---- Streams -------------------------------------------------------------------------------- */
 
 tt_status tt_context_stream_create(struct tt_context *context, void **stream)
 {

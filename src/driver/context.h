@@ -8,6 +8,7 @@
 #define TT_DRIVER_CONTEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -39,6 +40,22 @@ void tt_context_free_host(struct tt_context *context, void *memory);
  * Does not wait for kernels that run. */
 TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
                                          size_t nbytes);
+
+/* Kernels of the context can use, from now on, all device memory that this process has on the other
+ * GPU by tt_context_allocate or cuMemAlloc; not that of memory pools. USAGE: the GPUs cannot access
+ * each other's memory; names both. */
+TT_NODISCARD tt_status tt_context_reach(struct tt_context *context, int gpu);
+/* What other processes need to open device memory of tt_context_allocate. They can use all that
+ * lies in the same 2 MiB: give it a multiple of these. */
+enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
+TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
+                                        uint8_t handle[TT_CONTEXT_HANDLE]);
+/* Opens memory of another process; each open needs a close, which may wait until no kernel of the
+ * context runs. USAGE: its GPU's memory cannot be accessed from the context's. */
+TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
+                                              const uint8_t handle[TT_CONTEXT_HANDLE],
+                                              void **memory);
+void tt_context_close_shared(struct tt_context *context, void *memory);
 
 /* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
  * the thread), or one made here, which does not wait for the legacy stream. */

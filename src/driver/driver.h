@@ -26,11 +26,12 @@ int tt_driver_current(void);
 /* A GPU, as the driver describes it. Plain data. */
 struct tt_gpu {
     char name[64];
-    char pci[16];    /* domain:bus:device.function, hexadecimal */
-    int capability;  /* 90: compute capability 9.0 */
-    int nprocessors; /* multiprocessors */
-    size_t nbytes;   /* of its memory */
-    bool managed;    /* the host and GPUs can access managed memory at the same time */
+    char pci[16];     /* domain:bus:device.function, hexadecimal */
+    uint8_t uuid[16]; /* the same in all processes */
+    int capability;   /* 90: compute capability 9.0 */
+    int nprocessors;  /* multiprocessors */
+    size_t nbytes;    /* of its memory */
+    bool managed;     /* the host and GPUs can access managed memory at the same time */
 };
 
 /* ARGUMENT: no such GPU. DEVICE: the driver failed. */

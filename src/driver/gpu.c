@@ -2,6 +2,7 @@
 #include "driver/driver.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "driver/cuda.h"
 
@@ -33,10 +34,12 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
     const struct tt_cuda *cu = tt_cuda_load();
     struct tt_gpu found = {.name = ""};
     CUdevice device;
+    CUuuid uuid;
     int major, minor, managed;
     TT_TRY(tt_cuda_device(number, &device));
     TT_CUDA_TRY(cu->DeviceGetName(found.name, sizeof found.name, device));
     TT_CUDA_TRY(cu->DeviceGetPCIBusId(found.pci, sizeof found.pci, device));
+    TT_CUDA_TRY(cu->DeviceGetUuid(&uuid, device));
     TT_CUDA_TRY(cu->DeviceTotalMem(&found.nbytes, device));
     TT_CUDA_TRY(
         cu->DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
@@ -46,6 +49,7 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
                                        device));
     TT_CUDA_TRY(
         cu->DeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+    memcpy(found.uuid, uuid.bytes, sizeof found.uuid);
     found.capability = 10 * major + minor;
     found.managed = managed != 0;
     *gpu = found;

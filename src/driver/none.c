@@ -102,6 +102,31 @@ tt_status tt_context_upload(struct tt_context *context, void *to, const void *fr
     return refuse();
 }
 
+tt_status tt_context_reach(struct tt_context *context, int gpu)
+{
+    (void)context, (void)gpu;
+    return refuse();
+}
+
+tt_status tt_context_share(struct tt_context *context, void *memory,
+                           uint8_t handle[TT_CONTEXT_HANDLE])
+{
+    (void)context, (void)memory, (void)handle;
+    return refuse();
+}
+
+tt_status tt_context_open_shared(struct tt_context *context,
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+{
+    (void)context, (void)handle, (void)memory;
+    return refuse();
+}
+
+void tt_context_close_shared(struct tt_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+
 tt_status tt_context_stream_create(struct tt_context *context, void **stream)
 {
     (void)context, (void)stream;

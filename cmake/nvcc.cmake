@@ -39,9 +39,6 @@ set(TUTTI_NVCC_TRIED "${TUTTI_NVCC}" CACHE INTERNAL "the nvcc that was tried")
 if(TUTTI_NVCC)
     execute_process(COMMAND ${TUTTI_NVCC} --version OUTPUT_VARIABLE TUTTI_NVCC_VERSION)
     string(REGEX REPLACE ".*, V([0-9.]+).*" "\\1" TUTTI_NVCC_VERSION "${TUTTI_NVCC_VERSION}")
-    message(STATUS "nvcc ${TUTTI_NVCC_VERSION}: ${TUTTI_NVCC}")
-else()
-    message(STATUS "nvcc of CUDA 13 not found (CUDA Toolkit 13; -DTUTTI_NVCC=PATH): no kernels for GPUs")
 endif()
 
 # As in CMAKE_CUDA_ARCHITECTURES: 90-real is code for sm_90, 90-virtual is PTX, which drivers compile for that GPU and later ones, 90 is
@@ -71,7 +68,7 @@ function(tt_add_fatbin output source)
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE source)
     cmake_path(GET output FILENAME name)
     add_custom_command(OUTPUT ${output} MAIN_DEPENDENCY ${source} DEPENDS ${TUTTI_NVCC} DEPFILE ${output}.d
-        COMMAND ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${code} -fatbin --threads 0 -MD -MF ${output}.d -MT ${output} -o ${output} ${source}
+        COMMAND ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${code} -fatbin --compress-mode=size --threads 0 -MD -MF ${output}.d -MT ${output} -o ${output} ${source}
         COMMENT "Compiling kernels: ${name}" VERBATIM)
 endfunction()
 # No contraction: the kernels' results have the bits of the host's.

@@ -11,9 +11,6 @@
 #include "driver/cuda.h"
 #include "driver/driver.h"
 
-/* Dynamic shared memory of a block: the program that is copied there. */
-enum { SHARED_BYTES = TT_DEVICE_MOST_COPIED };
-
 /* Freed with its last user. */
 struct tt_device {
     /* immutable once listed */
@@ -100,17 +97,17 @@ static tt_status load(struct tt_device *device)
     result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");
-    result = cu->FuncSetAttribute(device->run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                  SHARED_BYTES);
-    if (result == CUDA_SUCCESS)
-        result = cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run,
-                                                               TT_DEVICE_THREADS, SHARED_BYTES);
-    if (result != CUDA_SUCCESS || nblocks < 1)
+    /* Shared memory: the kernel's own. */
+    result =
+        cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run, TT_DEVICE_THREADS, 0);
+    if (result != CUDA_SUCCESS)
+        return fail_call(device, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "");
+    if (nblocks < 1)
         return tt_fail(
             TT_ERR_DEVICE,
-            "%s cannot hold a block of the kernel: %d threads, %d bytes of shared memory "
-            "besides its own (CUDA's error %d)",
-            name_of(device, name), TT_DEVICE_THREADS, SHARED_BYTES, (int)result);
+            "a multiprocessor of %s cannot hold one block of the kernel: %d threads, their "
+            "registers and shared memory",
+            name_of(device, name), TT_DEVICE_THREADS);
     device->capacity = nblocks * device->gpu.nprocessors;
     return TT_OK;
 }
@@ -228,9 +225,8 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     if (nblocks == 0) return TT_OK;
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result =
-        device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1,
-                                 SHARED_BYTES, stream, parameters, NULL);
+    const CUresult result = device->cu->LaunchKernel(
+        device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1, 0, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

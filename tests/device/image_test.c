@@ -104,6 +104,7 @@ TEST(image, a_kernel_that_needs_more_than_the_gpu_has_is_refused_with_the_number
 {
     static const char large[] =
         PTX("8.3", "tutti_run",
-            ".shared .align 16 .b8 room[230000];\n.reg .u32 r;\nmov.u32 r, room;\n");
-    check_open_fails(large, sizeof large, TT_ERR_DEVICE, "cannot hold a block of the kernel: 512");
+            ".shared .align 16 .b8 room[240000];\n.reg .u32 r;\nmov.u32 r, room;\n");
+    check_open_fails(large, sizeof large, TT_ERR_DEVICE,
+                     "cannot hold one block of the kernel: 512 threads");
 }

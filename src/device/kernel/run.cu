@@ -76,7 +76,7 @@ static __device__ void run_block(struct tt_block *block, const struct tt_device_
     tt_block_close(block);
 }
 
-extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS)
+extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
     tutti_run(const __grid_constant__ struct tt_device_batch batch)
 {
     __shared__ struct tt_block block;

@@ -261,7 +261,7 @@ static tt_status connect_gpus(struct making *making)
     if (!all || !ours)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
     else if (takes_part)
-        making->status = tt_comm_device_offer(making->comm, &mine);
+        making->status = tt_comm_device_offer(making->comm, &making->links, &mine);
     tt_status status = agree(making);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
     if (!status && takes_part) {

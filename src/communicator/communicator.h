@@ -118,6 +118,8 @@ struct tt_comm_config {
 struct tt_comm_links {
     struct tt_fabric_config fabric;
     struct tt_wires_config wires; /* without the key */
+    int device_channels;          /* of two ranks, with the one of point to point */
+    int device_threads;           /* of a block */
 };
 
 /* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent

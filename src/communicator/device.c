@@ -20,12 +20,6 @@ int tt_current_gpu(void)
     return tt_driver_is_in_use() ? tt_driver_current() : -1;
 }
 
-/* The channels of devices: those of collectives, and the one of point to point. */
-static int device_channels(void)
-{
-    return (int)tt_config_int(TT_CONFIG_DEVICE_CHANNELS) + 1;
-}
-
 static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
 {
     TT_TRY(tt_device_open(comm->gpu, &on->device));
@@ -39,16 +33,18 @@ static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
     return tt_stream_create(&on->attendant);
 }
 
-tt_status tt_comm_device_offer(tuttiComm_t comm, struct tt_device_offer *mine)
+tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
+                               struct tt_device_offer *mine)
 {
     comm->on_gpu = calloc(1, sizeof *comm->on_gpu);
     if (!comm->on_gpu) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
     TT_TRY(open_gpu(comm, comm->on_gpu));
+    comm->on_gpu->nthreads = (uint32_t)links->device_threads;
     const struct tt_device_room_config config = {
         .gpu = comm->gpu,
         .rank = comm->rank,
         .nranks = comm->nranks,
-        .nchannels = device_channels(),
+        .nchannels = links->device_channels,
         .nslots = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOTS),
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),

@@ -26,6 +26,7 @@ struct tt_comm_device {
     struct tt_device_report *report; /* pinned host memory */
     void *stream;                    /* on which the kernels run */
     int most_blocks;                 /* of one call: this rank's share of the GPU */
+    uint32_t nthreads;               /* of a block */
     struct tt_stream *attendant;     /* waits for the calls of the user's streams */
     /* owner: the issuing thread */
     uint64_t issued; /* calls */
@@ -44,7 +45,8 @@ struct tt_comm_device {
  * load the driver. */
 int tt_current_gpu(void);
 /* Opens this rank's GPU (comm->gpu) and says what the others must know. */
-TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, struct tt_device_offer *mine);
+TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
+                                            struct tt_device_offer *mine);
 /* offers: [nranks]. Afterwards the communicator's calls may be on device memory. */
 TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
                                               const struct tt_device_offer *offers);

@@ -235,7 +235,7 @@ static tt_status launch(const struct tt_pending_call *pending)
 {
     if (!pending->call.kernel.uses_peers) return TT_OK; /* the communicator has failed */
     const struct tt_comm_device *on = pending->comm->on_gpu;
-    struct tt_device_batch batch = {.ncalls = 1};
+    struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
     fill(pending, &batch.calls[0]);
     return tt_device_launch(on->device, on->stream, &batch);
 }

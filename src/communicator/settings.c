@@ -151,6 +151,8 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .allow_cma = !inside || lists(list, "cma"),
                    .force_cma = inside && lists(list, "cma")},
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
+        .device_channels = 1 + (int)bounded(TT_CONFIG_DEVICE_CHANNELS, 2, 64, 1),
+        .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
     };
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = links.fabric.nslots;

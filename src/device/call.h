@@ -109,7 +109,8 @@ struct tt_device_call {
 
 /* The parameter of the kernel tutti_run. */
 struct tt_device_batch {
-    uint32_t ncalls, unused;
+    uint32_t ncalls;
+    uint32_t nthreads; /* of each block: a multiple of 32; 0: TT_DEVICE_THREADS */
     struct tt_device_call calls[TT_DEVICE_MOST_CALLS];
 };
 static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");

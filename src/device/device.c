@@ -223,10 +223,14 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
                        "wait for one another (use fewer ranks, channels or copies on this GPU)",
                        (unsigned long long)nblocks, name_of(device, name), device->capacity);
     if (nblocks == 0) return TT_OK;
+    const unsigned nthreads = batch->nthreads ? batch->nthreads : TT_DEVICE_THREADS;
+    if (nthreads % 32 || nthreads > TT_DEVICE_THREADS)
+        return tt_fail(TT_ERR_USAGE, "%u threads of a block; expected a multiple of 32, at most %d",
+                       nthreads, TT_DEVICE_THREADS);
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result = device->cu->LaunchKernel(
-        device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1, 0, stream, parameters, NULL);
+    const CUresult result = device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, nthreads,
+                                                     1, 1, 0, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

@@ -5,7 +5,7 @@
 #include "device/kernel/fold.cuh"
 #include "device/kernel/port.cuh"
 
-enum { TT_MOST_RESOLVED = 64, TT_ROOM_BYTES = 42 * 1024 };
+enum { TT_MOST_RESOLVED = 64 };
 
 /* What a walk through a step's spans finds. */
 struct tt_resolved {
@@ -15,8 +15,8 @@ struct tt_resolved {
     bool single;           /* the spans are one piece each, or empty; else only reference holds */
 };
 
-/* In shared memory. Filled by tt_block_open; the tables lie in `room`, or, where it is full, in
- * device memory. */
+/* In shared memory. Filled by tt_block_open. The tables lie in the room, the shared memory that the
+ * launch asks for, or, where that is full, in device memory. */
 struct tt_block {
     struct tt_device_call call;
     const struct tt_program *program;
@@ -37,9 +37,18 @@ struct tt_block {
     uint64_t heads_in[TT_DEVICE_MOST_PEERS], heads_out[TT_DEVICE_MOST_PEERS];
 
     struct tt_resolved resolved[TT_MOST_RESOLVED]; /* of some steps of the round */
-    __align__(16) char room[TT_ROOM_BYTES];
 };
-static_assert(sizeof(struct tt_block) <= 48 * 1024, "shared memory without a request");
+static_assert(sizeof(struct tt_block) + TT_DEVICE_MOST_COPIED <= 48 * 1024,
+              "shared memory that every GPU has for a block");
+
+extern __shared__ __align__(16) char tt_room[];
+
+static __device__ uint32_t tt_room_bytes(void)
+{
+    uint32_t nbytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(nbytes));
+    return nbytes;
+}
 
 static __device__ void tt_copy_words(void *to, const void *from, size_t nbytes)
 {
@@ -48,12 +57,12 @@ static __device__ void tt_copy_words(void *to, const void *from, size_t nbytes)
 }
 
 /* Takes nbytes of the room; NULL: they do not fit. */
-static __device__ char *tt_take_room(struct tt_block *block, uint32_t *used, size_t nbytes)
+static __device__ char *tt_take_room(uint32_t *used, size_t nbytes)
 {
-    char *at = block->room + *used;
-    if (nbytes > TT_ROOM_BYTES - *used) return NULL;
-    *used += (uint32_t)((nbytes + 15) / 16 * 16);
-    if (*used > TT_ROOM_BYTES) *used = TT_ROOM_BYTES;
+    char *at = tt_room + *used;
+    nbytes = (nbytes + 15) / 16 * 16;
+    if (*used + nbytes > tt_room_bytes()) return NULL;
+    *used += (uint32_t)nbytes;
     return at;
 }
 
@@ -84,16 +93,16 @@ static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
     const uint32_t *firsts = tt_device_firsts(tables);
     block->ends_at = tt_device_ends(tables) + firsts[block->channel];
     block->nends = firsts[block->channel + 1] - firsts[block->channel];
-    block->ends = (struct tt_device_end *)tt_take_room(block, &used,
+    block->ends = (struct tt_device_end *)tt_take_room(&used,
                                                        block->nends * sizeof(struct tt_device_end));
     const size_t table =
         block->call.blocks ? (size_t)program->nblocks * sizeof(struct tt_own_block) : 0;
     block->binding =
-        (const struct tt_binding *)tt_take_room(block, &used, sizeof(struct tt_binding) + table);
+        (const struct tt_binding *)tt_take_room(&used, sizeof(struct tt_binding) + table);
     if (!nchannels || !block->ends || !block->binding) return false;
-    const char *at = tt_take_room(block, &used, tables->nbytes);
+    const char *at = tt_take_room(&used, tables->nbytes);
     if (at) block->tables = (const struct tt_device_tables *)at;
-    at = program->nbytes <= TT_DEVICE_MOST_COPIED ? tt_take_room(block, &used, program->nbytes)
+    at = program->nbytes <= TT_DEVICE_MOST_COPIED ? tt_take_room(&used, program->nbytes)
                                                   : NULL;
     if (at) block->program = (const struct tt_program *)at;
     block->fold.type = block->call.type;

@@ -1,5 +1,5 @@
-# CUDA's compiler. Sets TUTTI_NVCC, the nvcc of CUDA 13 (false: there is none), TUTTI_NVCC_VERSION and TUTTI_CUDA_ARCHITECTURES, and
-# defines tt_add_fatbin.
+# CUDA's compiler. Sets TUTTI_NVCC, the nvcc of CUDA 13 (false: there is none), TUTTI_NVCC_VERSION, TUTTI_CUDA_ARCHITECTURES and
+# TUTTI_CUDA_CACHED, folders of NVIDIA's wheels; defines tt_add_fatbin.
 
 # For find_program: whether the candidate is an nvcc of CUDA 13 that compiles. Toolkits of other versions are passed over.
 function(tt_nvcc_works result candidate)
@@ -24,9 +24,9 @@ set(cached $ENV{XDG_CACHE_HOME})
 if(NOT cached)
     set(cached $ENV{HOME}/.cache)
 endif()
-file(GLOB cached ${cached}/tutti/cuda-compiler-*/nvidia/cu13)
+file(GLOB TUTTI_CUDA_CACHED ${cached}/tutti/cuda-*/nvidia/cu13)
 set(given ${TUTTI_NVCC})
-find_program(TUTTI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda ${cached} PATH_SUFFIXES bin
+find_program(TUTTI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda ${TUTTI_CUDA_CACHED} PATH_SUFFIXES bin
     VALIDATOR tt_nvcc_works DOC "nvcc of CUDA 13, which compiles the kernels; empty: a library without kernels")
 if(given AND NOT given STREQUAL TUTTI_NVCC_TRIED)
     tt_nvcc_works(works ${TUTTI_NVCC})

@@ -47,6 +47,7 @@ void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
     for (int r = 0; r < nranks; r++) pthread_join(handles[r], NULL);
 }
 
+/* The context stays retained: it holds the test's memory. */
 static void enter(int gpu)
 {
     CUcontext context = NULL;
@@ -55,11 +56,10 @@ static void enter(int gpu)
     CALL(cuCtxPushCurrent_v2, context);
 }
 
-static void leave(int gpu)
+static void leave(void)
 {
     CUcontext context = NULL;
     CALL(cuCtxPopCurrent_v2, &context);
-    CALL(cuDevicePrimaryCtxRelease_v2, gpu);
 }
 
 char *gpu_memory(int gpu, size_t nbytes)
@@ -69,7 +69,7 @@ char *gpu_memory(int gpu, size_t nbytes)
     memset(filled, 0xa5, nbytes);
     enter(gpu);
     CALL(cuMemAlloc_v2, &memory, nbytes ? nbytes : 1);
-    leave(gpu);
+    leave();
     gpu_write(gpu, (void *)memory, filled, nbytes);
     free(filled);
     return (char *)memory;
@@ -79,7 +79,7 @@ void gpu_free(int gpu, void *memory)
 {
     enter(gpu);
     CALL(cuMemFree_v2, (CUdeviceptr)memory);
-    leave(gpu);
+    leave();
 }
 
 void gpu_write(int gpu, void *to, const void *from, size_t nbytes)
@@ -88,7 +88,7 @@ void gpu_write(int gpu, void *to, const void *from, size_t nbytes)
     enter(gpu);
     CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr)to, from, nbytes, stream);
     CALL(cuStreamSynchronize, stream);
-    leave(gpu);
+    leave();
     gpu_stream_destroy(gpu, stream);
 }
 
@@ -98,7 +98,7 @@ void gpu_read(int gpu, void *to, const void *from, size_t nbytes)
     enter(gpu);
     CALL(cuMemcpyDtoHAsync_v2, to, (CUdeviceptr)from, nbytes, stream);
     CALL(cuStreamSynchronize, stream);
-    leave(gpu);
+    leave();
     gpu_stream_destroy(gpu, stream);
 }
 
@@ -107,7 +107,7 @@ void *gpu_stream(int gpu)
     CUstream stream = NULL;
     enter(gpu);
     CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    leave(gpu);
+    leave();
     return stream;
 }
 
@@ -115,5 +115,5 @@ void gpu_stream_destroy(int gpu, void *stream)
 {
     enter(gpu);
     CALL(cuStreamDestroy_v2, stream);
-    leave(gpu);
+    leave();
 }

@@ -166,4 +166,5 @@ TEST(device, one_thread_drives_four_ranks_of_two_gpus_in_a_group)
     for (int r = 0; r < NRANKS; r++)
         for (int i = 0; i < 2; i++) check_and_free(&placed[r][i]);
     for (int r = 0; r < NRANKS; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    gpu_free_all();
 }

@@ -45,7 +45,16 @@ void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
         CHECK(pthread_create(&handles[r], NULL, run, &threads[r]) == 0);
     }
     for (int r = 0; r < nranks; r++) pthread_join(handles[r], NULL);
+    gpu_free_all();
 }
+
+/* cuMemFree waits for all kernels, also for those that wait for the calling rank. */
+enum { MOST_GARBAGE = 4096 };
+static struct {
+    pthread_mutex_t lock;
+    int number;
+    void *at[MOST_GARBAGE];
+} garbage = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The context stays retained: it holds the test's memory. */
 static void enter(int gpu)
@@ -77,8 +86,16 @@ char *gpu_memory(int gpu, size_t nbytes)
 
 void gpu_free(int gpu, void *memory)
 {
-    enter(gpu);
-    CALL(cuMemFree_v2, (CUdeviceptr)memory);
+    pthread_mutex_lock(&garbage.lock);
+    if (garbage.number < MOST_GARBAGE) garbage.at[garbage.number++] = memory;
+    pthread_mutex_unlock(&garbage.lock);
+    (void)gpu;
+}
+
+void gpu_free_all(void)
+{
+    enter(0);
+    while (garbage.number) CALL(cuMemFree_v2, (CUdeviceptr)garbage.at[--garbage.number]);
     leave();
 }
 

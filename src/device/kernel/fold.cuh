@@ -1,0 +1,137 @@
+/* Folds in kernels: every type and operation of datatype/datatype.h with the bits of the host's
+ * tt_reduce.
+ *
+ * A fold is a class F that works on words, registers that hold one or more elements:
+ *   F::word, F::SIZE          uint32_t or uint64_t; bytes of an element of the word
+ *   F(fold)                   the call's constants: scalar, divisor
+ *   F::acc begin(word)        the first source
+ *   F::acc add(acc, word)     the next one
+ *   F::word end(acc)          the result
+ *   F::OFTEN                  a sum, which all steps but a call's first and last are: worth more
+ * code Types and operations whose results have the same bits share a class: all bitwise ones
+ * SIZE 1. tt_fold_choose calls a template with the class of a type and operation. Which operation a
+ * pass is depends on its flags, as in tt_reduce: tt_fold_op_of_pass says it first. */
+#ifndef TT_DEVICE_KERNEL_FOLD_CUH
+#define TT_DEVICE_KERNEL_FOLD_CUH
+
+#include <stdint.h>
+
+#include "datatype/datatype.h"
+#include "device/kernel/fold.h"
+#include "device/kernel/fold_float.cuh"
+#include "device/kernel/fold_integer.cuh"
+
+static __device__ inline uint32_t tt_fold_size(uint32_t type)
+{
+    /* A digit a type, the logarithm of its size. */
+    return 1u << ((0x11001321332200ull >> (4 * type)) & 15);
+}
+static_assert(TT_NTYPES == 14 && TT_FLOAT16 == 6 && TT_BFLOAT16 == 9 && TT_UINT16 == 13,
+              "a digit for each type, the last one first");
+
+/* The fold of a call, with the scalar as it is now: in memory of any alignment, or, where `scalar`
+ * is NULL, in `value`. */
+static __device__ inline tt_fold tt_fold_make(uint32_t type, uint32_t op, int32_t nranks,
+                                              const void *scalar, uint64_t value)
+{
+    tt_fold fold = {0, type, op, nranks, tt_fold_size(type)};
+    if (op != TT_PREMUL_SUM) return fold;
+    fold.scalar = value;
+    if (!scalar) return fold;
+    fold.scalar = 0;
+    for (uint32_t i = 0; i < fold.size; i++)
+        fold.scalar |= (uint64_t)((const uint8_t *)scalar)[i] << (8 * i);
+    return fold;
+}
+
+/* The operation that a pass with these flags (enum tt_reduce_flags) is. */
+static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, uint32_t flags)
+{
+    const bool integer = fold->type < TT_FLOAT16 || fold->type >= TT_INT16;
+    if (fold->op == TT_AVG && (!(flags & TT_FINISH) || (integer && fold->nranks == 1)))
+        return TT_SUM;
+    if (fold->op == TT_PREMUL_SUM && !(flags & TT_SCALE_FIRST)) return TT_SUM;
+    return fold->op;
+}
+
+/* Whether a pass of one source is more than a copy; op: of the pass. */
+static __device__ inline bool tt_fold_changes_single(uint32_t op)
+{
+    return op == TT_AVG || op == TT_PREMUL_SUM || op >= TT_LOGICAL_AND;
+}
+
+static __device__ inline bool tt_fold_is_bitwise(uint32_t op)
+{
+    return op >= TT_BIT_AND && op <= TT_BIT_XOR;
+}
+
+/* Calls BODY<F>::run(fold, more...) with the class of the type and operation; op: of the pass. Let
+ * run be a __noinline__ function: there are 87 of each BODY. */
+template <template <class> class BODY, class... MORE>
+static __device__ inline void tt_fold_choose(const tt_fold *fold, uint32_t op, MORE... more)
+{
+    switch (fold->type * TT_NOPS + op) {
+#define X(type, op, kernel)                                                                        \
+    case TT_##type *TT_NOPS + TT_##op:                                                             \
+        return BODY<tt_fold_##kernel>::run(fold, more...);
+#include "datatype/kernel_table.h"
+#undef X
+    default:
+        return;
+    }
+}
+
+/* ---- Several words at once: a line's 8 bytes, an access of 16 ------------------------------- */
+
+template <class F, int NBYTES> struct tt_pack {
+    enum { N = NBYTES / (int)sizeof(typename F::word) };
+    typename F::word words[N];
+};
+
+template <class F, int NBYTES> struct tt_pack_acc {
+    typename F::acc accs[tt_pack<F, NBYTES>::N];
+};
+
+template <class F, int NBYTES>
+static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_begin(const F &f, tt_pack<F, NBYTES> a)
+{
+    tt_pack_acc<F, NBYTES> out;
+#pragma unroll
+    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin(a.words[i]);
+    return out;
+}
+
+template <class F, int NBYTES>
+static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_add(const F &f, tt_pack_acc<F, NBYTES> acc,
+                                                            tt_pack<F, NBYTES> a)
+{
+#pragma unroll
+    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) acc.accs[i] = f.add(acc.accs[i], a.words[i]);
+    return acc;
+}
+
+template <class F, int NBYTES>
+static __device__ inline tt_pack<F, NBYTES> tt_pack_end(const F &f, tt_pack_acc<F, NBYTES> acc)
+{
+    tt_pack<F, NBYTES> out;
+#pragma unroll
+    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.words[i] = f.end(acc.accs[i]);
+    return out;
+}
+
+/* The 8 bytes of a line as a pack, and back. */
+template <class F> static __device__ inline tt_pack<F, 8> tt_pack_of(uint64_t data)
+{
+    tt_pack<F, 8> out;
+    out.words[0] = (typename F::word)data;
+    if (tt_pack<F, 8>::N == 2) out.words[tt_pack<F, 8>::N - 1] = (typename F::word)(data >> 32);
+    return out;
+}
+
+template <class F> static __device__ inline uint64_t tt_pack_bits(tt_pack<F, 8> a)
+{
+    if (tt_pack<F, 8>::N == 1) return a.words[0];
+    return (uint64_t)a.words[tt_pack<F, 8>::N - 1] << 32 | a.words[0];
+}
+
+#endif

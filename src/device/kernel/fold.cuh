@@ -7,10 +7,11 @@
  *   F::acc begin(word)        the first source
  *   F::acc add(acc, word)     the next one
  *   F::word end(acc)          the result
- *   F::OFTEN                  a sum, which all steps but a call's first and last are: worth more
- * code Types and operations whose results have the same bits share a class: all bitwise ones
- * SIZE 1. tt_fold_choose calls a template with the class of a type and operation. Which operation a
- * pass is depends on its flags, as in tt_reduce: tt_fold_op_of_pass says it first. */
+ *   F::SCALES, acc begin_scaled(word)   a pre-multiplied sum: a source times the scalar
+ *   F::OFTEN                  a sum, which most passes are: worth more code
+ * Types and operations whose results have the same bits share a class: all bitwise ones SIZE 1.
+ * tt_fold_choose calls a template with the class of a type and operation. Which operation a pass is
+ * depends on its changes: tt_fold_op_of_pass says it first. */
 #ifndef TT_DEVICE_KERNEL_FOLD_CUH
 #define TT_DEVICE_KERNEL_FOLD_CUH
 
@@ -21,36 +22,20 @@
 #include "device/kernel/fold_float.cuh"
 #include "device/kernel/fold_integer.cuh"
 
-static __device__ inline uint32_t tt_fold_size(uint32_t type)
+/* The bytes of a scalar in memory of any alignment, as struct tt_fold has them. */
+static __device__ inline uint64_t tt_fold_load_scalar(const void *scalar, uint32_t element)
 {
-    /* A digit a type, the logarithm of its size. */
-    return 1u << ((0x11001321332200ull >> (4 * type)) & 15);
-}
-static_assert(TT_NTYPES == 14 && TT_FLOAT16 == 6 && TT_BFLOAT16 == 9 && TT_UINT16 == 13,
-              "a digit for each type, the last one first");
-
-/* The fold of a call, with the scalar as it is now: in memory of any alignment, or, where `scalar`
- * is NULL, in `value`. */
-static __device__ inline tt_fold tt_fold_make(uint32_t type, uint32_t op, int32_t nranks,
-                                              const void *scalar, uint64_t value)
-{
-    tt_fold fold = {0, type, op, nranks, tt_fold_size(type)};
-    if (op != TT_PREMUL_SUM) return fold;
-    fold.scalar = value;
-    if (!scalar) return fold;
-    fold.scalar = 0;
-    for (uint32_t i = 0; i < fold.size; i++)
-        fold.scalar |= (uint64_t)((const uint8_t *)scalar)[i] << (8 * i);
-    return fold;
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < element; i++) all |= (uint64_t)((const uint8_t *)scalar)[i] << (8 * i);
+    return all;
 }
 
-/* The operation that a pass with these flags (enum tt_reduce_flags) is. */
-static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, uint32_t flags)
+/* The operation that a pass with these changes is. */
+static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, tt_fold_changes changes)
 {
     const bool integer = fold->type < TT_FLOAT16 || fold->type >= TT_INT16;
-    if (fold->op == TT_AVG && (!(flags & TT_FINISH) || (integer && fold->nranks == 1)))
-        return TT_SUM;
-    if (fold->op == TT_PREMUL_SUM && !(flags & TT_SCALE_FIRST)) return TT_SUM;
+    if (fold->op == TT_AVG && (!changes.finish || (integer && fold->nranks == 1))) return TT_SUM;
+    if (fold->op == TT_PREMUL_SUM && changes.scaled < 0) return TT_SUM;
     return fold->op;
 }
 
@@ -66,7 +51,7 @@ static __device__ inline bool tt_fold_is_bitwise(uint32_t op)
 }
 
 /* Calls BODY<F>::run(fold, more...) with the class of the type and operation; op: of the pass. Let
- * run be a __noinline__ function: there are 87 of each BODY. */
+ * run be a __noinline__ function: there are 78 of each BODY. */
 template <template <class> class BODY, class... MORE>
 static __device__ inline void tt_fold_choose(const tt_fold *fold, uint32_t op, MORE... more)
 {
@@ -93,24 +78,6 @@ template <class F, int NBYTES> struct tt_pack_acc {
 };
 
 template <class F, int NBYTES>
-static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_begin(const F &f, tt_pack<F, NBYTES> a)
-{
-    tt_pack_acc<F, NBYTES> out;
-#pragma unroll
-    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin(a.words[i]);
-    return out;
-}
-
-template <class F, int NBYTES>
-static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_add(const F &f, tt_pack_acc<F, NBYTES> acc,
-                                                            tt_pack<F, NBYTES> a)
-{
-#pragma unroll
-    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) acc.accs[i] = f.add(acc.accs[i], a.words[i]);
-    return acc;
-}
-
-template <class F, int NBYTES>
 static __device__ inline tt_pack<F, NBYTES> tt_pack_end(const F &f, tt_pack_acc<F, NBYTES> acc)
 {
     tt_pack<F, NBYTES> out;
@@ -118,6 +85,50 @@ static __device__ inline tt_pack<F, NBYTES> tt_pack_end(const F &f, tt_pack_acc<
     for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.words[i] = f.end(acc.accs[i]);
     return out;
 }
+
+/* Scales source s if it is the one whose product is rounded. */
+template <class F, int NBYTES>
+static __device__ inline void tt_pack_scale(const F &f, tt_pack<F, NBYTES> &a, int32_t s,
+                                            tt_fold_changes changes)
+{
+    if constexpr (F::SCALES) {
+        if (s != changes.scaled || !changes.rounded) return;
+#pragma unroll
+        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++)
+            a.words[i] = f.end(f.begin_scaled(a.words[i]));
+    }
+}
+
+/* The first source. */
+template <class F, int NBYTES>
+static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_begin(const F &f, tt_pack<F, NBYTES> a,
+                                                              tt_fold_changes changes)
+{
+    tt_pack_acc<F, NBYTES> out;
+    tt_pack_scale(f, a, 0, changes);
+#pragma unroll
+    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin(a.words[i]);
+    if constexpr (F::SCALES) {
+        if (changes.scaled != 0 || changes.rounded) return out;
+#pragma unroll
+        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin_scaled(a.words[i]);
+    }
+    return out;
+}
+
+/* Source s, which is not the first. */
+template <class F, int NBYTES>
+static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_add(const F &f, tt_pack_acc<F, NBYTES> acc,
+                                                            tt_pack<F, NBYTES> a, int32_t s,
+                                                            tt_fold_changes changes)
+{
+    tt_pack_scale(f, a, s, changes);
+#pragma unroll
+    for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) acc.accs[i] = f.add(acc.accs[i], a.words[i]);
+    return acc;
+}
+
+/* ---- Lines ---------------------------------------------------------------------------------- */
 
 /* The 8 bytes of a line as a pack, and back. */
 template <class F> static __device__ inline tt_pack<F, 8> tt_pack_of(uint64_t data)
@@ -132,6 +143,31 @@ template <class F> static __device__ inline uint64_t tt_pack_bits(tt_pack<F, 8> 
 {
     if (tt_pack<F, 8>::N == 1) return a.words[0];
     return (uint64_t)a.words[tt_pack<F, 8>::N - 1] << 32 | a.words[0];
+}
+
+template <class F> struct tt_line_words {
+    static __device__ __noinline__ void run(const tt_fold *fold, const uint64_t *words,
+                                            uint32_t nwords, tt_fold_changes changes,
+                                            uint64_t *result)
+    {
+        const F f(*fold);
+        tt_pack_acc<F, 8> acc = tt_pack_begin(f, tt_pack_of<F>(words[0]), changes);
+#pragma unroll 1
+        for (uint32_t s = 1; s < nwords; s++)
+            acc = tt_pack_add(f, acc, tt_pack_of<F>(words[s]), (int32_t)s, changes);
+        *result = tt_pack_bits<F>(tt_pack_end(f, acc));
+    }
+};
+
+/* One thread: folds the 8 bytes of elements of a line of each source; nwords >= 1. */
+static __device__ inline uint64_t tt_fold_line(const tt_fold *fold, const uint64_t *words,
+                                               uint32_t nwords, tt_fold_changes changes)
+{
+    const uint32_t op = tt_fold_op_of_pass(fold, changes);
+    uint64_t result = words[0];
+    if (nwords > 1 || tt_fold_changes_single(op))
+        tt_fold_choose<tt_line_words>(fold, op, words, nwords, changes, &result);
+    return result;
 }
 
 #endif

@@ -150,14 +150,17 @@ TT_SMALL_FORMAT(e5m2, 1, 4)
 /* ---- The folds ---- */
 
 enum tt_float_step { TT_STEP_ADD, TT_STEP_MUL, TT_STEP_MAX, TT_STEP_MIN };
-enum tt_float_change { TT_CHANGE_NONE, TT_CHANGE_FIRST, TT_CHANGE_LAST };
+enum tt_float_change { TT_CHANGE_NONE, TT_CHANGE_SCALED, TT_CHANGE_DIVIDED };
 
-/* CHANGE: the first source is scaled, the result is divided, or neither. */
+/* CHANGE: a source is scaled, the result is divided, or neither. */
 template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef typename FORMAT::word word;
     typedef typename FORMAT::real real;
     enum { SIZE = FORMAT::SIZE, LANES = FORMAT::LANES };
-    enum { OFTEN = STEP == TT_STEP_ADD && CHANGE == TT_CHANGE_NONE };
+    enum {
+        OFTEN = STEP == TT_STEP_ADD && CHANGE == TT_CHANGE_NONE,
+        SCALES = CHANGE == TT_CHANGE_SCALED
+    };
     struct acc {
         real v[LANES];
     };
@@ -167,16 +170,20 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     {
         real all[LANES];
         FORMAT::widen((word)fold.scalar, all);
-        if (CHANGE == TT_CHANGE_FIRST) factor = all[0];
-        if (CHANGE == TT_CHANGE_LAST) factor = tt_divide((real)1, nranks);
+        if (CHANGE == TT_CHANGE_SCALED) factor = all[0];
+        if (CHANGE == TT_CHANGE_DIVIDED) factor = tt_divide((real)1, nranks);
     }
     __device__ acc begin(word a) const
     {
         acc out;
         FORMAT::widen(a, out.v);
+        return out;
+    }
+    __device__ acc begin_scaled(word a) const
+    {
+        acc out = begin(a);
 #pragma unroll
-        for (int i = 0; i < LANES; i++)
-            if (CHANGE == TT_CHANGE_FIRST) out.v[i] = tt_real_mul(out.v[i], factor);
+        for (int i = 0; i < LANES; i++) out.v[i] = tt_real_mul(out.v[i], factor);
         return out;
     }
     static __device__ real step(real a, real b)
@@ -197,7 +204,7 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     {
 #pragma unroll
         for (int i = 0; i < LANES; i++)
-            if (CHANGE == TT_CHANGE_LAST) a.v[i] = tt_real_div(a.v[i], nranks, factor);
+            if (CHANGE == TT_CHANGE_DIVIDED) a.v[i] = tt_real_div(a.v[i], nranks, factor);
         return FORMAT::narrow(a.v);
     }
 };
@@ -208,8 +215,8 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef tt_float_fold<tt_##own, TT_STEP_MUL, TT_CHANGE_NONE> tt_fold_##own##_prod;             \
     typedef tt_float_fold<tt_##own, TT_STEP_MAX, TT_CHANGE_NONE> tt_fold_##own##_max;              \
     typedef tt_float_fold<tt_##own, TT_STEP_MIN, TT_CHANGE_NONE> tt_fold_##own##_min;              \
-    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_LAST> tt_fold_##own##_avg;              \
-    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_FIRST> tt_fold_##own##_scaled_sum;
+    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_DIVIDED> tt_fold_##own##_avg;           \
+    typedef tt_float_fold<tt_##own, TT_STEP_ADD, TT_CHANGE_SCALED> tt_fold_##own##_scaled_sum;
 
 TT_FOLDS_OF_FORMAT(f64)
 TT_FOLDS_OF_FORMAT(f32)

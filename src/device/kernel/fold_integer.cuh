@@ -89,9 +89,9 @@ struct tt_divisor {
     uint32_t n, reciprocal;
 };
 
-static __device__ inline tt_divisor tt_divisor_of(int32_t n)
+static __device__ inline tt_divisor tt_divisor_of(uint32_t n)
 {
-    const tt_divisor divisor = {(uint32_t)n, 0xffffffffu / (uint32_t)n + 1};
+    const tt_divisor divisor = {n, 0xffffffffu / n + 1};
     return divisor;
 }
 
@@ -205,7 +205,7 @@ typedef tt_own<uint64_t, int64_t> tt_own_i64;
 template <class WIDTH> struct tt_integer_fold {
     typedef typename WIDTH::word word;
     typedef word acc;
-    enum { SIZE = WIDTH::SIZE, OFTEN = 0 };
+    enum { SIZE = WIDTH::SIZE, OFTEN = 0, SCALES = 0 };
     __device__ tt_integer_fold(const tt_fold &) {}
     __device__ acc begin(word a) const
     {
@@ -238,13 +238,13 @@ template <class WIDTH> struct tt_prod : tt_integer_fold<WIDTH> {
 
 template <class WIDTH> struct tt_scaled_sum : tt_sum<WIDTH> {
     typedef typename WIDTH::word word;
-    enum { OFTEN = 0 };
+    enum { OFTEN = 0, SCALES = 1 };
     word scalar;
     __device__ tt_scaled_sum(const tt_fold &fold)
         : tt_sum<WIDTH>(fold), scalar(WIDTH::splat(fold.scalar))
     {
     }
-    __device__ word begin(word a) const
+    __device__ word begin_scaled(word a) const
     {
         return WIDTH::mul(a, scalar);
     }

@@ -18,9 +18,8 @@
 struct tt_pass {
     const char *sources[TT_DEVICE_MOST_PEERS + 1];
     char *targets[TT_DEVICE_MOST_PEERS + 1];
-    uint32_t nsources, ntargets; /* >= 1; 0: nothing is done */
-    uint32_t flags;              /* enum tt_reduce_flags; TT_NONTEMPORAL has no effect */
-    uint32_t unused;
+    uint32_t nsources, ntargets; /* either 0: nothing is done */
+    tt_fold_changes changes;
     size_t count; /* elements */
 };
 
@@ -142,7 +141,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
         for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * step);
     }
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u]);
+    for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u], pass->changes);
 #pragma unroll 1
     for (uint32_t s = 1; s < (TWO ? 2 : pass->nsources); s++) {
         if (!TWO) {
@@ -151,7 +150,8 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
             for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * step);
         }
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_add(f, acc[u], more[u]);
+        for (int u = 0; u < UNROLL; u++)
+            acc[u] = tt_pack_add(f, acc[u], more[u], (int32_t)s, pass->changes);
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) result[u] = tt_pack_end(f, acc[u]);
@@ -190,11 +190,15 @@ static __device__ inline void tt_pass_ends(const F &f, const tt_pass *pass, size
     for (size_t i = threadIdx.x * (size_t)SIZE;; i += blockDim.x * (size_t)SIZE) {
         const size_t at = i < head ? i : i - head + tail;
         if (at >= nbytes) return;
-        typename F::acc acc = f.begin((word)tt_pass_load_one<SIZE>(pass->sources[0] + at));
+        constexpr int WORD = sizeof(word);
+        tt_pack<F, WORD> one = {{(word)tt_pass_load_one<SIZE>(pass->sources[0] + at)}};
+        tt_pack_acc<F, WORD> acc = tt_pack_begin(f, one, pass->changes);
 #pragma unroll 1
-        for (uint32_t s = 1; s < pass->nsources; s++)
-            acc = f.add(acc, (word)tt_pass_load_one<SIZE>(pass->sources[s] + at));
-        const word result = f.end(acc);
+        for (uint32_t s = 1; s < pass->nsources; s++) {
+            one.words[0] = (word)tt_pass_load_one<SIZE>(pass->sources[s] + at);
+            acc = tt_pack_add(f, acc, one, (int32_t)s, pass->changes);
+        }
+        const word result = tt_pack_end(f, acc).words[0];
 #pragma unroll 1
         for (uint32_t t = 0; t < pass->ntargets; t++)
             tt_pass_store_one<SIZE>(pass->targets[t] + at, result);
@@ -285,17 +289,17 @@ static __device__ inline uint32_t tt_pass_difference(const tt_pass *pass)
     return difference;
 }
 
-/* Runs the pass. Called by all threads of the block with the same values. No thread waits for
+/* Folds, or copies. Called by all threads of the block with the same values. No thread waits for
  * another: the caller orders the accesses before and after. */
-static __device__ inline void tt_pass_run(const tt_fold *fold, const tt_pass *pass)
+static __device__ inline void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)
 {
-    if (!pass->ntargets) return;
-    const uint32_t op = tt_fold_op_of_pass(fold, pass->flags);
+    if (!pass->nsources || !pass->ntargets) return;
+    const uint32_t op = tt_fold_op_of_pass(fold, pass->changes);
     const bool copies = pass->nsources == 1 && !tt_fold_changes_single(op);
-    const uint32_t size = copies || tt_fold_is_bitwise(op) ? 1 : fold->size;
+    const uint32_t size = copies || tt_fold_is_bitwise(op) ? 1 : fold->element;
     const uint32_t word = size == 8 ? 8 : 4, difference = tt_pass_difference(pass);
     const uint32_t first = (uint32_t)(uintptr_t)pass->targets[0];
-    tt_pass_parts parts = {pass->count * fold->size, 0, 16};
+    tt_pass_parts parts = {pass->count * fold->element, 0, 16};
     if (difference % 16) parts.unit = difference % word ? 0 : word;
     if (difference % 16 && copies) parts.unit = difference & (0 - difference) & 15;
     if (parts.unit) parts.head = (0 - first) % parts.unit;

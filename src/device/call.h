@@ -73,12 +73,14 @@ struct tt_device_state {
 
 /* Pinned host memory of one rank, mapped. All accesses of the kernel are of scope .sys. */
 struct tt_device_report {
-    uint64_t abort; /* written by the host: not 0: every wait ends. In a cache line of its own */
+    /* Written by the host: 1: every wait ends; a rank that has sent references waits until nobody
+     * reads its memory; 2: that wait ends too. In a cache line of its own */
+    uint64_t abort;
     uint64_t unused[7];
     uint64_t nbegun, nended; /* calls of the communicator that have begun, ended; written by the
                               * kernel, nended last, with release */
     uint32_t failure; /* enum tt_device_failure; written once, by the first block that fails */
-    int32_t peer;     /* of the failure: a rank; -1: none */
+    int32_t peer;     /* of the failure: a rank, or for whom was waited; -1: none */
     uint32_t channel, step; /* of the failure */
     uint64_t more[4];
 };
@@ -95,11 +97,13 @@ struct tt_device_call {
     struct tt_device_state *state;
     struct tt_device_report *report;
     const void
-        *scalar;       /* of a pre-multiplied sum, memory that the device can read; NULL: `value` */
-    uint64_t value;    /* the scalar's bytes, from the first on */
-    uint32_t type, op; /* of tt_type, tt_op */
-    uint32_t protocol; /* enum tt_device_protocol */
-    uint32_t signature; /* of the call, without its turn */
+        *scalar;    /* of a pre-multiplied sum, memory that the device can read; NULL: `value` */
+    uint64_t value; /* the scalar's bytes, from the first on */
+    uint64_t reference_bytes; /* messages of at least so many bytes are sent by reference, where
+                               * they can be */
+    uint32_t type, op;        /* of tt_type, tt_op */
+    uint32_t protocol;        /* enum tt_device_protocol */
+    uint32_t signature;       /* of the call, without its turn */
     uint32_t first_block, nblocks;
 };
 

@@ -5,10 +5,11 @@
 
 #include "driver/cuda.h"
 
-static tt_status find_gpu(const struct tt_cuda *cu, int number, CUdevice *device)
+tt_status tt_cuda_device(int number, CUdevice *device)
 {
     const char *why;
     const int ngpus = tt_driver_ngpus(&why);
+    const struct tt_cuda *cu = tt_cuda_load();
     if (number < 0 || number >= ngpus)
         return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist; this process can use %d%s%s",
                        number, ngpus, ngpus == 0 ? ": " : " (0 is the first)",
@@ -23,7 +24,7 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
     struct tt_gpu found = {.name = ""};
     CUdevice device;
     int major, minor, managed;
-    TT_TRY(find_gpu(cu, number, &device));
+    TT_TRY(tt_cuda_device(number, &device));
     TT_CUDA_TRY(cu->DeviceGetName(found.name, sizeof found.name, device));
     TT_CUDA_TRY(cu->DeviceGetPCIBusId(found.pci, sizeof found.pci, device));
     TT_CUDA_TRY(cu->DeviceTotalMem(&found.nbytes, device));

@@ -8,7 +8,7 @@
  *   F::acc add(acc, word)     the next one
  *   F::word end(acc)          the result
  *   F::SCALES, acc begin_scaled(word)   a pre-multiplied sum: a source times the scalar
- *   F::OFTEN                  a sum, which most passes are: worth more code
+ *   F::OFTEN                  a sum, but of fp8, as most passes are: worth more code
  * Types and operations whose results have the same bits share a class: all bitwise ones SIZE 1.
  * tt_fold_choose calls a template with the class of a type and operation. Which operation a pass is
  * depends on its changes: tt_fold_op_of_pass says it first. */

@@ -102,10 +102,10 @@ static __device__ inline uint32_t tt_narrow_one_e5m2(float v)
     return magnitude > 0x7f800000 ? 0x7f : narrow;
 }
 
-static __device__ inline uint32_t tt_narrow_four_e5m2(const float *v)
+static __device__ __noinline__ uint32_t tt_narrow_four_e5m2(float4 v)
 {
-    return tt_narrow_one_e5m2(v[0]) | tt_narrow_one_e5m2(v[1]) << 8 |
-           tt_narrow_one_e5m2(v[2]) << 16 | tt_narrow_one_e5m2(v[3]) << 24;
+    return tt_narrow_one_e5m2(v.x) | tt_narrow_one_e5m2(v.y) << 8 | tt_narrow_one_e5m2(v.z) << 16 |
+           tt_narrow_one_e5m2(v.w) << 24;
 }
 
 #if __CUDA_ARCH__ >= 890
@@ -135,7 +135,8 @@ static __device__ inline uint32_t tt_narrow_e5m2(const float *v)
 {
     /* fmaxf passes NaN over. The instruction would make infinities finite. */
     const float most = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
-    if (most == __uint_as_float(0x7f800000)) return tt_narrow_four_e5m2(v);
+    if (most == __uint_as_float(0x7f800000))
+        return tt_narrow_four_e5m2(make_float4(v[0], v[1], v[2], v[3]));
     uint32_t word;
     asm("{ .reg .b16 l, h; cvt.rn.satfinite.e5m2x2.f32 l, %2, %1; cvt.rn.satfinite.e5m2x2.f32 h, "
         "%4, %3; mov.b32 %0, {l, h}; }"
@@ -171,15 +172,20 @@ static __device__ inline uint32_t tt_narrow_one_e4m3(float v)
     return magnitude > 0x7f800000 ? 0x7f : narrow | ((bits >> 24) & 0x80);
 }
 
+static __device__ __noinline__ uint32_t tt_narrow_four_e4m3(float4 v)
+{
+    return tt_narrow_one_e4m3(v.x) | tt_narrow_one_e4m3(v.y) << 8 | tt_narrow_one_e4m3(v.z) << 16 |
+           tt_narrow_one_e4m3(v.w) << 24;
+}
+
 static __device__ inline uint32_t tt_narrow_e4m3(const float *v)
 {
-    return tt_narrow_one_e4m3(v[0]) | tt_narrow_one_e4m3(v[1]) << 8 |
-           tt_narrow_one_e4m3(v[2]) << 16 | tt_narrow_one_e4m3(v[3]) << 24;
+    return tt_narrow_four_e4m3(make_float4(v[0], v[1], v[2], v[3]));
 }
 
 static __device__ inline uint32_t tt_narrow_e5m2(const float *v)
 {
-    return tt_narrow_four_e5m2(v);
+    return tt_narrow_four_e5m2(make_float4(v[0], v[1], v[2], v[3]));
 }
 
 #endif

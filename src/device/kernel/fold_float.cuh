@@ -158,7 +158,7 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
     typedef typename FORMAT::real real;
     enum { SIZE = FORMAT::SIZE, LANES = FORMAT::LANES };
     enum {
-        OFTEN = STEP == TT_STEP_ADD && CHANGE == TT_CHANGE_NONE,
+        OFTEN = STEP == TT_STEP_ADD && CHANGE == TT_CHANGE_NONE && SIZE > 1,
         SCALES = CHANGE == TT_CHANGE_SCALED
     };
     struct acc {

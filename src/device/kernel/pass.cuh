@@ -235,11 +235,13 @@ static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at,
     const char *source = pass->sources[0];
     const uint32_t ntargets = pass->ntargets;
     at += threadIdx.x * sizeof(UNIT);
+#pragma unroll 1
     for (; at + (UNROLL - 1) * stride < end; at += UNROLL * stride) {
         UNIT all[UNROLL];
         const UNIT *from = tt_source<UNIT>(source, at);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) all[u] = from[u * step];
+#pragma unroll 1
         for (uint32_t t = 0; t < ntargets; t++) {
             char *target = pass->targets[t];
             UNIT *to = tt_target_of<UNIT>(target, at);
@@ -248,8 +250,10 @@ static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at,
             for (int u = 0; u < UNROLL; u++) to[u * step] = all[u];
         }
     }
+#pragma unroll 1
     for (; at < end; at += stride) {
         const UNIT one = *tt_source<UNIT>(source, at);
+#pragma unroll 1
         for (uint32_t t = 0; t < ntargets; t++) {
             char *target = pass->targets[t];
             if (target != source) *tt_target_of<UNIT>(target, at) = one;

@@ -33,7 +33,7 @@ struct tt_device_offer {
     uint8_t handle[64]; /* CUipcMemHandle */
 };
 
-/* Allocates this rank's memory: the slots, lines, heads, references of what it receives, the tails
+/* Allocates this rank's memory: the slots, lines, heads, notes of what it receives, the tails
  * of what it sends, and its table of ends. SYSTEM: out of device memory (says what for, how much,
  * how much is free). */
 TT_NODISCARD tt_status tt_device_room_offer(struct tt_device_room **room,

@@ -15,22 +15,28 @@
 /* A message as lines: 16 bytes each, 8 of data and 8 of flag, stored by one access. */
 enum { TT_LINE_DATA = 8, TT_LINE_BYTES = 16 };
 
+/* What the sender of a message in `slots` says beside it, before it publishes the message. */
+struct tt_device_note {
+    uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */
+    uint64_t head;      /* of this message: a receiver may find the head of a later one */
+};
+
 struct tt_device_end {
     /* immutable once connected; addresses as this rank's GPU uses them */
-    char *slots;          /* [nslots][slot_bytes]: memory of the receiver; 16-byte aligned */
-    char *lines;          /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned */
-    uint64_t *head;       /* memory of the receiver, written by the sender: tt_device_head() */
-    uint64_t *tail;       /* memory of the sender, written by the receiver: messages released */
-    uint64_t *references; /* [nslots], memory of the receiver, written by the sender before head:
-                           * where the message lies; 0: in its slot */
-    uint32_t outgoing;    /* 1: this rank sends */
-    uint32_t reaches;     /* 1: the receiver can read the sender's device memory at its address */
-    uint32_t system;      /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
-                           * another process, or on the host */
+    char *slots;    /* [nslots][slot_bytes]: memory of the receiver; 16-byte aligned */
+    char *lines;    /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned */
+    uint64_t *head; /* memory of the receiver, written by the sender: tt_device_head() */
+    uint64_t *tail; /* memory of the sender, written by the receiver: messages released, in the
+                     * lower half */
+    struct tt_device_note *notes; /* [nslots], memory of the receiver, written by the sender */
+    uint32_t outgoing;            /* 1: this rank sends */
+    uint32_t reaches; /* 1: the receiver can read the sender's device memory at its address */
+    uint32_t system;  /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
+                       * another process, or on the host */
     /* owner: the block that runs this link's channel; kept from call to call */
     uint32_t count;      /* messages sent or taken */
-    uint32_t known_tail; /* sender: the tail as last read */
-    uint32_t unused;
+    uint32_t known_tail; /* sender: the tail as last read; receiver: as last written */
+    uint32_t unused;     /* of the kernel, while it runs */
 };
 static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
 

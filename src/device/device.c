@@ -11,6 +11,10 @@
 #include "driver/cuda.h"
 #include "driver/driver.h"
 
+/* Dynamic shared memory of a block. With the kernel's own it is no more than what every GPU has
+ * without a request (kernel/block.cuh). */
+enum { ROOM_BYTES = TT_DEVICE_MOST_COPIED };
+
 /* Freed with its last user. */
 struct tt_device {
     /* immutable once listed */
@@ -97,9 +101,8 @@ static tt_status load(struct tt_device *device)
     result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");
-    /* Shared memory: the kernel's own. */
-    result =
-        cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run, TT_DEVICE_THREADS, 0);
+    result = cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run, TT_DEVICE_THREADS,
+                                                           ROOM_BYTES);
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "");
     if (nblocks < 1)
@@ -225,8 +228,9 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     if (nblocks == 0) return TT_OK;
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result = device->cu->LaunchKernel(
-        device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1, 0, stream, parameters, NULL);
+    const CUresult result =
+        device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, TT_DEVICE_THREADS, 1, 1,
+                                 ROOM_BYTES, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

@@ -2,7 +2,7 @@
 #ifndef TT_DEVICE_KERNEL_BLOCK_CUH
 #define TT_DEVICE_KERNEL_BLOCK_CUH
 
-#include "device/kernel/fold.cuh"
+#include "device/kernel/pass.cuh"
 #include "device/kernel/port.cuh"
 
 enum { TT_MOST_RESOLVED = 64 };
@@ -114,11 +114,9 @@ static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
 
 static __device__ void tt_read_scalar(struct tt_block *block)
 {
-    uint64_t value = block->call.value;
-    const char *scalar = (const char *)block->call.scalar;
-    for (uint32_t i = 0; scalar && i < block->fold.element; i++)
-        ((char *)&value)[i] = scalar[i];
-    block->fold.scalar = value;
+    const void *scalar = block->call.scalar;
+    block->fold.scalar =
+        scalar ? tt_fold_load_scalar(scalar, block->fold.element) : block->call.value;
 }
 
 /* All threads: the call's block of this index. False: the program is none for this kernel. */

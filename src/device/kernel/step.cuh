@@ -179,10 +179,13 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
                                       const char *reference)
 {
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    /* A release costs as much as a step, so every second message makes one. A step takes messages
+     * while it waits for slots: two messages must always find room. */
+    const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1;
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             struct tt_device_end *end = tt_link_end(block, step->recv + i);
-            if (++end->count % 2) continue; /* a release costs as much as a step */
+            if (++end->count % batch) continue;
             end->known_tail = end->count;
             tt_release(end, end->count);
             continue;
@@ -219,6 +222,14 @@ static __device__ uint32_t tt_slots_before(const struct tt_block *block, uint32_
     return n;
 }
 
+/* As in the host's executor, a contribution is rounded as if a rank had sent it, but where the order
+ * of the fold does not matter. scaled: the source that is. */
+static __device__ tt_fold_changes tt_step_changes(const struct tt_program_step *step,
+                                                  int32_t scaled)
+{
+    return {scaled, step->own_at >= 0, step->finish != 0};
+}
+
 /* All threads: lists where the piece's elements come from, in the order of the fold, and go. */
 static __device__ void tt_list_pass(struct tt_block *block, const struct tt_program_step *step,
                                     const struct tt_step_piece *piece)
@@ -241,8 +252,7 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
             if (ndsts) pass->targets[0] = piece->to;
             pass->nsources = step->nrecv + (piece->from ? 1 : 0);
             pass->ntargets = ndsts + tt_slots_before(block, step->nsend);
-            pass->scaled = scaled ? (int32_t)own : -1;
-            pass->finish = step->finish;
+            pass->changes = tt_step_changes(step, scaled ? (int32_t)own : -1);
             pass->count = piece->count;
         }
     }
@@ -298,8 +308,9 @@ static __device__ bool tt_do_line(const struct tt_block *block, const struct tt_
     const size_t line = piece->before + at / TT_LINE_DATA;
     const int32_t own = piece->from ? (step->own_at < 0 ? 0 : step->own_at) : -1;
     const bool scaled = own >= 0 && tt_is_scaled(block, step);
-    struct tt_line_sum sum;
-    bool first = true;
+    const tt_fold_changes changes = tt_step_changes(step, scaled ? own : -1);
+    uint64_t words[TT_DEVICE_MOST_PEERS + 1];
+    uint32_t nwords = 0;
     for (int32_t s = 0, i = 0; i < (int32_t)step->nrecv || s == own; s++) {
         const bool is_own = s == own;
         uint64_t word;
@@ -307,13 +318,9 @@ static __device__ bool tt_do_line(const struct tt_block *block, const struct tt_
             word = tt_load_word(piece->from + at, n);
         else if (!tt_take_line(block, step, (uint32_t)i++, line, &word))
             return false;
-        if (first)
-            tt_line_begin(&block->fold, &sum, word, is_own && scaled);
-        else
-            tt_line_add(&block->fold, &sum, word, is_own && scaled);
-        first = false;
+        words[nwords++] = word;
     }
-    const uint64_t result = first ? 0 : tt_line_end(&block->fold, &sum, step->finish);
+    const uint64_t result = nwords ? tt_fold_line(&block->fold, words, nwords, changes) : 0;
     if (piece->to) tt_store_word(piece->to + at, result, n);
     for (uint32_t i = 0; i < step->nsend; i++)
         tt_store_line(block->slots[i] + line * TT_LINE_BYTES, result, block->heads_out[i],

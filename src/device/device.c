@@ -11,8 +11,9 @@
 #include "driver/cuda.h"
 #include "driver/driver.h"
 
-/* Dynamic shared memory of a block: the tables of its call (kernel/block.cuh). */
-enum { SHARED_BYTES = TT_DEVICE_MOST_COPIED };
+/* Dynamic shared memory of a block. With the kernel's own it is no more than what every GPU has
+ * without a request (kernel/block.cuh). */
+enum { ROOM_BYTES = TT_DEVICE_MOST_COPIED };
 
 /* Freed with its last user. */
 struct tt_device {
@@ -100,11 +101,8 @@ static tt_status load(struct tt_device *device)
     result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");
-    result = cu->FuncSetAttribute(device->run, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                  SHARED_BYTES);
-    if (result != CUDA_SUCCESS) return fail_call(device, result, "cuFuncSetAttribute", "");
     result = cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run, TT_DEVICE_THREADS,
-                                                           SHARED_BYTES);
+                                                           ROOM_BYTES);
     if (result != CUDA_SUCCESS)
         return fail_call(device, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "");
     if (nblocks < 1)
@@ -235,7 +233,7 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
     const CUresult result = device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, nthreads,
-                                                     1, 1, SHARED_BYTES, stream, parameters, NULL);
+                                                     1, 1, ROOM_BYTES, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }

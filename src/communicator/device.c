@@ -70,22 +70,17 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer 
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* Whether a rank of this host has done all that this rank has, or has left or died. */
-static bool has_done(const struct tuttiComm *comm, int rank)
+/* Kernels of other ranks of this process may use this rank's memory: as long as their last call has
+ * not ended, and when they wait for this rank in a call that it does not make. Other processes have
+ * the memory open, and keep it. */
+static void await_peers(const struct tuttiComm *comm)
 {
-    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
-    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
-    return atomic_load_explicit(&record->done, memory_order_acquire) >= last ||
-           atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
-           tt_fabric_is_dead(comm->fabric, rank);
-}
-
-static bool all_have_done(const struct tuttiComm *comm)
-{
-    if (tt_fabric_failure_text(comm->fabric)[0]) return tt_fabric_reader(comm->fabric) < 0;
-    for (int r = 0; r < comm->nranks; r++)
-        if (r != comm->rank && !has_done(comm, r)) return false;
-    return true;
+    const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
+    tt_fabric_leave(comm->fabric);
+    while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(deadline_ns)) {
+        sched_yield();
+        usleep(50);
+    }
 }
 
 static void free_memory(struct tt_comm_device *on)
@@ -107,11 +102,7 @@ void tt_comm_device_free(tuttiComm_t comm)
 {
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
-    const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
-    while (on->issued && !all_have_done(comm) && !tt_expired(deadline_ns)) {
-        sched_yield();
-        usleep(50);
-    }
+    await_peers(comm);
     tt_stream_destroy(on->attendant);
     tt_device_room_destroy(on->room);
     if (on->device) free_memory(on);

@@ -183,6 +183,25 @@ void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 
 /* ---- Launch --------------------------------------------------------------------------------- */
 
+static bool all_are_here(const struct tuttiComm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire) !=
+            TT_RANK_HERE)
+            return false;
+    return true;
+}
+
+/* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
+ * the other way round, with fences in between: one of the two sees the other. */
+static bool may_use_peers(const struct tuttiComm *comm)
+{
+    if (tt_fabric_borrow(comm->fabric)) return false;
+    if (all_are_here(comm)) return true;
+    tt_fabric_give_back(comm->fabric);
+    return false;
+}
+
 void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
 {
     struct tt_comm_device *on = comm->on_gpu;
@@ -190,7 +209,7 @@ void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
                                           .context = tt_device_context(on->device),
                                           .stream = on->stream,
                                           .number = ++on->issued};
-    call->kernel.uses_peers = tt_fabric_borrow(comm->fabric) == TT_OK;
+    call->kernel.uses_peers = may_use_peers(comm);
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
@@ -233,7 +252,8 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
 
 static tt_status launch(const struct tt_pending_call *pending)
 {
-    if (!pending->call.kernel.uses_peers) return TT_OK; /* the communicator has failed */
+    if (!pending->call.kernel.uses_peers)
+        return TT_OK; /* the communicator has failed, or is about to */
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
     fill(pending, &batch.calls[0]);

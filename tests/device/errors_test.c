@@ -1,5 +1,6 @@
 /* Calls on GPUs that cannot succeed: what the errors say, and that nothing hangs. */
 #include <cuda.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,7 @@ static void one_stays_away(struct gpu_rank *rank)
         check_error(rank,
                     tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
                     tuttiTimeout, "rank 1");
+    pthread_barrier_wait(rank->arg);
     gpu_free(rank->gpu, memory);
 }
 
@@ -101,7 +103,25 @@ TEST(device_errors, a_rank_that_does_not_come_is_named_at_the_deadline)
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 1500;
-    on_gpus(3, 1, &config, one_stays_away, NULL);
+    pthread_barrier_t all_are_done;
+    pthread_barrier_init(&all_are_done, NULL, 3);
+    on_gpus(3, 1, &config, one_stays_away, &all_are_done);
+    pthread_barrier_destroy(&all_are_done);
+}
+
+static void one_destroys(struct gpu_rank *rank)
+{
+    float *memory = (float *)gpu_memory(rank->gpu, 400);
+    if (rank->rank != 1)
+        check_error(rank,
+                    tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
+                    tuttiRemoteError, "rank 1");
+    gpu_free(rank->gpu, memory);
+}
+
+TEST(device_errors, a_rank_that_destroys_its_communicator_instead_is_named)
+{
+    on_gpus(3, 1, NULL, one_destroys, NULL);
 }
 
 static void one_aborts(struct gpu_rank *rank)

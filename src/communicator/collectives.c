@@ -311,6 +311,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
                        element);
     TT_TRY(tt_request_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
                              count * element));
+    if (comm->on_gpu || stream) TT_TRY(tt_comm_need_host(function, comm, stream, data, NULL));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "
@@ -321,6 +322,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
     pending.comm = comm;
     pending.stream = stream;
     pending.kind = kind;
+    pending.on_device = false;
     pending.data = (void *)(uintptr_t)data;
     pending.nbytes = count * element;
     pending.peer = peer;

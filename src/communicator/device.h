@@ -60,6 +60,11 @@ void tt_comm_device_free(tuttiComm_t comm);
  * stream. Fails for buffers and streams that do not fit one another or this rank's GPU. */
 TT_NODISCARD tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
                                      bool *on_device);
+/* USAGE where the stream or one of the buffers (NULL: none) is a GPU's: such calls are for memory
+ * of the host. */
+TT_NODISCARD tt_status tt_comm_need_host(const char *function, tuttiComm_t comm,
+                                         tuttiStream_t stream, const void *input,
+                                         const void *output);
 /* What limits a binding of the program. */
 struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
                                        const struct tt_cached *cached);

@@ -69,6 +69,31 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     return TT_OK;
 }
 
+static tt_status need_host(const char *function, const void *buffer)
+{
+    struct tt_pointer found = {.kind = TT_POINTER_HOST};
+    if (buffer) TT_TRY(tt_driver_pointer(buffer, &found));
+    if (found.kind != TT_POINTER_DEVICE) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "%s: buffer %p is memory of GPU %d; this call is for memory of the host only (of "
+        "a GPU: the collectives with one count)",
+        function, buffer, found.gpu);
+}
+
+tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_t stream,
+                            const void *input, const void *output)
+{
+    const struct tt_context *context = tt_stream_context((const struct tt_stream *)stream);
+    if (context)
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: the stream is of GPU %d; this call is for streams of the host only",
+                       function, tt_context_gpu(context));
+    if (!comm->on_gpu) return TT_OK;
+    TT_TRY(need_host(function, input));
+    return need_host(function, output);
+}
+
 /* ---- Binding -------------------------------------------------------------------------------- */
 
 int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program)
@@ -274,7 +299,7 @@ static void fail(const struct tt_pending_call *pending, tt_status status)
     strcpy(text, tt_last_error());
     struct tt_engine *engine = &pending->comm->engine;
     tt_engine_enter(engine);
-    (void)!tt_fabric_fail(engine->fabric, status, "%s", text);
+    tt_ignore(tt_fabric_fail(engine->fabric, status, "%s", text));
     tt_engine_leave(engine);
 }
 

@@ -38,6 +38,13 @@ static void bad_arguments(struct gpu_rank *rank)
     check_error(rank, tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, comm, hosts),
                 tuttiInvalidUsage, "a stream of the host cannot run a call on device memory");
     check_error(rank, tuttiStreamLaunch(others, free, NULL), tuttiInvalidUsage, "cuLaunchHostFunc");
+    check_error(rank, tuttiSend(here, 4, tuttiFloat, 0, comm, NULL), tuttiInvalidUsage,
+                "for memory of the host only");
+    check_error(rank, tuttiRecv(here, 4, tuttiFloat, 0, comm, others), tuttiInvalidUsage,
+                "for streams of the host only");
+    check_error(
+        rank, tuttiAllGatherV(here, here + 4, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
+        tuttiInvalidUsage, "for memory of the host only");
     CHECK_EQ(tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);

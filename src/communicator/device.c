@@ -12,7 +12,7 @@
 #include "device/tables.h"
 #include "driver/driver.h"
 
-/* How long a rank waits, before it frees its memory, for ranks whose kernels may still use it. */
+/* How long a rank that leaves waits for kernels of calls in which it has no part. */
 enum { LEAVE_MS = 10000 };
 
 int tt_current_gpu(void)
@@ -70,17 +70,41 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer 
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* Kernels of other ranks of this process may use this rank's memory: as long as their last call has
- * not ended, and when they wait for this rank in a call that it does not make. Other processes have
- * the memory open, and keep it. */
+/* Whether a rank has ended all calls that this rank has, has left or died. */
+static bool has_done(const struct tuttiComm *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    return atomic_load_explicit(&record->done, memory_order_acquire) >= last ||
+           atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
+           tt_fabric_is_dead(comm->fabric, rank);
+}
+
+static bool all_have_done(const struct tuttiComm *comm)
+{
+    if (tt_fabric_failure_text(comm->fabric)[0]) return true;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && !has_done(comm, r)) return false;
+    return true;
+}
+
+static void pause_briefly(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
+/* Other ranks write to this rank's memory when they take its messages, perhaps long after this
+ * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
+ * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
+ * Kernels of other processes are not waited for then: these have the memory open, and keep it. */
 static void await_peers(const struct tuttiComm *comm)
 {
-    const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
+    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms);
+    while (comm->on_gpu->issued && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
+    const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
-    while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(deadline_ns)) {
-        sched_yield();
-        usleep(50);
-    }
+    while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(kernels_ns)) pause_briefly();
 }
 
 static void free_memory(struct tt_comm_device *on)

@@ -208,13 +208,14 @@ void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 
 /* ---- Launch --------------------------------------------------------------------------------- */
 
-static bool all_are_here(const struct tuttiComm *comm)
+/* A rank that has left; -1: all are here. */
+static int absent_rank(const struct tuttiComm *comm)
 {
     for (int r = 0; r < comm->nranks; r++)
         if (atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire) !=
             TT_RANK_HERE)
-            return false;
-    return true;
+            return r;
+    return -1;
 }
 
 /* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
@@ -222,7 +223,7 @@ static bool all_are_here(const struct tuttiComm *comm)
 static bool may_use_peers(const struct tuttiComm *comm)
 {
     if (tt_fabric_borrow(comm->fabric)) return false;
-    if (all_are_here(comm)) return true;
+    if (absent_rank(comm) < 0) return true;
     tt_fabric_give_back(comm->fabric);
     return false;
 }
@@ -275,10 +276,18 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
 }
 
+/* The communicator has failed, or a rank has left it. */
+static tt_status fail_alone(const struct tuttiComm *comm)
+{
+    char name[128];
+    TT_TRY(tt_fabric_check(comm->fabric));
+    tt_fabric_name_rank(comm->fabric, absent_rank(comm), name, sizeof name);
+    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+}
+
 static tt_status launch(const struct tt_pending_call *pending)
 {
-    if (!pending->call.kernel.uses_peers)
-        return TT_OK; /* the communicator has failed, or is about to */
+    if (!pending->call.kernel.uses_peers) return fail_alone(pending->comm);
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
     fill(pending, &batch.calls[0]);

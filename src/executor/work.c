@@ -270,10 +270,10 @@ static tt_status start_collective(struct tt_work *work)
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
-    if (call->scalar)
-        memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     tt_record_entry(work->engine, call, work->turn);
     if (tt_work_on_device(work)) return TT_OK;
+    if (call->scalar)
+        memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     find_memory(work);
     return ensure_scratch(work);
 }

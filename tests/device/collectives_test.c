@@ -1,77 +1,12 @@
 /* Collectives on the memory of virtual GPUs, through tutti.h: right, in every shape that a user
  * gives them. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../integration/reference.h"
-#include "ranks_on_gpus.h"
+#include "calls_on_gpu.h"
 #include "shim.h"
 
-/* A call with this rank's buffers on its GPU. */
-struct placed {
-    struct call call;
-    struct gpu_rank *rank;
-    char *input, *output;
-    size_t input_bytes, output_bytes;
-};
-
-static void place(struct placed *p, struct gpu_rank *rank, const struct call *call)
+static void check_and_free(struct placed *placed)
 {
-    const size_t size = call_type_size(call->type);
-    *p = (struct placed){.call = *call, .rank = rank};
-    p->input_bytes = call_input_count(call, rank->rank) * size;
-    p->output_bytes = call_output_count(call, rank->rank) * size;
-    p->input = gpu_memory(rank->gpu, p->input_bytes + 1);
-    p->output = gpu_memory(rank->gpu, p->output_bytes + 1);
-    char *data = malloc(p->input_bytes + 1);
-    call_input(call, rank->rank, data);
-    gpu_write(rank->gpu, p->input, data, p->input_bytes);
-    free(data);
-}
-
-static void check_and_free(struct placed *p)
-{
-    char *got = malloc(p->output_bytes + 1), *expected = malloc(p->output_bytes + 1);
-    call_expected(&p->call, p->rank->rank, expected);
-    expected[p->output_bytes] = (char)0xa5; /* the byte behind the buffer is nobody's */
-    gpu_read(p->rank->gpu, got, p->output, p->output_bytes + 1);
-    CHECK_MESSAGE(!memcmp(got, expected, p->output_bytes + 1), "rank %d: wrong result of %s",
-                  p->rank->rank, call_text(&p->call));
-    free(got);
-    free(expected);
-    gpu_free(p->rank->gpu, p->input);
-    gpu_free(p->rank->gpu, p->output);
-}
-
-static tuttiResult_t issue(const struct placed *p, tuttiStream_t stream)
-{
-    const struct call *c = &p->call;
-    tuttiComm_t comm = p->rank->comm;
-    const bool is_root = p->rank->rank == c->root;
-    void *in = p->input, *out = p->output;
-    switch (c->kind) {
-    case tuttiCollAllReduce:
-        return tuttiAllReduce(in, out, c->count, c->type, c->op, comm, stream);
-    case tuttiCollReduce:
-        return tuttiReduce(in, is_root ? out : NULL, c->count, c->type, c->op, c->root, comm,
-                           stream);
-    case tuttiCollBroadcast:
-        return tuttiBroadcast(is_root ? in : NULL, out, c->count, c->type, c->root, comm, stream);
-    case tuttiCollAllGather:
-        return tuttiAllGather(in, out, c->count, c->type, comm, stream);
-    case tuttiCollReduceScatter:
-        return tuttiReduceScatter(in, out, c->count, c->type, c->op, comm, stream);
-    case tuttiCollAllToAll:
-        return tuttiAlltoAll(in, out, c->count, c->type, comm, stream);
-    case tuttiCollScatter:
-        return tuttiScatter(is_root ? in : NULL, out, c->count, c->type, c->root, comm, stream);
-    case tuttiCollGather:
-        return tuttiGather(in, is_root ? out : NULL, c->count, c->type, c->root, comm, stream);
-    default:
-        return tuttiBarrier(comm, stream);
-    }
+    CHECK_MESSAGE(check_call(placed), "rank %d: wrong result of %s", placed->rank->rank,
+                  call_text(&placed->call));
 }
 
 static struct call call_of(int kind, size_t count, tuttiDataType_t type, int nranks)
@@ -99,8 +34,8 @@ static void every_collective(struct gpu_rank *rank)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             const struct call call = call_of(kind, counts[i], tuttiFloat32, rank->nranks);
             struct placed placed;
-            place(&placed, rank, &call);
-            check_result(rank, issue(&placed, NULL), call_text(&call));
+            place_call(&placed, rank, &call, 0);
+            check_result(rank, issue_call(&placed, NULL), call_text(&call));
             check_and_free(&placed);
         }
 }
@@ -127,10 +62,10 @@ static void on_a_stream(struct gpu_rank *rank)
         const struct call call =
             call_of(i % 2 ? tuttiCollAllGather : tuttiCollAllReduce, 100 + 333 * (size_t)i,
                     i % 2 ? tuttiInt64 : tuttiBfloat16, rank->nranks);
-        place(&placed[i], rank, &call);
+        place_call(&placed[i], rank, &call, 0);
     }
     for (int i = 0; i < NCALLS; i++)
-        check_result(rank, issue(&placed[i], stream), call_text(&placed[i].call));
+        check_result(rank, issue_call(&placed[i], stream), call_text(&placed[i].call));
     check_result(rank, tuttiBarrier(rank->comm, stream), "barrier");
     check_result(rank, tuttiStreamSynchronize(stream), "synchronize");
     CHECK_EQ(tuttiStreamQuery(stream), tuttiSuccess);
@@ -157,14 +92,33 @@ TEST(device, one_thread_drives_four_ranks_of_two_gpus_in_a_group)
         ranks[r] = (struct gpu_rank){r, NRANKS, devices[r], comms[r], NULL};
         const struct call calls[] = {call_of(tuttiCollAllReduce, 777, tuttiFloat64, NRANKS),
                                      call_of(tuttiCollReduceScatter, 50, tuttiInt32, NRANKS)};
-        for (int i = 0; i < 2; i++) place(&placed[r][i], &ranks[r], &calls[i]);
+        for (int i = 0; i < 2; i++) place_call(&placed[r][i], &ranks[r], &calls[i], 0);
     }
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 2; i++)
-        for (int r = 0; r < NRANKS; r++) CHECK_EQ(issue(&placed[r][i], NULL), tuttiSuccess);
+        for (int r = 0; r < NRANKS; r++) CHECK_EQ(issue_call(&placed[r][i], NULL), tuttiSuccess);
     CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     for (int r = 0; r < NRANKS; r++)
         for (int i = 0; i < 2; i++) check_and_free(&placed[r][i]);
     for (int r = 0; r < NRANKS; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
     gpu_free_all();
+}
+
+enum { NCALLS = 40 };
+
+static void random_run(struct gpu_rank *rank)
+{
+    const uint64_t *seed = rank->arg;
+    CHECK_EQ(random_calls_on_gpu(rank, *seed, NCALLS), 0);
+}
+
+TEST(device, random_calls_of_every_type_and_operation_are_right)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++) on_gpus((int)seed * 2, 2, NULL, random_run, &seed);
+}
+
+TEST(device, a_communicator_of_one_rank_copies)
+{
+    uint64_t seed = 9;
+    on_gpus(1, 1, NULL, random_run, &seed);
 }

@@ -49,8 +49,8 @@ static void bad_arguments(struct gpu_rank *rank)
     CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
     gpu_stream_destroy(other, device_stream);
-    gpu_free(rank->gpu, here);
-    gpu_free(other, there);
+    gpu_free(here);
+    gpu_free(there);
 }
 
 TEST(device_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was)
@@ -72,7 +72,7 @@ static void different_counts(struct gpu_rank *rank)
                 tuttiAllReduce(memory, memory, rank->rank ? 100 : 99, tuttiFloat, tuttiSum,
                                rank->comm, NULL),
                 tuttiInvalidUsage, "ranks disagree");
-    gpu_free(rank->gpu, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, ranks_with_different_counts_get_an_error_that_shows_both)
@@ -87,7 +87,7 @@ static void host_and_device(struct gpu_rank *rank)
     float *data = rank->rank ? memory : on_host;
     check_error(rank, tuttiAllReduce(data, data, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
                 tuttiInvalidUsage, "on a GPU");
-    gpu_free(rank->gpu, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, a_rank_with_memory_of_the_host_among_ranks_with_device_memory_is_named)
@@ -103,7 +103,7 @@ static void one_stays_away(struct gpu_rank *rank)
                     tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
                     tuttiTimeout, "rank 1");
     pthread_barrier_wait(rank->arg);
-    gpu_free(rank->gpu, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, a_rank_that_does_not_come_is_named_at_the_deadline)
@@ -123,7 +123,7 @@ static void one_destroys(struct gpu_rank *rank)
         check_error(rank,
                     tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
                     tuttiRemoteError, "rank 1");
-    gpu_free(rank->gpu, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, a_rank_that_destroys_its_communicator_instead_is_named)
@@ -142,7 +142,7 @@ static void one_aborts(struct gpu_rank *rank)
                     tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL),
                     tuttiRemoteError, "rank 1");
     }
-    gpu_free(rank->gpu, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, an_abort_ends_the_kernels_that_wait_for_the_rank)
@@ -161,7 +161,7 @@ static void without_gpu(struct gpu_rank *rank)
                 tuttiInvalidUsage, "has no GPU");
     CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
     gpu_stream_destroy(0, device_stream);
-    gpu_free(0, memory);
+    gpu_free(memory);
 }
 
 TEST(device_errors, a_communicator_without_a_gpu_refuses_its_streams)

@@ -84,12 +84,11 @@ char *gpu_memory(int gpu, size_t nbytes)
     return (char *)memory;
 }
 
-void gpu_free(int gpu, void *memory)
+void gpu_free(void *memory)
 {
     pthread_mutex_lock(&garbage.lock);
     if (garbage.number < MOST_GARBAGE) garbage.at[garbage.number++] = memory;
     pthread_mutex_unlock(&garbage.lock);
-    (void)gpu;
 }
 
 void gpu_free_all(void)

@@ -25,7 +25,7 @@ void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
 char *gpu_memory(int gpu, size_t nbytes);
 /* Frees it with the next gpu_free_all, which on_gpus calls at its end: freeing waits for all
  * kernels, also for those of ranks that wait for this one. */
-void gpu_free(int gpu, void *memory);
+void gpu_free(void *memory);
 void gpu_free_all(void);
 void gpu_write(int gpu, void *to, const void *from, size_t nbytes);
 void gpu_read(int gpu, void *to, const void *from, size_t nbytes);

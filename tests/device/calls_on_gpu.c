@@ -11,8 +11,10 @@ void place_call(struct placed *p, const struct gpu_rank *rank, const struct call
     *p = (struct placed){.call = *call, .rank = rank, .op = call->op};
     p->input_bytes = call_input_count(call, rank->rank) * size;
     p->output_bytes = call_output_count(call, rank->rank) * size;
-    p->input = gpu_memory(rank->gpu, p->input_bytes + 1 + skew) + skew;
-    p->output = gpu_memory(rank->gpu, p->output_bytes + 1 + skew) + skew;
+    p->memory[0] = gpu_memory(rank->gpu, p->input_bytes + 1 + skew);
+    p->memory[1] = gpu_memory(rank->gpu, p->output_bytes + 1 + skew);
+    p->input = p->memory[0] + skew;
+    p->output = p->memory[1] + skew;
     char *data = malloc(p->input_bytes + 1);
     call_input(call, rank->rank, data);
     gpu_write(rank->gpu, p->input, data, p->input_bytes);
@@ -35,8 +37,8 @@ bool check_call(struct placed *p)
     const bool right = !memcmp(got, expected, p->output_bytes + 1);
     free(got);
     free(expected);
-    gpu_free(p->input);
-    gpu_free(p->output);
+    gpu_free(p->memory[0]);
+    gpu_free(p->memory[1]);
     if (p->scalar) gpu_free(p->scalar);
     if (p->scalar) (void)tuttiRedOpDestroy(p->op, p->rank->comm);
     return right;

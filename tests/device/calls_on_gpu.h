@@ -9,6 +9,7 @@
 struct placed {
     struct call call;
     const struct gpu_rank *rank;
+    char *memory[2]; /* in which the buffers lie */
     char *input, *output;
     size_t input_bytes, output_bytes;
     tuttiRedOp_t op; /* what the call is issued with */

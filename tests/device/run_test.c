@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/tables.h"
 #include "schedule/collective.h"
@@ -76,8 +77,10 @@ static void try_one(struct world *world, const struct tt_algorithm *algorithm, u
              tt_collective_name(algorithm->collective), algorithm->name, job.nranks, job.root,
              job.count, protocol_names[protocol], (int)job_nparts(&job),
              call.in_place ? ", in place" : "", call.apart ? ", apart" : "");
-    if (getenv("TT_DEVICE_VERBOSE")) fprintf(stderr, "%s\n", what);
+    const clock_t before = clock();
     world_try(world, &call, what, *numbers);
+    if (getenv("TT_DEVICE_VERBOSE"))
+        fprintf(stderr, "%4d ms %s\n", (int)((clock() - before) / (CLOCKS_PER_SEC / 1000)), what);
     job_clear(&job);
 }
 

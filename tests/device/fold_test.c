@@ -37,7 +37,8 @@ static size_t below(struct bench *bench, size_t n)
     return (size_t)(draw(bench) % n);
 }
 
-static bool open_bench(struct bench *bench, int architecture, uint64_t seed)
+/* strict: vector accesses are several steps, which others come between. */
+static bool open_bench(struct bench *bench, int architecture, uint64_t seed, bool strict)
 {
     char path[512], error[512];
     size_t nbytes;
@@ -49,7 +50,7 @@ static bool open_bench(struct bench *bench, int architecture, uint64_t seed)
         return false;
     }
     const struct vg_machine_settings settings = {
-        .seed = seed, .shuffled_blocks = true, .strict_vectors = true};
+        .seed = seed, .shuffled_blocks = true, .strict_vectors = strict};
     bench->session = vs_open(&settings, ptx, nbytes, error);
     free(ptx);
     if (!bench->session) {
@@ -259,7 +260,7 @@ static void each_pair(bool (*body)(struct bench *bench, int architecture, enum t
 {
     for (size_t a = 0; a < sizeof architectures / sizeof *architectures; a++) {
         struct bench bench;
-        if (!open_bench(&bench, architectures[a], 1 + a)) return;
+        if (!open_bench(&bench, architectures[a], 1 + a, true)) return;
         bool go = true;
         for (int type = 0; type < TT_NTYPES; type++)
             for (int op = 0; op < TT_NOPS; op++)
@@ -368,8 +369,9 @@ struct row {
     enum tt_type type;
     int architecture;
     uint32_t nsources;
-    double least; /* of a thread for 16 bytes: loads, stores, and the instructions of the fold */
-    double most;  /* that the test allows, with its share of the loop */
+    double least; /* of a thread for 16 bytes: loads, stores, conversions and steps of the fold */
+    double most;  /* that the test allows: of PTX, where names of registers change by instructions
+                   * that  ptxas leaves out */
 };
 
 /* Instructions for 16 bytes of result more: of a pass of 512 KiB less one of half of it. */
@@ -377,7 +379,7 @@ static double count_instructions(const struct row *row)
 {
     struct bench bench;
     uint64_t before[3];
-    if (!open_bench(&bench, row->architecture, 1)) return 0;
+    if (!open_bench(&bench, row->architecture, 1, false)) return 0;
     for (int i = 0; i < 3; i++) {
         struct vg_machine_counts counts;
         begin_cases(&bench);
@@ -399,13 +401,13 @@ static double count_instructions(const struct row *row)
 TEST(fold, passes_execute_few_instructions_for_16_bytes)
 {
     static const struct row rows[] = {
-        {TT_FLOAT32, 75, 1, 2, 4},       {TT_FLOAT32, 75, 2, 7, 18},
-        {TT_FLOAT32, 90, 2, 7, 18},      {TT_BFLOAT16, 75, 2, 11, 99},
-        {TT_BFLOAT16, 80, 2, 11, 99},    {TT_BFLOAT16, 90, 2, 11, 99},
-        {TT_FLOAT16, 75, 2, 11, 99},     {TT_FLOAT16, 90, 2, 11, 99},
-        {TT_FLOAT32, 90, 3, 12, 99},     {TT_FLOAT64, 90, 2, 5, 99},
-        {TT_INT32, 90, 2, 7, 99},        {TT_FLOAT8E4M3, 75, 2, 19, 999},
-        {TT_FLOAT8E4M3, 90, 2, 19, 999},
+        {TT_FLOAT32, 75, 1, 2, 6},       {TT_INT32, 75, 2, 7, 13},
+        {TT_FLOAT32, 75, 2, 7, 26},      {TT_FLOAT32, 90, 2, 7, 26},
+        {TT_FLOAT32, 90, 3, 12, 41},     {TT_FLOAT64, 90, 2, 5, 17},
+        {TT_BFLOAT16, 75, 2, 31, 118},   {TT_BFLOAT16, 80, 2, 31, 83},
+        {TT_BFLOAT16, 90, 2, 31, 61},    {TT_FLOAT16, 75, 2, 31, 74},
+        {TT_FLOAT16, 90, 2, 31, 65},     {TT_FLOAT8E4M3, 75, 2, 75, 660},
+        {TT_FLOAT8E4M3, 90, 2, 75, 144},
     };
     printf("instructions of a thread for 16 bytes of a sum: type, sources, sm, executed, least\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

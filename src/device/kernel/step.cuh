@@ -179,10 +179,13 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
                                       const char *reference)
 {
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    /* A release costs as much as a step, so every second message makes one. A step takes messages
+     * while it waits for slots: two messages must always find room. */
+    const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1;
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             struct tt_device_end *end = tt_link_end(block, step->recv + i);
-            if (++end->count % 2) continue; /* a release costs as much as a step */
+            if (++end->count % batch) continue;
             end->known_tail = end->count;
             tt_release(end, end->count);
             continue;

@@ -122,23 +122,39 @@ template <int SIZE> static __device__ inline void tt_pass_store_one(char *to, ui
     if (SIZE == 8) *tt_target_of<uint64_t>(to, 0) = value;
 }
 
+/* With several units a thread, a warp's units are one stretch, so that offsets from one address
+ * reach them. The end of the whole stretches from `at` on, and the thread's first byte after `at`.
+ */
+enum { TT_WARP = 32 };
+template <class UNIT, int UNROLL>
+static __device__ inline size_t tt_pass_whole(size_t at, size_t end)
+{
+    constexpr size_t STRETCH = UNROLL * TT_WARP * sizeof(UNIT);
+    return end - (end - at) % STRETCH;
+}
+template <class UNIT, int UNROLL> static __device__ inline size_t tt_pass_first(void)
+{
+    const uint32_t warp = threadIdx.x / TT_WARP, lane = threadIdx.x % TT_WARP;
+    return (warp * UNROLL * TT_WARP + lane) * sizeof(UNIT);
+}
+
 /* ---- Folds ---------------------------------------------------------------------------------- */
 
-/* Folds UNROLL units, `step` units apart from byte `at` on. TWO: there are two sources; else any
- * number. All loads of a source come before the stores. */
+/* Folds UNROLL units of a thread, TT_WARP units apart from byte `at` on. TWO: there are two
+ * sources; else any number. All loads of a source come before the stores. */
 template <class F, class UNIT, bool TWO, int UNROLL>
-static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, size_t at, size_t step)
+static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, size_t at)
 {
     typedef tt_pack<F, sizeof(UNIT)> pack;
     pack more[UNROLL], result[UNROLL];
     tt_pack_acc<F, sizeof(UNIT)> acc[UNROLL];
     const UNIT *from = tt_source<UNIT>(pass->sources[0], at);
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) result[u] = tt_pass_load<F>(from + u * step);
+    for (int u = 0; u < UNROLL; u++) result[u] = tt_pass_load<F>(from + u * TT_WARP);
     if (TWO) {
         from = tt_source<UNIT>(pass->sources[1], at);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * step);
+        for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * TT_WARP);
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u], pass->changes);
@@ -147,7 +163,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
         if (!TWO) {
             from = tt_source<UNIT>(pass->sources[s], at);
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * step);
+            for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * TT_WARP);
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
@@ -160,7 +176,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
     for (uint32_t t = 0; t < ntargets; t++) {
         UNIT *to = tt_target_of<UNIT>(pass->targets[t], at);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) tt_pass_store(to + u * step, result[u]);
+        for (int u = 0; u < UNROLL; u++) tt_pass_store(to + u * TT_WARP, result[u]);
     }
 }
 
@@ -168,15 +184,17 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
 template <class F, class UNIT, bool TWO, int UNROLL>
 static __device__ inline void tt_pass_middle(const F &f, const tt_pass *pass, size_t at, size_t end)
 {
-    const size_t step = blockDim.x, stride = step * sizeof(UNIT);
-    at += threadIdx.x * sizeof(UNIT);
     if (UNROLL > 1) {
+        const size_t stride = blockDim.x * (UNROLL * sizeof(UNIT));
+        const size_t whole = tt_pass_whole<UNIT, UNROLL>(at, end);
 #pragma unroll 1
-        for (; at + (UNROLL - 1) * stride < end; at += UNROLL * stride)
-            tt_pass_units<F, UNIT, TWO, UNROLL>(f, pass, at, step);
+        for (size_t i = at + tt_pass_first<UNIT, UNROLL>(); i < whole; i += stride)
+            tt_pass_units<F, UNIT, TWO, UNROLL>(f, pass, i);
+        at = whole;
     }
 #pragma unroll 1
-    for (; at < end; at += stride) tt_pass_units<F, UNIT, TWO, 1>(f, pass, at, step);
+    for (at += threadIdx.x * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
+        tt_pass_units<F, UNIT, TWO, 1>(f, pass, at);
 }
 
 /* The elements of bytes [0, head) and [tail, nbytes). */
@@ -227,38 +245,38 @@ template <class F> struct tt_pass_fold {
 
 /* ---- Copies --------------------------------------------------------------------------------- */
 
-/* Copies bytes [at, end) by UNITs; not to a target that is the source. */
+/* Copies UNROLL units of a thread; not to a target that is the source. */
+template <class UNIT, int UNROLL>
+static __device__ inline void tt_pass_copy_some(const tt_pass *pass, size_t at)
+{
+    UNIT all[UNROLL];
+    const char *source = pass->sources[0];
+    const UNIT *from = tt_source<UNIT>(source, at);
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) all[u] = from[u * TT_WARP];
+    const uint32_t ntargets = pass->ntargets;
+#pragma unroll 1
+    for (uint32_t t = 0; t < ntargets; t++) {
+        char *target = pass->targets[t];
+        UNIT *to = tt_target_of<UNIT>(target, at);
+        if (target == source) continue;
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) to[u * TT_WARP] = all[u];
+    }
+}
+
+/* Copies bytes [at, end) by UNITs. */
 template <class UNIT, int UNROLL>
 static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at, size_t end)
 {
-    const size_t step = blockDim.x, stride = step * sizeof(UNIT);
-    const char *source = pass->sources[0];
-    const uint32_t ntargets = pass->ntargets;
-    at += threadIdx.x * sizeof(UNIT);
+    const size_t stride = blockDim.x * (UNROLL * sizeof(UNIT));
+    const size_t whole = tt_pass_whole<UNIT, UNROLL>(at, end);
 #pragma unroll 1
-    for (; at + (UNROLL - 1) * stride < end; at += UNROLL * stride) {
-        UNIT all[UNROLL];
-        const UNIT *from = tt_source<UNIT>(source, at);
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) all[u] = from[u * step];
+    for (size_t i = at + tt_pass_first<UNIT, UNROLL>(); i < whole; i += stride)
+        tt_pass_copy_some<UNIT, UNROLL>(pass, i);
 #pragma unroll 1
-        for (uint32_t t = 0; t < ntargets; t++) {
-            char *target = pass->targets[t];
-            UNIT *to = tt_target_of<UNIT>(target, at);
-            if (target == source) continue;
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++) to[u * step] = all[u];
-        }
-    }
-#pragma unroll 1
-    for (; at < end; at += stride) {
-        const UNIT one = *tt_source<UNIT>(source, at);
-#pragma unroll 1
-        for (uint32_t t = 0; t < ntargets; t++) {
-            char *target = pass->targets[t];
-            if (target != source) *tt_target_of<UNIT>(target, at) = one;
-        }
-    }
+    for (at = whole + threadIdx.x * sizeof(UNIT); at < end; at += blockDim.x * sizeof(UNIT))
+        tt_pass_copy_some<UNIT, 1>(pass, at);
 }
 
 static __device__ __noinline__ void tt_pass_copy(const tt_pass *pass, tt_pass_parts parts)

@@ -238,6 +238,28 @@ TEST(room, out_of_memory_in_one_rank_fails_with_what_it_was_for)
     run_with("0 1", settings, run_out_of_memory);
 }
 
+/* What was freed is too small, and kept as long as there is other memory. */
+static void allocate_more(struct scene *scene, int rank)
+{
+    struct tt_context *context = NULL;
+    void *memory = NULL;
+    CHECK_EQ(tt_context_open(scene->at[rank].gpu, &context), TT_OK);
+    for (size_t mib = 20; mib <= 60; mib += 20) {
+        CHECK_EQ(tt_context_allocate(context, mib << 20, &memory), TT_OK);
+        tt_context_free(context, memory);
+    }
+    CHECK_EQ(tt_context_allocate(context, 65 << 20, &memory), TT_ERR_SYSTEM);
+    CHECK(strstr(tt_last_error(), "68157440 bytes were asked for, 67108864 of 67108864 are free") !=
+          NULL);
+    tt_context_close(context);
+}
+
+TEST(room, memory_that_was_freed_goes_back_to_the_driver_when_there_is_no_other)
+{
+    static const char *const settings[] = {"VGPU_MEMORY=64M", NULL};
+    run_with("0", settings, allocate_more);
+}
+
 static void have_no_access(struct scene *scene, int rank)
 {
     char expected[128];
@@ -332,23 +354,14 @@ TEST(room, a_peer_that_died_before_the_connection_is_named)
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-/* One after the other, in another order each time. */
-static void leave_in_turn(struct scene *scene, int rank)
+/* Opens, uses and destroys rooms: one after the other, in another order each time. */
+static void take_turns(struct scene *scene, int rank)
 {
-    const int gpu = scene->at[rank].gpu;
-    struct tt_context *context = NULL; /* so that it is not made anew each time */
-    CHECK_EQ(tt_context_open(gpu, &context), TT_OK);
-    (void)scene_available(1 - gpu);
-    scene_meet(scene);
-    const size_t before = scene_available(gpu);
-    const bool counts = rank == 0 || scene->at[rank - 1].process != scene->at[rank].process;
-    const int descriptors = counts ? scene_descriptors() : 0; /* counting takes one */
-    scene_meet(scene);
     for (int turn = 0; turn < 2 * scene->nranks; turn++) {
         struct tt_device_room *room;
         struct seen seen;
         CHECK(scene_open(scene, rank, &room));
-        seen_open(&seen, gpu, room);
+        seen_open(&seen, scene->at[rank].gpu, room);
         seen_write(&seen, room, rank);
         scene_meet(scene);
         seen_check(&seen, room, rank);
@@ -358,12 +371,29 @@ static void leave_in_turn(struct scene *scene, int rank)
             scene_meet(scene);
             if ((place + turn) % scene->nranks == rank) tt_device_room_destroy(room);
         }
-        scene_meet(scene);
-        CHECK_EQ(scene_available(gpu), before);
-        if (counts) CHECK_EQ(scene_descriptors(), descriptors);
-        scene_meet(scene);
     }
+}
+
+static void leave_in_turn(struct scene *scene, int rank)
+{
+    const int gpu = scene->at[rank].gpu;
+    const bool counts = rank == 0 || scene->at[rank - 1].process != scene->at[rank].process;
+    struct tt_context *context = NULL;
+    (void)scene_available(1 - gpu);
+    const size_t before = scene_available(gpu);
+    scene_meet(scene);
+    const int descriptors = counts ? scene_descriptors() : 0; /* counting takes one */
+    scene_meet(scene);
+    take_turns(scene, rank);
+    CHECK_EQ(tt_context_open(gpu, &context), TT_OK);
+    scene_meet(scene);
+    take_turns(scene, rank);
     tt_context_close(context);
+    scene_meet(scene);
+    CHECK_EQ(scene_available(gpu), before);
+    scene_meet(scene);
+    if (counts) CHECK_EQ(scene_descriptors(), descriptors);
+    scene_meet(scene);
 }
 
 TEST(room, destroyed_in_any_order_nothing_is_left)

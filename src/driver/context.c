@@ -1,33 +1,10 @@
-/* Primary contexts: memory, copies, streams.
- *
- * Memory is filled and copied on a stream of the context's own, which waits for no other stream. */
-#include "driver/context.h"
+/* Primary contexts, and streams. */
+#include "driver/context_internal.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/process_lock.h"
-#include "driver/cuda.h"
-#include "driver/driver.h"
-
-enum { MOST_EVENTS = 16 };
-
-/* Freed with its last user. */
-struct tt_context {
-    /* immutable once listed */
-    const struct tt_cuda *cu;
-    int gpu;
-    CUdevice device;
-    CUcontext handle;
-    CUstream stream; /* for fills and copies */
-    /* guarded by `lock` */
-    int nusers;
-    struct tt_context *next;
-    int nevents; /* that nobody uses at present */
-    CUevent events[MOST_EVENTS];
-};
 
 /* The contexts that this process has open. */
 static struct tt_process_lock lock = TT_PROCESS_LOCK;
@@ -95,6 +72,7 @@ void tt_context_close(struct tt_context *context)
     const struct tt_cuda *cu = context->cu;
     if (cu->CtxPushCurrent(context->handle) == CUDA_SUCCESS) {
         for (int i = 0; i < context->nevents; i++) cu->EventDestroy(context->events[i]);
+        tt_context_release_memory(context);
         cu->StreamDestroy(context->stream);
         tt_context_leave(context);
     }
@@ -119,9 +97,7 @@ void tt_context_leave(struct tt_context *context)
     context->cu->CtxPopCurrent(&left);
 }
 
-/* As tt_context_enter, and the calls that follow do not spoil the capture of a stream, which the
- * driver would otherwise prevent by an error. */
-static tt_status enter_aside(struct tt_context *context, CUstreamCaptureMode *mode)
+tt_status tt_context_enter_aside(struct tt_context *context, CUstreamCaptureMode *mode)
 {
     TT_TRY(tt_context_enter(context));
     *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -129,178 +105,10 @@ static tt_status enter_aside(struct tt_context *context, CUstreamCaptureMode *mo
     return TT_OK;
 }
 
-static void leave_aside(struct tt_context *context, CUstreamCaptureMode mode)
+void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode)
 {
     context->cu->ThreadExchangeStreamCaptureMode(&mode);
     tt_context_leave(context);
-}
-
-/* In the context. */
-static tt_status fail_allocation(struct tt_context *context, CUresult result, size_t nbytes)
-{
-    size_t available = 0, total = 0;
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) return tt_cuda_fail(result, "cuMemAlloc");
-    context->cu->MemGetInfo(&available, &total);
-    return tt_fail(TT_ERR_SYSTEM,
-                   "GPU %d is out of memory: %zu bytes were asked for, %zu of %zu are free",
-                   context->gpu, nbytes, available, total);
-}
-
-/* In the context. */
-static tt_status allocate_zeroed(struct tt_context *context, size_t nbytes, CUdeviceptr *memory)
-{
-    const struct tt_cuda *cu = context->cu;
-    CUdeviceptr made;
-    CUresult result = cu->MemAlloc(&made, nbytes);
-    if (result != CUDA_SUCCESS) return fail_allocation(context, result, nbytes);
-    const char *call = "cuMemsetD8Async";
-    result = cu->MemsetD8Async(made, 0, nbytes, context->stream);
-    if (result == CUDA_SUCCESS) {
-        call = "cuStreamSynchronize";
-        result = cu->StreamSynchronize(context->stream);
-    }
-    if (result != CUDA_SUCCESS) {
-        cu->MemFree(made);
-        return tt_cuda_fail(result, call);
-    }
-    *memory = made;
-    return TT_OK;
-}
-
-tt_status tt_context_allocate(struct tt_context *context, size_t nbytes, void **memory)
-{
-    CUstreamCaptureMode mode;
-    CUdeviceptr made = 0;
-    TT_TRY(enter_aside(context, &mode));
-    const tt_status status = allocate_zeroed(context, nbytes, &made);
-    leave_aside(context, mode);
-    if (!status) *memory = (void *)(uintptr_t)made;
-    return status;
-}
-
-void tt_context_free(struct tt_context *context, void *memory)
-{
-    CUstreamCaptureMode mode;
-    if (!memory || enter_aside(context, &mode)) return;
-    const CUresult result = context->cu->MemFree((CUdeviceptr)(uintptr_t)memory);
-    leave_aside(context, mode);
-    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, "cuMemFree"));
-}
-
-tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
-{
-    CUstreamCaptureMode mode;
-    void *made = NULL;
-    TT_TRY(enter_aside(context, &mode));
-    const CUresult result = context->cu->MemHostAlloc(
-        &made, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    leave_aside(context, mode);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of pinned host memory", nbytes);
-    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuMemHostAlloc");
-    memset(made, 0, nbytes);
-    *memory = made;
-    return TT_OK;
-}
-
-void tt_context_free_host(struct tt_context *context, void *memory)
-{
-    CUstreamCaptureMode mode;
-    if (!memory || enter_aside(context, &mode)) return;
-    const CUresult result = context->cu->MemFreeHost(memory);
-    leave_aside(context, mode);
-    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, "cuMemFreeHost"));
-}
-
-tt_status tt_context_upload(struct tt_context *context, void *to, const void *from, size_t nbytes)
-{
-    CUstreamCaptureMode mode;
-    if (nbytes == 0) return TT_OK;
-    TT_TRY(enter_aside(context, &mode));
-    const char *call = "cuMemcpyHtoDAsync";
-    CUresult result =
-        context->cu->MemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, nbytes, context->stream);
-    if (result == CUDA_SUCCESS) {
-        call = "cuStreamSynchronize";
-        result = context->cu->StreamSynchronize(context->stream);
-    }
-    leave_aside(context, mode);
-    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
-}
-
-/* ---- Memory of other GPUs and processes ------------------------------------------------------ */
-
-static tt_status fail_access(const struct tt_context *context, int gpu)
-{
-    return tt_fail(
-        TT_ERR_USAGE,
-        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
-        "them",
-        context->gpu, gpu);
-}
-
-static CUresult enable_access(struct tt_context *context, CUdevice device)
-{
-    CUcontext other;
-    CUresult result = context->cu->DevicePrimaryCtxRetain(&other, device);
-    if (result != CUDA_SUCCESS) return result;
-    result = context->cu->CtxEnablePeerAccess(other, 0);
-    context->cu->DevicePrimaryCtxRelease(device);
-    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
-}
-
-tt_status tt_context_reach(struct tt_context *context, int gpu)
-{
-    CUdevice device;
-    TT_TRY(tt_cuda_device(gpu, &device));
-    if (gpu == context->gpu) return TT_OK;
-    if (!tt_driver_peers(context->gpu, gpu)) return fail_access(context, gpu);
-    TT_TRY(tt_context_enter(context));
-    const CUresult result = enable_access(context, device);
-    tt_context_leave(context);
-    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuCtxEnablePeerAccess");
-}
-
-tt_status tt_context_share(struct tt_context *context, void *memory,
-                           uint8_t handle[TT_CONTEXT_HANDLE])
-{
-    CUipcMemHandle made;
-    _Static_assert(sizeof made == TT_CONTEXT_HANDLE, "a handle is the driver's");
-    TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->IpcGetMemHandle(&made, (CUdeviceptr)(uintptr_t)memory);
-    tt_context_leave(context);
-    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcGetMemHandle");
-    memcpy(handle, &made, sizeof made);
-    return TT_OK;
-}
-
-tt_status tt_context_open_shared(struct tt_context *context,
-                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
-{
-    CUipcMemHandle theirs;
-    CUdeviceptr opened = 0;
-    memcpy(&theirs, handle, sizeof theirs);
-    TT_TRY(tt_context_enter(context));
-    const CUresult result =
-        context->cu->IpcOpenMemHandle(&opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    tt_context_leave(context);
-    if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
-        return tt_fail(
-            TT_ERR_USAGE,
-            "GPU %d cannot access the memory of a GPU of another process: the driver has "
-            "no peer access between them",
-            context->gpu);
-    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcOpenMemHandle");
-    *memory = (void *)(uintptr_t)opened;
-    return TT_OK;
-}
-
-void tt_context_close_shared(struct tt_context *context, void *memory)
-{
-    if (!memory || tt_context_enter(context)) return;
-    const CUresult result = context->cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)memory);
-    tt_context_leave(context);
-    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, "cuIpcCloseMemHandle"));
 }
 
 /* ---- Streams -------------------------------------------------------------------------------- */
@@ -324,9 +132,9 @@ void tt_context_stream_destroy(struct tt_context *context, void *stream)
 tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream)
 {
     CUstreamCaptureMode mode;
-    TT_TRY(enter_aside(context, &mode));
+    TT_TRY(tt_context_enter_aside(context, &mode));
     const CUresult result = context->cu->StreamSynchronize(stream);
-    leave_aside(context, mode);
+    tt_context_leave_aside(context, mode);
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamSynchronize");
 }
 
@@ -344,7 +152,7 @@ static tt_status take_event(struct tt_context *context, CUevent *event)
 static void give_event(struct tt_context *context, CUevent event)
 {
     tt_process_lock(&lock);
-    const bool kept = context->nevents < MOST_EVENTS;
+    const bool kept = context->nevents < TT_MOST_EVENTS;
     if (kept) context->events[context->nevents++] = event;
     tt_process_unlock(&lock);
     if (!kept) context->cu->EventDestroy(event);

@@ -17,7 +17,8 @@ struct tt_context;
 /* Retains the primary context of the GPU. The same GPU gives the same pointer; each open needs a
  * close. ARGUMENT: there is no such GPU. */
 TT_NODISCARD tt_status tt_context_open(int gpu, struct tt_context **context);
-/* The last one releases the context. NULL is allowed. */
+/* The last one gives all memory back to the driver and releases the context; it may wait until no
+ * kernel of the context runs. NULL is allowed. */
 void tt_context_close(struct tt_context *context);
 int tt_context_gpu(const struct tt_context *context);
 
@@ -26,8 +27,8 @@ TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
 void tt_context_leave(struct tt_context *context);
 
 /* Device memory, 512-byte aligned, zeroed: the zeros are there when the call returns. SYSTEM: out
- * of memory; the text says how much was asked for and how much is free. tt_context_free may wait
- * until no kernel of the context runs: only where no call is outstanding. NULL is allowed. */
+ * of memory; the text says how much was asked for and how much is free. tt_context_free keeps the
+ * memory for later calls, so that it never waits for kernels. NULL is allowed. */
 TT_NODISCARD tt_status tt_context_allocate(struct tt_context *context, size_t nbytes,
                                            void **memory);
 void tt_context_free(struct tt_context *context, void *memory);
@@ -50,8 +51,8 @@ TT_NODISCARD tt_status tt_context_reach(struct tt_context *context, int gpu);
 enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
 TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
                                         uint8_t handle[TT_CONTEXT_HANDLE]);
-/* Opens memory of another process; each open needs a close, which may wait until no kernel of the
- * context runs. USAGE: its GPU's memory cannot be accessed from the context's. */
+/* Opens memory of another process; each open needs a close. The memory stays open until the
+ * context's last close. USAGE: its GPU's memory cannot be accessed from the context's. */
 TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               const uint8_t handle[TT_CONTEXT_HANDLE],
                                               void **memory);

@@ -36,3 +36,47 @@ cuda_download() {
     rm -rf "$folder" "$cache.new"
     return 1
 }
+
+# Prints the folder of the toolkit's programs where it has the program of that name, of CUDA 13.
+cuda_toolkit_has() {
+    local folder nvcc
+    nvcc=$(command -v nvcc) && nvcc=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "$nvcc" /usr/local/cuda; do
+        [ -n "$folder" ] && "$folder/bin/$1" --version 2>/dev/null | grep -q 'release 13\.' && echo "$folder/bin" && return 0
+    done
+    return 1
+}
+
+# cuda_wheels KIND PROGRAM: the program's path from the wheels of that kind in cmake/cuda-wheels.txt, which pip installs once
+# into a cache outside of the source. Fails, and says why.
+cuda_wheels() {
+    local list log version cache
+    list=$(dirname "${BASH_SOURCE[0]}")/cuda-wheels.txt
+    version=$(sed -n "/# $1\$/{s/^[^=]*==\([0-9.]*\).*/\1/p;q}" "$list")
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/tutti/cuda-$1-$version
+    [ ! -x "$cache/nvidia/cu13/bin/$2" ] || { echo "$cache/nvidia/cu13/bin/$2" && return 0; }
+    log=$(mktemp) || return 1
+    mkdir -p "${cache%/*}"
+    rm -rf "$cache.new"
+    if timeout 600 python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+        --requirement <(grep "# $1\$" "$list") --target "$cache.new" </dev/null >"$log" 2>&1 && mv -T "$cache.new" "$cache"; then
+        rm -f "$log"
+        echo "$cache/nvidia/cu13/bin/$2"
+        return 0
+    fi
+    echo "no $2: no toolkit of CUDA 13 here has it, and pip could not install NVIDIA's wheel: $(grep -v '^WARNING' "$log" | tail -n 1)" >&2
+    rm -rf "$log" "$cache.new"
+    return 1
+}
+
+# cuda_compiler: prints the path of nvcc: the toolkit's, else that of NVIDIA's wheels (105 MB). Fails, and says why.
+cuda_compiler() {
+    local folder
+    if folder=$(cuda_toolkit_has nvcc); then echo "$folder/nvcc"; else cuda_wheels compiler nvcc; fi
+}
+
+# cuda_disassembler: prints the path of nvdisasm: the toolkit's, else that of NVIDIA's wheel (4 MB). Fails, and says why.
+cuda_disassembler() {
+    local folder
+    if folder=$(cuda_toolkit_has nvdisasm); then echo "$folder/nvdisasm"; else cuda_wheels disassembler nvdisasm; fi
+}

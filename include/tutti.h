@@ -142,12 +142,14 @@ typedef struct {
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
+    int device;            /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: that of the
+                            * thread's current context, where the process uses CUDA */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
     {                                                                                              \
         sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT,     \
-            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT                             \
+            TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT     \
     }
 
 /* A deterministic communicator (deterministic = 1, or TUTTI_DETERMINISTIC=on) makes every element
@@ -187,7 +189,9 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, t
                                                 int rank, const tuttiConfig_t *config);
 
 /* Makes a communicator whose ranks are all in this process; comms[nranks] gets their handles.
- * devices[nranks] may be NULL; only tuttiCommDevice uses it. */
+ * devices[nranks]: the GPU of each rank; several ranks may share one. Where there is no such GPU,
+ * the numbers are only what tuttiCommDevice tells. NULL: rank i has GPU i, where the process uses
+ * CUDA and there are as many GPUs. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
 
 /* (tutti) Joins as the launcher's environment says: variables of tutti-run, torchrun, Slurm, Open
@@ -263,6 +267,13 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 /* Makes an idle stream with a worker thread of its own. SystemError when no thread can be started.
  */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
+/* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
+ * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
+ * on it run as kernels, in order with the CUDA stream's other work; they return at once.
+ * InvalidArgument: there is no such GPU. Events and tuttiStreamLaunch are for streams of the host:
+ * use CUDA's. */
+TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
+                                              void *deviceStream);
 /* Completes all work of the stream, then frees it. Not from a function that the stream runs. NULL
  * is allowed. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
@@ -314,6 +325,11 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 /* All ranks call the same collective with the same count, type, operation and root; otherwise they
  * get InvalidUsage, whose text shows both calls. (A rank that only sends, such as a second root,
  * returns before the difference is found: the next rank that takes one of its messages finds it.)
+ *
+ * Buffers may be memory of the rank's GPU (tuttiConfig_t), where all ranks of the communicator have
+ * a GPU of the same host. Then all ranks pass such memory, and the stream is one of
+ * tuttiStreamFromDevice; or NULL: the call follows the work of the legacy default stream, and
+ * returns when it is complete.
  *
  * Buffers may be equal only as said under "in place"; any other overlap is InvalidArgument. Buffers
  * need no alignment. A call with count 0 moves nothing and its buffers may be NULL; all ranks make

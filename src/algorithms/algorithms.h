@@ -29,6 +29,7 @@ struct tt_setting {
     uint32_t net_mbit;  /* of the slowest interface between hosts; 0: unknown */
     bool uneven;        /* the call has a count for each rank: only algorithms for that */
     bool in_rank_order; /* only algorithms that fold in rank order, where anything is folded */
+    bool on_device;     /* only algorithms without meetings */
 };
 
 /* Whether a communicator with this setting may use the algorithm as far as the order of folding

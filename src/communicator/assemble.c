@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/private_fd.h"
-#include "communicator/communicator.h"
+#include "communicator/device.h"
 
 static const uint64_t comm_magic = 0x7475747469636f6dull;
 
@@ -57,6 +57,7 @@ static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *conf
     comm->nranks = nranks;
     comm->process = getpid();
     comm->device = config->device;
+    comm->gpu = config->gpu;
     comm->timeout_ms = config->timeout_ms;
     comm->init_timeout_ms = config->init_timeout_ms;
     snprintf(comm->name, sizeof comm->name, "%s", config->name);
@@ -142,6 +143,8 @@ static tt_status prepare(struct making *making)
     making->comm = blank(making->rank, making->nranks, making->config);
     if (!making->comm) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator");
     TT_TRY(tt_comm_links_init(&making->links, making->config));
+    making->links.fabric.has_gpu = making->config->gpu >= 0;
+    snprintf(making->comm->no_gpu, sizeof making->comm->no_gpu, "no rank of it has one");
     return tt_peer_info_init(&making->mine, &making->links.fabric, &making->fd_socket);
 }
 
@@ -224,6 +227,52 @@ static tt_status attach(struct making *making, int64_t deadline_ns)
     return making->wires ? start_wires(making) : TT_OK;
 }
 
+/* Whether any rank of any new communicator has a GPU; the same for all participants. */
+static bool any_gpu(const struct making *making)
+{
+    for (int p = 0; p < making->exchange->nparticipants; p++)
+        if (making->everyone[p].pid && making->everyone[p].has_gpu) return true;
+    return false;
+}
+
+/* Whether this communicator's calls may be on device memory; if not, no_gpu says why. */
+static bool all_have_gpus(const struct making *making)
+{
+    tuttiComm_t comm = making->comm;
+    for (int r = 0; r < comm->nranks; r++)
+        if (!making->everyone[participant(making, r)].has_gpu) {
+            snprintf(comm->no_gpu, sizeof comm->no_gpu,
+                     "rank %d has none (tuttiConfig_t's device, or a current context at init)", r);
+            return false;
+        }
+    if (!several_hosts(making, false)) return true;
+    snprintf(comm->no_gpu, sizeof comm->no_gpu, "its ranks are on several hosts");
+    return false;
+}
+
+/* Who has a GPU tells the others how to reach its memory. */
+static tt_status connect_gpus(struct making *making)
+{
+    const struct tt_exchange *exchange = making->exchange;
+    const size_t n = (size_t)exchange->nparticipants;
+    struct tt_device_offer mine = {.gpu = -1};
+    struct tt_device_offer *all = calloc(n, sizeof *all), *ours = calloc(n, sizeof *ours);
+    const bool takes_part = making->member && all_have_gpus(making);
+    if (!all || !ours)
+        making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
+    else if (takes_part)
+        making->status = tt_comm_device_offer(making->comm, &making->links, &mine);
+    tt_status status = agree(making);
+    if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
+    if (!status && takes_part) {
+        for (int r = 0; r < making->nranks; r++) ours[r] = all[participant(making, r)];
+        making->status = tt_comm_device_connect(making->comm, ours);
+    }
+    free(all);
+    free(ours);
+    return status ? status : agree(making);
+}
+
 static void finish(struct making *making)
 {
     tuttiComm_t comm = making->comm;
@@ -256,6 +305,7 @@ static tt_status assemble(struct making *making)
     TT_TRY(agree(making));
     if (making->member) making->status = attach(making, deadline_ns);
     TT_TRY(agree(making));
+    if (any_gpu(making)) TT_TRY(connect_gpus(making));
     if (making->member) finish(making);
     return TT_OK;
 }
@@ -324,6 +374,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_forget(comm);
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
+    tt_comm_device_free(comm);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

@@ -1,6 +1,7 @@
 /* The collectives' and point-to-point entry points: they check the arguments and issue the call. */
 #include <string.h>
 
+#include "communicator/device.h"
 #include "communicator/request.h"
 
 tt_status tt_request_type(const char *function, tuttiDataType_t type, size_t *element)
@@ -99,30 +100,40 @@ static tt_status measure(const struct tt_request *request, struct tt_memo *memo)
     return TT_OK;
 }
 
-/* Checks everything but the pointers, chooses the program, and remembers it. */
-static tt_status prepare(const struct tt_request *request, struct tt_memo *memo)
+/* Checks everything but the pointers. */
+static tt_status check(const struct tt_request *request, struct tt_memo *fresh)
 {
-    struct tt_memo fresh = {.count = request->count,
-                            .type = (int)request->type,
-                            .op = (int)request->op,
-                            .root = request->root};
-    memo->cached = NULL;
-    TT_TRY(tt_request_type(request->function, request->type, &fresh.element));
+    *fresh = (struct tt_memo){.count = request->count,
+                              .type = (int)request->type,
+                              .op = (int)request->op,
+                              .root = request->root};
+    TT_TRY(tt_request_type(request->function, request->type, &fresh->element));
     TT_TRY(tt_request_root(request));
-    TT_TRY(tt_request_op(request, &fresh.call.reduction, &fresh.call.scalar));
-    TT_TRY(measure(request, &fresh));
+    TT_TRY(tt_request_op(request, &fresh->call.reduction, &fresh->call.scalar));
+    return measure(request, fresh);
+}
+
+/* Checks the call, chooses the program, and remembers it. */
+static tt_status prepare(const struct tt_request *request, bool on_device, struct tt_memo *memo)
+{
+    struct tt_memo fresh;
+    memo->cached = NULL;
+    TT_TRY(check(request, &fresh));
     TT_TRY(tt_comm_select(request->comm,
                           &(struct tt_selection){.collective = request->collective,
                                                  .root = request->root,
-                                                 .nbytes = fresh.payload},
+                                                 .nbytes = fresh.payload,
+                                                 .on_device = on_device},
                           &fresh.cached));
     TT_TRY(
         tt_comm_bind(request->comm, fresh.cached, request->count, fresh.element, &fresh.binding));
+    if (on_device) TT_TRY(tt_comm_device_load(request->comm, fresh.cached, &fresh.binding));
     fresh.call.loaded = fresh.cached->loaded;
     fresh.call.signature =
         tt_call_signature(fresh.call.loaded->program, request->count, &fresh.call.reduction);
     fresh.call.entry =
         tt_call_entry_make(fresh.call.loaded->program, request->count, &fresh.call.reduction);
+    if (on_device) fresh.call.entry.type |= TT_ENTRY_ON_DEVICE;
     *memo = fresh;
     memo->call.binding = &memo->binding;
     return TT_OK;
@@ -137,16 +148,21 @@ static bool is_remembered(const struct tt_memo *memo, const struct tt_request *r
            memo->op < (int)tuttiFirstDynamicRedOp;
 }
 
-/* The call is as the memo says. */
-static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
+static tt_status check_buffers(const struct tt_request *request, const struct tt_memo *memo)
 {
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
     const uintptr_t in = (uintptr_t)request->input, out = (uintptr_t)request->output;
     const size_t before = (size_t)request->comm->rank * request->count * memo->element;
     const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
-    TT_TRY(tt_request_overlap(request, (struct tt_extent){in, memo->in},
-                              (struct tt_extent){out, memo->out}, (gathers ? out : in) + before));
+    return tt_request_overlap(request, (struct tt_extent){in, memo->in},
+                              (struct tt_extent){out, memo->out}, (gathers ? out : in) + before);
+}
+
+/* The call is as the memo says. */
+static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
+{
+    TT_TRY(check_buffers(request, memo));
     memo->call.input = request->input;
     memo->call.output = request->output;
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &memo->call);
@@ -155,15 +171,58 @@ static tt_status issue_prepared(const struct tt_request *request, struct tt_memo
     return tt_issue_express(request->comm, request->stream, memo);
 }
 
+/* A call that a kernel carries out. */
+static tt_status issue_on_device(const struct tt_request *request, struct tt_memo *memo)
+{
+    tuttiComm_t comm = request->comm;
+    if (!is_remembered(memo, request)) TT_TRY(prepare(request, true, memo));
+    struct tt_pending_call pending = {.comm = comm,
+                                      .stream = request->stream,
+                                      .kind = TT_WORK_COLLECTIVE,
+                                      .call = memo->call,
+                                      .cached = memo->cached,
+                                      .on_device = true};
+    pending.call.input = request->input;
+    pending.call.output = request->output;
+    tt_count_call(&comm->counts.collectives[request->collective], memo->payload);
+    return tt_issue(&pending);
+}
+
+/* Where calls may be on device memory: finds out whether this one is. */
+static tt_status route_and_issue(const struct tt_request *request)
+{
+    tuttiComm_t comm = request->comm;
+    struct tt_memo fresh;
+    bool on_device;
+    TT_TRY(check(request, &fresh));
+    TT_TRY(check_buffers(request, &fresh));
+    TT_TRY(tt_comm_route(request, &fresh, &on_device));
+    if (on_device) return issue_on_device(request, &comm->on_gpu->memos[request->collective]);
+    struct tt_memo *memo = &comm->memos[request->collective];
+    if (!is_remembered(memo, request)) TT_TRY(prepare(request, false, memo));
+    return issue_prepared(request, memo);
+}
+
+static const struct tt_stream *stream_of(const struct tt_request *request)
+{
+    return (const struct tt_stream *)request->stream;
+}
+
 static tt_status issue(const struct tt_request *request)
 {
     tuttiComm_t comm = request->comm;
     TT_TRY(tt_comm_check(comm));
+    const bool may_be_on_device = comm->on_gpu || tt_stream_context(stream_of(request));
     struct tt_memo *memo = &comm->memos[request->collective];
-    if (is_remembered(memo, request)) return issue_prepared(request, memo);
+    if (!may_be_on_device && is_remembered(memo, request)) return issue_prepared(request, memo);
     tt_comm_enter_call(comm); /* a proof takes long enough to be aborted in */
-    tt_status status = prepare(request, memo);
-    if (!status) status = issue_prepared(request, memo);
+    tt_status status;
+    if (may_be_on_device) {
+        status = route_and_issue(request);
+    } else {
+        status = prepare(request, false, memo);
+        if (!status) status = issue_prepared(request, memo);
+    }
     tt_comm_leave_call(comm);
     return status;
 }
@@ -252,6 +311,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
                        element);
     TT_TRY(tt_request_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
                              count * element));
+    if (comm->on_gpu || stream) TT_TRY(tt_comm_need_host(function, comm, stream, data, NULL));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "
@@ -262,6 +322,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
     pending.comm = comm;
     pending.stream = stream;
     pending.kind = kind;
+    pending.on_device = false;
     pending.data = (void *)(uintptr_t)data;
     pending.nbytes = count * element;
     pending.peer = peer;

@@ -19,16 +19,21 @@ enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
 /* Programs that a communicator keeps; more only while calls that are not done use them. */
 enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 
+struct tt_comm_device;
+struct tt_spare;
+
 /* A program made once and kept for the next call like it, and its last bindings. Owned by the
  * communicator's cache. */
 struct tt_cached {
     const struct tt_algorithm *algorithm;
     struct tt_loaded *loaded;
     bool any_count;     /* its proof holds for every count */
+    bool for_device;    /* kernels run it */
     int nheld;          /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
-    int oldest; /* of the bindings */
+    int oldest;                 /* of the bindings */
+    struct tt_spare *on_device; /* the program and its tables in device memory; NULL: not yet */
     struct tt_cached *next;
 };
 
@@ -67,12 +72,15 @@ struct tuttiComm {
     uint64_t magic;
     /* immutable after init */
     int rank, nranks, device;
+    int gpu;       /* -1: none */
     pid_t process; /* that made it: in a child made by fork it is another */
     char name[TT_COMM_NAME];
     int64_t timeout_ms, init_timeout_ms;
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_fabric *fabric;
     struct tt_setting setting;
+    struct tt_comm_device *on_gpu; /* NULL: no calls on device memory, because of no_gpu */
+    char no_gpu[128];
     struct {
         struct tt_bootstrap_counts bootstrap;
         uint64_t join_ns, total_ns;
@@ -102,13 +110,16 @@ struct tt_comm_config {
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
     bool deterministic;
-    int device;
+    int device; /* what tuttiCommDevice says */
+    int gpu;    /* -1: none */
 };
 
 /* How its links are to be. Plain data. */
 struct tt_comm_links {
     struct tt_fabric_config fabric;
     struct tt_wires_config wires; /* without the key */
+    int device_channels;          /* of two ranks, with the one of point to point */
+    int device_threads;           /* of a block */
 };
 
 /* How the ranks of a new communicator exchange small blocks: over bootstrap, or over a parent
@@ -168,8 +179,9 @@ void tt_comm_free_inherited(tuttiComm_t comm);
 struct tt_selection {
     enum tt_collective collective;
     int root;
-    size_t nbytes; /* of all blocks together */
-    bool uneven;   /* a count for each rank */
+    size_t nbytes;  /* of all blocks together */
+    bool uneven;    /* a count for each rank */
+    bool on_device; /* a kernel carries the call out */
 };
 /* The program for a call, from the cache or made now. Valid until the next tt_comm_select, and as
  * long as calls that use it are held or not done. */
@@ -194,13 +206,14 @@ struct tt_pending_call {
     enum tt_work_kind kind;
     struct tt_call call;      /* collectives */
     struct tt_cached *cached; /* whose program the call uses */
+    bool on_device;           /* a kernel carries the call out */
     void *data;               /* point to point */
     size_t nbytes;
     int peer;
 };
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
-TT_NODISCARD tt_status tt_issue(const struct tt_pending_call *pending);
+TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
 /* The same for a memo's call, which may go express. */
 TT_NODISCARD tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream,
                                         const struct tt_memo *memo);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "communicator/communicator.h"
+#include "communicator/device.h"
 #include "executor/stream.h"
 
 enum { FEW_CALLS = 4 };
@@ -57,18 +57,21 @@ static bool has_table(const struct tt_pending_call *pending)
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
 
-/* The calls of a group on one stream. Freed by who runs it. */
+/* The calls of a group on one stream; of a stream of a GPU, those of one communicator. Freed by who
+ * runs it. */
 struct batch {
-    struct tt_task task; /* first: the task's address is the batch's */
+    struct tt_task task;      /* first: the task's address is the batch's */
+    struct tt_stream *stream; /* of a GPU, to which the end is told; else NULL */
     int nworks;
     struct tt_work works[];
 };
 
-static void begin(struct tt_work *work, const struct tt_pending_call *pending)
+static void begin(struct tt_work *work, struct tt_pending_call *pending)
 {
     struct tt_engine *engine = &pending->comm->engine;
     switch (pending->kind) {
     case TT_WORK_COLLECTIVE:
+        if (pending->on_device) tt_comm_device_begin(pending->comm, &pending->call);
         tt_work_collective(work, engine, &pending->call);
         pending->cached->last_turn = work->turn;
         break;
@@ -85,40 +88,54 @@ static tt_status run_batch(struct tt_task *task)
 {
     struct batch *batch = (struct batch *)task;
     const tt_status status = tt_run(batch->works, batch->nworks, true);
+    if (batch->stream) tt_stream_end(batch->stream, status);
     free(batch);
     return status;
 }
 
+static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
+{
+    struct tt_stream *stream = (struct tt_stream *)call->stream;
+    return tt_stream_context(stream) ? stream : NULL;
+}
+
+static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
+{
+    return a->stream == b->stream && (a->comm == b->comm || !gpus_stream(a));
+}
+
 static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
-                                tuttiStream_t stream)
+                                const struct tt_pending_call *first)
 {
     int nworks = 0;
-    for (int i = 0; i < ncalls; i++) nworks += calls[i].stream == stream;
+    for (int i = 0; i < ncalls; i++) nworks += share_batch(&calls[i], first);
     struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
     if (!batch) return NULL;
     batch->task.run = run_batch;
+    batch->stream = gpus_stream(first);
     batch->nworks = 0;
     return batch;
 }
 
-static int first_of_stream(const struct tt_pending_call *calls, int call)
+/* The first call of the call's batch. */
+static int first_of_batch(const struct tt_pending_call *calls, int call)
 {
     int i = 0;
-    while (calls[i].stream != calls[call].stream) i++;
+    while (!share_batch(&calls[i], &calls[call])) i++;
     return i;
 }
 
-/* batches[i] = the batch of the i-th call, which shares it with all others of its stream. Nothing
- * can fail after that: once the calls have their turns, each stream gets its batch. */
+/* batches[i] = the batch of the i-th call, which others may share. Nothing can fail after that:
+ * once the calls have their turns, each stream gets its batch. */
 static tt_status make_batches(const struct tt_pending_call *calls, int ncalls,
                               struct batch **batches)
 {
     for (int i = 0; i < ncalls; i++) {
-        const int first = first_of_stream(calls, i);
-        batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, calls[i].stream);
+        const int first = first_of_batch(calls, i);
+        batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, &calls[i]);
         if (batches[i]) continue;
         while (--i >= 0)
-            if (first_of_stream(calls, i) == i) free(batches[i]);
+            if (first_of_batch(calls, i) == i) free(batches[i]);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     }
     return TT_OK;
@@ -138,18 +155,22 @@ static void leave_calls(const struct tt_pending_call *calls, int ncalls)
 
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
-static tt_status launch_batches(const struct tt_pending_call *calls, int ncalls,
-                                struct batch **batches)
+static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
     for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+    tt_comm_device_launch(calls, ncalls);
     leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
-        if (first_of_stream(calls, i) < i) continue;
-        if (calls[i].stream)
+        if (first_of_batch(calls, i) < i) continue;
+        if (gpus_stream(&calls[i])) {
+            tt_stream_begin(gpus_stream(&calls[i]));
+            tt_stream_push(calls[i].comm->on_gpu->attendant, &batches[i]->task);
+        } else if (calls[i].stream) {
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
-        else
+        } else {
             own = batches[i];
+        }
     }
     if (!own) return TT_OK;
     const tt_status status = tt_run(own->works, own->nworks, false);
@@ -159,7 +180,7 @@ static tt_status launch_batches(const struct tt_pending_call *calls, int ncalls,
 
 /* Small messages for which there is room, or that have come, are done in a straight line. Of the
  * others the works are begun; returns their number. */
-static int run_express(const struct tt_pending_call *calls, int ncalls, struct tt_work *works)
+static int run_express(struct tt_pending_call *calls, int ncalls, struct tt_work *works)
 {
     bool may[] = {[TT_WORK_SEND] = true, [TT_WORK_RECV] = true};
     int nworks = 0;
@@ -179,7 +200,7 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     *only_p2p = true;
     if (ncalls > FEW_CALLS) return false;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream) return false;
+        if (calls[i].stream || calls[i].on_device) return false;
         *only_p2p =
             *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE && calls[i].comm == calls[0].comm;
     }
@@ -188,7 +209,7 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
 
 /* Few calls without streams need no memory of their own. While this thread holds the engine, an
  * abort by another one waits for it. */
-static tt_status issue_few(const struct tt_pending_call *calls, int ncalls, bool only_p2p)
+static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p)
 {
     struct tt_work works[FEW_CALLS];
     struct tt_engine *engine = &calls[0].comm->engine;
@@ -211,7 +232,7 @@ static void drop_calls(const struct tt_pending_call *calls, int ncalls)
         if (has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
 }
 
-static tt_status issue_all(const struct tt_pending_call *calls, int ncalls)
+static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
@@ -276,7 +297,7 @@ static tt_status keep_call(const struct tt_pending_call *pending)
     return TT_OK;
 }
 
-tt_status tt_issue(const struct tt_pending_call *pending)
+tt_status tt_issue(struct tt_pending_call *pending)
 {
     if (tt_in_group()) {
         const tt_status status = keep_call(pending);

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/thread.h"
 #include "communicator/communicator.h"
+#include "driver/driver.h"
 #include "net/handshake.h"
 
 _Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
@@ -179,9 +180,17 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id,
     return result;
 }
 
-/* Ranks first .. first + nlocal - 1 of nranks, all in this process. */
+/* The GPU of the i-th of nlocal ranks of tuttiCommInitAll; -1: none. */
+static int gpu_of(const int *devices, int i, int nlocal)
+{
+    if (!devices) return tt_driver_is_in_use() && tt_driver_ngpus(NULL) >= nlocal ? i : -1;
+    return devices[i] >= 0 && devices[i] < tt_driver_ngpus(NULL) ? devices[i] : -1;
+}
+
+/* Ranks first .. first + nlocal - 1 of nranks, all in this process. takes_gpus: `devices` says
+ * which, else the config. */
 static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_unique_id *id,
-                              int first, int nranks, const int *devices,
+                              int first, int nranks, const int *devices, bool takes_gpus,
                               const tuttiConfig_t *config)
 {
     struct tt_pending_init *inits = calloc((size_t)nlocal, sizeof *inits);
@@ -193,6 +202,7 @@ static tt_status init_several(tuttiComm_t *comms, int nlocal, const struct tt_un
             .comm = &comms[i], .rank = first + i, .nranks = nranks, .config = settings};
         memcpy(&inits[i].id, id, sizeof *id); /* leaves no copy on the stack */
         inits[i].config.device = devices ? devices[i] : first + i;
+        if (takes_gpus) inits[i].config.gpu = gpu_of(devices, i, nlocal);
     }
     if (!status) status = tt_init_together(inits, nlocal);
     sodium_memzero(inits, (size_t)nlocal * sizeof *inits);
@@ -205,7 +215,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
     tt_status status = check_place(comms, nranks, 0);
     struct tt_unique_id id;
     if (!status) status = tt_unique_id_create(&id);
-    if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, NULL);
+    if (!status) status = init_several(comms, nranks, &id, 0, nranks, devices, true, NULL);
     sodium_memzero(&id, sizeof id);
     return tt_result(__func__, status);
 }
@@ -230,7 +240,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
         TT_TRY(tt_unique_id_from_method(&id, how, &launcher,
                                         tt_deadline_ns(settings.init_timeout_ms)));
     const tt_status status = init_several(comms, nlocal, &id, launcher.rank * nlocal,
-                                          launcher.nranks * nlocal, NULL, config);
+                                          launcher.nranks * nlocal, NULL, false, config);
     sodium_memzero(&id, sizeof id);
     return status;
 }

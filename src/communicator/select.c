@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "communicator/communicator.h"
+#include "communicator/device.h"
 #include "program/first_use.h"
 #include "program/lower.h"
 
@@ -15,20 +16,27 @@ static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective
 }
 
 /* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
- * algorithm that is not for a count for each rank leaves such calls to the choice. */
-static const struct tt_algorithm *choose(tuttiComm_t comm, enum tt_collective collective,
-                                         bool uneven, size_t nbytes)
+ * algorithm that is not for a count for each rank leaves such calls to the choice, and so does one
+ * with meetings for calls on a GPU. */
+static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selection *of)
 {
-    const struct tt_algorithm *forced = comm->forced[collective];
-    if (forced && (!uneven || forced->uneven)) return forced;
-    struct tt_choices *choices = &comm->choices[collective][uneven];
+    const struct tt_algorithm *forced = comm->forced[of->collective];
+    if (forced && (!of->uneven || forced->uneven) && (!of->on_device || !tt_meets(forced)))
+        return forced;
+    struct tt_choices *choices = of->on_device ? &comm->on_gpu->choices[of->collective]
+                                               : &comm->choices[of->collective][of->uneven];
     if (choices->number == 0) {
-        const struct tt_shape shape = shape_of(comm, collective, 0);
+        const struct tt_shape shape = shape_of(comm, of->collective, 0);
         struct tt_setting setting = comm->setting;
-        setting.uneven = uneven;
+        setting.uneven = of->uneven;
+        setting.on_device = of->on_device;
+        if (of->on_device) {
+            setting.oversubscribed = false;
+            setting.slot_bytes = tt_device_room_links(comm->on_gpu->room)->slot_bytes;
+        }
         tt_choices_make(choices, &shape, &setting);
     }
-    return tt_choices_at(choices, nbytes);
+    return tt_choices_at(choices, of->nbytes);
 }
 
 static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
@@ -37,7 +45,9 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
     struct tt_program *program;
     TT_TRY(tt_prove_first_use(algorithm, shape, 0, &cached->any_count));
     TT_TRY(tt_program_create(algorithm, shape, comm->rank, &program));
-    return tt_loaded_create(program, comm->fabric, &cached->loaded);
+    if (!cached->for_device) return tt_loaded_create(program, comm->fabric, &cached->loaded);
+    return tt_loaded_create_for_device(program, tt_comm_device_copies(comm, program),
+                                       &cached->loaded);
 }
 
 /* ---- The cache ------------------------------------------------------------------------------ */
@@ -47,7 +57,9 @@ static tt_status load(tuttiComm_t comm, const struct tt_algorithm *algorithm,
 static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached)
 {
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
-        if (comm->memos[i].cached == cached) return true;
+        if (comm->memos[i].cached == cached ||
+            (comm->on_gpu && comm->on_gpu->memos[i].cached == cached))
+            return true;
     return cached->nheld > 0 ||
            atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire) <
                cached->last_turn; /* A8 */
@@ -56,6 +68,7 @@ static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached
 static void forget(tuttiComm_t comm, struct tt_cached *cached)
 {
     comm->ncached--;
+    if (cached->for_device) tt_comm_device_unload(comm, cached);
     tt_loaded_destroy(cached->loaded);
     free(cached);
 }
@@ -76,11 +89,14 @@ static void evict(tuttiComm_t comm)
 }
 
 /* Takes it out of the list; NULL: it is not there. */
-static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root)
+static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
+                                  bool for_device)
 {
     for (struct tt_cached **c = &comm->cache; *c; c = &(*c)->next) {
         struct tt_cached *cached = *c;
-        if (cached->algorithm != algorithm || cached->loaded->program->root != root) continue;
+        if (cached->algorithm != algorithm || cached->loaded->program->root != root ||
+            cached->for_device != for_device)
+            continue;
         *c = cached->next;
         return cached;
     }
@@ -88,11 +104,12 @@ static struct tt_cached *take_out(tuttiComm_t comm, const struct tt_algorithm *a
 }
 
 static tt_status make(tuttiComm_t comm, const struct tt_algorithm *algorithm, int root,
-                      struct tt_cached **made)
+                      bool for_device, struct tt_cached **made)
 {
     const struct tt_shape shape = shape_of(comm, algorithm->collective, root);
     struct tt_cached *cached = calloc(1, sizeof *cached);
     if (!cached) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
+    cached->for_device = for_device;
     const tt_status status = load(comm, algorithm, &shape, cached);
     if (status) {
         free(cached);
@@ -121,6 +138,7 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 static struct tt_limits limits_of(const struct tuttiComm *comm, const struct tt_cached *cached,
                                   size_t nbytes)
 {
+    if (cached->for_device) return tt_comm_device_limits(comm, cached);
     const struct tt_segment_header *header = comm->fabric->segment->header;
     const bool copies = cached->any_count && nbytes >= TT_EXPRESS_BYTES;
     return (struct tt_limits){.slot_bytes = header->slot_bytes,
@@ -158,10 +176,9 @@ tt_status tt_comm_bind(tuttiComm_t comm, struct tt_cached *cached, size_t count,
 
 tt_status tt_comm_select(tuttiComm_t comm, const struct tt_selection *of, struct tt_cached **out)
 {
-    const struct tt_algorithm *algorithm = choose(comm, of->collective, of->uneven, of->nbytes);
-    const int root = of->root;
-    struct tt_cached *cached = take_out(comm, algorithm, root);
-    if (!cached) TT_TRY(make(comm, algorithm, root, &cached));
+    const struct tt_algorithm *algorithm = choose(comm, of);
+    struct tt_cached *cached = take_out(comm, algorithm, of->root, of->on_device);
+    if (!cached) TT_TRY(make(comm, algorithm, of->root, of->on_device, &cached));
     cached->next = comm->cache;
     comm->cache = cached;
     *out = cached;
@@ -210,6 +227,7 @@ tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (status) return tt_result(__func__, status);
     comm->forced[kind] = algorithm;
     comm->memos[kind].cached = NULL;
+    if (comm->on_gpu) comm->on_gpu->memos[kind].cached = NULL;
     return tuttiSuccess;
 }
 
@@ -221,6 +239,8 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
     if (status) return tt_result(__func__, status);
-    *algorithm = choose(comm, (enum tt_collective)collective, false, nbytes)->name;
+    *algorithm = choose(comm, &(struct tt_selection){.collective = (enum tt_collective)collective,
+                                                     .nbytes = nbytes})
+                     ->name;
     return tuttiSuccess;
 }

@@ -4,7 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "communicator/communicator.h"
+#include "communicator/device.h"
 
 static int64_t int_or(int value, int64_t otherwise)
 {
@@ -34,6 +34,9 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
         full->deterministic != TUTTI_CONFIG_UNDEF_INT)
         return tt_fail(TT_ERR_ARGUMENT, "deterministic is %d: give 1 (on) or 0 (off)",
                        full->deterministic);
+    if (full->device < -1 && full->device != TUTTI_CONFIG_UNDEF_INT)
+        return tt_fail(TT_ERR_ARGUMENT, "device is %d: give the number of a GPU, or -1 for none",
+                       full->device);
     TT_TRY(check_timeout("timeoutMs", full->timeoutMs));
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
@@ -61,6 +64,10 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.deterministic =
         int_or(full.deterministic,
                parent ? parent->setting.in_rank_order : tt_config_int(TT_CONFIG_DETERMINISTIC));
+    fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
+                : parent                              ? parent->gpu
+                                                      : tt_current_gpu();
+    fresh.device = fresh.gpu < 0 ? 0 : fresh.gpu;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;
@@ -144,6 +151,8 @@ tt_status tt_comm_links_init(struct tt_comm_links *out, const struct tt_comm_con
                    .allow_cma = !inside || lists(list, "cma"),
                    .force_cma = inside && lists(list, "cma")},
         .wires = {.allowed = between ? tt_transports_named(list) : UINT32_MAX},
+        .device_channels = 1 + (int)bounded(TT_CONFIG_DEVICE_CHANNELS, 2, 64, 1),
+        .device_threads = (int)bounded(TT_CONFIG_DEVICE_THREADS, 32, TT_DEVICE_THREADS, 32),
     };
     TT_TRY(read_waiting(&links.fabric));
     links.wires.nslots = links.fabric.nslots;

@@ -29,6 +29,23 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream)
     return tt_result(__func__, status);
 }
 
+tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *deviceStream)
+{
+    tt_status status = need(stream, "tuttiStreamFromDevice", "stream");
+    struct tt_stream *made;
+    if (!status) status = tt_stream_from_device(&made, device, deviceStream);
+    if (!status) *stream = (tuttiStream_t)made;
+    return tt_result(__func__, status);
+}
+
+/* What only streams of the host can do. */
+static tt_status need_host(tuttiStream_t stream, const char *function, const char *instead)
+{
+    if (!tt_stream_context(stream_of(stream))) return TT_OK;
+    return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d: use %s on the CUDA stream", function,
+                   tt_context_gpu(tt_stream_context(stream_of(stream))), instead);
+}
+
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 {
     tt_stream_destroy(stream_of(stream));
@@ -68,6 +85,8 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
         function(argument);
         return tuttiSuccess;
     }
+    const tt_status status = need_host(stream, "tuttiStreamLaunch", "cuLaunchHostFunc");
+    if (status) return tt_result(__func__, status);
     struct host_function *call = malloc(sizeof *call);
     if (!call)
         return tt_result(__func__, tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
@@ -94,6 +113,7 @@ tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 {
     tt_status status = need(event, "tuttiEventRecord", "event");
+    if (!status) status = need_host(stream, "tuttiEventRecord", "cuEventRecord");
     if (!status) status = tt_event_record(event_of(event), stream_of(stream));
     return tt_result(__func__, status);
 }
@@ -120,7 +140,8 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
         tt_event_synchronize(event_of(event));
         return tuttiSuccess;
     }
-    status = tt_stream_wait_event(stream_of(stream), event_of(event));
+    status = need_host(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
+    if (!status) status = tt_stream_wait_event(stream_of(stream), event_of(event));
     return tt_result(__func__, status);
 }
 

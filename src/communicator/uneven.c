@@ -2,7 +2,7 @@
  * blocks lie, and issue the call. */
 #include <stdlib.h>
 
-#include "communicator/request.h"
+#include "communicator/device.h"
 
 /* The counts of a call, and where the blocks lie in this rank's buffer that holds all of them. */
 struct uneven {
@@ -157,6 +157,8 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     TT_TRY(tt_request_op(request, &pending.call.reduction, &pending.call.scalar));
     TT_TRY(check_counts(request->function, &uneven, nranks, element, &total));
     TT_TRY(check_buffers(request, &uneven, element));
+    TT_TRY(tt_comm_need_host(request->function, request->comm, request->stream, request->input,
+                             request->output));
     const struct tt_selection selection = {.collective = request->collective,
                                            .root = request->root,
                                            .nbytes = total * element,

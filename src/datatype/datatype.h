@@ -2,6 +2,7 @@
 #ifndef TT_DATATYPE_DATATYPE_H
 #define TT_DATATYPE_DATATYPE_H
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,8 +60,8 @@ static inline bool tt_op_finishes(enum tt_op op)
 struct tt_reduction {
     enum tt_type type;
     enum tt_op op;
-    int nranks;                 /* TT_AVG divides by this */
-    _Alignas(8) char scalar[8]; /* TT_PREMUL_SUM: one element of `type` */
+    int nranks;                /* TT_AVG divides by this */
+    alignas(8) char scalar[8]; /* TT_PREMUL_SUM: one element of `type` */
 };
 
 enum tt_reduce_flags {

@@ -119,6 +119,13 @@ int tt_driver_ngpus(const char **why)
     return ngpus;
 }
 
+bool tt_driver_is_in_use(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (library) dlclose(library);
+    return library;
+}
+
 tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call)
 {
     return tt_fail_at(file, line, TT_ERR_DEVICE, "%s failed: %s (%s)", call, name_of(result),

@@ -18,14 +18,20 @@ enum { TT_DRIVER_TEXT = 256 };
  * (which may be NULL) says why, in a text that lives as long as the process. Any thread. */
 int tt_driver_ngpus(const char **why);
 
+/* Whether this process has loaded CUDA's driver, by itself or through a library. Loads nothing. */
+bool tt_driver_is_in_use(void);
+/* The GPU of the calling thread's current context; -1: there is no context, or no GPU. */
+int tt_driver_current(void);
+
 /* A GPU, as the driver describes it. Plain data. */
 struct tt_gpu {
     char name[64];
-    char pci[16];    /* domain:bus:device.function, hexadecimal */
-    int capability;  /* 90: compute capability 9.0 */
-    int nprocessors; /* multiprocessors */
-    size_t nbytes;   /* of its memory */
-    bool managed;    /* the host and GPUs can access managed memory at the same time */
+    char pci[16];     /* domain:bus:device.function, hexadecimal */
+    uint8_t uuid[16]; /* the same in all processes */
+    int capability;   /* 90: compute capability 9.0 */
+    int nprocessors;  /* multiprocessors */
+    size_t nbytes;    /* of its memory */
+    bool managed;     /* the host and GPUs can access managed memory at the same time */
 };
 
 /* ARGUMENT: no such GPU. DEVICE: the driver failed. */

@@ -2,13 +2,15 @@
 #include "driver/driver.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "driver/cuda.h"
 
-static tt_status find_gpu(const struct tt_cuda *cu, int number, CUdevice *device)
+tt_status tt_cuda_device(int number, CUdevice *device)
 {
     const char *why;
     const int ngpus = tt_driver_ngpus(&why);
+    const struct tt_cuda *cu = tt_cuda_load();
     if (number < 0 || number >= ngpus)
         return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist; this process can use %d%s%s",
                        number, ngpus, ngpus == 0 ? ": " : " (0 is the first)",
@@ -17,15 +19,27 @@ static tt_status find_gpu(const struct tt_cuda *cu, int number, CUdevice *device
     return TT_OK;
 }
 
+int tt_driver_current(void)
+{
+    const struct tt_cuda *cu = tt_cuda_load();
+    CUdevice current, device;
+    if (!cu || cu->CtxGetDevice(&current) != CUDA_SUCCESS) return -1;
+    for (int gpu = 0; gpu < tt_driver_ngpus(NULL); gpu++)
+        if (cu->DeviceGet(&device, gpu) == CUDA_SUCCESS && device == current) return gpu;
+    return -1;
+}
+
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
 {
     const struct tt_cuda *cu = tt_cuda_load();
     struct tt_gpu found = {.name = ""};
     CUdevice device;
+    CUuuid uuid;
     int major, minor, managed;
-    TT_TRY(find_gpu(cu, number, &device));
+    TT_TRY(tt_cuda_device(number, &device));
     TT_CUDA_TRY(cu->DeviceGetName(found.name, sizeof found.name, device));
     TT_CUDA_TRY(cu->DeviceGetPCIBusId(found.pci, sizeof found.pci, device));
+    TT_CUDA_TRY(cu->DeviceGetUuid(&uuid, device));
     TT_CUDA_TRY(cu->DeviceTotalMem(&found.nbytes, device));
     TT_CUDA_TRY(
         cu->DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
@@ -35,6 +49,7 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
                                        device));
     TT_CUDA_TRY(
         cu->DeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+    memcpy(found.uuid, uuid.bytes, sizeof found.uuid);
     found.capability = 10 * major + minor;
     found.managed = managed != 0;
     *gpu = found;

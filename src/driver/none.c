@@ -1,4 +1,5 @@
 /* In a build without CUDA's header there are no GPUs. */
+#include "driver/context.h"
 #include "driver/driver.h"
 
 static const char reason[] = "tutti was built without CUDA's header (cuda.h)";
@@ -7,6 +8,16 @@ int tt_driver_ngpus(const char **why)
 {
     if (why) *why = reason;
     return 0;
+}
+
+bool tt_driver_is_in_use(void)
+{
+    return false;
+}
+
+int tt_driver_current(void)
+{
+    return -1;
 }
 
 tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
@@ -27,4 +38,114 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
     (void)pointer;
     *result = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
     return TT_OK;
+}
+
+tt_status tt_context_open(int gpu, struct tt_context **context)
+{
+    (void)context;
+    return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist: %s", gpu, reason);
+}
+
+/* No context was ever opened, so nobody calls what follows. */
+void tt_context_close(struct tt_context *context)
+{
+    (void)context;
+}
+
+int tt_context_gpu(const struct tt_context *context)
+{
+    (void)context;
+    return -1;
+}
+
+static tt_status refuse(void)
+{
+    return tt_fail(TT_ERR_INTERNAL, "there is no context of a GPU: %s", reason);
+}
+
+tt_status tt_context_enter(struct tt_context *context)
+{
+    (void)context;
+    return refuse();
+}
+
+void tt_context_leave(struct tt_context *context)
+{
+    (void)context;
+}
+
+tt_status tt_context_allocate(struct tt_context *context, size_t nbytes, void **memory)
+{
+    (void)context, (void)nbytes, (void)memory;
+    return refuse();
+}
+
+void tt_context_free(struct tt_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+
+tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
+{
+    (void)context, (void)nbytes, (void)memory;
+    return refuse();
+}
+
+void tt_context_free_host(struct tt_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+
+tt_status tt_context_upload(struct tt_context *context, void *to, const void *from, size_t nbytes)
+{
+    (void)context, (void)to, (void)from, (void)nbytes;
+    return refuse();
+}
+
+tt_status tt_context_reach(struct tt_context *context, int gpu)
+{
+    (void)context, (void)gpu;
+    return refuse();
+}
+
+tt_status tt_context_share(struct tt_context *context, void *memory,
+                           uint8_t handle[TT_CONTEXT_HANDLE])
+{
+    (void)context, (void)memory, (void)handle;
+    return refuse();
+}
+
+tt_status tt_context_open_shared(struct tt_context *context,
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+{
+    (void)context, (void)handle, (void)memory;
+    return refuse();
+}
+
+void tt_context_close_shared(struct tt_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+
+tt_status tt_context_stream_create(struct tt_context *context, void **stream)
+{
+    (void)context, (void)stream;
+    return refuse();
+}
+
+void tt_context_stream_destroy(struct tt_context *context, void *stream)
+{
+    (void)context, (void)stream;
+}
+
+tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream)
+{
+    (void)context, (void)stream;
+    return refuse();
+}
+
+tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
+{
+    (void)context, (void)after, (void)before;
+    return refuse();
 }

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "datatype/datatype.h"
+#include "device/device.h"
 #include "executor/loaded.h"
 #include "program/program.h"
 #include "schedule/schedule.h"
@@ -74,12 +75,25 @@ size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued operations are done. */
 bool tt_engine_idle(const struct tt_engine *engine);
 
+/* Added to the type of an entry whose call runs on a GPU: the ranks of a call must agree on that.
+ */
+enum { TT_ENTRY_ON_DEVICE = 0x100 };
+
 /* What a rank says of a call in its record, but for the turn (struct tt_entry). Plain data, made
  * once for all calls that are alike. */
 struct tt_call_entry {
     uint64_t count, algorithm;
     uint32_t collective, type, op; /* of their enums */
     int32_t root;
+};
+
+/* A call that a kernel carries out (executor/kernel_run.h). Zero: the host does. */
+struct tt_kernel_run {
+    struct tt_device_report *report; /* of the rank */
+    struct tt_context *context;
+    void *stream;    /* the rank's own, on which the kernel was launched */
+    uint64_t number; /* among the communicator's calls on this rank's GPU, from 1 */
+    bool uses_peers; /* may use memory of other ranks of this process (tt_fabric_borrow) */
 };
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */
@@ -92,6 +106,7 @@ struct tt_call {
     void *output;
     struct tt_reduction reduction; /* its type is the data's type also where nothing is reduced */
     const void *scalar; /* read into the reduction when the call starts; NULL: it is there */
+    struct tt_kernel_run kernel;
     uint64_t signature; /* tt_call_signature, without the turn */
     struct tt_call_entry entry;
 };

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
+#include "executor/kernel_run.h"
 
 enum {
     EXPLAIN_MS = 500, /* how long a rank of another host has to send the record of its call */
@@ -96,14 +97,16 @@ static void describe(const struct entered *entered, char *text, size_t size)
     int used = snprintf(text, size, "%s number %llu", tt_collective_name(collective),
                         (unsigned long long)entered->seq);
     if (!tt_collective_has_data(collective)) return;
+    const enum tt_type type = (enum tt_type)(call->type & ~(uint32_t)TT_ENTRY_ON_DEVICE);
     used += snprintf(text + used, size - (size_t)used, " (count %llu, %s",
-                     (unsigned long long)call->count, tt_type_name((enum tt_type)call->type));
+                     (unsigned long long)call->count, tt_type_name(type));
     if (tt_collective_reduces(collective))
         used +=
             snprintf(text + used, size - (size_t)used, ", %s", tt_op_name((enum tt_op)call->op));
     if (tt_collective_has_root(collective))
         used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
-    snprintf(text + used, size - (size_t)used, ")");
+    snprintf(text + used, size - (size_t)used, ")%s",
+             call->type & TT_ENTRY_ON_DEVICE ? " on a GPU" : "");
 }
 
 void tt_work_describe(const struct tt_work *work, char *text, size_t size)
@@ -268,6 +271,7 @@ tt_status tt_work_check(struct tt_work *work)
     if (started && !work->deadline_ns) work->deadline_ns = tt_deadline_ns(work->engine->timeout_ms);
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
+    if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
     TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0,
                                  collective ? -1 : work->p2p.peer, work->kind == TT_WORK_SEND));
     if (collective && started) {

@@ -22,6 +22,20 @@ static void resolve(const struct tt_loaded *loaded, struct tt_fabric *fabric, in
     }
 }
 
+tt_status tt_loaded_create_for_device(struct tt_program *program, int copies,
+                                      struct tt_loaded **out)
+{
+    struct tt_loaded *loaded = calloc(1, sizeof *loaded);
+    if (!loaded) {
+        free(program);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
+    }
+    *loaded = (struct tt_loaded){
+        .program = program, .copies = copies, .nbytes = sizeof *loaded + program->nbytes};
+    *out = loaded;
+    return TT_OK;
+}
+
 tt_status tt_loaded_create(struct tt_program *program, struct tt_fabric *fabric,
                            struct tt_loaded **out)
 {

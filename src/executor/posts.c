@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "executor/internal.h"
+#include "executor/kernel_run.h"
 
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
@@ -39,9 +40,21 @@ static int withdraw_posts(struct tt_work *work)
     return writer;
 }
 
+/* From the rank's own kernel. */
+static tt_status regain_from_kernel(struct tt_work *work)
+{
+    if (tt_kernel_stop(work) == TT_OK) return TT_OK;
+    if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
+    tt_fabric_add_to_failure(work->engine->fabric,
+                             "; this rank's kernel has not ended and may still use its buffers: "
+                             "keep them until the stream is done");
+    return TT_OK;
+}
+
 tt_status tt_work_regain_buffers(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
+    if (tt_work_on_device(work)) TT_AWAIT(regain_from_kernel(work));
     const bool posts = work->kind == TT_WORK_COLLECTIVE && work->collective.posts;
     const int writer = posts ? withdraw_posts(work) : -1;
     const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;

@@ -13,7 +13,10 @@
 
 /* Owned by its creator. Lock order: an event's lock before a completion's. */
 struct tt_stream {
-    pthread_t worker; /* immutable after create */
+    /* immutable after create */
+    pthread_t worker;           /* of the host's */
+    struct tt_context *context; /* NULL: the stream is the host's */
+    void *device_stream;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
@@ -42,7 +45,7 @@ struct tt_event {
     struct completion *last; /* NULL: never recorded */
 };
 
-static void finish_task(struct tt_stream *stream, tt_status status)
+void tt_stream_end(struct tt_stream *stream, tt_status status)
 {
     pthread_mutex_lock(&stream->lock);
     stream->done++;
@@ -64,26 +67,70 @@ static void *serve(void *argument)
         if (task && !(stream->first = task->next)) stream->last = &stream->first;
         pthread_mutex_unlock(&stream->lock);
         if (!task) return NULL;
-        finish_task(stream, task->run(task));
+        tt_stream_end(stream, task->run(task));
     }
+}
+
+static struct tt_stream *allocate_stream(void)
+{
+    struct tt_stream *stream = calloc(1, sizeof *stream);
+    if (!stream) return NULL;
+    stream->last = &stream->first;
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    return stream;
+}
+
+static void free_stream(struct tt_stream *stream)
+{
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
 }
 
 tt_status tt_stream_create(struct tt_stream **out)
 {
-    struct tt_stream *stream = calloc(1, sizeof *stream);
+    struct tt_stream *stream = allocate_stream();
     if (!stream) return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
-    stream->last = &stream->first;
-    pthread_mutex_init(&stream->lock, NULL);
-    pthread_cond_init(&stream->changed, NULL);
     const int error = tt_thread_start(&stream->worker, NULL, serve, stream);
     if (error) {
-        pthread_cond_destroy(&stream->changed);
-        pthread_mutex_destroy(&stream->lock);
-        free(stream);
+        free_stream(stream);
         return tt_fail_errno(error, "cannot start a stream's worker thread (ulimit -u?)");
     }
     *out = stream;
     return TT_OK;
+}
+
+tt_status tt_stream_from_device(struct tt_stream **out, int gpu, void *device_stream)
+{
+    struct tt_context *context;
+    TT_TRY(tt_context_open(gpu, &context));
+    struct tt_stream *stream = allocate_stream();
+    if (!stream) {
+        tt_context_close(context);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
+    }
+    stream->context = context;
+    stream->device_stream = device_stream;
+    *out = stream;
+    return TT_OK;
+}
+
+struct tt_context *tt_stream_context(const struct tt_stream *stream)
+{
+    return stream ? stream->context : NULL;
+}
+
+void *tt_stream_device_stream(const struct tt_stream *stream)
+{
+    return stream->device_stream;
+}
+
+void tt_stream_begin(struct tt_stream *stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->queued++;
+    pthread_mutex_unlock(&stream->lock);
 }
 
 void tt_stream_destroy(struct tt_stream *stream)
@@ -92,11 +139,12 @@ void tt_stream_destroy(struct tt_stream *stream)
     pthread_mutex_lock(&stream->lock);
     stream->stop = true;
     pthread_cond_broadcast(&stream->changed);
+    while (stream->context && stream->done < stream->queued)
+        pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
-    pthread_join(stream->worker, NULL);
-    pthread_cond_destroy(&stream->changed);
-    pthread_mutex_destroy(&stream->lock);
-    free(stream);
+    if (!stream->context) pthread_join(stream->worker, NULL);
+    tt_context_close(stream->context);
+    free_stream(stream);
 }
 
 void tt_stream_push(struct tt_stream *stream, struct tt_task *task)
@@ -119,7 +167,8 @@ tt_status tt_stream_synchronize(struct tt_stream *stream)
     stream->error = TT_OK;
     if (status) tt_set_last_error(stream->error_text);
     pthread_mutex_unlock(&stream->lock);
-    return status;
+    if (status || !stream->context) return status;
+    return tt_context_stream_synchronize(stream->context, stream->device_stream);
 }
 
 tt_status tt_stream_query(struct tt_stream *stream)
@@ -130,7 +179,8 @@ tt_status tt_stream_query(struct tt_stream *stream)
                                                               : TT_IN_PROGRESS;
     if (stream->error) tt_set_last_error(stream->error_text);
     pthread_mutex_unlock(&stream->lock);
-    return status;
+    if (status || !stream->context) return status;
+    return tt_context_stream_query(stream->context, stream->device_stream);
 }
 
 /* ---- Events ------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
-/* Host streams and events, ordered as CUDA's: a stream is a FIFO of tasks served by one worker
- * thread. */
+/* Streams and events, ordered as CUDA's. A stream of the host is a FIFO of tasks served by one
+ * worker thread. A stream of a GPU is CUDA's; here are counted the calls that were launched on it.
+ */
 #ifndef TT_EXECUTOR_STREAM_H
 #define TT_EXECUTOR_STREAM_H
 
 #include <stdint.h>
 
 #include "base/status.h"
+#include "driver/context.h"
 
 struct tt_stream;
 struct tt_event;
@@ -20,7 +22,18 @@ struct tt_task {
 TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);
 /* Runs what is queued, then frees. Not from one of its own tasks. NULL is allowed. */
 void tt_stream_destroy(struct tt_stream *stream);
-/* Queues task->run(task). Any thread. */
+/* A stream of a GPU: device_stream is a CUstream, or NULL: the legacy default stream; it stays the
+ * caller's, and must live as long. Errors as tt_context_open. */
+TT_NODISCARD tt_status tt_stream_from_device(struct tt_stream **stream, int gpu,
+                                             void *device_stream);
+/* The GPU's context; NULL: the stream is the host's, or NULL. */
+struct tt_context *tt_stream_context(const struct tt_stream *stream);
+void *tt_stream_device_stream(const struct tt_stream *stream);
+/* A stream of a GPU: one more call was launched on it; a call has ended (its text is this thread's
+ * last error). */
+void tt_stream_begin(struct tt_stream *stream);
+void tt_stream_end(struct tt_stream *stream, tt_status status);
+/* Queues task->run(task) in a stream of the host. Any thread. */
 void tt_stream_push(struct tt_stream *stream, struct tt_task *task);
 /* Waits until everything queued before is done; the first error since the last synchronize, with
  * its text. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "executor/internal.h"
+#include "executor/kernel_run.h"
 
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
@@ -269,9 +270,10 @@ static tt_status start_collective(struct tt_work *work)
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
+    tt_record_entry(work->engine, call, work->turn);
+    if (tt_work_on_device(work)) return TT_OK;
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
-    tt_record_entry(work->engine, call, work->turn);
     find_memory(work);
     return ensure_scratch(work);
 }
@@ -303,10 +305,14 @@ static bool is_flushed(const struct tt_work *work)
 static tt_status advance_in_turn(struct tt_work *work)
 {
     if (work->state == TT_WORK_WITHDRAWING) return work->status;
+    const bool on_device = tt_work_on_device(work);
+    if (work->state == TT_WORK_ISSUED && on_device && !tt_kernel_has_begun(work))
+        return TT_IN_PROGRESS;
     if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
     if (work->state == TT_WORK_RUNNING)
-        TT_AWAIT(work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
-                                                  : tt_p2p_advance(work));
+        TT_AWAIT(on_device                          ? tt_kernel_advance(work)
+                 : work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
+                                                    : tt_p2p_advance(work));
     work->state = TT_WORK_LEAVING;
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }
@@ -355,6 +361,7 @@ static void free_table(struct tt_work *work)
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
     if (status) take_back(work);
+    if (tt_work_on_device(work)) tt_kernel_leave_peers(work);
     if (status) tt_fabric_pass_on(work->engine->fabric);
     work->state = TT_WORK_DONE;
     work->status = status;

@@ -189,14 +189,18 @@ void tt_fabric_finish(struct tt_fabric *fabric)
     tt_host_finish(&fabric->host);
 }
 
+void tt_fabric_leave(struct tt_fabric *fabric)
+{
+    if (!fabric->record) return;
+    const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
+    tt_fabric_pass_on(fabric);
+    atomic_store_explicit(&fabric->record->state, state, memory_order_release);
+}
+
 void tt_fabric_destroy(struct tt_fabric *fabric)
 {
     if (!fabric) return;
-    if (fabric->record) {
-        const uint32_t state = atomic_load(&fabric->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-        tt_fabric_pass_on(fabric);
-        atomic_store_explicit(&fabric->record->state, state, memory_order_release);
-    }
+    tt_fabric_leave(fabric);
     tt_wires_destroy(fabric->wires);
     for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
         tt_watch_put(fabric->watches[place]);

@@ -63,7 +63,9 @@ void tt_fabric_finish(struct tt_fabric *fabric);
  * on failure. */
 TT_NODISCARD tt_status tt_fabric_start_wires(struct tt_fabric *fabric, struct tt_wires *wires,
                                              const struct tt_wires_info *infos);
-/* Marks this rank as having left and unmaps. NULL is allowed. */
+/* Marks this rank as having left: ranks that wait for it fail. */
+void tt_fabric_leave(struct tt_fabric *fabric);
+/* The same, and unmaps. NULL is allowed. */
 void tt_fabric_destroy(struct tt_fabric *fabric);
 /* In a child made by fork, of its parent's fabric: unmaps and frees, and changes nothing that the
  * parent shares with other ranks. The wires and the watches stay. */

@@ -53,7 +53,7 @@ void tt_fabric_pass_on(struct tt_fabric *fabric)
  * for readers: the fences order these, so one of the two sees the other. */
 tt_status tt_fabric_borrow(struct tt_fabric *fabric)
 {
-    atomic_exchange_explicit(&fabric->record->reading, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&fabric->record->reading, 1, memory_order_seq_cst);
     atomic_thread_fence(memory_order_seq_cst);
     const tt_status status = tt_fabric_check(fabric);
     if (status) tt_fabric_give_back(fabric);
@@ -62,7 +62,7 @@ tt_status tt_fabric_borrow(struct tt_fabric *fabric)
 
 void tt_fabric_give_back(struct tt_fabric *fabric)
 {
-    atomic_store_explicit(&fabric->record->reading, 0, memory_order_release); /* R13 */
+    atomic_fetch_sub_explicit(&fabric->record->reading, 1, memory_order_release); /* R13 */
 }
 
 int tt_fabric_reader(const struct tt_fabric *fabric)

@@ -12,8 +12,8 @@
 enum { NRANKS = 4, NCALLS = SANITIZED ? 60 : 250, COUNT = 4096 };
 
 static const tuttiConfig_t config = {
-    sizeof config, TUTTI_CONFIG_MAGIC,    TUTTI_VERSION_CODE, 60000, 20000, "copies",
-    NULL,          TUTTI_CONFIG_UNDEF_INT};
+    sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    60000, 20000, "copies",
+    NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
 
 /* Runs the body on communicators with so many channels and copies. */
 static void with(int nranks, int channels, int copies,

@@ -1,27 +1,12 @@
 /* The GPUs and the memory of pointers, as src/driver sees them on two virtual GPUs. */
 #include <cuda.h>
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver/calls.h"
 #include "driver/driver.h"
 #include "shim.h"
-
-/* A function of the driver, for the test itself. */
-static void *function(const char *name)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    return library ? dlsym(library, name) : NULL;
-}
-
-#define CALL(name, ...)                                                                            \
-    do {                                                                                           \
-        __typeof__(name) *call_;                                                                   \
-        void *symbol_ = function(#name);                                                           \
-        memcpy(&call_, &symbol_, sizeof call_);                                                    \
-        CHECK_EQ(symbol_ ? call_(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS);               \
-    } while (0)
 
 static CUcontext use_gpu(int number)
 {

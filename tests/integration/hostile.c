@@ -14,8 +14,8 @@
 enum { NRANKS = 4, COUNT = 64 };
 
 static const tuttiConfig_t config = {
-    sizeof config, TUTTI_CONFIG_MAGIC,    TUTTI_VERSION_CODE, 20000, 20000, NULL,
-    NULL,          TUTTI_CONFIG_UNDEF_INT};
+    sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    20000, 20000, NULL,
+    NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
 
 /* ---- Algorithms that differ ----------------------------------------------------------------- */
 

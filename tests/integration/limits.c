@@ -147,8 +147,8 @@ enum { FEW_RANKS = 6, OTHER_USER = 48213 };
 static void init_with_few_threads(void)
 {
     const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,    TUTTI_VERSION_CODE, 0, 0, NULL,
-        NULL,          TUTTI_CONFIG_UNDEF_INT};
+        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    0, 0, NULL,
+        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
     tuttiComm_t comms[FEW_RANKS] = {NULL};
     tuttiUniqueId id;
     if (tuttiGetUniqueId(&id) || setuid(OTHER_USER)) _exit(126);

@@ -17,8 +17,8 @@ TEST(random, a_thousand_collectives_of_five_threads_match_the_reference)
 {
     uint64_t seed = test_seed();
     const tuttiConfig_t config = {
-        sizeof config, TUTTI_CONFIG_MAGIC,    TUTTI_VERSION_CODE, 60000, 20000, "random",
-        NULL,          TUTTI_CONFIG_UNDEF_INT};
+        sizeof config, TUTTI_CONFIG_MAGIC,     TUTTI_VERSION_CODE,    60000, 20000, "random",
+        NULL,          TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT};
     as_threads(NRANKS, &config, run_random, &seed);
 }
 

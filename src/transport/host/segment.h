@@ -36,8 +36,8 @@ struct tt_rank_record {
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
     _Atomic uint32_t nshown;  /* windows that others have passed to it (R14/A14) */
-    _Atomic uint32_t reading; /* 1: this rank reads memory of another rank of its process
-                               * (R13/A13) */
+    _Atomic uint32_t reading; /* not 0: this rank, or its kernels, use memory of other ranks of its
+                               * process (R13/A13) */
     _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
     _Atomic uint64_t entered; /* of the last one entered; its entry is written before (R10/A10) */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:

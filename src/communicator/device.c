@@ -1,0 +1,136 @@
+/* What a communicator has on a GPU: made when it is made, freed with it. */
+#include "communicator/device.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "device/tables.h"
+#include "driver/driver.h"
+
+/* How long a rank that leaves waits for kernels of calls in which it has no part. */
+enum { LEAVE_MS = 10000 };
+
+int tt_current_gpu(void)
+{
+    return tt_driver_is_in_use() ? tt_driver_current() : -1;
+}
+
+static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
+{
+    TT_TRY(tt_device_open(comm->gpu, &on->device));
+    struct tt_context *context = tt_device_context(on->device);
+    void *memory;
+    TT_TRY(tt_context_allocate(context, sizeof *on->state, &memory));
+    on->state = memory;
+    TT_TRY(tt_context_allocate_host(context, sizeof *on->report, &memory));
+    on->report = memory;
+    TT_TRY(tt_context_stream_create(context, &on->stream));
+    return tt_stream_create(&on->attendant);
+}
+
+tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
+                               struct tt_device_offer *mine)
+{
+    comm->on_gpu = calloc(1, sizeof *comm->on_gpu);
+    if (!comm->on_gpu) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
+    TT_TRY(open_gpu(comm, comm->on_gpu));
+    comm->on_gpu->nthreads = (uint32_t)links->device_threads;
+    const struct tt_device_room_config config = {
+        .gpu = comm->gpu,
+        .rank = comm->rank,
+        .nranks = comm->nranks,
+        .nchannels = links->device_channels,
+        .nslots = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOTS),
+        .slot_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
+        .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
+        .process_id = comm->fabric->peers[comm->rank].process_id};
+    return tt_device_room_offer(&comm->on_gpu->room, &config, mine);
+}
+
+tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer *offers)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    TT_TRY(tt_device_room_connect(on->room, offers));
+    const int sharers = tt_device_room_sharers(on->room);
+    on->most_blocks = tt_device_capacity(on->device) / sharers;
+    if (on->most_blocks < 1)
+        return tt_fail(TT_ERR_USAGE,
+                       "%d ranks share GPU %d, which runs %d blocks at the same time: at most so "
+                       "many ranks can share it",
+                       sharers, comm->gpu, tt_device_capacity(on->device));
+    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks, %d blocks each", comm->name,
+            comm->rank, comm->gpu, sharers - 1, on->most_blocks);
+    return TT_OK;
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+/* Whether a rank has ended all calls that this rank has, has left or died. */
+static bool has_done(const struct tuttiComm *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
+    return atomic_load_explicit(&record->done, memory_order_acquire) >= last ||
+           atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
+           tt_fabric_is_dead(comm->fabric, rank);
+}
+
+static bool all_have_done(const struct tuttiComm *comm)
+{
+    if (tt_fabric_failure_text(comm->fabric)[0]) return true;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && !has_done(comm, r)) return false;
+    return true;
+}
+
+static void pause_briefly(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
+/* Other ranks write to this rank's memory when they take its messages, perhaps long after this
+ * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
+ * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
+ * Kernels of other processes are not waited for then: these have the memory open, and keep it. */
+static void await_peers(const struct tuttiComm *comm)
+{
+    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms);
+    while (comm->on_gpu->issued && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
+    const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
+    tt_fabric_leave(comm->fabric);
+    while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(kernels_ns)) pause_briefly();
+}
+
+static void free_memory(struct tt_comm_device *on)
+{
+    struct tt_context *context = tt_device_context(on->device);
+    tt_context_free(context, on->scratch);
+    while (on->spares) {
+        struct tt_spare *spare = on->spares;
+        on->spares = spare->next;
+        tt_context_free(context, spare->memory);
+        free(spare);
+    }
+    tt_context_free(context, on->state);
+    tt_context_free_host(context, on->report);
+    if (on->stream) tt_context_stream_destroy(context, on->stream);
+}
+
+void tt_comm_device_free(tuttiComm_t comm)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    if (!on) return;
+    await_peers(comm);
+    tt_stream_destroy(on->attendant);
+    tt_device_room_destroy(on->room);
+    if (on->device) free_memory(on);
+    tt_device_close(on->device);
+    free(on);
+    comm->on_gpu = NULL;
+}

@@ -1,0 +1,84 @@
+/* Calls on the memory of GPUs. A communicator whose ranks all have a GPU of one host runs such
+ * calls by kernels, each rank on a stream of its own, which follows the user's stream and is
+ * followed by it: so all calls of a rank run in the order in which they were issued, whatever their
+ * streams. */
+#ifndef TT_COMMUNICATOR_DEVICE_H
+#define TT_COMMUNICATOR_DEVICE_H
+
+#include "communicator/request.h"
+#include "executor/stream.h"
+#include "transport/device/device_room.h"
+
+/* Device memory that is kept for the next program: freeing it might wait for kernels that wait for
+ * this thread. */
+struct tt_spare {
+    void *memory;
+    size_t nbytes;
+    struct tt_spare *next;
+};
+
+/* What a communicator has on this rank's GPU. Owned by the communicator. */
+struct tt_comm_device {
+    /* immutable after init */
+    struct tt_device *device;
+    struct tt_device_room *room;
+    struct tt_device_state *state;   /* device memory */
+    struct tt_device_report *report; /* pinned host memory */
+    void *stream;                    /* on which the kernels run */
+    int most_blocks;                 /* of one call: this rank's share of the GPU */
+    uint32_t nthreads;               /* of a block */
+    struct tt_stream *attendant;     /* waits for the calls of the user's streams */
+    /* owner: the issuing thread */
+    uint64_t issued; /* calls */
+    char *scratch;   /* device memory */
+    size_t scratch_bytes;
+    struct tt_spare *spares;
+    struct tt_choices choices[TT_NCOLLECTIVES];
+    struct tt_memo memos[TT_NCOLLECTIVES];
+    /* atomic */
+    _Atomic int running; /* calls launched and not ended */
+};
+
+/* ---- Creation ------------------------------------------------------------------------------- */
+
+/* The GPU of the calling thread's current context, where this process uses CUDA; else -1. Does not
+ * load the driver. */
+int tt_current_gpu(void);
+/* Opens this rank's GPU (comm->gpu) and says what the others must know. */
+TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
+                                            struct tt_device_offer *mine);
+/* offers: [nranks]. Afterwards the communicator's calls may be on device memory. */
+TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
+                                              const struct tt_device_offer *offers);
+/* Waits until the kernels of other ranks no longer use this rank's memory, at most a few seconds,
+ * and frees. comm->on_gpu may be NULL. */
+void tt_comm_device_free(tuttiComm_t comm);
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* Whether a kernel must carry out the call: its stream is a GPU's, or its buffers are and it has no
+ * stream. Fails for buffers and streams that do not fit one another or this rank's GPU. */
+TT_NODISCARD tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
+                                     bool *on_device);
+/* USAGE where the stream or one of the buffers (NULL: none) is a GPU's: such calls are for memory
+ * of the host. */
+TT_NODISCARD tt_status tt_comm_need_host(const char *function, tuttiComm_t comm,
+                                         tuttiStream_t stream, const void *input,
+                                         const void *output);
+/* What limits a binding of the program. */
+struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
+                                       const struct tt_cached *cached);
+/* Copies of a program that may run side by side on this rank's share of the GPU. */
+int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program);
+/* Brings program and scratch memory to the GPU, as far as they are not there. */
+TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
+                                           const struct tt_binding *binding);
+/* The program's device memory is for others from now on. */
+void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
+/* Gives the call its number; the turn was taken before. */
+void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
+/* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
+ * that fail fail their communicators. */
+void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);
+
+#endif

@@ -1,0 +1,333 @@
+/* Calls on device memory: which they are, what they are bound to, and their launch. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "communicator/device.h"
+#include "device/tables.h"
+#include "driver/driver.h"
+
+/* ---- Routing -------------------------------------------------------------------------------- */
+
+/* Whose memory a buffer is: one of a call that a kernel may carry out. */
+static tt_status look_at(const struct tt_request *request, const char *name, const void *buffer,
+                         size_t nbytes, struct tt_pointer *found)
+{
+    *found = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
+    if (!nbytes) return TT_OK;
+    TT_TRY(tt_driver_pointer(buffer, found));
+    if (found->kind != TT_POINTER_DEVICE || found->gpu == request->comm->gpu) return TT_OK;
+    if (!request->comm->on_gpu)
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: %s %p is memory of GPU %d, but communicator %s has no GPU: %s",
+                       request->function, name, buffer, found->gpu, request->comm->name,
+                       request->comm->no_gpu);
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%s: %s %p is memory of GPU %d, but rank %d of communicator %s is on GPU %d",
+                   request->function, name, buffer, found->gpu, request->comm->rank,
+                   request->comm->name, request->comm->gpu);
+}
+
+static tt_status refuse_host_memory(const struct tt_request *request, const char *name,
+                                    const void *buffer)
+{
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%s: %s %p is memory of the host that GPU %d cannot use, but the call runs on "
+                   "the GPU: allocate it there, or pin it (cuMemHostRegister)",
+                   request->function, name, buffer, request->comm->gpu);
+}
+
+tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
+                        bool *on_device)
+{
+    const struct tuttiComm *comm = request->comm;
+    struct tt_stream *stream = (struct tt_stream *)request->stream;
+    struct tt_context *context = tt_stream_context(stream);
+    struct tt_pointer in, out;
+    TT_TRY(look_at(request, "sendbuff", request->input, memo->in, &in));
+    TT_TRY(look_at(request, "recvbuff", request->output, memo->out, &out));
+    const bool any = in.kind == TT_POINTER_DEVICE || out.kind == TT_POINTER_DEVICE;
+    *on_device = any || context;
+    if (!*on_device) return TT_OK;
+    if (!comm->on_gpu)
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: the stream is a GPU's, but communicator %s has no GPU: %s",
+                       request->function, comm->name, comm->no_gpu);
+    if (stream && !context)
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: a stream of the host cannot run a call on device memory: make one by "
+                       "tuttiStreamFromDevice, or pass NULL",
+                       request->function);
+    if (context && tt_context_gpu(context) != comm->gpu)
+        return tt_fail(
+            TT_ERR_USAGE, "%s: the stream is of GPU %d, rank %d of communicator %s on %d",
+            request->function, tt_context_gpu(context), comm->rank, comm->name, comm->gpu);
+    if (memo->in && in.kind == TT_POINTER_HOST)
+        return refuse_host_memory(request, "sendbuff", request->input);
+    if (memo->out && out.kind == TT_POINTER_HOST)
+        return refuse_host_memory(request, "recvbuff", request->output);
+    return TT_OK;
+}
+
+static tt_status need_host(const char *function, const void *buffer)
+{
+    struct tt_pointer found = {.kind = TT_POINTER_HOST};
+    if (buffer) TT_TRY(tt_driver_pointer(buffer, &found));
+    if (found.kind != TT_POINTER_DEVICE) return TT_OK;
+    return tt_fail(
+        TT_ERR_USAGE,
+        "%s: buffer %p is memory of GPU %d; this call is for memory of the host only (of "
+        "a GPU: the collectives with one count)",
+        function, buffer, found.gpu);
+}
+
+tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_t stream,
+                            const void *input, const void *output)
+{
+    const struct tt_context *context = tt_stream_context((const struct tt_stream *)stream);
+    if (context)
+        return tt_fail(TT_ERR_USAGE,
+                       "%s: the stream is of GPU %d; this call is for streams of the host only",
+                       function, tt_context_gpu(context));
+    if (!comm->on_gpu) return TT_OK;
+    TT_TRY(need_host(function, input));
+    return need_host(function, output);
+}
+
+/* ---- Binding -------------------------------------------------------------------------------- */
+
+int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program)
+{
+    const struct tt_comm_device *on = comm->on_gpu;
+    const int channels = (int)tt_device_room_links(on->room)->nchannels - 1;
+    const int most = on->most_blocks < channels ? on->most_blocks : channels;
+    return program->nchannels > 0 && most > program->nchannels ? most / program->nchannels : 1;
+}
+
+struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm, const struct tt_cached *cached)
+{
+    const struct tt_device_links *links = tt_device_room_links(comm->on_gpu->room);
+    return (struct tt_limits){.slot_bytes = links->slot_bytes,
+                              .copies = cached->any_count ? cached->loaded->copies : 1,
+                              .slot_setting = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES)};
+}
+
+static size_t round_up(size_t nbytes)
+{
+    return (nbytes + 15) / 16 * 16;
+}
+
+/* Device memory for a program: a spare one, or new. */
+static tt_status take_memory(struct tt_comm_device *on, size_t nbytes, struct tt_spare **taken)
+{
+    for (struct tt_spare **spare = &on->spares; *spare; spare = &(*spare)->next) {
+        if ((*spare)->nbytes < nbytes) continue;
+        *taken = *spare;
+        *spare = (*taken)->next;
+        return TT_OK;
+    }
+    struct tt_spare *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
+    const tt_status status =
+        tt_context_allocate(tt_device_context(on->device), nbytes, &made->memory);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->nbytes = nbytes;
+    *taken = made;
+    return TT_OK;
+}
+
+static void give_memory(struct tt_comm_device *on, struct tt_spare *spare)
+{
+    spare->next = on->spares;
+    on->spares = spare;
+}
+
+static tt_status upload(struct tt_comm_device *on, const struct tt_program *program,
+                        const struct tt_device_tables *tables, struct tt_spare **taken)
+{
+    struct tt_context *context = tt_device_context(on->device);
+    const size_t behind = round_up(program->nbytes);
+    TT_TRY(take_memory(on, behind + tables->nbytes, taken));
+    char *memory = (*taken)->memory;
+    tt_status status = tt_context_upload(context, memory, program, program->nbytes);
+    if (!status) status = tt_context_upload(context, memory + behind, tables, tables->nbytes);
+    if (status) give_memory(on, *taken);
+    return status;
+}
+
+static tt_status load_program(tuttiComm_t comm, struct tt_cached *cached)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    const struct tt_program *program = cached->loaded->program;
+    struct tt_device_tables *tables;
+    TT_TRY(tt_device_tables_create(program, tt_device_room_links(on->room)->nchannels, &tables));
+    const tt_status status = upload(on, program, tables, &cached->on_device);
+    free(tables);
+    if (status) cached->on_device = NULL;
+    return status;
+}
+
+static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_program *program,
+                                const struct tt_binding *binding)
+{
+    const size_t need =
+        (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
+    if (need <= on->scratch_bytes) return TT_OK;
+    struct tt_spare *taken;
+    TT_TRY(take_memory(on, round_up(need), &taken));
+    if (on->scratch) { /* calls that have been issued may use it */
+        struct tt_spare *old = calloc(1, sizeof *old);
+        if (!old) {
+            give_memory(on, taken);
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for scratch memory's name");
+        }
+        *old = (struct tt_spare){.memory = on->scratch, .nbytes = 0};
+        give_memory(on, old);
+    }
+    on->scratch = taken->memory;
+    on->scratch_bytes = taken->nbytes;
+    free(taken);
+    return TT_OK;
+}
+
+tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
+                              const struct tt_binding *binding)
+{
+    if (!cached->on_device) TT_TRY(load_program(comm, cached));
+    return ensure_scratch(comm->on_gpu, cached->loaded->program, binding);
+}
+
+void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
+{
+    if (cached->on_device) give_memory(comm->on_gpu, cached->on_device);
+    cached->on_device = NULL;
+}
+
+/* ---- Launch --------------------------------------------------------------------------------- */
+
+/* A rank that has left; -1: all are here. */
+static int absent_rank(const struct tuttiComm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire) !=
+            TT_RANK_HERE)
+            return r;
+    return -1;
+}
+
+/* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
+ * the other way round, with fences in between: one of the two sees the other. */
+static bool may_use_peers(const struct tuttiComm *comm)
+{
+    if (tt_fabric_borrow(comm->fabric)) return false;
+    if (absent_rank(comm) < 0) return true;
+    tt_fabric_give_back(comm->fabric);
+    return false;
+}
+
+void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    call->kernel = (struct tt_kernel_run){.report = on->report,
+                                          .context = tt_device_context(on->device),
+                                          .stream = on->stream,
+                                          .number = ++on->issued};
+    call->kernel.uses_peers = may_use_peers(comm);
+}
+
+/* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
+ * each, rounded up to whole lines. */
+static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
+                                           const struct tt_program *program,
+                                           const struct tt_binding *binding)
+{
+    const size_t lines = (binding->piece * binding->element + TT_LINE_DATA - 1) / TT_LINE_DATA;
+    const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
+    return binding->nrounds == 1 && nbytes <= links->line_bytes ? TT_PROTOCOL_LINES
+                                                                : TT_PROTOCOL_SLOTS;
+}
+
+static void fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    const struct tt_comm_device *on = pending->comm->on_gpu;
+    const struct tt_call *from = &pending->call;
+    const struct tt_program *program = from->loaded->program;
+    const struct tt_device_links *links = tt_device_room_links(on->room);
+    char *memory = pending->cached->on_device->memory;
+    *call = (struct tt_device_call){
+        .program = (const struct tt_program *)memory,
+        .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),
+        .binding = *from->binding,
+        .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
+                   (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
+                   on->scratch},
+        .links = *links,
+        .state = on->state,
+        .report = on->report,
+        .scalar = from->scalar,
+        .type = from->reduction.type,
+        .op = from->reduction.op,
+        .protocol = protocol_of(links, program, from->binding),
+        .signature = (uint32_t)(from->signature ^ from->signature >> 32),
+        .nblocks = (uint32_t)(from->binding->copies * program->nchannels)};
+    memcpy(&call->value, from->reduction.scalar, sizeof call->value);
+}
+
+/* The communicator has failed, or a rank has left it. */
+static tt_status fail_alone(const struct tuttiComm *comm)
+{
+    char name[128];
+    TT_TRY(tt_fabric_check(comm->fabric));
+    tt_fabric_name_rank(comm->fabric, absent_rank(comm), name, sizeof name);
+    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+}
+
+static tt_status launch(const struct tt_pending_call *pending)
+{
+    if (!pending->call.kernel.uses_peers) return fail_alone(pending->comm);
+    const struct tt_comm_device *on = pending->comm->on_gpu;
+    struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
+    fill(pending, &batch.calls[0]);
+    return tt_device_launch(on->device, on->stream, &batch);
+}
+
+/* The stream of the user: NULL: the legacy default stream, whose work comes before. */
+static void *users_stream(const struct tt_pending_call *pending)
+{
+    struct tt_stream *stream = (struct tt_stream *)pending->stream;
+    return stream ? tt_stream_device_stream(stream) : NULL;
+}
+
+static void fail(const struct tt_pending_call *pending, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    if (!status) return;
+    strcpy(text, tt_last_error());
+    struct tt_engine *engine = &pending->comm->engine;
+    tt_engine_enter(engine);
+    tt_ignore(tt_fabric_fail(engine->fabric, status, "%s", text));
+    tt_engine_leave(engine);
+}
+
+/* First all streams of ranks follow those of the user, then the kernels start, then the user's
+ * streams follow: calls of several ranks on one stream do not wait for one another. */
+void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) {
+        const struct tt_comm_device *on = calls[i].comm->on_gpu;
+        if (!calls[i].on_device) continue;
+        struct tt_context *context = tt_device_context(on->device);
+        fail(&calls[i], tt_context_stream_follow(context, on->stream, users_stream(&calls[i])));
+    }
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].on_device) fail(&calls[i], launch(&calls[i]));
+    for (int i = 0; i < ncalls; i++) {
+        const struct tt_comm_device *on = calls[i].comm->on_gpu;
+        if (!calls[i].on_device || !calls[i].stream) continue;
+        struct tt_context *context = tt_device_context(on->device);
+        fail(&calls[i], tt_context_stream_follow(context, users_stream(&calls[i]), on->stream));
+    }
+}

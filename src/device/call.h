@@ -1,0 +1,118 @@
+/* What the host gives to the kernel that runs collectives, and what the kernel reports. Plain data.
+ * Compiles as C17, C++17 and CUDA.
+ *
+ * A call is a program and its binding (program/program.h) with buffers in device memory. Block b of
+ * a call runs part b of the binding: channel b % nchannels of copy b / nchannels. One launch may
+ * run calls of several ranks of a GPU. */
+#ifndef TT_DEVICE_CALL_H
+#define TT_DEVICE_CALL_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "program/program.h"
+#include "transport/device/end.h"
+
+enum {
+    TT_DEVICE_THREADS = 512,      /* of a block */
+    TT_DEVICE_MOST_CALLS = 8,     /* in one launch: they travel as the kernel's parameter */
+    TT_DEVICE_MOST_PEERS = 64,    /* of one step */
+    TT_DEVICE_MOST_ENDS = 256,    /* of one channel of a program */
+    TT_DEVICE_MOST_COPIED = 40960 /* bytes of a program that is copied to shared memory; a longer
+                                   * one is read where it lies */
+};
+
+enum tt_device_protocol {
+    TT_PROTOCOL_SLOTS, /* a message is copied into a slot, or is a reference; head publishes it */
+    TT_PROTOCOL_LINES, /* a message is lines; nothing else publishes it. Only where all pieces of a
+                        * round fit line_bytes at both ends */
+    TT_NPROTOCOLS
+};
+
+/* Why a call ended without its result. */
+enum tt_device_failure {
+    TT_DEVICE_FINE,
+    TT_DEVICE_ABORTED,   /* the host said so */
+    TT_DEVICE_MISMATCH,  /* the message of `peer` belongs to another call */
+    TT_DEVICE_IMPOSSIBLE /* the program is none that the kernel runs: the host should have refused
+                            it */
+};
+
+/* Which ends a program uses. A link stands in the program's table once a use; its end has one
+ * counter, so each channel has a list of its ends without repetition. Behind the header, at byte
+ * offsets from it: */
+struct tt_device_tables {
+    uint32_t nbytes;    /* of all, a multiple of 16 */
+    uint32_t places_at; /* uint16_t [nlinks]: the place of the link's end in its channel's list */
+    uint32_t firsts_at; /* uint32_t [nchannels + 1]: where each channel's list begins */
+    uint32_t ends_at;   /* uint32_t [firsts[nchannels]]: tt_device_end_at() of copy 0; copy k is
+                         * k * nchannels channels further on */
+};
+
+TT_INLINE const uint16_t *tt_device_places(const struct tt_device_tables *tables)
+{
+    return (const uint16_t *)((const char *)tables + tables->places_at);
+}
+TT_INLINE const uint32_t *tt_device_firsts(const struct tt_device_tables *tables)
+{
+    return (const uint32_t *)((const char *)tables + tables->firsts_at);
+}
+TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
+{
+    return (const uint32_t *)((const char *)tables + tables->ends_at);
+}
+
+/* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
+struct tt_device_state {
+    uint64_t nended;       /* calls that have ended since the communicator was made */
+    uint32_t begun, ended; /* blocks of the present call that have begun, ended */
+    uint32_t failure; /* enum tt_device_failure: the first of the communicator; later calls end at
+                       * once */
+    uint32_t unused;
+};
+
+/* Pinned host memory of one rank, mapped. All accesses of the kernel are of scope .sys. */
+struct tt_device_report {
+    /* Written by the host: 1: every wait ends; a rank that has sent references waits until nobody
+     * reads its memory; 2: that wait ends too. In a cache line of its own */
+    uint64_t abort;
+    uint64_t unused[7];
+    uint64_t nbegun, nended; /* calls of the communicator that have begun, ended; written by the
+                              * kernel, nended last, with release */
+    uint32_t failure; /* enum tt_device_failure; written once, by the first block that fails */
+    int32_t peer;     /* of the failure: a rank, or for whom was waited; -1: none */
+    uint32_t channel, step; /* of the failure */
+    uint64_t more[4];
+};
+static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
+
+/* One rank's call. */
+struct tt_device_call {
+    const struct tt_program *program;      /* device memory, or memory that the device can read */
+    const struct tt_device_tables *tables; /* of the program; memory as the program's */
+    struct tt_binding binding;             /* without a table of blocks */
+    const struct tt_own_block *blocks;     /* the table, device memory; NULL: none */
+    char *origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
+    struct tt_device_links links;
+    struct tt_device_state *state;
+    struct tt_device_report *report;
+    const void
+        *scalar;    /* of a pre-multiplied sum, memory that the device can read; NULL: `value` */
+    uint64_t value; /* the scalar's bytes, from the first on */
+    uint64_t reference_bytes; /* messages of at least so many bytes are sent by reference, where
+                               * they can be */
+    uint32_t type, op;        /* of tt_type, tt_op */
+    uint32_t protocol;        /* enum tt_device_protocol */
+    uint32_t signature;       /* of the call, without its turn */
+    uint32_t first_block, nblocks;
+};
+
+/* The parameter of the kernel tutti_run. */
+struct tt_device_batch {
+    uint32_t ncalls;
+    uint32_t nthreads; /* of each block: a multiple of 32; 0: TT_DEVICE_THREADS */
+    struct tt_device_call calls[TT_DEVICE_MOST_CALLS];
+};
+static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");
+
+#endif

@@ -1,0 +1,239 @@
+/* Loads the kernels on a GPU and launches them. */
+#include "device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/process_lock.h"
+#include "device/image.h"
+#include "driver/cuda.h"
+#include "driver/driver.h"
+
+/* Dynamic shared memory of a block. With the kernel's own it is no more than what every GPU has
+ * without a request (kernel/block.cuh). */
+enum { ROOM_BYTES = TT_DEVICE_MOST_COPIED };
+
+/* Freed with its last user. */
+struct tt_device {
+    /* immutable once listed */
+    const struct tt_cuda *cu;
+    struct tt_context *context;
+    struct tt_gpu gpu;
+    int number, capacity;
+    pid_t process; /* that opened it */
+    CUmodule module;
+    CUfunction run;
+    /* guarded by `lock` */
+    int nusers;
+    struct tt_device *next;
+};
+
+/* The devices that this process has open. Held while kernels are loaded. */
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+static struct tt_device *devices;
+
+enum { NAME_TEXT = 128, LOG_TEXT = 512 };
+
+/* For messages. */
+static const char *name_of(const struct tt_device *device, char text[NAME_TEXT])
+{
+    snprintf(text, NAME_TEXT, "GPU %d (%s, compute capability %d.%d)", device->number,
+             device->gpu.name, device->gpu.capability / 10, device->gpu.capability % 10);
+    return text;
+}
+
+/* log: what the driver's compiler said, or "". */
+static tt_status fail_call(const struct tt_device *device, CUresult result, const char *call,
+                           const char *log)
+{
+    char name[NAME_TEXT], text[NAME_TEXT + LOG_TEXT + 64];
+    snprintf(text, sizeof text, "%s on %s%s%s%s", call, name_of(device, name),
+             *log ? " (the driver's compiler: " : "", log, *log ? ")" : "");
+    return tt_cuda_fail(result, text);
+}
+
+/* In the context. */
+static tt_status fail_load(const struct tt_device *device, CUresult result, const char *log)
+{
+    char name[NAME_TEXT];
+    size_t available = 0, total = 0;
+    int version = 0;
+    name_of(device, name);
+    switch (result) {
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+        return tt_fail(TT_ERR_USAGE,
+                       "%s runs none of the kernels of this build of tutti, which has %s; build it "
+                       "with -DTUTTI_CUDA_ARCHITECTURES=%d%s%s",
+                       name, tt_device_image_holds, device->gpu.capability,
+                       *log ? "; the driver's compiler: " : "", log);
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+        device->cu->DriverGetVersion(&version);
+        return tt_fail(TT_ERR_USAGE,
+                       "the driver of %s is for CUDA %d.%d, too old for the kernels of this build "
+                       "of tutti, which has %s; update NVIDIA's driver",
+                       name, version / 1000, version % 1000 / 10, tt_device_image_holds);
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        device->cu->MemGetInfo(&available, &total);
+        return tt_fail(TT_ERR_SYSTEM,
+                       "%s is out of memory: the kernels could not be loaded; %zu of %zu bytes are "
+                       "free",
+                       name, available, total);
+    default:
+        return fail_call(device, result, "cuModuleLoadDataEx of the kernels", log);
+    }
+}
+
+/* In the context. On a failure, what was loaded stays in *device. */
+static tt_status load(struct tt_device *device)
+{
+    const struct tt_cuda *cu = device->cu;
+    char log[LOG_TEXT] = "", name[NAME_TEXT];
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof log};
+    int nblocks = 0;
+    CUresult result = cu->ModuleLoadDataEx(&device->module, tt_device_image, 2, options, values);
+    if (result != CUDA_SUCCESS) {
+        device->module = NULL;
+        return fail_load(device, result, log);
+    }
+    result = cu->ModuleGetFunction(&device->run, device->module, "tutti_run");
+    if (result != CUDA_SUCCESS)
+        return fail_call(device, result, "cuModuleGetFunction of tutti_run", "");
+    result = cu->OccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, device->run, TT_DEVICE_THREADS,
+                                                           ROOM_BYTES);
+    if (result != CUDA_SUCCESS)
+        return fail_call(device, result, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "");
+    if (nblocks < 1)
+        return tt_fail(
+            TT_ERR_DEVICE,
+            "a multiprocessor of %s cannot hold one block of the kernel: %d threads, their "
+            "registers and shared memory",
+            name_of(device, name), TT_DEVICE_THREADS);
+    device->capacity = nblocks * device->gpu.nprocessors;
+    return TT_OK;
+}
+
+static void unload(struct tt_device *device)
+{
+    if (!device->module || tt_context_enter(device->context) != TT_OK) return;
+    device->cu->ModuleUnload(device->module);
+    tt_context_leave(device->context);
+}
+
+static tt_status create(int number, struct tt_device **out)
+{
+    struct tt_context *context;
+    TT_TRY(tt_context_open(number, &context));
+    struct tt_device *device = calloc(1, sizeof *device);
+    tt_status status = TT_OK;
+    if (!device) {
+        status =
+            tt_fail(TT_ERR_SYSTEM, "out of memory for GPU %d: %zu bytes", number, sizeof *device);
+        goto close_context;
+    }
+    *device = (struct tt_device){
+        .cu = tt_cuda_load(), .context = context, .number = number, .process = getpid()};
+    status = tt_driver_gpu(number, &device->gpu);
+    if (!status) status = tt_context_enter(context);
+    if (status) goto free_device;
+    status = load(device);
+    tt_context_leave(context);
+    if (status) goto unload_module;
+    *out = device;
+    return TT_OK;
+
+unload_module:
+    unload(device);
+free_device:
+    free(device);
+close_context:
+    tt_context_close(context);
+    return status;
+}
+
+/* The device of the GPU, made where there is none. */
+static tt_status find_locked(int gpu, struct tt_device **out)
+{
+    struct tt_device *device = devices;
+    while (device && device->number != gpu) device = device->next;
+    if (!device) {
+        TT_TRY(create(gpu, &device));
+        device->next = devices;
+        devices = device;
+    } else if (device->process != getpid()) {
+        return tt_fail(TT_ERR_USAGE,
+                       "GPU %d was opened by process %d before it forked; its child %d cannot use "
+                       "CUDA (fork before the first use of a GPU, or start the child by exec)",
+                       gpu, (int)device->process, (int)getpid());
+    }
+    *out = device;
+    return TT_OK;
+}
+
+tt_status tt_device_open(int gpu, struct tt_device **device)
+{
+    struct tt_device *found = NULL;
+    tt_process_lock(&lock);
+    const tt_status status = find_locked(gpu, &found);
+    if (!status) found->nusers++;
+    tt_process_unlock(&lock);
+    if (!status) *device = found;
+    return status;
+}
+
+void tt_device_close(struct tt_device *device)
+{
+    if (!device) return;
+    tt_process_lock(&lock);
+    const bool last = --device->nusers == 0;
+    if (last) {
+        struct tt_device **link = &devices;
+        while (*link != device) link = &(*link)->next;
+        *link = device->next;
+    }
+    tt_process_unlock(&lock);
+    /* In a forked child the driver does not answer: what it holds is the parent's. */
+    if (!last || device->process != getpid()) return;
+    unload(device);
+    tt_context_close(device->context);
+    free(device);
+}
+
+struct tt_context *tt_device_context(const struct tt_device *device)
+{
+    return device->context;
+}
+
+int tt_device_capacity(const struct tt_device *device)
+{
+    return device->capacity;
+}
+
+tt_status tt_device_launch(struct tt_device *device, void *stream,
+                           const struct tt_device_batch *batch)
+{
+    uint64_t nblocks = 0;
+    char name[NAME_TEXT];
+    if (batch->ncalls > TT_DEVICE_MOST_CALLS)
+        return tt_fail(TT_ERR_USAGE, "%u calls in one launch; at most %d are possible",
+                       batch->ncalls, TT_DEVICE_MOST_CALLS);
+    for (uint32_t i = 0; i < batch->ncalls; i++) nblocks += batch->calls[i].nblocks;
+    if (nblocks > (uint64_t)device->capacity)
+        return tt_fail(TT_ERR_USAGE,
+                       "%llu blocks in one launch; %s holds %d at the same time, and blocks may "
+                       "wait for one another (use fewer ranks, channels or copies on this GPU)",
+                       (unsigned long long)nblocks, name_of(device, name), device->capacity);
+    if (nblocks == 0) return TT_OK;
+    const unsigned nthreads = batch->nthreads ? batch->nthreads : TT_DEVICE_THREADS;
+    if (nthreads % 32 || nthreads > TT_DEVICE_THREADS)
+        return tt_fail(TT_ERR_USAGE, "%u threads of a block; expected a multiple of 32, at most %d",
+                       nthreads, TT_DEVICE_THREADS);
+    void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
+    TT_TRY(tt_context_enter(device->context));
+    const CUresult result = device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, nthreads,
+                                                     1, 1, ROOM_BYTES, stream, parameters, NULL);
+    tt_context_leave(device->context);
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
+}

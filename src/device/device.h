@@ -1,0 +1,38 @@
+/* A GPU as this process uses it: the kernels and their launches. Needs no CUDA
+ * header. Every function may be called by any thread, and leaves the thread's current context as it
+ * was. Without CUDA's header or nvcc at build time, tt_device_open fails and says so.
+ *
+ * Errors: DEVICE, with the driver's text, unless said otherwise. */
+#ifndef TT_DEVICE_DEVICE_H
+#define TT_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "device/call.h"
+#include "driver/context.h"
+
+struct tt_device;
+
+/* Retains the primary context of the GPU and loads the kernels, all of them, before anything runs
+ * (a kernel that is loaded while another one waits may never start). The same GPU gives the same
+ * pointer; each open needs a close. ARGUMENT: there is no such GPU. USAGE: this build has no
+ * kernels, or none for this GPU. */
+TT_NODISCARD tt_status tt_device_open(int gpu, struct tt_device **device);
+/* The last one unloads the kernels and releases the context. NULL is allowed. */
+void tt_device_close(struct tt_device *device);
+
+struct tt_context *tt_device_context(const struct tt_device *device);
+/* Blocks of the kernel that can be resident at the same time on the whole GPU, with the most shared
+ * memory that a call may need. */
+int tt_device_capacity(const struct tt_device *device);
+
+/* Launches the batch's calls on the stream as one kernel: sum of nblocks blocks of
+ * TT_DEVICE_THREADS threads. The batch is copied. USAGE: more blocks than tt_device_capacity()
+ * (they might wait for one another for ever). */
+TT_NODISCARD tt_status tt_device_launch(struct tt_device *device, void *stream,
+                                        const struct tt_device_batch *batch);
+
+#endif

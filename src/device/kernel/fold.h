@@ -1,0 +1,24 @@
+/* What the folds of a call have in common. Plain data. */
+#ifndef TT_DEVICE_KERNEL_FOLD_H
+#define TT_DEVICE_KERNEL_FOLD_H
+
+#include <stdint.h>
+
+#include "datatype/datatype.h"
+
+struct tt_fold {
+    uint32_t type, op; /* of tt_type, tt_op */
+    uint32_t element;  /* bytes */
+    uint32_t nranks;   /* TT_AVG divides by this; >= 1 */
+    uint64_t scalar;   /* TT_PREMUL_SUM: the bytes of one element, from the first on */
+};
+
+/* Of a pass: which source is multiplied by the scalar, -1: none, and whether the product is rounded
+ * to the type before it is folded, as by a rank that sends it (no difference but to 16- and 8-bit
+ * floats). Only the first source may be scaled without rounding. finish: the result is complete. */
+struct tt_fold_changes {
+    int32_t scaled;
+    bool rounded, finish;
+};
+
+#endif

@@ -1,0 +1,290 @@
+/* Every access of the kernel that orders others, or that another block, GPU or the host may make at
+ * the same time. All other accesses are weak; what orders them is said here.
+ *
+ * Releases and the acquires that pair with them (PTX memory model). R1 to R3 have the scope .sys
+ * where the two ranks are on different GPUs or in different processes (end->system), else .gpu:
+ *   R1 head    the sender publishes a message      A1  the receiver waits for it
+ *   R2 tail    the receiver releases messages      A2  the sender waits for free slots, and at the
+ *                                                      end of a call for receivers of references
+ *   R3 line    16 bytes in one access: data and flag need no other order
+ *   R4 ended   a block of the call has ended       A4  the last block of the call
+ *   R5 nended  the call has ended                  A5  the host
+ *   R6 failure of the report is complete           A6  the host
+ *   B  bar.sync orders the threads of a block: what any thread did before is before what the
+ *      thread that releases does after, and releases are cumulative; acquires likewise
+ *
+ * Conflicting weak accesses, and what orders them:
+ *   slot, note           written by the sender, B, R1, A1, B, read by the receiver
+ *   slot, note again     read by the receiver, B, R2, A2, B, written by the sender
+ *   line again           read (relaxed) by the receiver, B, R2, A2, B, written by the sender
+ *   sent by reference    written by the sender (or before the call), B, R1, A1, B, read by the
+ *                        receiver, B, R2, A2 at the end of the call, R4, A4, R5 and the kernel's end
+ *   end->count and known_tail, state->nended and begun
+ *                        one kernel after the other; in a kernel one block, shared memory, B
+ *   user's buffers       the kernel's begin and end; inside, other blocks use other elements; steps
+ *                        of a block, B
+ *   scratch              one block, B
+ */
+#ifndef TT_DEVICE_KERNEL_PORT_CUH
+#define TT_DEVICE_KERNEL_PORT_CUH
+
+#include "device/call.h"
+
+/* Turns of a wait between two looks at the abort word, which is host memory and takes as long as
+ * eight of them. */
+enum { TT_WATCH_TURNS = 64 };
+
+/* Bits of note->reference and of the tail's upper half that are used after a failure. */
+#define TT_REFERENCE_TAKEN (1ull << 63)     /* the receiver reads the sender's memory */
+#define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
+#define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
+
+/* ---- Words of a link ------------------------------------------------------------------------ */
+
+static __device__ uint64_t tt_load_acquire(const uint64_t *word, bool system)
+{
+    uint64_t value;
+    if (system)
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    else
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+static __device__ void tt_store_release(uint64_t *word, uint64_t value, bool system)
+{
+    if (system)
+        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+    else
+        asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+/* R1. The thread's block has passed a barrier since the message and its note were written. */
+static __device__ void tt_publish(const struct tt_device_end *end, uint64_t head)
+{
+    tt_store_release(end->head, head, end->system);
+}
+
+/* R2. The thread's block has passed a barrier since the messages were read. */
+static __device__ void tt_release(const struct tt_device_end *end, uint64_t tail)
+{
+    tt_store_release(end->tail, tail, end->system);
+}
+
+/* R3. One scalar access of 16 bytes is single-copy atomic (two of 8, or a vector of them, are not),
+ * so who sees the flag has the data. Relaxed: a weak access would race with the receiver's. */
+static __device__ void tt_store_line(char *line, uint64_t data, uint64_t flag, bool system)
+{
+    if (system)
+        asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }"
+                     ::"l"(line), "l"(data), "l"(flag)
+                     : "memory");
+    else
+        asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.gpu.global.b128 [%0], q; }"
+                     ::"l"(line), "l"(data), "l"(flag)
+                     : "memory");
+}
+
+static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *flag, bool system)
+{
+    if (system)
+        asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                     : "=l"(*data), "=l"(*flag)
+                     : "l"(line)
+                     : "memory");
+    else
+        asm volatile("{ .reg .b128 q; ld.relaxed.gpu.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                     : "=l"(*data), "=l"(*flag)
+                     : "l"(line)
+                     : "memory");
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+/* Relaxed: nothing is read because of it. The host's store and this load are of scope .sys. */
+static __device__ uint64_t tt_load_abort(const struct tt_device_report *report)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(&report->abort) : "memory");
+    return value;
+}
+
+/* Relaxed: nothing is read because of it. Blocks of the rank only: .gpu. */
+static __device__ uint32_t tt_load_failure(const struct tt_device_state *state)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(&state->failure) : "memory");
+    return value;
+}
+
+static __device__ void tt_store_sys(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/* The communicator has failed; the first thread to say so writes the report. */
+static __device__ void tt_report_failure(struct tt_device_state *state,
+                                         struct tt_device_report *report, uint32_t failure,
+                                         int32_t peer, uint32_t channel, uint32_t step)
+{
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, %2;"
+                 : "=r"(before)
+                 : "l"(&state->failure), "r"(failure)
+                 : "memory");
+    if (before) return;
+    tt_store_sys((uint32_t *)&report->peer, (uint32_t)peer);
+    tt_store_sys(&report->channel, channel);
+    tt_store_sys(&report->step, step);
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&report->failure), "r"(failure) /* R6 */
+                 : "memory");
+}
+
+/* ---- Begin and end of a call ---------------------------------------------------------------- */
+
+/* The first block of a call says that the call has begun. Relaxed: nothing is published. */
+static __device__ void tt_count_begun(struct tt_device_state *state, struct tt_device_report *report)
+{
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(&state->begun)
+                 : "memory");
+    if (before) return;
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&report->nbegun),
+                 "l"(state->nended + 1)
+                 : "memory");
+}
+
+/* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
+ * and makes the state ready for the next call. The thread's block has passed a barrier. */
+static __device__ void tt_count_ended(struct tt_device_state *state, struct tt_device_report *report,
+                                      uint32_t nblocks)
+{
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(&state->ended)
+                 : "memory");
+    if (before + 1 < nblocks) return;
+    state->begun = state->ended = 0;
+    const uint64_t nended = ++state->nended;
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&report->nended), "l"(nended) /* R5 */
+                 : "memory");
+}
+
+/* ---- Waits ---------------------------------------------------------------------------------- */
+
+/* What every wait also looks at. */
+struct tt_watch {
+    const struct tt_device_state *state;
+    const struct tt_device_report *report;
+    uint32_t turns;
+};
+
+/* Whether a wait may go on: nobody has failed, and the host has not said abort. */
+static __device__ bool tt_watch(struct tt_watch *watch)
+{
+    if (++watch->turns % TT_WATCH_TURNS) return true;
+    return !tt_load_failure(watch->state) && !tt_load_abort(watch->report);
+}
+
+/* A1: until the next message is published. *head: as read. False: there is no hope. */
+static __device__ bool tt_wait_for_message(const struct tt_device_end *end, struct tt_watch *watch,
+                                           uint64_t *head)
+{
+    for (;;) {
+        *head = tt_load_acquire(end->head, end->system);
+        if ((int32_t)((uint32_t)*head - end->count) > 0) return true;
+        if (!tt_watch(watch)) return false;
+    }
+}
+
+/* A2: until at most `most` messages are not released. end->known_tail is moved. */
+static __device__ bool tt_wait_for_release(struct tt_device_end *end, struct tt_watch *watch,
+                                           uint32_t most)
+{
+    while (end->count - end->known_tail > most) {
+        end->known_tail = (uint32_t)tt_load_acquire(end->tail, end->system);
+        if (end->count - end->known_tail > most && !tt_watch(watch)) return false;
+    }
+    return true;
+}
+
+/* A3: until the line has the flag's message. False: there is no hope; or the message is another
+ * call's, then *flag is not what was asked for. */
+static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt_watch *watch,
+                                        uint64_t *data, uint64_t *flag)
+{
+    const uint64_t wanted = *flag;
+    for (;;) {
+        tt_load_line(line, data, flag, system);
+        if (*flag == wanted) return true;
+        if ((uint32_t)*flag == (uint32_t)wanted) return false;
+        if (!tt_watch(watch)) break;
+    }
+    *flag = wanted;
+    return false;
+}
+
+/* ---- References, and memory that a failed call leaves -------------------------------------------
+ *
+ * A message by reference is taken by an atomic on its note, and a sender that fails withdraws the
+ * messages that are not taken by an atomic too; then it waits for the readers of the others. So
+ * nobody reads memory of a call that has ended. The atomics are relaxed: order comes from R1/A1 and,
+ * for readers that have left, from R2/A2. */
+
+/* Returns the address, or 0: the message is in its slot. *withdrawn: the sender has failed. */
+static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool system,
+                                             bool *withdrawn)
+{
+    uint64_t before;
+    if (system)
+        asm volatile("atom.relaxed.sys.global.or.b64 %0, [%1], %2;"
+                     : "=l"(before)
+                     : "l"(&note->reference), "l"(TT_REFERENCE_TAKEN)
+                     : "memory");
+    else
+        asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
+                     : "=l"(before)
+                     : "l"(&note->reference), "l"(TT_REFERENCE_TAKEN)
+                     : "memory");
+    *withdrawn = before & TT_REFERENCE_WITHDRAWN;
+    return before;
+}
+
+/* Whether the receiver had begun to read. */
+static __device__ bool tt_withdraw_reference(struct tt_device_note *note, bool system)
+{
+    uint64_t before;
+    if (system)
+        asm volatile("atom.relaxed.sys.global.or.b64 %0, [%1], %2;"
+                     : "=l"(before)
+                     : "l"(&note->reference), "l"(TT_REFERENCE_WITHDRAWN)
+                     : "memory");
+    else
+        asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
+                     : "=l"(before)
+                     : "l"(&note->reference), "l"(TT_REFERENCE_WITHDRAWN)
+                     : "memory");
+    return before & TT_REFERENCE_TAKEN;
+}
+
+/* After a failure: until nobody reads what this rank has sent by reference over this link: the
+ * messages that are not released are withdrawn; the receiver of one that is taken releases it or
+ * leaves. Ends also when the host says 2. */
+static __device__ void tt_withdraw(struct tt_device_end *end, uint32_t nslots,
+                                   const struct tt_device_report *report)
+{
+    uint64_t tail = tt_load_acquire(end->tail, end->system);
+    uint32_t ntaken = (uint32_t)tail; /* messages up to the last one that is taken */
+    for (uint32_t n = (uint32_t)tail; n != end->count; n++)
+        if (tt_withdraw_reference(&end->notes[n % nslots], end->system)) ntaken = n + 1;
+    for (uint32_t turns = 1; (int32_t)(ntaken - (uint32_t)tail) > 0 && !(tail & TT_TAIL_LEFT);
+         turns++) {
+        tail = tt_load_acquire(end->tail, end->system);
+        if (turns % TT_WATCH_TURNS == 0 && tt_load_abort(report) > 1) return;
+    }
+}
+
+#endif

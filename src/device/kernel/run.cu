@@ -1,0 +1,95 @@
+/* The kernel that runs collectives: each block walks one channel of one copy of a call's program.
+ *
+ * Calls of several ranks may be in one launch; their blocks wait for one another, so all blocks of a
+ * launch must be resident. Program, binding and ends of links are copied to shared memory. At the
+ * beginning of a round the threads find the pieces of all steps at once, thread i those of step i:
+ * a walk is a chain of multiplications that would stand in every step's way. After a failure every
+ * wait ends, every block leaves, and the call still counts as ended. */
+#include "device/kernel/step.cuh"
+
+/* All threads: the channel's steps, round by round. */
+static __device__ bool walk(struct tt_block *block)
+{
+    const struct tt_program_channel *channel =
+        tt_program_channel(block->program, (int)block->channel);
+    const struct tt_program_step *steps = tt_program_steps(block->program) + channel->first;
+    const size_t nrounds = block->binding->nrounds;
+    for (size_t r = 0; r < nrounds; r++)
+        for (uint32_t s = 0; s < channel->nsteps; s++) {
+            if (threadIdx.x == 0) {
+                block->round = r;
+                block->step = s;
+            }
+            __syncthreads();
+            if (s % TT_MOST_RESOLVED == 0) tt_resolve(block, steps, s, channel->nsteps);
+            if (!tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED]))
+                return false;
+        }
+    return true;
+}
+
+/* All threads, after the last step: releases what is not released yet, and waits until nobody reads
+ * this rank's memory. Releases come first: ranks that wait for one another must not both wait. */
+static __device__ bool end_walk(struct tt_block *block)
+{
+    struct tt_watch watch = tt_watch_begin(block);
+    bool go = true;
+    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x) {
+        struct tt_device_end *end = &block->ends[e];
+        if (end->outgoing || end->known_tail == end->count) continue;
+        end->known_tail = end->count;
+        tt_release(end, end->count);
+    }
+    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
+        if (block->ends[e].outgoing && block->ends[e].unused)
+            go = go && tt_wait_for_release(&block->ends[e], &watch, 0);
+    if (!go && tt_load_abort(block->call.report))
+        tt_report_failure(block->call.state, block->call.report, TT_DEVICE_ABORTED, -1, block->part,
+                          block->step);
+    return __syncthreads_and(go);
+}
+
+/* All threads, after a failure: says that this block reads nothing any more, and waits until nobody
+ * reads what it has sent by reference. */
+static __device__ void leave(struct tt_block *block)
+{
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
+        if (!block->ends[e].outgoing && block->ends[e].reaches)
+            tt_release(&block->ends[e], TT_TAIL_LEFT | block->ends[e].known_tail);
+    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
+        if (block->ends[e].outgoing && block->ends[e].unused)
+            tt_withdraw(&block->ends[e], block->call.links.nslots, block->call.report);
+    __syncthreads();
+}
+
+/* All threads: block `index` of the call. */
+static __device__ void run_block(struct tt_block *block, const struct tt_device_call *call,
+                                 uint32_t index)
+{
+    if (!tt_block_open(block, call, index)) {
+        if (threadIdx.x == 0)
+            tt_report_failure(call->state, call->report, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
+        return;
+    }
+    if (!walk(block) || !end_walk(block)) leave(block);
+    tt_block_close(block);
+}
+
+extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
+    tutti_run(const __grid_constant__ struct tt_device_batch batch)
+{
+    __shared__ struct tt_block block;
+    uint32_t c = 0;
+    while (c < batch.ncalls && blockIdx.x - batch.calls[c].first_block >= batch.calls[c].nblocks) c++;
+    if (c == batch.ncalls) return;
+    const struct tt_device_call *call = &batch.calls[c];
+    bool runs = true;
+    if (threadIdx.x == 0) {
+        tt_count_begun(call->state, call->report);
+        runs = !tt_load_failure(call->state);
+    }
+    if (__syncthreads_and(runs)) run_block(&block, call, blockIdx.x - call->first_block);
+    __syncthreads();
+    if (threadIdx.x == 0) tt_count_ended(call->state, call->report, call->nblocks);
+}

@@ -1,0 +1,192 @@
+/* Primary contexts, and streams. */
+#include "driver/context_internal.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/process_lock.h"
+
+/* The contexts that this process has open. */
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+static struct tt_context *contexts;
+
+static tt_status create_stream(struct tt_context *context, CUstream *stream)
+{
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamCreate(stream, CU_STREAM_NON_BLOCKING);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamCreate");
+}
+
+static tt_status open_locked(int gpu, struct tt_context **out)
+{
+    CUdevice device;
+    TT_TRY(tt_cuda_device(gpu, &device));
+    struct tt_context *context = calloc(1, sizeof *context);
+    if (!context) return tt_fail(TT_ERR_SYSTEM, "out of memory for the context of GPU %d", gpu);
+    context->cu = tt_cuda_load();
+    context->gpu = gpu;
+    context->device = device;
+    const CUresult result = context->cu->DevicePrimaryCtxRetain(&context->handle, device);
+    tt_status status =
+        result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");
+    if (status) goto free_context;
+    status = create_stream(context, &context->stream);
+    if (status) goto release;
+    context->next = contexts;
+    contexts = context;
+    *out = context;
+    return TT_OK;
+
+release:
+    context->cu->DevicePrimaryCtxRelease(device);
+free_context:
+    free(context);
+    return status;
+}
+
+tt_status tt_context_open(int gpu, struct tt_context **context)
+{
+    tt_process_lock(&lock);
+    struct tt_context *found = contexts;
+    while (found && found->gpu != gpu) found = found->next;
+    const tt_status status = found ? TT_OK : open_locked(gpu, &found);
+    if (!status) found->nusers++;
+    tt_process_unlock(&lock);
+    if (!status) *context = found;
+    return status;
+}
+
+void tt_context_close(struct tt_context *context)
+{
+    if (!context) return;
+    tt_process_lock(&lock);
+    const bool last = --context->nusers == 0;
+    if (last) {
+        struct tt_context **link = &contexts;
+        while (*link != context) link = &(*link)->next;
+        *link = context->next;
+    }
+    tt_process_unlock(&lock);
+    if (!last) return;
+    const struct tt_cuda *cu = context->cu;
+    if (cu->CtxPushCurrent(context->handle) == CUDA_SUCCESS) {
+        for (int i = 0; i < context->nevents; i++) cu->EventDestroy(context->events[i]);
+        tt_context_release_memory(context);
+        cu->StreamDestroy(context->stream);
+        tt_context_leave(context);
+    }
+    cu->DevicePrimaryCtxRelease(context->device);
+    free(context);
+}
+
+int tt_context_gpu(const struct tt_context *context)
+{
+    return context->gpu;
+}
+
+tt_status tt_context_enter(struct tt_context *context)
+{
+    const CUresult result = context->cu->CtxPushCurrent(context->handle);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuCtxPushCurrent");
+}
+
+void tt_context_leave(struct tt_context *context)
+{
+    CUcontext left;
+    context->cu->CtxPopCurrent(&left);
+}
+
+tt_status tt_context_enter_aside(struct tt_context *context, CUstreamCaptureMode *mode)
+{
+    TT_TRY(tt_context_enter(context));
+    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    context->cu->ThreadExchangeStreamCaptureMode(mode);
+    return TT_OK;
+}
+
+void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode)
+{
+    context->cu->ThreadExchangeStreamCaptureMode(&mode);
+    tt_context_leave(context);
+}
+
+/* ---- Streams -------------------------------------------------------------------------------- */
+
+tt_status tt_context_stream_create(struct tt_context *context, void **stream)
+{
+    CUstream made;
+    TT_TRY(create_stream(context, &made));
+    *stream = made;
+    return TT_OK;
+}
+
+void tt_context_stream_destroy(struct tt_context *context, void *stream)
+{
+    if (!stream || tt_context_enter(context)) return;
+    const CUresult result = context->cu->StreamDestroy(stream);
+    tt_context_leave(context);
+    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, "cuStreamDestroy"));
+}
+
+tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream)
+{
+    CUstreamCaptureMode mode;
+    TT_TRY(tt_context_enter_aside(context, &mode));
+    const CUresult result = context->cu->StreamSynchronize(stream);
+    tt_context_leave_aside(context, mode);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamSynchronize");
+}
+
+/* In the context. Events are used again: what waits for one waits for what was recorded then. */
+static tt_status take_event(struct tt_context *context, CUevent *event)
+{
+    tt_process_lock(&lock);
+    const bool found = context->nevents > 0;
+    if (found) *event = context->events[--context->nevents];
+    tt_process_unlock(&lock);
+    if (!found) TT_CUDA_TRY(context->cu->EventCreate(event, CU_EVENT_DISABLE_TIMING));
+    return TT_OK;
+}
+
+static void give_event(struct tt_context *context, CUevent event)
+{
+    tt_process_lock(&lock);
+    const bool kept = context->nevents < TT_MOST_EVENTS;
+    if (kept) context->events[context->nevents++] = event;
+    tt_process_unlock(&lock);
+    if (!kept) context->cu->EventDestroy(event);
+}
+
+/* In the context. */
+static tt_status follow(struct tt_context *context, CUstream after, CUstream before)
+{
+    const struct tt_cuda *cu = context->cu;
+    CUevent event;
+    TT_TRY(take_event(context, &event));
+    const char *call = "cuEventRecord";
+    CUresult result = cu->EventRecord(event, before);
+    if (result == CUDA_SUCCESS) {
+        call = "cuStreamWaitEvent";
+        result = cu->StreamWaitEvent(after, event, CU_EVENT_WAIT_DEFAULT);
+    }
+    give_event(context, event);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
+}
+
+tt_status tt_context_stream_query(struct tt_context *context, void *stream)
+{
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamQuery(stream);
+    tt_context_leave(context);
+    if (result == CUDA_ERROR_NOT_READY) return TT_IN_PROGRESS;
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamQuery");
+}
+
+tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
+{
+    TT_TRY(tt_context_enter(context));
+    const tt_status status = follow(context, after, before);
+    tt_context_leave(context);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* A GPU's primary context as this process uses it: device memory, pinned memory, streams. Needs no
+ * CUDA header. Every function may be called by any thread, and leaves the thread's current context
+ * as it was.
+ *
+ * Errors: DEVICE, with the driver's text, unless said otherwise. Built without CUDA's header,
+ * tt_context_open always fails. */
+#ifndef TT_DRIVER_CONTEXT_H
+#define TT_DRIVER_CONTEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tt_context;
+
+/* Retains the primary context of the GPU. The same GPU gives the same pointer; each open needs a
+ * close. ARGUMENT: there is no such GPU. */
+TT_NODISCARD tt_status tt_context_open(int gpu, struct tt_context **context);
+/* The last one gives all memory back to the driver and releases the context; it may wait until no
+ * kernel of the context runs. NULL is allowed. */
+void tt_context_close(struct tt_context *context);
+int tt_context_gpu(const struct tt_context *context);
+
+/* Makes the context the thread's current one until tt_context_leave, for calls of the driver. */
+TT_NODISCARD tt_status tt_context_enter(struct tt_context *context);
+void tt_context_leave(struct tt_context *context);
+
+/* Device memory, 512-byte aligned, zeroed: the zeros are there when the call returns. SYSTEM: out
+ * of memory; the text says how much was asked for and how much is free. tt_context_free keeps the
+ * memory for later calls, so that it never waits for kernels. NULL is allowed. */
+TT_NODISCARD tt_status tt_context_allocate(struct tt_context *context, size_t nbytes,
+                                           void **memory);
+void tt_context_free(struct tt_context *context, void *memory);
+/* Pinned, zeroed host memory that the kernels of every GPU of this process use at the same address.
+ */
+TT_NODISCARD tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes,
+                                                void **memory);
+void tt_context_free_host(struct tt_context *context, void *memory);
+/* Copies from pageable host memory to device memory; the bytes are there when the call returns.
+ * Does not wait for kernels that run. */
+TT_NODISCARD tt_status tt_context_upload(struct tt_context *context, void *to, const void *from,
+                                         size_t nbytes);
+
+/* Kernels of the context can use, from now on, all device memory that this process has on the other
+ * GPU by tt_context_allocate or cuMemAlloc; not that of memory pools. USAGE: the GPUs cannot access
+ * each other's memory; names both. */
+TT_NODISCARD tt_status tt_context_reach(struct tt_context *context, int gpu);
+/* What other processes need to open device memory of tt_context_allocate. They can use all that
+ * lies in the same 2 MiB: give it a multiple of these. */
+enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
+TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
+                                        uint8_t handle[TT_CONTEXT_HANDLE]);
+/* Opens memory of another process; each open needs a close. The memory stays open until the
+ * context's last close. USAGE: its GPU's memory cannot be accessed from the context's. */
+TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
+                                              const uint8_t handle[TT_CONTEXT_HANDLE],
+                                              void **memory);
+void tt_context_close_shared(struct tt_context *context, void *memory);
+
+/* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
+ * the thread), or one made here, which does not wait for the legacy stream. */
+TT_NODISCARD tt_status tt_context_stream_create(struct tt_context *context, void **stream);
+void tt_context_stream_destroy(struct tt_context *context, void *stream);
+/* Waits until all work of the stream is done. */
+TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream);
+/* TT_OK when all work of the stream is done, TT_IN_PROGRESS, or an error, also of a kernel that
+ * failed earlier in the context. */
+TT_NODISCARD tt_status tt_context_stream_query(struct tt_context *context, void *stream);
+/* Later work of `after` waits for what `before` has now. No host waits. */
+TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
+                                                void *before);
+
+#endif

@@ -1,0 +1,316 @@
+/* Memory of contexts. It is filled and copied on the context's own stream, which waits for no other
+ * stream.
+ *
+ * The driver's functions that free memory return only when no kernel of the context runs, and a
+ * kernel may wait for a rank that the calling thread has yet to serve. So memory that was freed is
+ * kept and used again; the driver gets it back with the context's last user, or when it has no
+ * other memory. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process_lock.h"
+#include "driver/context_internal.h"
+#include "driver/driver.h"
+
+enum kind { ON_DEVICE, ON_HOST, OF_OTHERS, NKINDS };
+
+/* One allocation of the driver's, or one opening of another process's memory. */
+struct tt_held {
+    struct tt_held *next;
+    enum kind kind;
+    void *memory;
+    size_t nbytes;
+    bool is_used;
+};
+
+/* Guards the lists of all contexts. */
+static struct tt_process_lock lock = TT_PROCESS_LOCK;
+
+/* ---- What the driver is asked for, in the context -------------------------------------------- */
+
+static CUresult allocate_on_device(const struct tt_cuda *cu, void **memory, size_t nbytes)
+{
+    CUdeviceptr made = 0;
+    const CUresult result = cu->MemAlloc(&made, nbytes);
+    *memory = (void *)(uintptr_t)made;
+    return result;
+}
+
+static CUresult allocate(const struct tt_cuda *cu, enum kind kind, void **memory, size_t nbytes)
+{
+    return kind == ON_DEVICE
+               ? allocate_on_device(cu, memory, nbytes)
+               : cu->MemHostAlloc(memory, nbytes,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+}
+
+static void give_back(const struct tt_cuda *cu, const struct tt_held *held)
+{
+    static const char *const calls[NKINDS] = {"cuMemFree", "cuMemFreeHost", "cuIpcCloseMemHandle"};
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)held->memory;
+    const CUresult result = held->kind == ON_DEVICE ? cu->MemFree(address)
+                            : held->kind == ON_HOST ? cu->MemFreeHost(held->memory)
+                                                    : cu->IpcCloseMemHandle(address);
+    if (result != CUDA_SUCCESS) tt_ignore(tt_cuda_fail(result, calls[held->kind]));
+}
+
+static tt_status fill(struct tt_context *context, enum kind kind, void *memory, size_t nbytes)
+{
+    if (kind == ON_HOST) {
+        memset(memory, 0, nbytes);
+        return TT_OK;
+    }
+    TT_CUDA_TRY(
+        context->cu->MemsetD8Async((CUdeviceptr)(uintptr_t)memory, 0, nbytes, context->stream));
+    TT_CUDA_TRY(context->cu->StreamSynchronize(context->stream));
+    return TT_OK;
+}
+
+static tt_status fail_allocation(struct tt_context *context, enum kind kind, CUresult result,
+                                 size_t nbytes)
+{
+    size_t available = 0, total = 0;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return tt_cuda_fail(result, kind == ON_DEVICE ? "cuMemAlloc" : "cuMemHostAlloc");
+    if (kind == ON_HOST)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu bytes of pinned host memory", nbytes);
+    context->cu->MemGetInfo(&available, &total);
+    return tt_fail(TT_ERR_SYSTEM,
+                   "GPU %d is out of memory: %zu bytes were asked for, %zu of %zu are free",
+                   context->gpu, nbytes, available, total);
+}
+
+/* ---- The list ------------------------------------------------------------------------------- */
+
+static void enlist(struct tt_context *context, struct tt_held *held)
+{
+    tt_process_lock(&lock);
+    held->next = context->held;
+    context->held = held;
+    tt_process_unlock(&lock);
+}
+
+/* Memory that nobody uses and that is not much larger; NULL: there is none. */
+static struct tt_held *take(struct tt_context *context, enum kind kind, size_t nbytes)
+{
+    struct tt_held *best = NULL;
+    tt_process_lock(&lock);
+    for (struct tt_held *held = context->held; held; held = held->next)
+        if (held->kind == kind && !held->is_used && held->nbytes >= nbytes &&
+            held->nbytes / 2 <= nbytes && (!best || held->nbytes < best->nbytes))
+            best = held;
+    if (best) best->is_used = true;
+    tt_process_unlock(&lock);
+    return best;
+}
+
+static void put(struct tt_context *context, const void *memory)
+{
+    if (!memory) return;
+    tt_process_lock(&lock);
+    struct tt_held *held = context->held;
+    while (held && (held->memory != memory || !held->is_used)) held = held->next;
+    if (held) held->is_used = false;
+    tt_process_unlock(&lock);
+}
+
+/* In the context: all that nobody uses, or really all. May wait for kernels. */
+static void release(struct tt_context *context, bool all)
+{
+    struct tt_held *released = NULL;
+    tt_process_lock(&lock);
+    for (struct tt_held **link = &context->held; *link;) {
+        struct tt_held *held = *link;
+        if (held->is_used && !all) {
+            link = &held->next;
+            continue;
+        }
+        *link = held->next;
+        held->next = released;
+        released = held;
+    }
+    tt_process_unlock(&lock);
+    while (released) {
+        struct tt_held *held = released;
+        released = held->next;
+        give_back(context->cu, held);
+        free(held);
+    }
+}
+
+void tt_context_release_memory(struct tt_context *context)
+{
+    release(context, true);
+}
+
+/* In the context. */
+static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
+                      struct tt_held **out)
+{
+    struct tt_held *held = calloc(1, sizeof *held);
+    if (!held)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of %zu bytes", sizeof *held);
+    *held = (struct tt_held){.kind = kind, .nbytes = nbytes, .is_used = true};
+    CUresult result = allocate(context->cu, kind, &held->memory, nbytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        release(context, false);
+        result = allocate(context->cu, kind, &held->memory, nbytes);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(held);
+        return fail_allocation(context, kind, result, nbytes);
+    }
+    enlist(context, held);
+    *out = held;
+    return TT_OK;
+}
+
+static tt_status allocate_zeroed(struct tt_context *context, enum kind kind, size_t nbytes,
+                                 void **memory)
+{
+    CUstreamCaptureMode mode;
+    struct tt_held *held = take(context, kind, nbytes);
+    tt_status status = tt_context_enter_aside(context, &mode);
+    if (!status) {
+        if (!held) status = make(context, kind, nbytes, &held);
+        if (!status) status = fill(context, kind, held->memory, nbytes);
+        tt_context_leave_aside(context, mode);
+    }
+    if (!status)
+        *memory = held->memory;
+    else if (held)
+        put(context, held->memory);
+    return status;
+}
+
+/* ---- Memory of the context ------------------------------------------------------------------ */
+
+tt_status tt_context_allocate(struct tt_context *context, size_t nbytes, void **memory)
+{
+    return allocate_zeroed(context, ON_DEVICE, nbytes, memory);
+}
+
+void tt_context_free(struct tt_context *context, void *memory)
+{
+    put(context, memory);
+}
+
+tt_status tt_context_allocate_host(struct tt_context *context, size_t nbytes, void **memory)
+{
+    return allocate_zeroed(context, ON_HOST, nbytes, memory);
+}
+
+void tt_context_free_host(struct tt_context *context, void *memory)
+{
+    put(context, memory);
+}
+
+tt_status tt_context_upload(struct tt_context *context, void *to, const void *from, size_t nbytes)
+{
+    CUstreamCaptureMode mode;
+    if (nbytes == 0) return TT_OK;
+    TT_TRY(tt_context_enter_aside(context, &mode));
+    const char *call = "cuMemcpyHtoDAsync";
+    CUresult result =
+        context->cu->MemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, nbytes, context->stream);
+    if (result == CUDA_SUCCESS) {
+        call = "cuStreamSynchronize";
+        result = context->cu->StreamSynchronize(context->stream);
+    }
+    tt_context_leave_aside(context, mode);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, call);
+}
+
+/* ---- Memory of other GPUs and processes ------------------------------------------------------ */
+
+static tt_status fail_access(const struct tt_context *context, int gpu)
+{
+    return tt_fail(
+        TT_ERR_USAGE,
+        "GPU %d cannot access the memory of GPU %d: the driver has no peer access between "
+        "them",
+        context->gpu, gpu);
+}
+
+static CUresult enable_access(struct tt_context *context, CUdevice device)
+{
+    CUcontext other;
+    CUresult result = context->cu->DevicePrimaryCtxRetain(&other, device);
+    if (result != CUDA_SUCCESS) return result;
+    result = context->cu->CtxEnablePeerAccess(other, 0);
+    context->cu->DevicePrimaryCtxRelease(device);
+    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
+tt_status tt_context_reach(struct tt_context *context, int gpu)
+{
+    CUdevice device;
+    TT_TRY(tt_cuda_device(gpu, &device));
+    if (gpu == context->gpu) return TT_OK;
+    if (!tt_driver_peers(context->gpu, gpu)) return fail_access(context, gpu);
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = enable_access(context, device);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuCtxEnablePeerAccess");
+}
+
+tt_status tt_context_share(struct tt_context *context, void *memory,
+                           uint8_t handle[TT_CONTEXT_HANDLE])
+{
+    CUipcMemHandle made;
+    _Static_assert(sizeof made == TT_CONTEXT_HANDLE, "a handle is the driver's");
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->IpcGetMemHandle(&made, (CUdeviceptr)(uintptr_t)memory);
+    tt_context_leave(context);
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcGetMemHandle");
+    memcpy(handle, &made, sizeof made);
+    return TT_OK;
+}
+
+/* In the context. */
+static tt_status open_shared(struct tt_context *context, const uint8_t handle[TT_CONTEXT_HANDLE],
+                             void **memory)
+{
+    CUipcMemHandle theirs;
+    CUdeviceptr opened = 0;
+    memcpy(&theirs, handle, sizeof theirs);
+    const CUresult result =
+        context->cu->IpcOpenMemHandle(&opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+        return tt_fail(
+            TT_ERR_USAGE,
+            "GPU %d cannot access the memory of a GPU of another process: the driver has "
+            "no peer access between them",
+            context->gpu);
+    if (result != CUDA_SUCCESS) return tt_cuda_fail(result, "cuIpcOpenMemHandle");
+    *memory = (void *)(uintptr_t)opened;
+    return TT_OK;
+}
+
+tt_status tt_context_open_shared(struct tt_context *context,
+                                 const uint8_t handle[TT_CONTEXT_HANDLE], void **memory)
+{
+    struct tt_held *held = calloc(1, sizeof *held);
+    if (!held)
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of %zu bytes", sizeof *held);
+    *held = (struct tt_held){.kind = OF_OTHERS, .is_used = true};
+    tt_status status = tt_context_enter(context);
+    if (!status) {
+        status = open_shared(context, handle, &held->memory);
+        tt_context_leave(context);
+    }
+    if (status) {
+        free(held);
+        return status;
+    }
+    *memory = held->memory;
+    enlist(context, held);
+    return TT_OK;
+}
+
+void tt_context_close_shared(struct tt_context *context, void *memory)
+{
+    put(context, memory);
+}

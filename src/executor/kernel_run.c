@@ -1,0 +1,69 @@
+/* Waits for calls that a kernel carries out, and ends them. */
+#include "executor/kernel_run.h"
+
+#include <stdio.h>
+
+/* The report is memory that the GPU writes: each word is read once, in order. */
+static uint64_t read_word(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+bool tt_kernel_has_begun(const struct tt_work *work)
+{
+    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    return read_word(&kernel->report->nbegun) >= kernel->number;
+}
+
+tt_status tt_kernel_advance(struct tt_work *work)
+{
+    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    const struct tt_device_report *report = kernel->report;
+    if (read_word(&report->nended) < kernel->number) return TT_IN_PROGRESS;
+    switch ((enum tt_device_failure)__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE)) {
+    case TT_DEVICE_FINE:
+        return TT_OK;
+    case TT_DEVICE_MISMATCH:
+        return tt_work_mismatch(work, report->peer);
+    case TT_DEVICE_ABORTED: /* the failure that aborted it is the communicator's */
+        TT_TRY(tt_fabric_check(work->engine->fabric));
+        break;
+    default:
+        break;
+    }
+    return tt_fail(TT_ERR_INTERNAL, "the kernel ended with failure %u at channel %u, step %u",
+                   report->failure, report->channel, report->step);
+}
+
+tt_status tt_kernel_check(const struct tt_work *work)
+{
+    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    const tt_status status = tt_context_stream_query(kernel->context, kernel->stream);
+    if (status >= 0) return TT_OK;
+    char cause[TT_ERROR_TEXT];
+    snprintf(cause, sizeof cause, "%s", tt_last_error());
+    return tt_fabric_fail(work->engine->fabric, TT_ERR_DEVICE, "GPU %d is lost: %s",
+                          tt_context_gpu(kernel->context), cause);
+}
+
+void tt_kernel_leave_peers(struct tt_work *work)
+{
+    struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    if (kernel->uses_peers) tt_fabric_give_back(work->engine->fabric);
+    kernel->uses_peers = false;
+}
+
+/* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
+ * reads abort, with a fence in between, as here in the other order. */
+tt_status tt_kernel_stop(struct tt_work *work)
+{
+    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    struct tt_device_report *report = kernel->report;
+    __atomic_store_n(&report->abort, 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    const bool has_ended = read_word(&report->nended) >= read_word(&report->nbegun);
+    if (!has_ended && tt_context_stream_query(kernel->context, kernel->stream) >= 0)
+        return TT_IN_PROGRESS;
+    tt_kernel_leave_peers(work);
+    return TT_OK;
+}

@@ -1,0 +1,26 @@
+/* Calls that a kernel carries out: the host waits for the kernel's report, and looks at deadlines,
+ * the dead and disagreeing peers as with any call. A call begins when its kernel does, so that what
+ * the user's stream does before takes nothing of its time. */
+#ifndef TT_EXECUTOR_KERNEL_RUN_H
+#define TT_EXECUTOR_KERNEL_RUN_H
+
+#include "executor/internal.h"
+
+static inline bool tt_work_on_device(const struct tt_work *work)
+{
+    return work->kind == TT_WORK_COLLECTIVE && work->collective.call.kernel.report;
+}
+
+/* Whether the call's kernel has begun. */
+bool tt_kernel_has_begun(const struct tt_work *work);
+/* TT_OK when the kernel has ended with the result; TT_IN_PROGRESS; or its failure. */
+TT_NODISCARD tt_status tt_kernel_advance(struct tt_work *work);
+/* A system call: fails the communicator where the GPU is lost. */
+TT_NODISCARD tt_status tt_kernel_check(const struct tt_work *work);
+/* No kernel of the call uses memory of other ranks any more. */
+void tt_kernel_leave_peers(struct tt_work *work);
+/* After a failure: makes every kernel of the rank end. TT_IN_PROGRESS: one may still use the
+ * caller's buffers. */
+TT_NODISCARD tt_status tt_kernel_stop(struct tt_work *work);
+
+#endif

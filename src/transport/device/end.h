@@ -1,0 +1,73 @@
+/* One end of a link between ranks on GPUs: plain data in device memory, which the kernels work on.
+ * Compiles as C17, C++17 and CUDA.
+ *
+ * A link is a ring of nslots messages. Message n, counted from 0 for as long as the link lives,
+ * lies in slot n % nslots. The sender may fill a slot when the receiver has released the message
+ * that was there: tail > n - nslots. It then publishes: head = n + 1. A link has two areas: slots,
+ * and lines, in which each access carries data and flag. A word of `lines` is never written by
+ * anything but a line, so that no data is taken for a flag. */
+#ifndef TT_TRANSPORT_DEVICE_END_H
+#define TT_TRANSPORT_DEVICE_END_H
+
+#include <assert.h>
+#include <stdint.h>
+
+/* A message as lines: 16 bytes each, 8 of data and 8 of flag, stored by one access. */
+enum { TT_LINE_DATA = 8, TT_LINE_BYTES = 16 };
+
+/* What the sender of a message in `slots` says beside it, before it publishes the message. */
+struct tt_device_note {
+    uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */
+    uint64_t head;      /* of this message: a receiver may find the head of a later one */
+};
+
+struct tt_device_end {
+    /* immutable once connected; addresses as this rank's GPU uses them */
+    char *slots;    /* [nslots][slot_bytes]: memory of the receiver; 16-byte aligned */
+    char *lines;    /* [nslots][line_bytes]: memory of the receiver; 16-byte aligned */
+    uint64_t *head; /* memory of the receiver, written by the sender: tt_device_head() */
+    uint64_t *tail; /* memory of the sender, written by the receiver: messages released, in the
+                     * lower half */
+    struct tt_device_note *notes; /* [nslots], memory of the receiver, written by the sender */
+    uint32_t outgoing;            /* 1: this rank sends */
+    uint32_t reaches; /* 1: the receiver can read the sender's device memory at its address */
+    uint32_t system;  /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
+                       * another process, or on the host */
+    /* owner: the block that runs this link's channel; kept from call to call */
+    uint32_t count;      /* messages sent or taken */
+    uint32_t known_tail; /* sender: the tail as last read; receiver: as last written */
+    uint32_t unused;     /* of the kernel, while it runs */
+};
+static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
+
+/* The links of a rank on a GPU. Plain data. The end of a link with `peer` on `channel` of the
+ * communicator is ends[tt_device_end_at(...)]; those of this rank with itself are zero. */
+struct tt_device_links {
+    struct tt_device_end *ends; /* [nranks * nchannels * 2], device memory of this rank */
+    uint32_t nranks, nchannels;
+    uint32_t nslots;     /* a power of two, >= 2 */
+    uint32_t slot_bytes; /* a multiple of 16 */
+    uint32_t line_bytes; /* lines of one message: a multiple of TT_LINE_BYTES */
+    uint32_t unused;
+};
+
+#ifdef __CUDACC__
+#define TT_DEVICE_INLINE static __host__ __device__ inline
+#else
+#define TT_DEVICE_INLINE static inline
+#endif
+
+TT_DEVICE_INLINE uint32_t tt_device_end_at(uint32_t nchannels, uint32_t peer, uint32_t channel,
+                                           uint32_t outgoing)
+{
+    return (peer * nchannels + channel) * 2 + outgoing;
+}
+
+/* The word that publishes a message: the number of messages sent, and in the upper half what the
+ * call is, so that a receiver in another call notices. */
+TT_DEVICE_INLINE uint64_t tt_device_head(uint32_t count, uint32_t signature)
+{
+    return (uint64_t)signature << 32 | count;
+}
+
+#endif

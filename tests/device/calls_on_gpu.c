@@ -1,0 +1,129 @@
+/* Calls of collectives on the memory of a GPU, checked against the serial reference. */
+#include "calls_on_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void place_call(struct placed *p, const struct gpu_rank *rank, const struct call *call, size_t skew)
+{
+    const size_t size = call_type_size(call->type);
+    *p = (struct placed){.call = *call, .rank = rank, .op = call->op};
+    p->input_bytes = call_input_count(call, rank->rank) * size;
+    p->output_bytes = call_output_count(call, rank->rank) * size;
+    p->memory[0] = gpu_memory(rank->gpu, p->input_bytes + 1 + skew);
+    p->memory[1] = gpu_memory(rank->gpu, p->output_bytes + 1 + skew);
+    p->input = p->memory[0] + skew;
+    p->output = p->memory[1] + skew;
+    char *data = malloc(p->input_bytes + 1);
+    call_input(call, rank->rank, data);
+    gpu_write(rank->gpu, p->input, data, p->input_bytes);
+    free(data);
+    if (!call_reduces(call) || call->op != tuttiFirstDynamicRedOp) return;
+    char scalar[8];
+    call_scalar(call, scalar);
+    p->scalar = gpu_memory(rank->gpu, sizeof scalar);
+    gpu_write(rank->gpu, p->scalar, scalar, sizeof scalar);
+    if (tuttiRedOpCreatePreMulSum(&p->op, p->scalar, call->type, tuttiScalarDevice, rank->comm))
+        p->op = tuttiMaxRedOp;
+}
+
+bool check_call(struct placed *p)
+{
+    char *got = malloc(p->output_bytes + 1), *expected = malloc(p->output_bytes + 1);
+    call_expected(&p->call, p->rank->rank, expected);
+    expected[p->output_bytes] = (char)0xa5; /* the byte behind the buffer is nobody's */
+    gpu_read(p->rank->gpu, got, p->output, p->output_bytes + 1);
+    const bool right = !memcmp(got, expected, p->output_bytes + 1);
+    free(got);
+    free(expected);
+    gpu_free(p->memory[0]);
+    gpu_free(p->memory[1]);
+    if (p->scalar) gpu_free(p->scalar);
+    if (p->scalar) (void)tuttiRedOpDestroy(p->op, p->rank->comm);
+    return right;
+}
+
+tuttiResult_t issue_call(const struct placed *p, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    tuttiComm_t comm = p->rank->comm;
+    const bool is_root = p->rank->rank == c->root;
+    void *in = p->input, *out = p->output;
+    switch (c->kind) {
+    case tuttiCollAllReduce:
+        return tuttiAllReduce(in, out, c->count, c->type, p->op, comm, stream);
+    case tuttiCollReduce:
+        return tuttiReduce(in, is_root ? out : NULL, c->count, c->type, p->op, c->root, comm,
+                           stream);
+    case tuttiCollBroadcast:
+        return tuttiBroadcast(is_root ? in : NULL, out, c->count, c->type, c->root, comm, stream);
+    case tuttiCollAllGather:
+        return tuttiAllGather(in, out, c->count, c->type, comm, stream);
+    case tuttiCollReduceScatter:
+        return tuttiReduceScatter(in, out, c->count, c->type, p->op, comm, stream);
+    case tuttiCollAllToAll:
+        return tuttiAlltoAll(in, out, c->count, c->type, comm, stream);
+    case tuttiCollScatter:
+        return tuttiScatter(is_root ? in : NULL, out, c->count, c->type, c->root, comm, stream);
+    case tuttiCollGather:
+        return tuttiGather(in, is_root ? out : NULL, c->count, c->type, c->root, comm, stream);
+    default:
+        return tuttiBarrier(comm, stream);
+    }
+}
+
+/* The next number of a sequence (splitmix64). */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static struct call draw(uint64_t *state, int nranks)
+{
+    static const tuttiRedOp_t operations[] = {
+        tuttiSum,        tuttiProd,      tuttiMax,
+        tuttiMin,        tuttiAvg,       tuttiFirstDynamicRedOp,
+        tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
+        tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
+    struct call call = {.kind = (int)(next(state) % tuttiNumCollectives),
+                        .type = (tuttiDataType_t)(next(state) % tuttiNumTypes),
+                        .root = (int)(next(state) % (uint64_t)nranks),
+                        .nranks = nranks};
+    const bool integer = call.type < tuttiFloat16 || call.type >= tuttiInt16;
+    call.op = operations[next(state) % (integer ? 12 : 6)];
+    const uint64_t size = next(state) % 10;
+    call.count = (size_t)(next(state) % (size < 2 ? 3 : size < 6 ? 70 : size < 9 ? 900 : 9000));
+    call.salt = next(state);
+    if (call.kind == tuttiCollBarrier) call.count = 0;
+    return call;
+}
+
+int random_calls_on_gpu(const struct gpu_rank *rank, uint64_t seed, int ncalls)
+{
+    uint64_t state = seed;
+    int nwrong = 0;
+    tuttiStream_t stream;
+    void *device_stream = gpu_stream(rank->gpu);
+    if (tuttiStreamFromDevice(&stream, rank->gpu, device_stream) != tuttiSuccess) return ncalls;
+    for (int i = 0; i < ncalls; i++) {
+        const struct call call = draw(&state, rank->nranks);
+        const bool on_stream = next(&state) % 2 || call.kind == tuttiCollBarrier;
+        struct placed placed;
+        place_call(&placed, rank, &call, next(&state) % 4 * call_type_size(call.type));
+        tuttiResult_t result = issue_call(&placed, on_stream ? stream : NULL);
+        if (!result && on_stream) result = tuttiStreamSynchronize(stream);
+        const bool right = check_call(&placed) && !result;
+        if (!right)
+            fprintf(stderr, "rank %d: call %d of seed %llu: %s: %s\n", rank->rank, i,
+                    (unsigned long long)seed, call_text(&call), tuttiGetLastError(rank->comm));
+        nwrong += !right;
+        if (result) break;
+    }
+    (void)tuttiStreamDestroy(stream);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    return nwrong;
+}

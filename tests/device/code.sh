@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# What nvcc made of the kernels. For GPUs of compute capability 9.0 and 10.0: no register is spilled; copies and folds move 16 bytes an
+# access, and sums and copies have several in flight; each strong access that kernel/port.cuh asks for is there, and nothing else asks
+# for one. The library's fat binary stays under 10 MB.
+# Arguments come from CMake: SOURCE, NVCC, FLAGS (of the kernels), NVDISASM (false: there is none), IMAGE (the fat binary).
+. "$(dirname "$0")/../house/common.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+read -ra flags <<<"$FLAGS"
+
+# Strong accesses are written in one header.
+hits=$(grep -nE '"[^"]*\b(ld|st|atom|red|fence|membar)\.|\batomic[A-Z]\w*\(|__threadfence|\bvolatile +[^(" ]|cuda::atomic' \
+    src/device/kernel/*.cu src/device/kernel/*.cuh | grep -v '^src/device/kernel/port\.cuh:' || true)
+[ -z "$hits" ] || fail "accesses that order belong into src/device/kernel/port.cuh:"$'\n'"$hits"
+
+nbytes=$(stat -c %s "$IMAGE")
+[ "$nbytes" -lt 10000000 ] || fail "$IMAGE has $nbytes bytes; expected less than 10,000,000"
+echo "the fat binary has $nbytes bytes"
+
+# compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says.
+compile() {
+    local to=$work/run.$1 start=$SECONDS
+    "$NVCC" "${flags[@]}" -arch="$1" -ptx -o "$to.ptx" src/device/kernel/run.cu &&
+        "$NVCC" -arch="$1" -lineinfo -fmad=false -cubin -Xptxas -v -o "$to.cubin" "$to.ptx" >"$to.log" 2>&1 ||
+        { fail "$1: src/device/kernel/run.cu does not compile" && return; }
+    echo "$1: compiled in $((SECONDS - start)) s:$(sed -n 's/.*info *: Used/ used/p' "$to.log")"
+}
+
+# registers ARCHITECTURE: no function spills.
+registers() {
+    local log=$work/run.$1.log spills
+    grep -q 'spill stores' "$log" || fail "$1: ptxas did not say what it spilled"
+    spills=$(grep 'spill stores' "$log" | grep -v ' 0 bytes spill stores, 0 bytes spill loads' || true)
+    [ -z "$spills" ] || fail "$1: ptxas spilled registers:"$'\n'"$spills"
+}
+
+# asked ARCHITECTURE: the strong accesses in the PTX, in the kinds of sass.awk. A release is a fence and a store; an acquire is a load
+# and an invalidation of the first-level cache.
+asked() {
+    grep -oE '^[^/]*\b(ld|st|atom|red|fence)\.(relaxed|volatile|acquire|release|acq_rel|sc)\.[a-z0-9_.]+' "$work/run.$1.ptx" | awk '
+        {
+            op = $NF
+            scope = op ~ /\.gpu/ ? "gpu" : "sys"
+            bytes = op ~ /128$/ ? 16 : op ~ /64$/ ? 8 : 4
+            if (op ~ /^ld/) { n["load." scope]++; if (bytes == 16) n["line.load." scope]++ }
+            else if (op ~ /^st/) { n["store." scope ".bytes"] += bytes; if (bytes == 16) n["line.store." scope]++ }
+            else if (op !~ /^fence/) n["atomic." scope]++
+            if (op ~ /release|acq_rel|^fence/) n["fence." scope]++
+            if (op ~ /acq/) n["invalidate"]++
+        }
+        END { for (kind in n) print kind, n[kind] }'
+}
+
+# accesses ARCHITECTURE: what the disassembly has.
+accesses() {
+    local found=$work/found kind n has bad
+    "$NVDISASM" -c "$work/run.$1.cubin" | awk -f tests/device/sass.awk >"$found"
+    asked "$1" >"$work/asked"
+    for kind in load.gpu load.sys line.load.sys line.store.sys store.sys.bytes fence.gpu fence.sys invalidate atomic.gpu; do
+        grep -q "^$kind " "$work/asked" || fail "$1: the PTX has no $kind: port.cuh was not found in it"
+    done
+    while read -r kind n; do
+        has=$(awk -v kind="$kind" '$1 == "strong" && $2 == kind { print $3 }' "$found")
+        [ "${has:-0}" -ge "$n" ] || fail "$1: strong accesses: $kind: ${has:-0} in the code, $n in the PTX"
+    done <"$work/asked"
+    bad=$(awk '$1 == "function" && /tt_pass_(fold|copy)/ && ($3 < 1 || $4 < 1)' "$found")
+    [ -z "$bad" ] || fail "$1: without accesses of 16 bytes (function, loads, stores in flight):"$'\n'"$bad"
+    bad=$(awk '$1 == "function" && /tt_pass_copy|tt_sum|tt_float_fold.*Li0ELi0E/ { n++; if ($3 < 4 || $4 < 4) print }
+        END { if (n < 8) print n + 0, "sums and copies found, expected 8 or more" }' "$found")
+    [ -z "$bad" ] || fail "$1: fewer than 4 accesses of 16 bytes in flight (function, loads, stores):"$'\n'"$bad"
+    echo "$1: $(wc -l <"$work/asked") kinds of strong accesses: $(tr '\n' ';' <"$work/asked")"
+}
+
+for architecture in sm_90 sm_100; do
+    compile "$architecture"
+    [ "$failures" -eq 0 ] || finish
+    registers "$architecture"
+    case $NVDISASM in '' | *-NOTFOUND) ;; *) accesses "$architecture" ;; esac
+done
+[ "$failures" -eq 0 ] || finish
+case $NVDISASM in '' | *-NOTFOUND) skip "no nvdisasm (-DTUTTI_NVDISASM=PATH): only registers and size were checked" ;; esac
+finish "no spills; 16 bytes an access, several in flight; all strong accesses are there"

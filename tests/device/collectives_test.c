@@ -1,0 +1,124 @@
+/* Collectives on the memory of virtual GPUs, through tutti.h: right, in every shape that a user
+ * gives them. */
+#include "calls_on_gpu.h"
+#include "shim.h"
+
+static void check_and_free(struct placed *placed)
+{
+    CHECK_MESSAGE(check_call(placed), "rank %d: wrong result of %s", placed->rank->rank,
+                  call_text(&placed->call));
+}
+
+static struct call call_of(int kind, size_t count, tuttiDataType_t type, int nranks)
+{
+    return (struct call){.kind = kind,
+                         .count = count,
+                         .type = type,
+                         .op = tuttiSum,
+                         .root = 1 % nranks,
+                         .salt = (uint64_t)kind * 1000 + count,
+                         .nranks = nranks};
+}
+
+static void check_result(const struct gpu_rank *rank, tuttiResult_t result, const char *what)
+{
+    CHECK_MESSAGE(result == tuttiSuccess, "rank %d: %s: %s", rank->rank, what,
+                  tuttiGetLastError(rank->comm));
+}
+
+/* Every collective with a NULL stream: complete when it returns. */
+static void every_collective(struct gpu_rank *rank)
+{
+    static const size_t counts[] = {1, 37, 1500};
+    for (int kind = 0; kind < tuttiCollBarrier; kind++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            const struct call call = call_of(kind, counts[i], tuttiFloat32, rank->nranks);
+            struct placed placed;
+            place_call(&placed, rank, &call, 0);
+            check_result(rank, issue_call(&placed, NULL), call_text(&call));
+            check_and_free(&placed);
+        }
+}
+
+TEST(device, every_collective_is_right_among_two_ranks_of_a_gpu)
+{
+    on_gpus(2, 1, NULL, every_collective, NULL);
+}
+
+TEST(device, every_collective_is_right_among_three_ranks_of_two_gpus)
+{
+    on_gpus(3, 2, NULL, every_collective, NULL);
+}
+
+/* Calls that follow one another on a stream of the user, which the calls' copies follow. */
+static void on_a_stream(struct gpu_rank *rank)
+{
+    enum { NCALLS = 5 };
+    struct placed placed[NCALLS];
+    tuttiStream_t stream;
+    void *device_stream = gpu_stream(rank->gpu);
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    for (int i = 0; i < NCALLS; i++) {
+        const struct call call =
+            call_of(i % 2 ? tuttiCollAllGather : tuttiCollAllReduce, 100 + 333 * (size_t)i,
+                    i % 2 ? tuttiInt64 : tuttiBfloat16, rank->nranks);
+        place_call(&placed[i], rank, &call, 0);
+    }
+    for (int i = 0; i < NCALLS; i++)
+        check_result(rank, issue_call(&placed[i], stream), call_text(&placed[i].call));
+    check_result(rank, tuttiBarrier(rank->comm, stream), "barrier");
+    check_result(rank, tuttiStreamSynchronize(stream), "synchronize");
+    CHECK_EQ(tuttiStreamQuery(stream), tuttiSuccess);
+    for (int i = 0; i < NCALLS; i++) check_and_free(&placed[i]);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+}
+
+TEST(device, calls_on_a_cuda_stream_run_in_order_and_are_right)
+{
+    on_gpus(4, 2, NULL, on_a_stream, NULL);
+}
+
+/* One thread drives all ranks of a communicator in groups. */
+TEST(device, one_thread_drives_four_ranks_of_two_gpus_in_a_group)
+{
+    enum { NRANKS = 4 };
+    const int devices[NRANKS] = {0, 1, 0, 1};
+    tuttiComm_t comms[NRANKS] = {NULL};
+    struct gpu_rank ranks[NRANKS];
+    struct placed placed[NRANKS][2];
+    REQUIRE(tuttiCommInitAll(comms, NRANKS, devices) == tuttiSuccess);
+    for (int r = 0; r < NRANKS; r++) {
+        ranks[r] = (struct gpu_rank){r, NRANKS, devices[r], comms[r], NULL};
+        const struct call calls[] = {call_of(tuttiCollAllReduce, 777, tuttiFloat64, NRANKS),
+                                     call_of(tuttiCollReduceScatter, 50, tuttiInt32, NRANKS)};
+        for (int i = 0; i < 2; i++) place_call(&placed[r][i], &ranks[r], &calls[i], 0);
+    }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; r < NRANKS; r++) CHECK_EQ(issue_call(&placed[r][i], NULL), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    for (int r = 0; r < NRANKS; r++)
+        for (int i = 0; i < 2; i++) check_and_free(&placed[r][i]);
+    for (int r = 0; r < NRANKS; r++) CHECK_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    gpu_free_all();
+}
+
+enum { NCALLS = 40 };
+
+static void random_run(struct gpu_rank *rank)
+{
+    const uint64_t *seed = rank->arg;
+    CHECK_EQ(random_calls_on_gpu(rank, *seed, NCALLS), 0);
+}
+
+TEST(device, random_calls_of_every_type_and_operation_are_right)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++) on_gpus((int)seed * 2, 2, NULL, random_run, &seed);
+}
+
+TEST(device, a_communicator_of_one_rank_copies)
+{
+    uint64_t seed = 9;
+    on_gpus(1, 1, NULL, random_run, &seed);
+}

@@ -1,0 +1,26 @@
+/* What the host and the kernels of fold_test share. */
+#ifndef DEVICE_FOLD_TEST_H
+#define DEVICE_FOLD_TEST_H
+
+#include <stdint.h>
+
+#include "device/kernel/fold.h"
+
+enum { FOLD_SOURCES = 5, FOLD_TARGETS = 3 };
+
+/* A pass, by a block of its own. Addresses of the device. */
+struct fold_case {
+    struct tt_fold fold;
+    uint64_t sources[FOLD_SOURCES], targets[FOLD_TARGETS];
+    uint64_t scalar; /* where it lies; 0: in fold */
+    uint64_t count;
+    int32_t scaled;
+    uint32_t rounded, finish;
+    uint32_t nsources, ntargets;
+};
+
+struct fold_params {
+    const struct fold_case *cases;
+};
+
+#endif

@@ -1,0 +1,135 @@
+/* Ranks as threads, each on a virtual GPU, and memory on it. */
+#include "ranks_on_gpus.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../driver/calls.h"
+#include "shim.h"
+
+struct thread {
+    struct gpu_rank rank;
+    const tuttiConfig_t *config;
+    tuttiUniqueId id;
+    void (*body)(struct gpu_rank *rank);
+};
+
+static void *run(void *argument)
+{
+    struct thread *thread = argument;
+    static const tuttiConfig_t undefined = TUTTI_CONFIG_INITIALIZER;
+    tuttiConfig_t config = thread->config ? *thread->config : undefined;
+    config.device = thread->rank.gpu;
+    const tuttiResult_t result = tuttiCommInitRankConfig(&thread->rank.comm, thread->rank.nranks,
+                                                         thread->id, thread->rank.rank, &config);
+    CHECK_MESSAGE(result == tuttiSuccess, "rank %d: init: %s", thread->rank.rank,
+                  tuttiGetLastError(NULL));
+    if (result != tuttiSuccess) return NULL;
+    thread->body(&thread->rank);
+    if (thread->rank.comm) CHECK_EQ(tuttiCommDestroy(thread->rank.comm), tuttiSuccess);
+    return NULL;
+}
+
+void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
+             void (*body)(struct gpu_rank *rank), void *arg)
+{
+    struct thread threads[MOST_RANKS];
+    pthread_t handles[MOST_RANKS];
+    tuttiUniqueId id;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    for (int r = 0; r < nranks; r++) {
+        threads[r] = (struct thread){
+            {.rank = r, .nranks = nranks, .gpu = r % ngpus, .arg = arg}, config, id, body};
+        CHECK(pthread_create(&handles[r], NULL, run, &threads[r]) == 0);
+    }
+    for (int r = 0; r < nranks; r++) pthread_join(handles[r], NULL);
+    gpu_free_all();
+}
+
+/* cuMemFree waits for all kernels, also for those that wait for the calling rank. */
+enum { MOST_GARBAGE = 4096 };
+static struct {
+    pthread_mutex_t lock;
+    int number;
+    void *at[MOST_GARBAGE];
+} garbage = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The context stays retained: it holds the test's memory. */
+static void enter(int gpu)
+{
+    CUcontext context = NULL;
+    CALL(cuInit, 0);
+    CALL(cuDevicePrimaryCtxRetain, &context, gpu);
+    CALL(cuCtxPushCurrent_v2, context);
+}
+
+static void leave(void)
+{
+    CUcontext context = NULL;
+    CALL(cuCtxPopCurrent_v2, &context);
+}
+
+char *gpu_memory(int gpu, size_t nbytes)
+{
+    CUdeviceptr memory = 0;
+    void *filled = malloc(nbytes);
+    memset(filled, 0xa5, nbytes);
+    enter(gpu);
+    CALL(cuMemAlloc_v2, &memory, nbytes ? nbytes : 1);
+    leave();
+    gpu_write(gpu, (void *)memory, filled, nbytes);
+    free(filled);
+    return (char *)memory;
+}
+
+void gpu_free(void *memory)
+{
+    pthread_mutex_lock(&garbage.lock);
+    if (garbage.number < MOST_GARBAGE) garbage.at[garbage.number++] = memory;
+    pthread_mutex_unlock(&garbage.lock);
+}
+
+void gpu_free_all(void)
+{
+    enter(0);
+    while (garbage.number) CALL(cuMemFree_v2, (CUdeviceptr)garbage.at[--garbage.number]);
+    leave();
+}
+
+void gpu_write(int gpu, void *to, const void *from, size_t nbytes)
+{
+    void *stream = gpu_stream(gpu);
+    enter(gpu);
+    CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr)to, from, nbytes, stream);
+    CALL(cuStreamSynchronize, stream);
+    leave();
+    gpu_stream_destroy(gpu, stream);
+}
+
+void gpu_read(int gpu, void *to, const void *from, size_t nbytes)
+{
+    void *stream = gpu_stream(gpu);
+    enter(gpu);
+    CALL(cuMemcpyDtoHAsync_v2, to, (CUdeviceptr)from, nbytes, stream);
+    CALL(cuStreamSynchronize, stream);
+    leave();
+    gpu_stream_destroy(gpu, stream);
+}
+
+void *gpu_stream(int gpu)
+{
+    CUstream stream = NULL;
+    enter(gpu);
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    leave();
+    return stream;
+}
+
+void gpu_stream_destroy(int gpu, void *stream)
+{
+    enter(gpu);
+    CALL(cuStreamDestroy_v2, stream);
+    leave();
+}

@@ -1,0 +1,36 @@
+/* Ranks as threads, each on a virtual GPU, and memory on it. */
+#ifndef TT_TESTS_DEVICE_RANKS_ON_GPUS_H
+#define TT_TESTS_DEVICE_RANKS_ON_GPUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tutti.h"
+
+enum { MOST_RANKS = 8 };
+
+/* One rank, for the body of a test. */
+struct gpu_rank {
+    int rank, nranks, gpu;
+    tuttiComm_t comm;
+    void *arg;
+};
+
+/* Runs body in nranks threads, rank r on GPU r % ngpus; init and destroy are checked. config may be
+ * NULL. */
+void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
+             void (*body)(struct gpu_rank *rank), void *arg);
+
+/* Memory of a GPU; filled with 0xa5. Copies wait for nothing but themselves. */
+char *gpu_memory(int gpu, size_t nbytes);
+/* Frees it with the next gpu_free_all, which on_gpus calls at its end: freeing waits for all
+ * kernels, also for those of ranks that wait for this one. */
+void gpu_free(void *memory);
+void gpu_free_all(void);
+void gpu_write(int gpu, void *to, const void *from, size_t nbytes);
+void gpu_read(int gpu, void *to, const void *from, size_t nbytes);
+/* A CUDA stream that does not wait for the legacy one. */
+void *gpu_stream(int gpu);
+void gpu_stream_destroy(int gpu, void *stream);
+
+#endif

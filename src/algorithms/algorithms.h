@@ -23,8 +23,10 @@ void tt_algorithm_names(enum tt_collective collective, char *text, size_t size);
 /* What the choice depends on besides the shape. Plain data. */
 struct tt_setting {
     bool one_host;       /* all ranks share a host, so meetings are possible */
-    bool oversubscribed; /* more ranks than cores */
-    size_t meet_bytes;   /* most bytes one rank may put into a meeting at once */
+    bool oversubscribed; /* more ranks than cores, so a rank that waits yields its core */
+    /* On the host where most share a core; at most 1 (also 0) where each rank has its own. */
+    double ranks_per_core;
+    size_t meet_bytes; /* most bytes one rank may put into a meeting at once */
     size_t slot_bytes;
     uint32_t net_mbit;  /* of the slowest interface between hosts; 0: unknown */
     bool uneven;        /* the call has a count for each rank: only algorithms for that */
@@ -44,6 +46,10 @@ static inline bool tt_order_fits(const struct tt_algorithm *algorithm, bool in_r
  * where the algorithm cannot run. */
 double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
                   const struct tt_setting *setting, size_t nbytes);
+
+/* The same for several sizes; counts the algorithm's steps once. */
+void tt_costs_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                 const struct tt_setting *setting, const size_t *sizes, int nsizes, double *costs);
 
 /* The cheapest algorithm for nbytes; the root has no influence. Never NULL: every collective has an
  * algorithm that always works. Slow: computes the costs of all algorithms. */

@@ -281,6 +281,7 @@ static void finish(struct making *making)
     tt_fabric_finish(comm->fabric);
     comm->setting.one_host = fabric->hosts->nhosts == 1;
     comm->setting.oversubscribed = fabric->some_oversubscribed;
+    comm->setting.ranks_per_core = fabric->ranks_per_core;
     comm->setting.meet_bytes = header->meet_bytes;
     comm->setting.slot_bytes = header->slot_bytes;
     comm->setting.in_rank_order = making->config->deterministic;

@@ -80,10 +80,12 @@ static const char *choice(tuttiComm_t comm, int collective, int nranks, size_t n
         return name;
     }
     const struct tt_topology *topology;
+    const bool is_known = tt_topology_local(&topology) == TT_OK && topology->npus > 0;
     const struct tt_shape shape = {.collective = (enum tt_collective)collective, .nranks = nranks};
     const struct tt_setting setting = {
         .one_host = true,
-        .oversubscribed = tt_topology_local(&topology) != TT_OK || nranks > topology->npus,
+        .oversubscribed = !is_known || nranks > topology->npus,
+        .ranks_per_core = is_known ? (double)nranks / topology->npus : nranks,
         .meet_bytes = (size_t)tt_config_int(TT_CONFIG_MEET_BYTES),
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_SLOT_BYTES),
         .in_rank_order = tt_config_int(TT_CONFIG_DETERMINISTIC),

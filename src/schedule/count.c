@@ -9,13 +9,16 @@ struct tally {
     uint64_t sent, reduced;
     uint64_t far, far_messages; /* sent to other hosts */
     uint64_t far_received;
+    uint64_t actions, folded, stored; /* for struct tt_totals */
     uint32_t depth;
+    bool has_sent; /* on this channel */
 };
 
 struct counting {
     const struct tt_steps *steps;
     int nblocks, channel;
-    bool far; /* depth counts only messages between hosts */
+    bool far;     /* depth counts only messages between hosts */
+    bool answers; /* some rank takes a message after it has sent one, or meets */
     struct tally *tallies;
     struct tt_formula *counted;
 };
@@ -68,6 +71,7 @@ static void count_received(struct counting *counting, int rank, int peer, const 
     struct tally *tally = &counting->tallies[rank];
     if (depth > tally->depth) tally->depth = depth;
     if (far) tally->far_received += message_number(message);
+    if (tally->has_sent) counting->answers = true;
 }
 
 static void count_sent(struct counting *counting, int rank, const struct tt_peers *peers,
@@ -75,6 +79,7 @@ static void count_sent(struct counting *counting, int rank, const struct tt_peer
 {
     struct tally *tally = &counting->tallies[rank];
     tally->sent += (uint64_t)number * (uint64_t)peers->number;
+    if (peers->number > 0) tally->has_sent = true;
     for (int i = 0; i < peers->number; i++) {
         if (!is_far(counting, rank, tt_peer_at(peers, i, counting->steps->shape.nranks))) continue;
         tally->far += number;
@@ -95,7 +100,12 @@ static tt_status count_link(void *arg, int rank, int index, const struct tt_step
         number = message_number(received[i]);
         sources++;
     }
-    if (step->op == TT_FOLD) tally->reduced += (uint64_t)sources * number;
+    if (step->op == TT_FOLD) {
+        tally->reduced += (uint64_t)sources * number;
+        tally->folded += (uint64_t)sources * number;
+    }
+    tally->actions += 1 + (uint64_t)step->recv.number + (uint64_t)step->send.number;
+    tally->stored += (uint64_t)step->dst.number;
     count_sent(counting, rank, &step->send, number);
     if (step->send.number > 0) raise(&counting->counted->message, number);
     *sent = pack(tally->depth, number);
@@ -120,8 +130,13 @@ static tt_status count_meeting(void *arg, const struct tt_network *network,
         tally->sent += (uint64_t)step->local.number;
         if (step->op == TT_FOLD)
             tally->reduced += (uint64_t)members->number * (uint64_t)step->dst.number;
+        if (step->op == TT_FOLD && i == 0)
+            tally->folded += (uint64_t)members->number * (uint64_t)step->local.number;
+        tally->actions += 2;
+        tally->stored += (uint64_t)step->dst.number;
         raise(&counting->counted->message, (uint64_t)step->local.number);
     }
+    counting->answers = true;
     return TT_OK;
 }
 
@@ -137,6 +152,7 @@ static tt_status count_channel(struct counting *counting, int channel)
     const int nranks = counting->steps->shape.nranks;
     for (int rank = 0; rank < nranks; rank++) {
         counting->tallies[rank].depth = 0;
+        counting->tallies[rank].has_sent = false;
         raise(&counting->counted->steps, (uint64_t)tt_steps_number(counting->steps, rank, channel));
     }
     counting->channel = channel;
@@ -213,5 +229,43 @@ tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traf
     for (int32_t rank = 0; !hosts && !status && rank < nranks; rank++)
         raise_host(traffic, counting.tallies, &rank, 1);
     free(counting.tallies);
+    return status;
+}
+
+/* Adds up what the ranks of a host do; ranks NULL: ranks 0, 1, ... */
+static void raise_totals(struct tt_totals *totals, const struct tally *tallies,
+                         const int32_t *ranks, int nranks)
+{
+    struct tt_totals sum = {.actions = 0};
+    for (int i = 0; i < nranks; i++) {
+        const struct tally *tally = &tallies[ranks ? ranks[i] : i];
+        sum.actions += tally->actions;
+        sum.sent += tally->sent;
+        sum.reduced += tally->folded;
+        sum.stored += tally->stored;
+    }
+    raise(&totals->actions, sum.actions);
+    raise(&totals->sent, sum.sent);
+    raise(&totals->reduced, sum.reduced);
+    raise(&totals->stored, sum.stored);
+}
+
+tt_status tt_count_totals(const struct tt_steps *steps, struct tt_totals *totals)
+{
+    const struct tt_hosts *hosts = steps->shape.hosts;
+    const int nranks = steps->shape.nranks;
+    struct tt_formula result = {.steps = 0};
+    struct tt_totals counted = {.actions = 0};
+    struct counting counting = {.steps = steps,
+                                .tallies = calloc((size_t)nranks, sizeof *counting.tallies),
+                                .counted = &result};
+    const tt_status status = count_channels(&counting);
+    for (int h = 0; hosts && !status && h < hosts->nhosts; h++)
+        raise_totals(&counted, counting.tallies, hosts->ranks + hosts->begin[h],
+                     tt_hosts_size(hosts, h));
+    if (!hosts && !status) raise_totals(&counted, counting.tallies, NULL, nranks);
+    free(counting.tallies);
+    counted.one_way = !counting.answers;
+    if (!status) *totals = counted;
     return status;
 }

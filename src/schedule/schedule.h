@@ -356,6 +356,23 @@ struct tt_traffic {
  */
 TT_NODISCARD tt_status tt_count_traffic(const struct tt_steps *steps, struct tt_traffic *traffic);
 
+/* What the ranks of a host do together, over all channels; blocks in the unit of tt_formula.sent.
+ */
+struct tt_totals {
+    uint64_t actions; /* steps, and messages sent and received; a meeting counts as two for each of
+                       * its members */
+    uint64_t sent;    /* as tt_formula.sent */
+    uint64_t reduced; /* as tt_formula.reduced, but what is put into a meeting counts once, as if
+                       * one member reduced for all */
+    uint64_t stored;  /* blocks written to OUTPUT or SCRATCH */
+    bool one_way; /* no rank meets, or takes a message after it has sent one on the channel: none
+                   * waits for an answer to what it sends */
+};
+
+/* Counts the totals, each of the host where it is most. Without hosts in the shape all ranks are on
+ * one host. Errors as tt_count. */
+TT_NODISCARD tt_status tt_count_totals(const struct tt_steps *steps, struct tt_totals *totals);
+
 /* Emits one line per step of `rank`, without newline:
  * "recv 3 reduce OUTPUT[2..3] -> OUTPUT[2..3] send 1". */
 void tt_print(const struct tt_steps *steps, int rank, void (*emit)(void *arg, const char *line),

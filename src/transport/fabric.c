@@ -135,8 +135,11 @@ static tt_status begin(struct tt_fabric *fabric, const struct tt_peer_info *info
     const struct tt_hosts *hosts = fabric->hosts;
     TT_TRY(tt_peers_check_settings(infos, fabric->nranks));
     TT_TRY(tt_peers_check_hosts(infos, hosts));
-    for (int h = 0; h < hosts->nhosts; h++)
+    for (int h = 0; h < hosts->nhosts; h++) {
+        const double per_core = tt_peers_per_core(infos, hosts, h);
         fabric->some_oversubscribed |= tt_peers_oversubscribed(infos, hosts, h);
+        if (per_core > fabric->ranks_per_core) fabric->ranks_per_core = per_core;
+    }
     fabric->oversubscribed = tt_peers_oversubscribed(infos, hosts, hosts->host_of[fabric->rank]);
     if (fabric->local != 0) return TT_OK;
     const struct tt_segment_layout layout = choose_layout(fabric, config);

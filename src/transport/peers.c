@@ -97,6 +97,12 @@ bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_h
 {
     const struct tt_peer_info *first = &infos[tt_hosts_inside(hosts, host).ranks[0]];
     if (first->always_spin || first->oversubscribed) return !first->always_spin;
+    return tt_peers_per_core(infos, hosts, host) > 1;
+}
+
+double tt_peers_per_core(const struct tt_peer_info *infos, const struct tt_hosts *hosts, int host)
+{
+    const struct tt_peer_info *first = &infos[tt_hosts_inside(hosts, host).ranks[0]];
     int ncpus = 0, sharing = 0;
     uint64_t cpus[16] = {0};
     for (int r = 0; r < hosts->nranks; r++) {
@@ -105,5 +111,5 @@ bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_h
         for (int word = 0; word < 16; word++) cpus[word] |= infos[r].cpus[word];
     }
     for (int word = 0; word < 16; word++) ncpus += __builtin_popcountll(cpus[word]);
-    return ncpus > 0 && sharing > ncpus;
+    return ncpus > 0 ? (double)sharing / ncpus : 1;
 }

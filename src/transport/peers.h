@@ -48,6 +48,10 @@ TT_NODISCARD tt_status tt_peers_check_settings(const struct tt_peer_info *infos,
 TT_NODISCARD tt_status tt_peers_check_hosts(const struct tt_peer_info *infos,
                                             const struct tt_hosts *hosts);
 
+/* The ranks on a host's machine, divided by the CPUs that they may run on; 1 where these are not
+ * known. The same answer on every rank. */
+double tt_peers_per_core(const struct tt_peer_info *infos, const struct tt_hosts *hosts, int host);
+
 /* Whether a host's machine has more ranks than CPUs that they may run on; as the host's first rank
  * is set, where that says. The same answer on every rank. */
 bool tt_peers_oversubscribed(const struct tt_peer_info *infos, const struct tt_hosts *hosts,

@@ -1,5 +1,6 @@
 /* The choice: what must never be chosen, and the points that were measured. */
 #include <math.h>
+#include <stdio.h>
 
 #include "shim.h"
 #include "each.h"
@@ -8,8 +9,11 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 static const struct tt_setting host = {
     .one_host = true, .meet_bytes = 64 * KIB, .slot_bytes = 64 * KIB};
-static const struct tt_setting crowded_host = {
-    .one_host = true, .oversubscribed = true, .meet_bytes = 64 * KIB, .slot_bytes = 64 * KIB};
+static const struct tt_setting crowded_host = {.one_host = true,
+                                               .oversubscribed = true,
+                                               .ranks_per_core = 4,
+                                               .meet_bytes = 64 * KIB,
+                                               .slot_bytes = 64 * KIB};
 static const struct tt_setting hosts = {.slot_bytes = 64 * KIB};
 static const struct tt_setting large_slots = {.slot_bytes = MIB};
 static const struct tt_setting no_table = {.one_host = true, .slot_bytes = 64 * KIB};
@@ -62,13 +66,120 @@ TEST(choose, little_data_on_a_host_meets)
     }
 }
 
+/* As a communicator sets it on a host with two cores, with the default sizes of slots. */
+static struct tt_setting on_two_cores(int nranks)
+{
+    return (struct tt_setting){.one_host = true,
+                               .oversubscribed = nranks > 2,
+                               .ranks_per_core = nranks / 2.0,
+                               .meet_bytes = 32 * KIB,
+                               .slot_bytes = 128 * KIB};
+}
+
+static bool goes_one_way(const struct tt_algorithm *algorithm, int nranks)
+{
+    const struct tt_steps steps = {.algorithm = algorithm, .shape = shape_of(algorithm, nranks, 0)};
+    struct tt_totals totals = {.one_way = false};
+    CHECK(tt_count_totals(&steps, &totals) == TT_OK);
+    return totals.one_way;
+}
+
 /* With a root no rank waits for an answer: many messages are sent in one turn on a core. */
 TEST(choose, more_ranks_than_cores_meet_unless_all_goes_one_way)
 {
     for (int nranks = 3; nranks <= 16; nranks++)
-        for (int i = 0; i < TT_NCOLLECTIVES; i++)
-            CHECK_STR(choice((enum tt_collective)i, nranks, &crowded_host, 8)->name,
-                      tt_collective_has_root((enum tt_collective)i) ? "direct" : "meet");
+        for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+            const struct tt_setting setting = on_two_cores(nranks);
+            const struct tt_algorithm *algorithm =
+                choice((enum tt_collective)i, nranks, &setting, 8);
+            CHECK_MESSAGE(tt_collective_has_root(algorithm->collective)
+                              ? goes_one_way(algorithm, nranks)
+                              : algorithm->one_host,
+                          "%s:%s for %d ranks", tt_collective_name(algorithm->collective),
+                          algorithm->name, nranks);
+        }
+}
+
+/* With a core each a rank that folds its share of the data saves the root's time; on shared cores
+ * the exchange that comes with it costs more. */
+TEST(choose, ranks_that_share_cores_do_not_exchange_what_only_the_root_gets)
+{
+    const struct tt_setting shared = on_two_cores(8);
+    struct tt_setting each_its_own = shared;
+    each_its_own.oversubscribed = false;
+    each_its_own.ranks_per_core = 1;
+    CHECK(!goes_one_way(choice(TT_REDUCE, 8, &each_its_own, 256 * KIB), 8));
+    CHECK(goes_one_way(choice(TT_REDUCE, 8, &shared, 256 * KIB), 8));
+}
+
+/* Those within 1.15 of the fastest, in 5 to 10 runs of perf-tests/choice.sh on two cores. */
+TEST(choose, takes_what_was_fast_on_two_cores)
+{
+    static const struct {
+        enum tt_collective collective;
+        int nranks;
+        size_t nbytes;
+        const char *fast;
+    } points[] = {
+        {TT_ALL_REDUCE, 4, 512, "meet naive parallel"},
+        {TT_ALL_REDUCE, 8, 512, "meet"},
+        {TT_ALL_REDUCE, 8, 32 * KIB, "meet"},
+        {TT_ALL_REDUCE, 4, 64 * KIB, "meet recursive_halving"},
+        {TT_ALL_REDUCE, 8, 64 * KIB, "meet tree"},
+        {TT_ALL_REDUCE, 8, 512 * KIB, "meet two_shot ring tree parameter_server"},
+        {TT_BROADCAST, 8, 4 * KIB, "binomial chain"},
+        {TT_BROADCAST, 8, 8 * KIB, "direct binomial chain"},
+        {TT_BROADCAST, 4, 512 * KIB, "meet chain scatter_allgather"},
+        {TT_REDUCE, 8, 512, "direct chain"},
+        {TT_REDUCE, 8, 256 * KIB, "direct binomial chain"},
+        {TT_REDUCE, 4, 512 * KIB, "chain"},
+        {TT_ALL_GATHER, 4, 512 * KIB, "meet"},
+        {TT_ALL_GATHER, 8, 512 * KIB, "meet"},
+        {TT_REDUCE_SCATTER, 8, 4 * KIB, "meet"},
+        {TT_REDUCE_SCATTER, 8, 512 * KIB, "parallel ring"},
+        {TT_ALL_TO_ALL, 8, 8 * KIB, "meet"},
+        {TT_ALL_TO_ALL, 8, 512 * KIB, "direct pairwise"},
+        {TT_SCATTER, 4, 4 * KIB, "direct"},
+        {TT_SCATTER, 8, 512 * KIB, "direct"},
+        {TT_GATHER, 4, 512, "direct"},
+        {TT_GATHER, 8, 64 * KIB, "direct"},
+        {TT_BARRIER, 8, 0, "meet"},
+    };
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        const struct tt_setting setting = on_two_cores(points[i].nranks);
+        const char *name =
+            choice(points[i].collective, points[i].nranks, &setting, points[i].nbytes)->name;
+        char word[64], words[128];
+        snprintf(word, sizeof word, " %s ", name);
+        snprintf(words, sizeof words, " %s ", points[i].fast);
+        CHECK_MESSAGE(strstr(words, word), "%s of %zu bytes, %d ranks: %s, fast are %s",
+                      tt_collective_name(points[i].collective), points[i].nbytes, points[i].nranks,
+                      name, points[i].fast);
+    }
+}
+
+/* What other ranks do costs nothing where they have cores of their own, and more the more of them
+ * share one. */
+TEST(choose, costs_grow_with_the_ranks_on_a_core)
+{
+    const struct tt_algorithm *algorithm;
+    for (int i = 0; (algorithm = each(i)) != NULL; i++)
+        for (int nranks = 2; nranks <= 80; nranks = nranks * 3 / 2 + 1) {
+            const struct tt_shape shape = shape_of(algorithm, nranks, 0);
+            struct tt_setting setting = host;
+            const double alone = tt_cost_us(algorithm, &shape, &setting, MIB);
+            setting.ranks_per_core = 0.5;
+            CHECK(tt_cost_us(algorithm, &shape, &setting, MIB) == alone);
+            double last = 0;
+            for (setting.ranks_per_core = 1.5; setting.ranks_per_core <= nranks;
+                 setting.ranks_per_core *= 2) {
+                const double cost = tt_cost_us(algorithm, &shape, &setting, MIB);
+                CHECK_MESSAGE(isfinite(cost) && cost > last, "%s:%s for %d ranks, %.1f on a core",
+                              tt_collective_name(algorithm->collective), algorithm->name, nranks,
+                              setting.ranks_per_core);
+                last = cost;
+            }
+        }
 }
 
 TEST(choose, much_data_between_two_ranks_goes_both_ways_at_once)
@@ -88,6 +199,7 @@ TEST(choose, many_ranks_do_not_all_talk_to_all)
         }
 }
 
+/* Calls that go one way overlap on a crowded host, so the answer of none is waited for. */
 TEST(choose, costs_grow_with_bytes_and_are_infinite_where_impossible)
 {
     const struct tt_algorithm *algorithm;
@@ -97,7 +209,8 @@ TEST(choose, costs_grow_with_bytes_and_are_infinite_where_impossible)
             const double little = tt_cost_us(algorithm, &shape, &host, 8);
             CHECK(little >= 0 && isfinite(little));
             CHECK(tt_cost_us(algorithm, &shape, &host, MIB) >= little);
-            CHECK(tt_cost_us(algorithm, &shape, &crowded_host, 8) >= little);
+            if (!goes_one_way(algorithm, nranks))
+                CHECK(tt_cost_us(algorithm, &shape, &crowded_host, 8) >= little);
             CHECK((isinf(tt_cost_us(algorithm, &shape, &hosts, 8)) != 0) ==
                   (algorithm->one_host && nranks > 1));
         }
@@ -114,6 +227,7 @@ TEST(choose, takes_nothing_whose_messages_do_not_fit)
                                                .nranks = nranks};
                 const struct tt_setting setting = {.one_host = true,
                                                    .oversubscribed = i % 2,
+                                                   .ranks_per_core = i % 2 ? nranks / 2.0 : 1,
                                                    .slot_bytes = rooms[i / 4][0],
                                                    .meet_bytes = rooms[i / 4][1]};
                 const size_t nbytes = i / 2 % 2 ? MIB : 8;
@@ -133,6 +247,12 @@ TEST(choose, takes_nothing_whose_messages_do_not_fit)
 
 static const struct tt_setting gigabit = {
     .meet_bytes = 64 * KIB, .slot_bytes = 64 * KIB, .net_mbit = 1000};
+
+static const struct tt_setting crowded_hosts = {.oversubscribed = true,
+                                                .ranks_per_core = 2,
+                                                .meet_bytes = 64 * KIB,
+                                                .slot_bytes = 64 * KIB,
+                                                .net_mbit = 1000};
 
 static const struct tt_algorithm *choice_on(const struct tt_hosts *placed,
                                             enum tt_collective collective, size_t nbytes)
@@ -212,6 +332,28 @@ TEST(choose, with_one_rank_a_host_nothing_is_composed)
     tt_hosts_destroy(placed);
 }
 
+/* Hosts of one rank each can be on one machine, whose cores they share (TUTTI_HOST_ID). */
+TEST(choose, costs_are_finite_where_hosts_share_a_machine)
+{
+    const char *const placements[] = {"abcd", "aabb", "abbbb"};
+    const struct tt_algorithm *algorithm;
+    for (int p = 0; p < 3; p++) {
+        struct tt_hosts *placed = hosts_of(placements[p]);
+        REQUIRE(placed != NULL);
+        for (int pairs = 0; pairs < 2; pairs++)
+            for (int i = 0; (algorithm = each_of(pairs, i)) != NULL; i++) {
+                struct tt_shape shape = shape_of(algorithm, placed->nranks, 0);
+                shape.hosts = placed;
+                if (tt_refusal(algorithm, &shape) || algorithm->one_host) continue;
+                const double cost = tt_cost_us(algorithm, &shape, &crowded_hosts, MIB);
+                CHECK_MESSAGE(isfinite(cost) && cost > 0, "%s:%s on %s costs %f",
+                              tt_collective_name(algorithm->collective), algorithm->name,
+                              placements[p], cost);
+            }
+        tt_hosts_destroy(placed);
+    }
+}
+
 /* Only what all ranks know alike goes into it, so all choose alike; and it ends with many ranks. */
 TEST(choose, thousands_of_ranks_on_hundreds_of_hosts_get_a_hierarchy)
 {
@@ -232,17 +374,22 @@ TEST(choose, is_the_same_for_all_roots)
     for (int p = 0; each_placement(p); p++) {
         struct tt_hosts *placed = hosts_of(each_placement(p));
         REQUIRE(placed != NULL);
-        for (int i = 0; i < TT_NCOLLECTIVES; i++)
-            for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 16) {
-                struct tt_shape shape = {
-                    .collective = (enum tt_collective)i, .nranks = placed->nranks, .hosts = placed};
-                const struct tt_algorithm *first = tt_choose(&shape, &gigabit, nbytes);
-                for (shape.root = 1; shape.root < shape.nranks; shape.root++)
-                    CHECK_MESSAGE(tt_choose(&shape, &gigabit, nbytes) == first,
-                                  "%s of %zu bytes on %s, root %d",
-                                  tt_collective_name(shape.collective), nbytes, each_placement(p),
-                                  shape.root);
+        const struct tt_setting *setting = p % 2 ? &crowded_hosts : &gigabit;
+        for (int i = 0; i < TT_NCOLLECTIVES; i++) {
+            struct tt_choices first, others;
+            struct tt_shape shape = {
+                .collective = (enum tt_collective)i, .nranks = placed->nranks, .hosts = placed};
+            tt_choices_make(&first, &shape, setting);
+            for (shape.root = 1; shape.root < shape.nranks; shape.root++) {
+                tt_choices_make(&others, &shape, setting);
+                bool same = others.number == first.number;
+                for (int k = 0; same && k < first.number; k++)
+                    same = others.at[k].most == first.at[k].most &&
+                           others.at[k].algorithm == first.at[k].algorithm;
+                CHECK_MESSAGE(same, "%s on %s, root %d", tt_collective_name(shape.collective),
+                              each_placement(p), shape.root);
             }
+        }
         tt_hosts_destroy(placed);
     }
 }

@@ -37,7 +37,7 @@ static const char introduction[] =
     "A `meet` needs all ranks on one host. On several hosts there is also, for every two of these "
     "algorithms, `X/Y`: X among the ranks of each host, Y between hosts ([below](#hierarchyc)); "
     "`tutti-plan list` names them all. Which algorithm a call takes is the choice of a cost "
-    "model (`src/algorithms/choose.c`, printed by `tutti-info`), or of TUTTI_ALGORITHM.\n";
+    "model (`src/algorithms/cost.c`, printed by `tutti-info`), or of TUTTI_ALGORITHM.\n";
 
 static const char *const files[] = {
     "naive",         "ring",     "parallel",  "recursive_halving", "recursive_doubling",

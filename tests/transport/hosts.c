@@ -128,8 +128,16 @@ TEST(hosts, of_one_machine_share_its_cores)
     REQUIRE(tt_hosts_create(ids, 4, &hosts) == TT_OK);
     fill_infos(infos, 4, apart);
     CHECK(!tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
+    CHECK(tt_peers_per_core(infos, hosts, 0) == 1 && tt_peers_per_core(infos, hosts, 1) == 1);
+    infos[2].cpus[0] = 2; /* both ranks may use the same core, one of them another one too */
+    CHECK(tt_peers_per_core(infos, hosts, 1) == 1);
+    infos[3].cpus[0] = 2;
+    CHECK(tt_peers_per_core(infos, hosts, 1) == 2 && tt_peers_oversubscribed(infos, hosts, 1));
+    infos[2].cpus[0] = infos[3].cpus[0] = 0;
+    CHECK(tt_peers_per_core(infos, hosts, 1) == 1);
     fill_infos(infos, 4, same);
     CHECK(tt_peers_oversubscribed(infos, hosts, 0) && tt_peers_oversubscribed(infos, hosts, 1));
+    CHECK(tt_peers_per_core(infos, hosts, 0) == 2 && tt_peers_per_core(infos, hosts, 1) == 2);
     infos[2].always_spin = 1; /* its host's first rank decides */
     CHECK(tt_peers_oversubscribed(infos, hosts, 0) && !tt_peers_oversubscribed(infos, hosts, 1));
     fill_infos(infos, 4, apart);

@@ -1,0 +1,385 @@
+/* The cost model: predicts the time of a call from the algorithm's formula and from counts of its
+ * schedule. */
+#include <math.h>
+#include <stdio.h>
+
+#include "algorithms/algorithms.h"
+#include "algorithms/hierarchy.h"
+
+/* The cost model: the time of the core on which the busiest rank runs. A message that does not fit
+ * a slot (or a part that does not fit a meeting) is cut, and the whole schedule runs once a round.
+ * In every round a rank waits for at most as many dependences as it has steps. The rest of the
+ * longest chain (`lag`) counts once, because the rounds are pipelined.
+ *
+ *   waits:
+ *   links      (rounds * min(depth, steps) + lag) * link
+ *   meetings    (2 * rounds - 1) * depth * (meeting + nranks * meeting_rank)
+ *               for before the next round all wait until all have taken
+ *
+ *   work of the busiest rank, from the algorithm's formula:
+ *               rounds * actions * action          steps, or messages sent and received where they
+ *                                                  are more
+ *             + bytes sent * byte_sent             with those that fill a pipeline: lag messages;
+ *                                                  in a meeting bytes put in * byte_put
+ *             + bytes reduced * byte_reduced
+ *             + bytes of the result * byte_result
+ *
+ *   work of the other ranks on that core: (ranks per core - 1) * the average of the other ranks of
+ *               the host, from the totals that are counted in the schedule. 0 with a core for each
+ *               rank.
+ *
+ * With more ranks than cores a dependence waits for a rank's turn on a core instead: turn_link or
+ * turn_meeting, times nranks.
+ *
+ * Where no rank waits for an answer to what it sends (to or from a root), calls overlap: links have
+ * link_one_way for link, and there is no pipeline to fill. Where in addition only the root gets the
+ * result, a rank either sends or stores, and only the more of both counts. With a core for each
+ * rank this holds for depth 1 only, because a tree or a chain brings the data to its last rank
+ * later by all its links; on shared cores that rank would wait for its turn anyway.
+ *
+ * Between hosts, for the messages that leave the busiest host:
+ *             + rounds * (dependent messages between hosts) * (net_link - link)
+ *             + (messages that a rank sends to other hosts) * net_message
+ *             + bytes that a rank sends * net_byte, or, where that is more,
+ *               bytes that leave the host / speed of the interface
+ *
+ * The cost of an algorithm X/Y is the sum of the costs of its phases. */
+struct cost {
+    const char *name;
+    double value; /* microseconds, or microseconds a byte */
+    const char *source;
+};
+
+enum {
+    LINK,
+    LINK_ONE_WAY,
+    MEETING,
+    MEETING_RANK,
+    TURN_LINK,
+    TURN_MEETING,
+    ACTION,
+    BYTE_SENT,
+    BYTE_PUT,
+    BYTE_REDUCED,
+    BYTE_RESULT,
+    NET_LINK,
+    NET_MESSAGE,
+    NET_BYTE,
+    NCOSTS
+};
+
+/* Measured on two cores of an AVX-512 server in a virtual machine. The constants of one host are
+ * fitted to perf-tests/choice.sh, so that the chosen algorithm is among the fastest. */
+static const struct cost costs[NCOSTS] = {
+    [LINK] = {"link", 0.31, "a message whose answer is waited for; all_reduce and all_gather of 2"},
+    [LINK_ONE_WAY] =
+        {"link_one_way", 0.11,
+         "a message from or to a root, which waits for no answer; rooted ones of 4 and 8"},
+    [MEETING] = {"meeting", 0.35, "with meeting_rank; all_reduce and barrier of 2"},
+    [MEETING_RANK] = {"meeting_rank", 0.03, "one more flag to look at"},
+    [TURN_LINK] = {"turn_link", 0.95, "per rank; exchanges of 4 and 8 ranks on 2 cores"},
+    [TURN_MEETING] = {"turn_meeting", 0.75, "per rank; 3 us at 4 ranks on 2 cores"},
+    [ACTION] = {"action", 0.05, "a step, or a message sent or received"},
+    [BYTE_SENT] = {"byte_sent", 1.0 / 5800, "into a slot of a link; 4 to 512 KiB, 2 to 8 ranks"},
+    [BYTE_PUT] = {"byte_put", 1.0 / 5000, "into a meeting, where nobody reads before all have put"},
+    [BYTE_REDUCED] = {"byte_reduced", 1.0 / 28000, "read to be reduced; the same runs"},
+    [BYTE_RESULT] = {"byte_result", 1.0 / 7300, "written to the result; the same runs"},
+    [NET_LINK] = {"net_link", 6.0,
+                  "TCP to a rank that waits: 2.4 us on loopback, and a real network"},
+    [NET_MESSAGE] = {"net_message", 1.5, "its system calls; a ping over loopback takes 3.9 us"},
+    [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
+};
+
+/* Most ranks whose steps are counted. */
+enum { MOST_COUNTED = 64 };
+
+/* What ranks do in one call; bytes, but for the actions, which are of one round. */
+struct work {
+    double actions, sent, reduced, stored;
+};
+
+/* The formula and the totals applied to nbytes, and the rounds. */
+struct load {
+    double steps, depth;
+    double message;       /* bytes */
+    double rounds, block; /* block: bytes in the unit of the formula */
+    struct work busiest;  /* of one rank */
+    struct work together; /* of the ranks of a host */
+};
+
+/* All ranks must choose alike, so the type has no influence: the rounds are computed for the
+ * largest element. */
+enum { LARGEST_ELEMENT = 8 };
+
+/* Most bytes of a message, where parts of meetings count as messages. */
+static size_t room_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                      const struct tt_setting *setting)
+{
+    const bool meets = tt_meets(algorithm) && shape->nranks > 1;
+    return meets && setting->meet_bytes < setting->slot_bytes ? setting->meet_bytes
+                                                              : setting->slot_bytes;
+}
+
+static double sent_of(const struct tt_formula *formula)
+{
+    return formula->message > 0 ? (double)formula->sent / (double)formula->message : 0;
+}
+
+/* A rank sends or receives at least so many messages. */
+static double messages_of(const struct tt_formula *formula)
+{
+    const uint64_t parts = formula->sent > formula->reduced ? formula->sent : formula->reduced;
+    return formula->message > 0 ? (double)parts / (double)formula->message : 0;
+}
+
+/* An algorithm that is not composed, on one group of ranks: the input of its cost. */
+struct part {
+    const struct tt_algorithm *algorithm;
+    struct tt_formula formula;
+    int nranks, nblocks, nchannels;
+    bool one_host;             /* meetings are possible */
+    bool between;              /* hosts */
+    bool composed;             /* with other parts, which wait for this one */
+    double share;              /* of the call's data */
+    int at_once;               /* ranks of a host that do this on different shares */
+    int repeats;               /* how often the whole algorithm runs it, on channels of their own */
+    struct tt_traffic traffic; /* where between */
+    int on_host;               /* ranks of the largest host that do this */
+    double per_core;           /* of these, on one core; at least 1 */
+    struct tt_totals totals;   /* of these ranks, where counted */
+    bool counted;              /* else all ranks are taken to be as busy as the busiest one */
+    bool one_way;              /* no rank waits for an answer */
+};
+
+/* An algorithm as its parts, in the order in which they run. */
+struct model {
+    struct part parts[TT_MOST_PHASES];
+    int number;
+    struct part whole; /* as one algorithm: how its messages are cut */
+    size_t room;       /* bytes of a message */
+};
+
+/* Rounds in which the executor runs nbytes; 0: one element of each block does not fit a message. */
+static size_t rounds_of(const struct part *part, double nbytes, size_t room)
+{
+    const enum tt_collective collective = part->algorithm->collective;
+    if (!part->nblocks) return 1;
+    const size_t nelements = (size_t)ceil(nbytes / LARGEST_ELEMENT), n = (size_t)part->nblocks;
+    const size_t count =
+        tt_collective_splits(collective) ? nelements : nelements / n + (nelements % n > 0);
+    const struct tt_geometry geometry =
+        tt_geometry_of(collective, count, LARGEST_ELEMENT, part->nblocks, part->nchannels);
+    return tt_geometry_rounds(&geometry, LARGEST_ELEMENT, (size_t)part->formula.message, room)
+        .number;
+}
+
+static struct load load_of(const struct part *part, double nbytes, size_t most)
+{
+    const enum tt_collective collective = part->algorithm->collective;
+    const struct tt_formula *formula = &part->formula;
+    const struct tt_totals *totals = &part->totals;
+    const double block = part->nblocks > 0 ? nbytes / ((double)part->nblocks * part->nchannels) : 0;
+    const bool result_is_a_block = tt_collective_row(collective)->output == TT_HOLDS_OWN;
+    struct load load = {
+        .steps = (double)formula->steps,
+        .depth = (double)formula->depth,
+        .message = (double)formula->message * block,
+        .rounds = fmax(1, (double)rounds_of(part, nbytes, most)),
+        .block = block,
+        .busiest = {.actions = (double)formula->steps * part->nchannels * part->repeats,
+                    .sent = (double)formula->sent * block,
+                    .reduced = (double)formula->reduced * block,
+                    .stored = part->nblocks == 0  ? 0
+                              : result_is_a_block ? block
+                                                  : nbytes},
+        .together = {.actions = (double)totals->actions * part->repeats,
+                     .sent = (double)totals->sent * block,
+                     .reduced = (double)totals->reduced * block,
+                     .stored = (double)totals->stored * block},
+    };
+    if (!part->algorithm->one_host)
+        load.busiest.actions =
+            fmax(load.busiest.actions, fmax(messages_of(formula), 2 * sent_of(formula)));
+    return load;
+}
+
+/* Dependences that the longest chain has beyond the steps of a rank. */
+static double lag_of(const struct load *load, bool meets)
+{
+    return meets || load->depth < load->steps ? 0 : load->depth - load->steps;
+}
+
+static double wait_of(const struct part *part, const struct load *load, bool meets, bool turns)
+{
+    const double nranks = part->nranks, lag = lag_of(load, meets);
+    if (meets)
+        return (2 * load->rounds - 1) * load->depth *
+               (turns ? nranks * costs[TURN_MEETING].value
+                      : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
+    return (load->rounds * (load->depth - lag) + lag) * (part->one_way ? costs[LINK_ONE_WAY].value
+                                                         : turns ? nranks * costs[TURN_LINK].value
+                                                                 : costs[LINK].value);
+}
+
+/* either: a rank sends or stores, not both. */
+static double time_of(const struct work *work, double rounds, bool meets, bool either)
+{
+    const double sent = work->sent * costs[meets ? BYTE_PUT : BYTE_SENT].value;
+    const double stored = work->stored * costs[BYTE_RESULT].value;
+    return rounds * work->actions * costs[ACTION].value +
+           work->reduced * costs[BYTE_REDUCED].value +
+           (either ? fmax(sent, stored) : sent + stored);
+}
+
+/* The cost on one host, or where the placement is not known. */
+static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
+{
+    const bool meets = part->algorithm->one_host && part->nranks > 1;
+    if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
+    const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
+    struct load load = load_of(part, nbytes, most);
+    const bool to_root =
+        part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
+    if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
+    const double own = time_of(&load.busiest, load.rounds, meets, to_root && !meets);
+    const double all = time_of(&load.together, load.rounds, meets, false);
+    const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
+    return wait_of(part, &load, meets, setting->oversubscribed) + own +
+           (part->per_core - 1) * other;
+}
+
+/* The additional cost of messages between hosts. */
+static double cost_between(const struct part *part, const struct tt_setting *setting,
+                           const struct load *load)
+{
+    const struct tt_traffic *traffic = &part->traffic;
+    const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
+    const double through =
+        (double)(traffic->sent > traffic->received ? traffic->sent : traffic->received);
+    return load->rounds * (double)traffic->depth * (costs[NET_LINK].value - costs[LINK].value) +
+           load->rounds * (double)traffic->messages * part->repeats * costs[NET_MESSAGE].value +
+           load->block * fmax((double)traffic->by_rank * costs[NET_BYTE].value,
+                              part->at_once * through * wire);
+}
+
+/* Counted for few ranks; else estimated as if every rank sent equally much to all others. */
+static struct tt_traffic traffic_of(const struct tt_algorithm *algorithm,
+                                    const struct tt_shape *shape)
+{
+    struct tt_traffic traffic;
+    const struct tt_steps steps = {.algorithm = algorithm, .shape = *shape};
+    if (shape->nranks <= MOST_COUNTED && tt_count_traffic(&steps, &traffic) == TT_OK)
+        return traffic;
+    const struct tt_formula formula = tt_formula_of(algorithm, shape);
+    const int most = shape->hosts ? shape->hosts->most : 1;
+    const double away = (double)(shape->nranks - most) / (shape->nranks - 1);
+    const uint64_t by_rank = (uint64_t)ceil(away * (double)formula.sent);
+    return (struct tt_traffic){.sent = by_rank * (uint64_t)most,
+                               .by_rank = by_rank,
+                               .messages = (uint64_t)ceil(away * messages_of(&formula)),
+                               .depth = formula.depth};
+}
+
+/* Sets what depends on the other ranks of a host: how many of them work on one core, what they do
+ * together, and whether they wait for answers. ranks_per_core is that of all ranks. */
+static void share_cores(struct part *part, const struct tt_shape *shape,
+                        const struct tt_phase *phase, double ranks_per_core)
+{
+    const struct tt_steps steps = {.algorithm = phase->algorithm, .shape = phase->shape};
+    const bool by_lanes = part->between && !phase->shape.hosts;
+    const int all = shape->hosts ? shape->hosts->most : shape->nranks;
+    part->on_host = by_lanes ? part->at_once : all;
+    part->per_core = fmax(1, ranks_per_core * part->on_host / all);
+    part->counted = part->per_core > 1 && part->on_host > 1 && !by_lanes &&
+                    part->nranks <= MOST_COUNTED && tt_count_totals(&steps, &part->totals) == TT_OK;
+    if (part->between || part->composed) return;
+    part->one_way = part->counted ? part->totals.one_way
+                                  : tt_collective_has_root(phase->algorithm->collective) &&
+                                        part->formula.depth <= 1;
+}
+
+static struct part part_of(const struct tt_phase *phase, bool one_host)
+{
+    struct part part = {.algorithm = phase->algorithm,
+                        .formula = tt_formula_of(phase->algorithm, &phase->shape),
+                        .nranks = phase->shape.nranks,
+                        .nblocks = tt_nblocks(phase->algorithm, &phase->shape),
+                        .nchannels = tt_nchannels(phase->algorithm, &phase->shape),
+                        .one_host = one_host,
+                        .between = phase->between,
+                        .share = phase->share,
+                        .at_once = phase->at_once,
+                        .repeats = 1};
+    if (phase->between) part.traffic = traffic_of(phase->algorithm, &phase->shape);
+    return part;
+}
+
+/* The part of the cost model that does not depend on the size of the data. */
+static struct model model_of(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                             const struct tt_setting *setting)
+{
+    struct tt_phase phases[TT_MOST_PHASES] = {{.algorithm = algorithm,
+                                               .shape = *shape,
+                                               .between = shape->hosts && shape->hosts->nhosts > 1,
+                                               .share = 1,
+                                               .at_once = 1}};
+    struct model model = {.number = 1,
+                          .whole = {.algorithm = algorithm,
+                                    .formula = tt_formula_of(algorithm, shape),
+                                    .nblocks = tt_nblocks(algorithm, shape),
+                                    .nchannels = tt_nchannels(algorithm, shape)},
+                          .room = room_of(algorithm, shape, setting)};
+    if (algorithm->parts) model.number = tt_hierarchy_phases(algorithm, shape, phases);
+    for (int i = 0; i < model.number; i++) {
+        model.parts[i] = part_of(&phases[i], shape->hosts ? !phases[i].between : setting->one_host);
+        model.parts[i].composed = model.number > 1;
+        share_cores(&model.parts[i], shape, &phases[i], setting->ranks_per_core);
+        if (model.whole.nchannels > model.parts[i].nchannels)
+            model.parts[i].repeats = model.whole.nchannels / model.parts[i].nchannels;
+    }
+    return model;
+}
+
+static double cost_of(const struct model *model, const struct tt_setting *setting, size_t nbytes)
+{
+    double cost = 0;
+    if (!rounds_of(&model->whole, (double)nbytes, model->room)) return INFINITY;
+    for (int i = 0; i < model->number; i++) {
+        const struct part *part = &model->parts[i];
+        const double share = part->share * (double)nbytes;
+        cost += cost_inside(part, setting, share);
+        if (!part->between) continue;
+        const struct load load = load_of(part, share, setting->slot_bytes);
+        cost += cost_between(part, setting, &load);
+    }
+    return cost;
+}
+
+void tt_costs_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                 const struct tt_setting *setting, const size_t *sizes, int nsizes, double *out)
+{
+    if (tt_refusal(algorithm, shape)) {
+        for (int i = 0; i < nsizes; i++) out[i] = INFINITY;
+        return;
+    }
+    const struct model model = model_of(algorithm, shape, setting);
+    for (int i = 0; i < nsizes; i++) out[i] = cost_of(&model, setting, sizes[i]);
+}
+
+double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *shape,
+                  const struct tt_setting *setting, size_t nbytes)
+{
+    double cost;
+    tt_costs_us(algorithm, shape, setting, &nbytes, 1, &cost);
+    return cost;
+}
+
+void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)
+{
+    for (int i = 0; i < NCOSTS; i++) {
+        char line[160];
+        snprintf(line, sizeof line, "%-13s %9.6f us  %s", costs[i].name, costs[i].value,
+                 costs[i].source);
+        emit(arg, line);
+    }
+}

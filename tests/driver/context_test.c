@@ -358,12 +358,36 @@ TEST(context, memory_that_was_freed_is_used_again)
         CHECK(other != first);
         tt_context_free(context, other);
     }
+    CHECK_EQ(tt_context_allocate(context, 1 << 20, &other), TT_OK);
     tt_context_free(context, again);
-    CHECK_EQ(tt_context_allocate(context, 1 << 10, &other), TT_OK); /* far smaller */
-    CHECK(other != first);
+    CHECK_EQ(tt_context_allocate(context, 1 << 10, &again), TT_OK); /* far smaller */
+    CHECK(again != first);
     CHECK(before - available(context) <= 2 * held);
+    tt_context_free(context, again);
     tt_context_free(context, other);
     tt_context_close(context);
+}
+
+/* The process itself uses the GPU: its context lives on. */
+TEST(context, the_last_close_gives_all_memory_back)
+{
+    struct tt_context *context = NULL;
+    CUcontext mine = NULL;
+    void *memory = NULL;
+    size_t before = 0, after = 0, total;
+    CALL(cuInit, 0);
+    CALL(cuDevicePrimaryCtxRetain, &mine, 0);
+    CALL(cuCtxPushCurrent_v2, mine);
+    CALL(cuMemGetInfo_v2, &before, &total);
+    REQUIRE(tt_context_open(0, &context) == TT_OK);
+    CHECK_EQ(tt_context_allocate(context, 1 << 20, &memory), TT_OK);
+    tt_context_free(context, memory);
+    CHECK_EQ(tt_context_allocate(context, 3 << 20, &memory), TT_OK); /* never freed */
+    tt_context_close(context);
+    CALL(cuMemGetInfo_v2, &after, &total);
+    CHECK_EQ(after, before);
+    CALL(cuCtxPopCurrent_v2, &mine);
+    CALL(cuDevicePrimaryCtxRelease_v2, 0);
 }
 
 static int descriptors(void)

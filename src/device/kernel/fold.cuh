@@ -51,7 +51,7 @@ static __device__ inline bool tt_fold_is_bitwise(uint32_t op)
 }
 
 /* Calls BODY<F>::run(fold, more...) with the class of the type and operation; op: of the pass. Let
- * run be a __noinline__ function: there are 78 of each BODY. */
+ * run be a __noinline__ function: there are 87 of each BODY. */
 template <template <class> class BODY, class... MORE>
 static __device__ inline void tt_fold_choose(const tt_fold *fold, uint32_t op, MORE... more)
 {

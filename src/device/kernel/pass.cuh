@@ -232,7 +232,7 @@ template <class F> struct tt_pass_fold {
         const F f(*fold);
         const bool middle = parts.unit == 16 || (F::OFTEN && parts.unit);
         const size_t end =
-            middle ? parts.nbytes - (parts.nbytes - parts.head) % parts.unit : parts.head;
+            middle ? parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1)) : parts.head;
         if (F::OFTEN && parts.unit == 16 && pass->nsources == 2)
             tt_pass_middle<F, unit, true, 4>(f, pass, parts.head, end);
         else if (parts.unit == 16)
@@ -281,7 +281,7 @@ static __device__ inline void tt_pass_copy_units(const tt_pass *pass, size_t at,
 
 static __device__ __noinline__ void tt_pass_copy(const tt_pass *pass, tt_pass_parts parts)
 {
-    const size_t end = parts.nbytes - (parts.nbytes - parts.head) % parts.unit;
+    const size_t end = parts.nbytes - ((parts.nbytes - parts.head) & (parts.unit - 1));
     if (parts.unit == 16)
         tt_pass_copy_units<uint4, 8>(pass, parts.head, end);
     else if (parts.unit == 8)
@@ -322,10 +322,10 @@ static __device__ inline void tt_fold_pass(const tt_fold *fold, const tt_pass *p
     const uint32_t word = size == 8 ? 8 : 4, difference = tt_pass_difference(pass);
     const uint32_t first = (uint32_t)(uintptr_t)pass->targets[0];
     tt_pass_parts parts = {pass->count * fold->element, 0, 16};
-    if (difference % 16) parts.unit = difference % word ? 0 : word;
+    if (difference % 16) parts.unit = difference & (word - 1) ? 0 : word;
     if (difference % 16 && copies) parts.unit = difference & (0 - difference) & 15;
-    if (parts.unit) parts.head = (0 - first) % parts.unit;
-    if (parts.head % size) parts.unit = parts.head = 0;
+    if (parts.unit) parts.head = (0 - first) & (parts.unit - 1);
+    if (parts.head & (size - 1)) parts.unit = parts.head = 0;
     if (parts.head > parts.nbytes) parts.head = (uint32_t)parts.nbytes;
     if (copies)
         tt_pass_copy(pass, parts);

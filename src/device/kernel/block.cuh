@@ -79,7 +79,7 @@ static __device__ struct tt_device_end *tt_link_end(const struct tt_block *block
 }
 
 /* Thread 0: which tables go into the room. False: the program is none for this kernel. */
-static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
+static __device__ bool tt_share_room(struct tt_block *block, uint32_t index)
 {
     const struct tt_program *program = block->call.program;
     const struct tt_device_tables *tables = block->call.tables;
@@ -125,7 +125,7 @@ static __device__ bool tt_block_open(struct tt_block *block, const struct tt_dev
 {
     tt_copy_words(&block->call, call, sizeof *call);
     __syncthreads();
-    const bool ready = threadIdx.x ? true : tt_plan_room(block, index);
+    const bool ready = threadIdx.x ? true : tt_share_room(block, index);
     if (!__syncthreads_and(ready)) return false;
     struct tt_binding *binding = (struct tt_binding *)block->binding;
     const struct tt_device_call *mine = &block->call;

@@ -27,8 +27,8 @@ mutant() {
         "$tree/device/kernel/run.cu" 2> "$tree.log"; then
         echo "| $name | does not compile: $(grep -m1 error "$tree.log") |"; return
     fi
-    for seed in 1 2; do
-        TT_TEST_KERNELS=$tree.ptx VGPU_SEED=$seed timeout 120 "$build/tests/test_device_run" --gtest_filter="$filter" > "$tree.log" 2>&1
+    for seed in ${SEEDS:-1 2}; do
+        TT_TEST_KERNELS=$tree.ptx VGPU_SEED=$seed timeout ${LIMIT:-120} "$build/tests/test_device_run" --gtest_filter="$filter" > "$tree.log" 2>&1
         status=$?
         [ $status -eq 0 ] || break
     done

@@ -1,3 +1,4 @@
+/* Makes the programs of a collective, and runs them on the host as the reference. */
 #include "job.h"
 
 #include <stdlib.h>

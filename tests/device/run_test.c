@@ -1,5 +1,5 @@
 /* The kernel tutti_run on a virtual GPU, all ranks on one: right, with the host's bits, and without
- * races. TT_DEVICE_LONG=N runs N times as much. */
+ * races. TT_DEVICE_LONG=N runs N times as much. mutants.sh says what these tests catch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,14 @@ static unsigned turns(void)
 {
     const char *text = getenv("TT_DEVICE_LONG");
     return text ? (unsigned)strtoul(text, NULL, 0) : 1;
+}
+
+/* TT_DEVICE_RANKS: most ranks of every algorithm's calls. */
+static int most_ranks(void)
+{
+    const char *text = getenv("TT_DEVICE_RANKS");
+    const int most = text ? atoi(text) : JOB_MOST_RANKS;
+    return most < JOB_MOST_RANKS ? most : JOB_MOST_RANKS;
 }
 
 /* A stream of numbers. */
@@ -126,14 +134,15 @@ static bool open_some(struct world *world, int nranks, uint64_t *numbers)
     const struct world_config config = {.nranks = nranks,
                                         .nslots = next(numbers) % 2 ? 4 : 2,
                                         .reaches = next(numbers) % 4 != 0,
-                                        .system = next(numbers) % 4 == 0};
+                                        .system = next(numbers) % 4 == 0,
+                                        .narrow = next(numbers) % 4 == 0};
     return world_open(world, &config);
 }
 
 TEST(run, every_algorithm_gives_the_hosts_bits)
 {
     uint64_t numbers = seed();
-    for (int nranks = 1; nranks <= JOB_MOST_RANKS; nranks++) {
+    for (int nranks = 1; nranks <= most_ranks(); nranks++) {
         struct world world;
         struct kind kind = {.type = TT_FLOAT32, .op = TT_SUM};
         REQUIRE(open_some(&world, nranks, &numbers));
@@ -226,8 +235,15 @@ TEST(run, a_launch_again_is_another_call)
         }
 }
 
-/* Runs a call that cannot end well; abort: the host says so while the kernels wait. */
-static void run_failing(struct world *world, const struct world_call *call, bool abort)
+static void pause_briefly(void)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    nanosleep(&moment, NULL);
+}
+
+/* Runs a call that cannot end well. The host says abort as soon as rank `first` has reported a
+ * failure; -1: while the kernels wait, however far they are. */
+static void run_failing(struct world *world, const struct world_call *call, int first)
 {
     static char zeros[4096];
     char *inputs[JOB_MOST_RANKS];
@@ -236,11 +252,12 @@ static void run_failing(struct world *world, const struct world_call *call, bool
     world_place(world, call, inputs, &run);
     world_launch(world, call, &run);
     world_launch(world, call, &run); /* after a failure a call ends at once */
-    if (abort) {
-        const struct timespec moment = {.tv_nsec = 20000000};
-        nanosleep(&moment, NULL); /* the kernels run; how far does not matter */
-        world_abort(world, 1);
+    pause_briefly();
+    for (int i = 0; first >= 0 && i < 1000; i++) {
+        if (__atomic_load_n(&world->reports[first]->failure, __ATOMIC_ACQUIRE)) break;
+        pause_briefly();
     }
+    world_abort(world, 1);
     world_wait(world);
     world_remove(world, &run);
 }
@@ -256,7 +273,7 @@ TEST(run, abort_ends_kernels_that_wait_for_a_rank_that_never_comes)
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
                 .job = &job, .signature = 5, .absent = 2, .apart = apart};
-            run_failing(&world, &call, true);
+            run_failing(&world, &call, -1);
             for (int r = 0; r < 3; r += 2) {
                 const struct tt_device_report *report = world.reports[r];
                 CHECK_EQ(report->failure, TT_DEVICE_ABORTED);
@@ -282,7 +299,7 @@ TEST(run, a_message_of_another_call_is_a_mismatch_that_names_the_peer)
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
                 .job = &job, .signature = 5, .other = 2, .apart = apart};
-            run_failing(&world, &call, true);
+            run_failing(&world, &call, 2);
             const struct tt_device_report *report = world.reports[2];
             CHECK_EQ(report->failure, TT_DEVICE_MISMATCH);
             CHECK_EQ(report->peer, 1);

@@ -1,3 +1,4 @@
+/* Places ranks and their calls in the memory of one virtual GPU, and compares results. */
 #include "world.h"
 
 #include <dlfcn.h>
@@ -304,8 +305,9 @@ static void launch(struct world *world, const struct tt_device_batch *batch, CUs
     uint32_t nblocks = 0;
     for (uint32_t i = 0; i < batch->ncalls; i++) nblocks += batch->calls[i].nblocks;
     if (nblocks)
-        CU(LaunchKernel(world->run, nblocks, 1, 1, WORLD_THREADS, 1, 1, TT_DEVICE_MOST_COPIED,
-                        stream, (void *[]){(void *)(uintptr_t)batch}, NULL));
+        CU(LaunchKernel(world->run, nblocks, 1, 1, WORLD_THREADS, 1, 1,
+                        world->config.narrow ? WORLD_NARROW_BYTES : TT_DEVICE_MOST_COPIED, stream,
+                        (void *[]){(void *)(uintptr_t)batch}, NULL));
 }
 
 void world_launch(struct world *world, const struct world_call *call, const struct world_run *run)

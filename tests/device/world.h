@@ -13,7 +13,8 @@ enum {
     WORLD_SLOTS = 4,
     WORLD_SLOT_BYTES = 1024,
     WORLD_LINE_BYTES = 1024,
-    WORLD_THREADS = 64
+    WORLD_THREADS = 64,
+    WORLD_NARROW_BYTES = 1792 /* the ends, the binding and its table of blocks */
 };
 
 /* What differs between worlds. */
@@ -22,6 +23,7 @@ struct world_config {
     unsigned nslots;
     bool reaches; /* receivers can read the senders' memory; else only those of even senders */
     bool system;  /* ordering accesses of scope .sys */
+    bool narrow;  /* programs do not fit in shared memory */
 };
 
 struct world {
@@ -50,7 +52,6 @@ struct world_call {
     bool scalar_on_device;
     uint32_t signature;
     unsigned ntimes; /* launches of the same calls, one after the other */
-    bool in_graph;   /* the launches after the first are replays of a graph */
     unsigned absent; /* bits: ranks that are not launched */
     unsigned other;  /* bits: ranks whose signature is another */
     bool scrambled;  /* blocks of calls of the launch begin with the last rank's */

@@ -79,7 +79,7 @@ static __device__ struct tt_device_end *tt_link_end(const struct tt_block *block
 }
 
 /* Thread 0: which tables go into the room. False: the program is none for this kernel. */
-static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
+static __device__ bool tt_share_room(struct tt_block *block, uint32_t index)
 {
     const struct tt_program *program = block->call.program;
     const struct tt_device_tables *tables = block->call.tables;
@@ -93,8 +93,8 @@ static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
     const uint32_t *firsts = tt_device_firsts(tables);
     block->ends_at = tt_device_ends(tables) + firsts[block->channel];
     block->nends = firsts[block->channel + 1] - firsts[block->channel];
-    block->ends = (struct tt_device_end *)tt_take_room(&used,
-                                                       block->nends * sizeof(struct tt_device_end));
+    block->ends =
+        (struct tt_device_end *)tt_take_room(&used, block->nends * sizeof(struct tt_device_end));
     const size_t table =
         block->call.blocks ? (size_t)program->nblocks * sizeof(struct tt_own_block) : 0;
     block->binding =
@@ -102,8 +102,7 @@ static __device__ bool tt_plan_room(struct tt_block *block, uint32_t index)
     if (!nchannels || !block->ends || !block->binding) return false;
     const char *at = tt_take_room(&used, tables->nbytes);
     if (at) block->tables = (const struct tt_device_tables *)at;
-    at = program->nbytes <= TT_DEVICE_MOST_COPIED ? tt_take_room(&used, program->nbytes)
-                                                  : NULL;
+    at = program->nbytes <= TT_DEVICE_MOST_COPIED ? tt_take_room(&used, program->nbytes) : NULL;
     if (at) block->program = (const struct tt_program *)at;
     block->fold.type = block->call.type;
     block->fold.op = block->call.op;
@@ -125,7 +124,7 @@ static __device__ bool tt_block_open(struct tt_block *block, const struct tt_dev
 {
     tt_copy_words(&block->call, call, sizeof *call);
     __syncthreads();
-    const bool ready = threadIdx.x ? true : tt_plan_room(block, index);
+    const bool ready = threadIdx.x ? true : tt_share_room(block, index);
     if (!__syncthreads_and(ready)) return false;
     struct tt_binding *binding = (struct tt_binding *)block->binding;
     const struct tt_device_call *mine = &block->call;

@@ -18,11 +18,11 @@
  *   slot, note again     read by the receiver, B, R2, A2, B, written by the sender
  *   line again           read (relaxed) by the receiver, B, R2, A2, B, written by the sender
  *   sent by reference    written by the sender (or before the call), B, R1, A1, B, read by the
- *                        receiver, B, R2, A2 at the end of the call, R4, A4, R5 and the kernel's end
- *   end->count and known_tail, state->nended and begun
- *                        one kernel after the other; in a kernel one block, shared memory, B
- *   user's buffers       the kernel's begin and end; inside, other blocks use other elements; steps
- *                        of a block, B
+ *                        receiver, B, R2, A2 at the end of the call, R4, A4, R5, the kernel's end
+ *   counts of ends and of the state
+ *                        one kernel after the other; inside, shared memory, B
+ *   user's buffers       the kernel's begin and end; inside, other blocks use other elements, and
+ *                        the steps of a block are ordered by B
  *   scratch              one block, B
  */
 #ifndef TT_DEVICE_KERNEL_PORT_CUH
@@ -54,9 +54,9 @@ static __device__ uint64_t tt_load_acquire(const uint64_t *word, bool system)
 static __device__ void tt_store_release(uint64_t *word, uint64_t value, bool system)
 {
     if (system)
-        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+        asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
     else
-        asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+        asm volatile("st.release.gpu.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
 
 /* R1. The thread's block has passed a barrier since the message and its note were written. */
@@ -77,11 +77,13 @@ static __device__ void tt_store_line(char *line, uint64_t data, uint64_t flag, b
 {
     if (system)
         asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }"
-                     ::"l"(line), "l"(data), "l"(flag)
+                     :
+                     : "l"(line), "l"(data), "l"(flag)
                      : "memory");
     else
         asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.gpu.global.b128 [%0], q; }"
-                     ::"l"(line), "l"(data), "l"(flag)
+                     :
+                     : "l"(line), "l"(data), "l"(flag)
                      : "memory");
 }
 
@@ -105,7 +107,10 @@ static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *
 static __device__ uint64_t tt_load_abort(const struct tt_device_report *report)
 {
     uint64_t value;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(&report->abort) : "memory");
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+                 : "=l"(value)
+                 : "l"(&report->abort)
+                 : "memory");
     return value;
 }
 
@@ -113,13 +118,16 @@ static __device__ uint64_t tt_load_abort(const struct tt_device_report *report)
 static __device__ uint32_t tt_load_failure(const struct tt_device_state *state)
 {
     uint32_t value;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(&state->failure) : "memory");
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(&state->failure)
+                 : "memory");
     return value;
 }
 
 static __device__ void tt_store_sys(uint32_t *word, uint32_t value)
 {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
 /* The communicator has failed; the first thread to say so writes the report. */
@@ -136,14 +144,17 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
     tt_store_sys((uint32_t *)&report->peer, (uint32_t)peer);
     tt_store_sys(&report->channel, channel);
     tt_store_sys(&report->step, step);
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&report->failure), "r"(failure) /* R6 */
+    asm volatile("st.release.sys.global.u32 [%0], %1;"
+                 :
+                 : "l"(&report->failure), "r"(failure) /* R6 */
                  : "memory");
 }
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
 /* The first block of a call says that the call has begun. Relaxed: nothing is published. */
-static __device__ void tt_count_begun(struct tt_device_state *state, struct tt_device_report *report)
+static __device__ void tt_count_begun(struct tt_device_state *state,
+                                      struct tt_device_report *report)
 {
     uint32_t before;
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
@@ -151,15 +162,16 @@ static __device__ void tt_count_begun(struct tt_device_state *state, struct tt_d
                  : "l"(&state->begun)
                  : "memory");
     if (before) return;
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&report->nbegun),
-                 "l"(state->nended + 1)
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;"
+                 :
+                 : "l"(&report->nbegun), "l"(state->nended + 1)
                  : "memory");
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
  * and makes the state ready for the next call. The thread's block has passed a barrier. */
-static __device__ void tt_count_ended(struct tt_device_state *state, struct tt_device_report *report,
-                                      uint32_t nblocks)
+static __device__ void tt_count_ended(struct tt_device_state *state,
+                                      struct tt_device_report *report, uint32_t nblocks)
 {
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
@@ -169,7 +181,9 @@ static __device__ void tt_count_ended(struct tt_device_state *state, struct tt_d
     if (before + 1 < nblocks) return;
     state->begun = state->ended = 0;
     const uint64_t nended = ++state->nended;
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&report->nended), "l"(nended) /* R5 */
+    asm volatile("st.release.sys.global.u64 [%0], %1;"
+                 :
+                 : "l"(&report->nended), "l"(nended) /* R5 */
                  : "memory");
 }
 
@@ -231,8 +245,8 @@ static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt
  *
  * A message by reference is taken by an atomic on its note, and a sender that fails withdraws the
  * messages that are not taken by an atomic too; then it waits for the readers of the others. So
- * nobody reads memory of a call that has ended. The atomics are relaxed: order comes from R1/A1 and,
- * for readers that have left, from R2/A2. */
+ * nobody reads memory of a call that has ended. The atomics are relaxed: order comes from R1/A1
+ * and, for readers that have left, from R2/A2. */
 
 /* Returns the address, or 0: the message is in its slot. *withdrawn: the sender has failed. */
 static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool system,

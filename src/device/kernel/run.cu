@@ -1,7 +1,7 @@
 /* The kernel that runs collectives: each block walks one channel of one copy of a call's program.
  *
- * Calls of several ranks may be in one launch; their blocks wait for one another, so all blocks of a
- * launch must be resident. Program, binding and ends of links are copied to shared memory. At the
+ * Calls of several ranks may be in one launch; their blocks wait for one another, so all blocks of
+ * a launch must be resident. Program, binding and ends of links are copied to shared memory. At the
  * beginning of a round the threads find the pieces of all steps at once, thread i those of step i:
  * a walk is a chain of multiplications that would stand in every step's way. After a failure every
  * wait ends, every block leaves, and the call still counts as ended. */
@@ -22,8 +22,7 @@ static __device__ bool walk(struct tt_block *block)
             }
             __syncthreads();
             if (s % TT_MOST_RESOLVED == 0) tt_resolve(block, steps, s, channel->nsteps);
-            if (!tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED]))
-                return false;
+            if (!tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED])) return false;
         }
     return true;
 }
@@ -81,7 +80,8 @@ extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
 {
     __shared__ struct tt_block block;
     uint32_t c = 0;
-    while (c < batch.ncalls && blockIdx.x - batch.calls[c].first_block >= batch.calls[c].nblocks) c++;
+    while (c < batch.ncalls && blockIdx.x - batch.calls[c].first_block >= batch.calls[c].nblocks)
+        c++;
     if (c == batch.ncalls) return;
     const struct tt_device_call *call = &batch.calls[c];
     bool runs = true;

@@ -50,8 +50,8 @@ static __device__ bool tt_one_piece(const struct tt_block *block,
 {
     const bool whole =
         block->call.protocol == TT_PROTOCOL_SLOTS && tt_span_is_whole(block->binding, span);
-    struct tt_walk walk = tt_walk_begin(block->program, block->binding, span, (int)block->part,
-                                        block->round, whole);
+    struct tt_walk walk =
+        tt_walk_begin(block->program, block->binding, span, (int)block->part, block->round, whole);
     return tt_walk_next(&walk, piece) && walk.index == span->number;
 }
 
@@ -168,9 +168,9 @@ static __device__ bool tt_prepare(struct tt_block *block, const struct tt_progra
 {
     bool go = true;
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x)
-        go = go && (i < step->nrecv
-                        ? tt_prepare_message(block, step, i, index)
-                        : tt_prepare_slot(block, step, i - step->nrecv, index, reference));
+        go = go &&
+             (i < step->nrecv ? tt_prepare_message(block, step, i, index)
+                              : tt_prepare_slot(block, step, i - step->nrecv, index, reference));
     return __syncthreads_and(go);
 }
 
@@ -222,8 +222,8 @@ static __device__ uint32_t tt_slots_before(const struct tt_block *block, uint32_
     return n;
 }
 
-/* As in the host's executor, a contribution is rounded as if a rank had sent it, but where the order
- * of the fold does not matter. scaled: the source that is. */
+/* As in the host's executor, a contribution is rounded as if a rank had sent it, but where the
+ * order of the fold does not matter. scaled: the source that is. */
 static __device__ tt_fold_changes tt_step_changes(const struct tt_program_step *step,
                                                   int32_t scaled)
 {
@@ -235,7 +235,8 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
                                     const struct tt_step_piece *piece)
 {
     struct tt_pass *pass = &block->pass;
-    const uint32_t own = piece->from ? (uint32_t)(step->own_at < 0 ? 0 : step->own_at) : step->nrecv;
+    const uint32_t own =
+        piece->from ? (uint32_t)(step->own_at < 0 ? 0 : step->own_at) : step->nrecv;
     const bool scaled = piece->from && tt_is_scaled(block, step);
     /* A copy onto itself writes nothing: peers may still read that memory. */
     const bool changes = step->nrecv || scaled || step->finish;
@@ -285,8 +286,9 @@ static __device__ void tt_store_word(char *to, uint64_t word, uint32_t n)
 }
 
 /* One thread: line `line` of message i of the step. False: there is no hope. */
-static __device__ bool tt_take_line(const struct tt_block *block, const struct tt_program_step *step,
-                                    uint32_t i, size_t line, uint64_t *word)
+static __device__ bool tt_take_line(const struct tt_block *block,
+                                    const struct tt_program_step *step, uint32_t i, size_t line,
+                                    uint64_t *word)
 {
     const bool system = tt_link_end(block, step->recv + i)->system;
     struct tt_watch watch = tt_watch_begin(block);
@@ -337,7 +339,8 @@ static __device__ bool tt_do_lines(const struct tt_block *block, const struct tt
     if (nlines < least) nlines = least;
     for (size_t i = threadIdx.x; i < nlines; i += blockDim.x) {
         const size_t at = i * TT_LINE_DATA, left = at < nbytes ? nbytes - at : 0;
-        if (!tt_do_line(block, step, piece, at, left < TT_LINE_DATA ? (uint32_t)left : TT_LINE_DATA))
+        if (!tt_do_line(block, step, piece, at,
+                        left < TT_LINE_DATA ? (uint32_t)left : TT_LINE_DATA))
             return false;
     }
     return true;
@@ -391,8 +394,8 @@ static __device__ bool tt_do_pieces(struct tt_block *block, const struct tt_prog
     const bool whole = block->call.protocol == TT_PROTOCOL_SLOTS &&
                        (!local->number || tt_span_is_whole(binding, local)) &&
                        (!dst->number || tt_span_is_whole(binding, dst));
-    struct tt_walk locals = tt_walk_begin(block->program, binding, local, (int)block->part,
-                                          block->round, whole);
+    struct tt_walk locals =
+        tt_walk_begin(block->program, binding, local, (int)block->part, block->round, whole);
     struct tt_walk dsts =
         tt_walk_begin(block->program, binding, dst, (int)block->part, block->round, whole);
     bool go = true;

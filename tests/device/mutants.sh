@@ -1,0 +1,104 @@
+#!/bin/bash
+# Plants mistakes in the interpreter kernel and says which ones test_device_run catches on a virtual GPU.
+# usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: the folder of a build; NAME: only these mutants
+# A mutant is a sed script for one file; the kernel has fp32 sums only, so that it compiles quickly. Exit status of a run:
+# 86: reported by the virtual GPU (a race, a fault, a deadlock); 1: a wrong result; 124: did not end.
+set -u
+build=$(realpath "$1"); shift
+cd "$(dirname "$0")/../.." || exit 2
+nvcc=${NVCC:-/usr/local/cuda/bin/nvcc}
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$build/vgpu VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict TT_DEVICE_RANKS=${TT_DEVICE_RANKS:-3}
+filter=run.every_algorithm*:run.a_launch*:run.abort*:run.a_message*
+ncaught=0 nmutants=0
+
+# mutant NAME FILE SED: compiles and runs.
+mutant() {
+    local name=$1 file=$2 script=$3 tree=$work/$1 seed status=0 how
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return
+    mkdir -p "$tree/device" "$tree/datatype"
+    cp -r src/device/kernel "$tree/device/"
+    echo 'X(FLOAT32, SUM, f32_sum)' > "$tree/datatype/kernel_table.h"
+    sed -i -E "$script" "$tree/device/kernel/$file"
+    if [ -n "$script" ] && cmp -s "$tree/device/kernel/$file" "src/device/kernel/$file"; then
+        echo "| $name | not planted: the sed script changes nothing |"; return
+    fi
+    if ! $nvcc -std=c++17 -O3 -lineinfo -fmad=false -ptx -arch=compute_90 -I"$tree" -Isrc -Iinclude -o "$tree.ptx" \
+        "$tree/device/kernel/run.cu" 2> "$tree.log"; then
+        echo "| $name | does not compile: $(grep -m1 error "$tree.log") |"; return
+    fi
+    for seed in ${SEEDS:-1 2}; do
+        TT_TEST_KERNELS=$tree.ptx VGPU_SEED=$seed timeout ${LIMIT:-120} "$build/tests/test_device_run" --gtest_filter="$filter" > "$tree.log" 2>&1
+        status=$?
+        [ $status -eq 0 ] || break
+    done
+    how=$(grep -m1 -oE 'vgpu: (race|fault|deadlock|stall)|Failure|have not ended' "$tree.log")
+    nmutants=$((nmutants + 1))
+    [ $status -eq 0 ] || ncaught=$((ncaught + 1))
+    if [ $status -eq 0 ]; then echo "| $name | not caught |"; else echo "| $name | caught: status $status ${how#vgpu: }, seed $seed |"; fi
+    rm -rf "$tree" "$tree.ptx"
+}
+only=("$@")
+
+echo "| mutant | result |"
+echo "|---|---|"
+mutant none run.cu ''
+[ $nmutants -eq 0 ] || { [ $ncaught -eq 0 ] || { echo "the kernel without a mistake fails"; exit 1; }; nmutants=0; }
+
+# Orders and scopes of port.cuh.
+mutant a1_a2_relaxed port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.relaxed.gpu.global.u64/'
+mutant a1_a2_relaxed_sys port.cuh 's/ld\.acquire\.sys\.global\.u64/ld.relaxed.sys.global.u64/'
+mutant a1_a2_cta port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.acquire.cta.global.u64/'
+mutant a1_a2_weak port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.global.u64/'
+mutant r1_r2_relaxed port.cuh 's/st\.release\.gpu\.global\.u64/st.relaxed.gpu.global.u64/'
+mutant r1_r2_relaxed_sys port.cuh '/tt_store_release/,/^}/s/st\.release\.sys\.global\.u64/st.relaxed.sys.global.u64/'
+mutant r1_r2_cta port.cuh 's/st\.release\.gpu\.global\.u64/st.release.cta.global.u64/'
+mutant r1_r2_weak port.cuh 's/st\.release\.gpu\.global\.u64/st.global.u64/'
+mutant r3_two_stores port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\}; st\.relaxed\.gpu\.global\.b128 \[%0\], q; \}/st.relaxed.gpu.global.b64 [%0+8], %2; st.relaxed.gpu.global.b64 [%0], %1;/'
+mutant r3_vector_store port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\}; st\.relaxed\.gpu\.global\.b128 \[%0\], q; \}/st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};/'
+mutant r3_store_cta port.cuh 's/st\.relaxed\.gpu\.global\.b128/st.relaxed.cta.global.b128/'
+mutant a3_vector_load port.cuh 's/\{ \.reg \.b128 q; ld\.relaxed\.gpu\.global\.b128 q, \[%2\]; mov\.b128 \{%0, %1\}, q; \}/ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];/'
+mutant a3_load_cta port.cuh 's/ld\.relaxed\.gpu\.global\.b128/ld.relaxed.cta.global.b128/'
+mutant r4_a4_relaxed port.cuh 's/atom\.acq_rel\.gpu/atom.relaxed.gpu/'
+mutant r5_relaxed port.cuh '/tt_count_ended/,/^}/s/st\.release\.sys/st.relaxed.sys/'
+mutant reference_cta port.cuh 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta.global.or/'
+mutant failure_cta port.cuh 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
+
+# Waits.
+mutant a1_does_not_wait port.cuh '/tt_wait_for_message/,/^}/s/if \(\(int32_t\).*return true;/return true;/'
+mutant a1_one_early port.cuh '/tt_wait_for_message/,/^}/s/> 0\)/>= 0)/'
+mutant a2_does_not_wait port.cuh '/^static __device__ bool tt_wait_for_release/,/^}/s/end->count - end->known_tail > most/false/'
+mutant a2_one_slot_too_many step.cuh 's/tt_wait_for_release\(end, &watch, links->nslots - 1\)/tt_wait_for_release(end, \&watch, links->nslots)/'
+mutant a3_takes_any_flag port.cuh 's/if \(\*flag == wanted\) return true;/if (*flag) { *flag = wanted; return true; }/'
+mutant no_abort port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/ && !tt_load_abort\(watch->report\)//'
+mutant no_failure port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/!tt_load_failure\(watch->state\) && //'
+mutant withdraws_nothing port.cuh '/^static __device__ bool tt_withdraw_reference/,/^}/s/return before & TT_REFERENCE_TAKEN/return true/'
+
+# Barriers.
+mutant no_barrier_after_waits step.cuh '/^static __device__ bool tt_prepare\(/,/^}/s/return __syncthreads_and\(go\)/return go/'
+mutant no_barrier_before_publish step.cuh 's/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
+mutant no_barrier_after_publish step.cuh '/^static __device__ void tt_finish_step/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_before_pass step.cuh '/^static __device__ void tt_list_pass/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_between_pieces step.cuh 's/__syncthreads\(\); \/\* the pass is used again \*\///'
+mutant no_barrier_after_resolve step.cuh '/^static __device__ void tt_resolve\(/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_before_round run.cu '/^static __device__ bool walk/,/^}/s/^            __syncthreads\(\);//'
+mutant no_barrier_in_open block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->call/{n;s/__syncthreads\(\);//}}'
+mutant no_barrier_before_ended run.cu '/^    tutti_run/,/^}/s/^    __syncthreads\(\);//'
+
+# Counters, notes, tails.
+mutant releases_rarely step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 4 : 2/'
+mutant releases_rarely_with_two step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 : 2/'
+mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^        tt_release\(end, end->count\);//'
+mutant no_wait_at_end run.cu 's/go = go && tt_wait_for_release\(&block->ends\[e\], &watch, 0\);/;/'
+mutant publishes_before_note step.cuh '/struct tt_device_note \*note/s/^/            tt_publish(end, block->heads_out[s]);\n/'
+mutant note_keeps_reference step.cuh 's/note->reference = refers \? \(uint64_t\)reference : 0;/if (refers) note->reference = (uint64_t)reference;/'
+mutant note_has_no_head step.cuh 's/note->head = block->heads_out\[s\];//'
+mutant no_signature_in_slots step.cuh 's/if \(head != mine\)/if (false)/'
+mutant no_signature_in_lines port.cuh 's/if \(\(uint32_t\)\*flag == \(uint32_t\)wanted\) return false;/if ((uint32_t)*flag == (uint32_t)wanted) { *flag = wanted; return true; }/'
+mutant empty_lines_are_not_sent step.cuh 's/ends \? 1 : 0/0/; s/step->nrecv \+ step->nsend \? 1 : 0/0/'
+mutant begun_is_not_reset port.cuh 's/state->begun = state->ended = 0;/state->ended = 0;/'
+mutant ended_is_not_reset port.cuh 's/state->begun = state->ended = 0;/state->begun = 0;/'
+mutant counts_are_not_kept block.cuh 's/^        tt_block_end\(block, e\)->count = block->ends\[e\]\.count;//'
+mutant tails_are_not_kept block.cuh 's/^        tt_block_end\(block, e\)->known_tail = block->ends\[e\]\.known_tail;//'
+mutant garbage_lines_after_failure step.cuh 's/else if \(!tt_take_line\(block, step, \(uint32_t\)i\+\+, line, &word\)\)/else if (!tt_take_line(block, step, (uint32_t)i++, line, \&word) \&\& false)/'
+echo "caught $ncaught of $nmutants"

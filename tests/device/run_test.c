@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/tables.h"
 #include "schedule/collective.h"
@@ -41,44 +42,92 @@ static const struct tt_algorithm *algorithm_at(int index)
     return NULL;
 }
 
-/* Makes and runs one call whose settings follow from the numbers. */
-static void try_one(struct world *world, const struct tt_algorithm *algorithm, uint32_t protocol,
-                    enum tt_type type, enum tt_op op, uint64_t *numbers)
+/* What a call is, besides what the numbers choose. */
+struct kind {
+    const struct tt_algorithm *algorithm;
+    uint32_t protocol;
+    enum tt_type type;
+    enum tt_op op;
+    bool uneven; /* a count for each block */
+};
+
+/* A scalar that is no power of two. */
+static void set_scalar(struct tt_reduction *reduction)
+{
+    const float single = 1.7f;
+    const double twice = 1.7;
+    memset(reduction->scalar, 0x3b, sizeof reduction->scalar);
+    if (reduction->type == TT_FLOAT32) memcpy(reduction->scalar, &single, sizeof single);
+    if (reduction->type == TT_FLOAT64) memcpy(reduction->scalar, &twice, sizeof twice);
+}
+
+static void choose_counts(struct job *job, uint64_t *numbers, size_t *own)
 {
     static const size_t counts[] = {0, 1, 5, 37, 64, 129, 700, 1531};
+    const struct tt_collective_row *row = tt_collective_row(job->algorithm->collective);
+    const unsigned few = job->nranks < 3 || (row->splits && job->nranks < 6) ? 8
+                         : job->nranks < 6 || row->splits                    ? 6
+                                                                             : 5;
+    job->count = counts[next(numbers) % few];
+    for (int r = 0; r < job->nranks; r++) own[r] = counts[next(numbers) % 6];
+}
+
+/* Makes and runs one call whose settings follow from the numbers. */
+static void try_one(struct world *world, const struct kind *kind, uint64_t *numbers)
+{
     static const size_t references[] = {0, 256, SIZE_MAX};
-    struct job job = {.algorithm = algorithm,
-                      .nranks = world->config.nranks,
-                      .protocol = protocol,
-                      .slot_bytes = WORLD_SLOT_BYTES,
-                      .line_bytes = WORLD_LINE_BYTES,
-                      .reduction = {.type = type, .op = op, .nranks = world->config.nranks}};
-    const struct tt_collective_row *row = tt_collective_row(algorithm->collective);
-    const size_t few = row->splits || job.nranks < 3 ? 8 : 6;
-    job.count = counts[next(numbers) % few];
+    const struct tt_algorithm *algorithm = kind->algorithm;
+    size_t own[JOB_MOST_RANKS];
+    struct job job = {
+        .algorithm = algorithm,
+        .nranks = world->config.nranks,
+        .protocol = kind->protocol,
+        .slot_bytes = WORLD_SLOT_BYTES,
+        .line_bytes = WORLD_LINE_BYTES,
+        .reduction = {.type = kind->type, .op = kind->op, .nranks = world->config.nranks}};
+    choose_counts(&job, numbers, own);
+    set_scalar(&job.reduction);
+    if (kind->uneven) job.counts = own;
     if (tt_collective_has_root(algorithm->collective))
         job.root = (int)(next(numbers) % (unsigned)job.nranks);
-    job.copies = 1 + (int)(next(numbers) % 2);
-    job.reduction.scalar[0] = 3;
+    job.copies = 1 + (int)(next(numbers) % 4 == 0);
     if (!job_make(&job)) {
         CHECK_MESSAGE(false, "%s is not made: %s", algorithm->name, tt_last_error());
         return;
     }
-    const struct world_call call = {.job = &job,
-                                    .reference_bytes = references[next(numbers) % 3],
-                                    .misaligned = next(numbers) % 3 == 0 ? 4 : 0,
-                                    .in_place = row->in_place && next(numbers) % 3 == 0,
-                                    .apart = next(numbers) % 3 == 0,
-                                    .scrambled = next(numbers) % 2,
-                                    .signature = (uint32_t)next(numbers)};
-    char what[160];
-    snprintf(what, sizeof what, "%s:%s over %d ranks, root %d, count %zu, %s, %d parts%s%s",
+    const unsigned element = (unsigned)tt_type_size(kind->type);
+    const struct world_call call = {
+        .job = &job,
+        .reference_bytes = references[next(numbers) % 3],
+        .misaligned = next(numbers) % 3 ? 0 : element * (unsigned)(next(numbers) % 8),
+        .in_place = tt_collective_row(algorithm->collective)->in_place && next(numbers) % 3 == 0,
+        .apart = next(numbers) % 3 == 0,
+        .scrambled = next(numbers) % 2,
+        .scalar_on_device = next(numbers) % 2,
+        .signature = (uint32_t)next(numbers)};
+    char what[256];
+    snprintf(what, sizeof what,
+             "%s:%s over %d ranks, root %d, count %zu%s, %s of %s, %s, %d parts, references from "
+             "%zu%s%s, %u bytes off",
              tt_collective_name(algorithm->collective), algorithm->name, job.nranks, job.root,
-             job.count, protocol_names[protocol], (int)job_nparts(&job),
-             call.in_place ? ", in place" : "", call.apart ? ", apart" : "");
-    if (getenv("TT_DEVICE_VERBOSE")) fprintf(stderr, "%s\n", what);
+             job.count, kind->uneven ? " (own counts)" : "", tt_op_name(kind->op),
+             tt_type_name(kind->type), protocol_names[kind->protocol], (int)job_nparts(&job),
+             call.reference_bytes, call.in_place ? ", in place" : "", call.apart ? ", apart" : "",
+             call.misaligned);
+    const clock_t before = clock();
     world_try(world, &call, what, *numbers);
+    if (getenv("TT_DEVICE_VERBOSE"))
+        fprintf(stderr, "%4d ms %s\n", (int)((clock() - before) / (CLOCKS_PER_SEC / 1000)), what);
     job_clear(&job);
+}
+
+static bool open_some(struct world *world, int nranks, uint64_t *numbers)
+{
+    const struct world_config config = {.nranks = nranks,
+                                        .nslots = next(numbers) % 2 ? 4 : 2,
+                                        .reaches = next(numbers) % 4 != 0,
+                                        .system = next(numbers) % 4 == 0};
+    return world_open(world, &config);
 }
 
 TEST(run, every_algorithm_gives_the_hosts_bits)
@@ -86,16 +135,160 @@ TEST(run, every_algorithm_gives_the_hosts_bits)
     uint64_t numbers = seed();
     for (int nranks = 1; nranks <= JOB_MOST_RANKS; nranks++) {
         struct world world;
-        const struct world_config config = {.nranks = nranks,
-                                            .nslots = next(&numbers) % 2 ? 4 : 2,
-                                            .reaches = next(&numbers) % 4 != 0,
-                                            .system = next(&numbers) % 4 == 0};
-        REQUIRE(world_open(&world, &config));
-        const struct tt_algorithm *algorithm;
-        for (int i = 0; !tt_test_failed() && (algorithm = algorithm_at(i)) != NULL; i++)
-            for (uint32_t p = 0; p < TT_NPROTOCOLS && !tt_test_failed(); p++)
-                for (unsigned t = 0; t < turns(); t++)
-                    try_one(&world, algorithm, p, TT_FLOAT32, TT_SUM, &numbers);
+        struct kind kind = {.type = TT_FLOAT32, .op = TT_SUM};
+        REQUIRE(open_some(&world, nranks, &numbers));
+        for (int i = 0; !tt_test_failed() && (kind.algorithm = algorithm_at(i)) != NULL; i++)
+            for (kind.protocol = 0; kind.protocol < TT_NPROTOCOLS && !tt_test_failed();
+                 kind.protocol++)
+                for (unsigned t = 0; t < turns(); t++) try_one(&world, &kind, &numbers);
         world_close(&world);
     }
+}
+
+/* The algorithm with these properties, from a random place on. */
+static const struct tt_algorithm *some_algorithm(bool reduces, bool uneven, uint64_t *numbers)
+{
+    for (;;) {
+        const struct tt_algorithm *algorithm = algorithm_at((int)(next(numbers) % 64));
+        if (!algorithm) continue;
+        if (reduces && !tt_collective_reduces(algorithm->collective)) continue;
+        if (!uneven || algorithm->uneven) return algorithm;
+    }
+}
+
+TEST(run, every_type_and_operation_and_own_counts_give_the_hosts_bits)
+{
+    uint64_t numbers = seed() + 1000;
+    for (unsigned t = 0; t < turns(); t++)
+        for (int type = 0; type < TT_NTYPES; type++) {
+            struct world world;
+            REQUIRE(open_some(&world, 2 + (int)(next(&numbers) % 4), &numbers));
+            for (int op = 0; op < TT_NOPS && !tt_test_failed(); op++) {
+                if (!tt_op_supports((enum tt_op)op, (enum tt_type)type)) continue;
+                const bool uneven = next(&numbers) % 4 == 0;
+                const struct kind kind = {.algorithm = some_algorithm(true, uneven, &numbers),
+                                          .protocol = (uint32_t)(next(&numbers) % TT_NPROTOCOLS),
+                                          .type = (enum tt_type)type,
+                                          .op = (enum tt_op)op,
+                                          .uneven = uneven};
+                try_one(&world, &kind, &numbers);
+            }
+            world_close(&world);
+        }
+}
+
+TEST(run, calls_with_a_count_for_each_rank_give_the_hosts_bits)
+{
+    uint64_t numbers = seed() + 2000;
+    for (int i = 0; i < 8 * (int)turns() && !tt_test_failed(); i++) {
+        struct world world;
+        REQUIRE(open_some(&world, 1 + (int)(next(&numbers) % 6), &numbers));
+        for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
+            const struct kind kind = {.algorithm = some_algorithm(false, true, &numbers),
+                                      .protocol = p,
+                                      .type = TT_BFLOAT16,
+                                      .op = TT_AVG,
+                                      .uneven = true};
+            try_one(&world, &kind, &numbers);
+        }
+        world_close(&world);
+    }
+}
+
+/* An all-reduce of 100 floats over three ranks. */
+static void make_small(struct job *job, uint32_t protocol)
+{
+    *job = (struct job){.algorithm = tt_algorithm_find(TT_ALL_REDUCE, "ring"),
+                        .nranks = 3,
+                        .copies = 2,
+                        .count = 100,
+                        .protocol = protocol,
+                        .slot_bytes = WORLD_SLOT_BYTES,
+                        .line_bytes = WORLD_LINE_BYTES,
+                        .reduction = {.type = TT_FLOAT32, .op = TT_SUM, .nranks = 3}};
+    REQUIRE(job_make(job));
+}
+
+TEST(run, a_launch_again_is_another_call)
+{
+    struct world world;
+    struct job job;
+    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
+        for (int apart = 0; apart < 2; apart++) {
+            make_small(&job, p);
+            REQUIRE(world_open(&world, &config));
+            const struct world_call call = {
+                .job = &job, .signature = 5, .ntimes = 9, .apart = apart};
+            world_try(&world, &call, "nine launches of one call", 1);
+            world_close(&world);
+            job_clear(&job);
+        }
+}
+
+/* Runs a call that cannot end well; abort: the host says so while the kernels wait. */
+static void run_failing(struct world *world, const struct world_call *call, bool abort)
+{
+    static char zeros[4096];
+    char *inputs[JOB_MOST_RANKS];
+    struct world_run run;
+    for (int r = 0; r < JOB_MOST_RANKS; r++) inputs[r] = zeros;
+    world_place(world, call, inputs, &run);
+    world_launch(world, call, &run);
+    world_launch(world, call, &run); /* after a failure a call ends at once */
+    if (abort) {
+        const struct timespec moment = {.tv_nsec = 20000000};
+        nanosleep(&moment, NULL); /* the kernels run; how far does not matter */
+        world_abort(world, 1);
+    }
+    world_wait(world);
+    world_remove(world, &run);
+}
+
+TEST(run, abort_ends_kernels_that_wait_for_a_rank_that_never_comes)
+{
+    struct world world;
+    struct job job;
+    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
+        for (int apart = 0; apart < 2; apart++) {
+            make_small(&job, p);
+            REQUIRE(world_open(&world, &config));
+            const struct world_call call = {
+                .job = &job, .signature = 5, .absent = 2, .apart = apart};
+            run_failing(&world, &call, true);
+            for (int r = 0; r < 3; r += 2) {
+                const struct tt_device_report *report = world.reports[r];
+                CHECK_EQ(report->failure, TT_DEVICE_ABORTED);
+                CHECK(report->peer >= 0 && report->peer < 3 && report->peer != r);
+                CHECK_EQ(report->nbegun, 2);
+                CHECK_EQ(report->nended, 2);
+            }
+            CHECK_EQ(world.reports[2]->peer, 1); /* a ring: rank 2 takes from rank 1 */
+            CHECK_EQ(world.reports[1]->nbegun, 0);
+            world_close(&world);
+            job_clear(&job);
+        }
+}
+
+TEST(run, a_message_of_another_call_is_a_mismatch_that_names_the_peer)
+{
+    struct world world;
+    struct job job;
+    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
+        for (int apart = 0; apart < 2; apart++) {
+            make_small(&job, p);
+            REQUIRE(world_open(&world, &config));
+            const struct world_call call = {
+                .job = &job, .signature = 5, .other = 2, .apart = apart};
+            run_failing(&world, &call, true);
+            const struct tt_device_report *report = world.reports[2];
+            CHECK_EQ(report->failure, TT_DEVICE_MISMATCH);
+            CHECK_EQ(report->peer, 1);
+            CHECK(report->channel < 2 && report->step < 6);
+            for (int r = 0; r < 3; r++) CHECK_EQ(world.reports[r]->nended, 2);
+            world_close(&world);
+            job_clear(&job);
+        }
 }

@@ -1,9 +1,12 @@
 #include "world.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/image.h"
 #include "device/tables.h"
@@ -122,6 +125,8 @@ static CUdeviceptr allocate(struct world *world, size_t nbytes)
 bool world_open(struct world *world, const struct world_config *config)
 {
     *world = (struct world){.config = *config, .cu = tt_cuda_load()};
+    pthread_mutex_init(&world->lock, NULL);
+    pthread_cond_init(&world->done, NULL);
     CHECK(world->cu != NULL);
     if (!world->cu) return false;
     CU(DevicePrimaryCtxRetain(&world->context, 0));
@@ -160,9 +165,43 @@ void world_close(struct world *world)
     CU(DevicePrimaryCtxRelease(0));
 }
 
+enum { STUCK_S = 40 };
+
+/* Kernels that stand still are told to end, so that a test fails instead of hanging. */
+static void *watch(void *arg)
+{
+    struct world *world = arg;
+    struct timespec until;
+    pthread_mutex_lock(&world->lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STUCK_S;
+    while (!world->waited)
+        if (pthread_cond_timedwait(&world->done, &world->lock, &until) == ETIMEDOUT) {
+            CHECK_MESSAGE(false, "the kernels have not ended after %d s", STUCK_S);
+            world_abort(world, 2);
+            break;
+        }
+    pthread_mutex_unlock(&world->lock);
+    return NULL;
+}
+
+void world_abort(struct world *world, uint64_t how)
+{
+    for (int r = 0; r < world->config.nranks; r++)
+        __atomic_store_n(&world->reports[r]->abort, how, __ATOMIC_RELAXED);
+}
+
 void world_wait(struct world *world)
 {
+    pthread_t watcher;
+    world->waited = false;
+    CHECK_EQ(pthread_create(&watcher, NULL, watch, world), 0);
     for (int r = 0; r < world->config.nranks; r++) CU(StreamSynchronize(world->streams[r]));
+    pthread_mutex_lock(&world->lock);
+    world->waited = true;
+    pthread_cond_signal(&world->done);
+    pthread_mutex_unlock(&world->lock);
+    pthread_join(watcher, NULL);
 }
 
 /* ---- A call --------------------------------------------------------------------------------- */
@@ -257,7 +296,7 @@ void world_place(struct world *world, const struct world_call *call, char *const
         out->first_block = i ? out[-1].first_block + out[-1].nblocks : 0;
     }
     run->batch.ncalls = (uint32_t)call->job->nranks;
-    world_wait(world);
+    CU(StreamSynchronize(world->streams[0]));
 }
 
 static void launch(struct world *world, const struct tt_device_batch *batch, CUstream stream)

@@ -3,6 +3,7 @@
 #define TT_TESTS_DEVICE_WORLD_H
 
 #include <cuda.h>
+#include <pthread.h>
 
 #include "driver/cuda.h"
 #include "job.h"
@@ -34,6 +35,9 @@ struct world {
     CUdeviceptr states[JOB_MOST_RANKS];
     struct tt_device_report *reports[JOB_MOST_RANKS]; /* pinned */
     uint64_t ncalls;                                  /* of each rank, as far as launched */
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool waited; /* guarded by lock: the streams are empty */
 };
 
 /* How a collective is run. */
@@ -69,7 +73,9 @@ void world_place(struct world *world, const struct world_call *call, char *const
                  struct world_run *run);
 /* Launches once, does not wait. */
 void world_launch(struct world *world, const struct world_call *call, const struct world_run *run);
-/* Waits for all streams. */
+/* The host says abort to all ranks. */
+void world_abort(struct world *world, uint64_t how);
+/* Waits for all streams; says abort when that takes very long. */
 void world_wait(struct world *world);
 void world_remove(struct world *world, struct world_run *run);
 

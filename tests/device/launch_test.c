@@ -104,7 +104,7 @@ TEST(launch, the_current_context_of_the_thread_stays_as_it_was)
     CHECK(current() == NULL);
 }
 
-enum { THREADS = 4, TURNS = 8 };
+enum { THREADS = 4, TURNS = 2 };
 static pthread_barrier_t together;
 static _Atomic(struct tt_device *) seen[THREADS];
 

@@ -33,6 +33,13 @@ static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
     return tt_stream_create(&on->attendant);
 }
 
+static bool is_one_process(const struct tt_fabric *fabric)
+{
+    for (int r = 1; r < fabric->nranks; r++)
+        if (fabric->peers[r].process_id != fabric->peers[0].process_id) return false;
+    return true;
+}
+
 tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
                                struct tt_device_offer *mine)
 {
@@ -48,7 +55,8 @@ tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *lin
         .nslots = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOTS),
         .slot_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
-        .process_id = comm->fabric->peers[comm->rank].process_id};
+        .process_id = comm->fabric->peers[comm->rank].process_id,
+        .one_process = is_one_process(comm->fabric)};
     return tt_device_room_offer(&comm->on_gpu->room, &config, mine);
 }
 
@@ -98,13 +106,14 @@ static void pause_briefly(void)
  * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
  * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
  * Kernels of other processes are not waited for then: these have the memory open, and keep it. */
-static void await_peers(const struct tuttiComm *comm)
+static bool await_peers(const struct tuttiComm *comm)
 {
     const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms);
     while (comm->on_gpu->issued && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
     while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(kernels_ns)) pause_briefly();
+    return tt_fabric_reader(comm->fabric) < 0;
 }
 
 static void free_memory(struct tt_comm_device *on)

@@ -176,9 +176,10 @@ static tt_status follow(struct tt_context *context, CUstream after, CUstream bef
 
 tt_status tt_context_stream_query(struct tt_context *context, void *stream)
 {
-    TT_TRY(tt_context_enter(context));
+    CUstreamCaptureMode mode; /* a query spoils captures of mode global */
+    TT_TRY(tt_context_enter_aside(context, &mode));
     const CUresult result = context->cu->StreamQuery(stream);
-    tt_context_leave(context);
+    tt_context_leave_aside(context, mode);
     if (result == CUDA_ERROR_NOT_READY) return TT_IN_PROGRESS;
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamQuery");
 }

@@ -16,7 +16,7 @@ struct peer {
     char *memory; /* as this rank's GPU uses it; NULL: not reached yet */
     int gpu;      /* number in its process */
     bool same_process, same_gpu;
-    bool reached_by; /* its GPU can read memory of this rank's at its address */
+    bool reached_by; /* its kernels can read all memory of this rank's at its address */
 };
 
 /* One rank's. */
@@ -209,8 +209,8 @@ static tt_status reach(struct tt_device_room *room, const struct tt_device_offer
     peer->same_gpu = !memcmp(offer->uuid, room->uuid, sizeof room->uuid);
     const tt_status status = open_memory(room, offer, peer);
     if (!status) {
-        peer->reached_by =
-            peer->same_process && (peer->same_gpu || tt_driver_peers(offer->gpu, room->config.gpu));
+        /* Of another GPU it could read what cuMemAlloc gave, but not all virtual memory. */
+        peer->reached_by = peer->same_process && peer->same_gpu;
         return TT_OK;
     }
     char text[TT_ERROR_TEXT];
@@ -234,7 +234,7 @@ static void fill_ends(const struct tt_device_room *room, int rank, struct tt_dev
             struct tt_device_end *end =
                 &ends[tt_device_end_at(shape->nchannels, theirs.rank, channel, outgoing)];
             *end = tt_device_end_between(shape, &mine, &theirs, channel, outgoing);
-            end->reaches = outgoing ? peer->reached_by : peer->same_process;
+            end->reaches = peer->reached_by;
             end->system = !(peer->same_process && peer->same_gpu);
         }
 }

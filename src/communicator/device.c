@@ -105,7 +105,8 @@ static void pause_briefly(void)
 /* Other ranks write to this rank's memory when they take its messages, perhaps long after this
  * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
  * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
- * Kernels of other processes are not waited for then: these have the memory open, and keep it. */
+ * Kernels of other processes are not waited for then: these have the memory open, and keep it.
+ * False: a kernel may still use this rank's memory. */
 static bool await_peers(const struct tuttiComm *comm)
 {
     const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms);
@@ -135,9 +136,14 @@ void tt_comm_device_free(tuttiComm_t comm)
 {
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
-    await_peers(comm);
+    const bool all_ended = await_peers(comm);
     tt_stream_destroy(on->attendant);
-    tt_device_room_destroy(on->room);
+    if (all_ended)
+        tt_device_room_destroy(on->room);
+    else
+        TT_WARN("communicator %s: the device memory of rank %d is left to kernels of other ranks, "
+                "which have not ended",
+                comm->name, comm->rank);
     if (on->device) free_memory(on);
     tt_device_close(on->device);
     free(on);

@@ -75,7 +75,7 @@ static void check_end(const struct scene *scene, int rank, int peer,
         CHECK(!memcmp(end, &none, sizeof none));
         return;
     }
-    CHECK_EQ(end->reaches, mine->process == theirs->process);
+    CHECK_EQ(end->reaches, mine->process == theirs->process && mine->gpu == theirs->gpu);
     CHECK_EQ(end->system, mine->process != theirs->process || mine->gpu != theirs->gpu);
     CHECK(end->count == 0 && end->known_tail == 0);
 }

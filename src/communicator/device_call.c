@@ -7,6 +7,9 @@
 #include "device/tables.h"
 #include "driver/driver.h"
 
+/* Shorter messages are copied: for a reference the sender waits at the end. */
+enum { REFERENCE_BYTES = 8192 };
+
 /* ---- Routing -------------------------------------------------------------------------------- */
 
 /* Whose memory a buffer is: one of a call that a kernel may carry out. */
@@ -268,6 +271,7 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
         .state = on->state,
         .report = on->report,
         .scalar = from->scalar,
+        .reference_bytes = REFERENCE_BYTES,
         .type = from->reduction.type,
         .op = from->reduction.op,
         .protocol = protocol_of(links, program, from->binding),

@@ -91,9 +91,11 @@ struct tt_call_entry {
 struct tt_kernel_run {
     struct tt_device_report *report; /* of the rank */
     struct tt_context *context;
-    void *stream;    /* the rank's own, on which the kernel was launched */
-    uint64_t number; /* among the communicator's calls on this rank's GPU, from 1 */
-    bool uses_peers; /* may use memory of other ranks of this process (tt_fabric_borrow) */
+    void *stream;     /* the rank's own, on which the kernel was launched */
+    uint64_t number;  /* among the communicator's calls on this rank's GPU, from 1 */
+    bool uses_peers;  /* may use memory of other ranks of this process (tt_fabric_borrow) */
+    int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
+                       * has sent by reference; 0: none yet */
 };
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */

@@ -3,6 +3,9 @@
 
 #include <stdio.h>
 
+/* Ranks that live have read within this time what a kernel that fails has sent by reference. */
+enum { GRACE_MS = 1000 };
+
 /* The report is memory that the GPU writes: each word is read once, in order. */
 static uint64_t read_word(const uint64_t *word)
 {
@@ -57,9 +60,10 @@ void tt_kernel_leave_peers(struct tt_work *work)
  * reads abort, with a fence in between, as here in the other order. */
 tt_status tt_kernel_stop(struct tt_work *work)
 {
-    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    struct tt_kernel_run *kernel = &work->collective.call.kernel;
     struct tt_device_report *report = kernel->report;
-    __atomic_store_n(&report->abort, 1, __ATOMIC_SEQ_CST);
+    if (!kernel->grace_ns) kernel->grace_ns = tt_deadline_ns(GRACE_MS);
+    __atomic_store_n(&report->abort, tt_expired(kernel->grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     const bool has_ended = read_word(&report->nended) >= read_word(&report->nbegun);
     if (!has_ended && tt_context_stream_query(kernel->context, kernel->stream) >= 0)

@@ -79,7 +79,7 @@ mutant no_barrier_after_waits step.cuh '/^static __device__ bool tt_prepare\(/,/
 mutant no_barrier_before_publish step.cuh 's/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
 mutant no_barrier_after_publish step.cuh '/^static __device__ void tt_finish_step/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_before_pass step.cuh '/^static __device__ void tt_list_pass/,/^}/s/^    __syncthreads\(\);//'
-mutant no_barrier_between_pieces step.cuh 's/__syncthreads\(\); \/\* the pass is used again \*\///'
+mutant no_barrier_between_pieces step.cuh 's/__syncthreads\(\); \/\* the pass/; \/* the pass/'
 mutant no_barrier_after_resolve step.cuh '/^static __device__ void tt_resolve\(/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_before_round run.cu '/^static __device__ bool walk/,/^}/s/^            __syncthreads\(\);//'
 mutant no_barrier_in_open block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->call/{n;s/__syncthreads\(\);//}}'

@@ -134,7 +134,7 @@ static CUresult make_memset(struct vd_work *work, const CUDA_MEMSET_NODE_PARAMS_
 
 static CUresult make_host(struct vd_work *work, const CUDA_HOST_NODE_PARAMS_v2 *p)
 {
-    const struct vd_op op = {.what = VD_HOST, .host = {p->fn, p->userData}};
+    const struct vd_op op = {.what = VD_HOST, .host = {.function = p->fn, .arg = p->userData}};
     return p->fn ? one_op(work, &op) : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -212,7 +212,8 @@ static tt_status issue(const struct tt_request *request)
 {
     tuttiComm_t comm = request->comm;
     TT_TRY(tt_comm_check(comm));
-    const bool may_be_on_device = comm->on_gpu || tt_stream_context(stream_of(request));
+    const bool may_be_on_device =
+        comm->on_gpu || comm->gpu >= 0 || tt_stream_context(stream_of(request));
     struct tt_memo *memo = &comm->memos[request->collective];
     if (!may_be_on_device && is_remembered(memo, request)) return issue_prepared(request, memo);
     tt_comm_enter_call(comm); /* a proof takes long enough to be aborted in */
@@ -311,7 +312,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
                        element);
     TT_TRY(tt_request_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
                              count * element));
-    if (comm->on_gpu || stream) TT_TRY(tt_comm_need_host(function, comm, stream, data, NULL));
+    if (comm->gpu >= 0 || stream) TT_TRY(tt_comm_need_host(function, comm, stream, data, NULL));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "

@@ -1,6 +1,7 @@
 /* What a communicator has on a GPU: made when it is made, freed with it. */
 #include "communicator/device.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part. */
 enum { LEAVE_MS = 10000 };
+/* Of any algorithm: one copy of each program can run. */
+enum { MOST_PROGRAM_CHANNELS = 2 };
 
 int tt_current_gpu(void)
 {
@@ -57,22 +60,39 @@ tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *lin
         .line_bytes = (size_t)tt_config_int(TT_CONFIG_DEVICE_LINE_BYTES),
         .process_id = comm->fabric->peers[comm->rank].process_id,
         .one_process = is_one_process(comm->fabric)};
-    return tt_device_room_offer(&comm->on_gpu->room, &config, mine);
+    TT_TRY(tt_device_room_offer(&comm->on_gpu->room, &config, mine));
+    mine->capacity = tt_device_capacity(comm->on_gpu->device);
+    return TT_OK;
+}
+
+/* How many ranks have the GPU of this rank. */
+static int count_sharers(const struct tt_device_offer *offers, int nranks, int rank)
+{
+    int n = 0;
+    for (int r = 0; r < nranks; r++)
+        n += !memcmp(offers[r].uuid, offers[rank].uuid, sizeof offers[r].uuid);
+    return n;
 }
 
 tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer *offers)
 {
     struct tt_comm_device *on = comm->on_gpu;
     TT_TRY(tt_device_room_connect(on->room, offers));
-    const int sharers = tt_device_room_sharers(on->room);
-    on->most_blocks = tt_device_capacity(on->device) / sharers;
-    if (on->most_blocks < 1)
-        return tt_fail(TT_ERR_USAGE,
-                       "%d ranks share GPU %d, which runs %d blocks at the same time: at most so "
-                       "many ranks can share it",
-                       sharers, comm->gpu, tt_device_capacity(on->device));
-    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks, %d blocks each", comm->name,
-            comm->rank, comm->gpu, sharers - 1, on->most_blocks);
+    on->most_blocks = INT_MAX; /* the same on all ranks: they run the same copies of a program */
+    for (int r = 0; r < comm->nranks; r++) {
+        const int sharers = count_sharers(offers, comm->nranks, r);
+        const int share = offers[r].capacity / sharers;
+        if (share < MOST_PROGRAM_CHANNELS)
+            return tt_fail(TT_ERR_USAGE,
+                           "%d ranks share the GPU of rank %d, which runs %d blocks of threads at "
+                           "the same time; each rank needs %d: at most %d ranks can share it",
+                           sharers, r, offers[r].capacity, MOST_PROGRAM_CHANNELS,
+                           offers[r].capacity / MOST_PROGRAM_CHANNELS);
+        if (share < on->most_blocks) on->most_blocks = share;
+    }
+    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call",
+            comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1,
+            on->most_blocks);
     return TT_OK;
 }
 

@@ -19,12 +19,13 @@ static tt_status look_at(const struct tt_request *request, const char *name, con
     *found = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
     if (!nbytes) return TT_OK;
     TT_TRY(tt_driver_pointer(buffer, found));
-    if (found->kind != TT_POINTER_DEVICE || found->gpu == request->comm->gpu) return TT_OK;
+    if (found->kind != TT_POINTER_DEVICE) return TT_OK;
     if (!request->comm->on_gpu)
         return tt_fail(TT_ERR_USAGE,
                        "%s: %s %p is memory of GPU %d, but communicator %s has no GPU: %s",
                        request->function, name, buffer, found->gpu, request->comm->name,
                        request->comm->no_gpu);
+    if (found->gpu == request->comm->gpu) return TT_OK;
     return tt_fail(TT_ERR_ARGUMENT,
                    "%s: %s %p is memory of GPU %d, but rank %d of communicator %s is on GPU %d",
                    request->function, name, buffer, found->gpu, request->comm->rank,
@@ -92,7 +93,7 @@ tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_
         return tt_fail(TT_ERR_USAGE,
                        "%s: the stream is of GPU %d; this call is for streams of the host only",
                        function, tt_context_gpu(context));
-    if (!comm->on_gpu) return TT_OK;
+    if (comm->gpu < 0) return TT_OK;
     TT_TRY(need_host(function, input));
     return need_host(function, output);
 }

@@ -32,6 +32,7 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
         setting.on_device = of->on_device;
         if (of->on_device) {
             setting.oversubscribed = false;
+            setting.ranks_per_core = 0;
             setting.slot_bytes = tt_device_room_links(comm->on_gpu->room)->slot_bytes;
         }
         tt_choices_make(choices, &shape, &setting);

@@ -64,11 +64,10 @@ TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
 
 /* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
 struct tt_device_state {
-    uint64_t nended;       /* calls that have ended since the communicator was made */
-    uint32_t begun, ended; /* blocks of the present call that have begun, ended */
+    uint64_t nended;  /* calls that have ended since the communicator was made */
+    uint32_t ended;   /* blocks of the present call that have ended */
     uint32_t failure; /* enum tt_device_failure: the first of the communicator; later calls end at
                        * once */
-    uint32_t unused;
 };
 
 /* Pinned host memory of one rank, mapped. All accesses of the kernel are of scope .sys. */

@@ -144,6 +144,12 @@ tt_status tt_context_stream_synchronize(struct tt_context *context, void *stream
     return refuse();
 }
 
+tt_status tt_context_stream_query(struct tt_context *context, void *stream)
+{
+    (void)context, (void)stream;
+    return refuse();
+}
+
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     (void)context, (void)after, (void)before;

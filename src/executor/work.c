@@ -267,11 +267,11 @@ static tt_status start_collective(struct tt_work *work)
                        ncopies, call->loaded->copies);
     work->state = TT_WORK_RUNNING;
     work->engine->report_ns = 0;
+    tt_record_entry(work->engine, call, work->turn);
+    if (tt_work_on_device(work)) return TT_OK;
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
-    tt_record_entry(work->engine, call, work->turn);
-    if (tt_work_on_device(work)) return TT_OK;
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     find_memory(work);

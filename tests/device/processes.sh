@@ -16,6 +16,8 @@ run() {
 
 run "three processes on one GPU" 3 1 11 8
 run "four processes on two GPUs" 4 2 12 8
+TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
+VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
 
 # The death of a process before its part of a call: the kernels of the others end, and the errors name it.
 folder=$(mktemp -d)

@@ -152,20 +152,19 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
-/* The first block of a call says that the call has begun. Relaxed: nothing is published. */
-static __device__ void tt_count_begun(struct tt_device_state *state,
-                                      struct tt_device_report *report)
+/* Each block says that the call has begun, and only then looks whether the host has aborted it; the
+ * host aborts, and only then looks whether a call has begun (executor/kernel_run.c). With a fence
+ * between the two on each side, one of them sees the other: a block that returns true here is seen,
+ * and one that begins later returns false and uses no buffer. */
+static __device__ bool tt_begin_call(const struct tt_device_state *state,
+                                     struct tt_device_report *report)
 {
-    uint32_t before;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(&state->begun)
-                 : "memory");
-    if (before) return;
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;"
                  :
                  : "l"(&report->nbegun), "l"(state->nended + 1)
                  : "memory");
+    asm volatile("fence.sc.sys;" ::: "memory");
+    return !tt_load_abort(report);
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
@@ -179,7 +178,7 @@ static __device__ void tt_count_ended(struct tt_device_state *state,
                  : "l"(&state->ended)
                  : "memory");
     if (before + 1 < nblocks) return;
-    state->begun = state->ended = 0;
+    state->ended = 0;
     const uint64_t nended = ++state->nended;
     asm volatile("st.release.sys.global.u64 [%0], %1;"
                  :

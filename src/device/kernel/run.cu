@@ -86,8 +86,10 @@ extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
     const struct tt_device_call *call = &batch.calls[c];
     bool runs = true;
     if (threadIdx.x == 0) {
-        tt_count_begun(call->state, call->report);
-        runs = !tt_load_failure(call->state);
+        const uint32_t index = blockIdx.x - call->first_block;
+        runs = tt_begin_call(call->state, call->report);
+        if (!runs) tt_report_failure(call->state, call->report, TT_DEVICE_ABORTED, -1, index, 0);
+        runs = runs && !tt_load_failure(call->state);
     }
     if (__syncthreads_and(runs)) run_block(&block, call, blockIdx.x - call->first_block);
     __syncthreads();

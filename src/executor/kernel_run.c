@@ -57,15 +57,16 @@ void tt_kernel_leave_peers(struct tt_work *work)
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
- * reads abort, with a fence in between, as here in the other order. */
+ * reads abort, with a fence in between, as here the exchange, which is one, in the other order. */
 tt_status tt_kernel_stop(struct tt_work *work)
 {
     struct tt_kernel_run *kernel = &work->collective.call.kernel;
     struct tt_device_report *report = kernel->report;
     if (!kernel->grace_ns) kernel->grace_ns = tt_deadline_ns(GRACE_MS);
-    __atomic_store_n(&report->abort, tt_expired(kernel->grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    const bool has_ended = read_word(&report->nended) >= read_word(&report->nbegun);
+    (void)__atomic_exchange_n(&report->abort, tt_expired(kernel->grace_ns) ? 2 : 1,
+                              __ATOMIC_SEQ_CST);
+    const bool has_ended = __atomic_load_n(&report->nended, __ATOMIC_SEQ_CST) >=
+                           __atomic_load_n(&report->nbegun, __ATOMIC_SEQ_CST);
     if (!has_ended && tt_context_stream_query(kernel->context, kernel->stream) >= 0)
         return TT_IN_PROGRESS;
     tt_kernel_leave_peers(work);

@@ -143,7 +143,8 @@ typedef struct {
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
     int device;            /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: that of the
-                            * thread's current context, where the process uses CUDA */
+                            * thread's current context, where the process uses CUDA; in a split, the
+                            * parent's */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
@@ -274,11 +275,12 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
  * use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
-/* Completes all work of the stream, then frees it. Not from a function that the stream runs. NULL
- * is allowed. */
+/* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
+ * issued on it. Not from a function that the stream runs. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* Waits until the stream is idle. Returns the first error of the work issued since the last
- * synchronize. Not from a function that the stream runs. */
+/* Waits until the stream, and the CUDA stream that it was made of, if any, are idle. Returns the
+ * first error of the work issued since the last synchronize. Not from a function that the stream
+ * runs. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);

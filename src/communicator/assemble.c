@@ -250,7 +250,7 @@ static bool all_have_gpus(const struct making *making)
     return false;
 }
 
-/* Who has a GPU tells the others how to reach its memory. */
+/* Each rank with a GPU sends the others how to reach its memory. */
 static tt_status connect_gpus(struct making *making)
 {
     const struct tt_exchange *exchange = making->exchange;

@@ -35,8 +35,6 @@ struct tt_comm_device {
     struct tt_spare *spares;
     struct tt_choices choices[TT_NCOLLECTIVES];
     struct tt_memo memos[TT_NCOLLECTIVES];
-    /* atomic */
-    _Atomic int running; /* calls launched and not ended */
 };
 
 /* ---- Creation ------------------------------------------------------------------------------- */
@@ -50,8 +48,9 @@ TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_co
 /* offers: [nranks]. Afterwards the communicator's calls may be on device memory. */
 TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
                                               const struct tt_device_offer *offers);
-/* Waits until the kernels of other ranks no longer use this rank's memory, at most a few seconds,
- * and frees. comm->on_gpu may be NULL. */
+/* Waits until the other ranks have ended the calls that this rank has ended, at most the time of a
+ * call (TUTTI_TIMEOUT_MS), then until their kernels have ended, at most 10 s, and frees. Memory
+ * that a kernel may use after that is not freed. comm->on_gpu may be NULL. */
 void tt_comm_device_free(tuttiComm_t comm);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
@@ -75,7 +74,8 @@ TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *c
                                            const struct tt_binding *binding);
 /* The program's device memory is for others from now on. */
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
-/* Gives the call its number; the turn was taken before. */
+/* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
+ * gives the turn. */
 void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
 /* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
  * that fail fail their communicators. */

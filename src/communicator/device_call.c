@@ -12,7 +12,7 @@ enum { REFERENCE_BYTES = 8192 };
 
 /* ---- Routing -------------------------------------------------------------------------------- */
 
-/* Whose memory a buffer is: one of a call that a kernel may carry out. */
+/* Finds whose memory the buffer is; fails where this rank cannot use that memory. */
 static tt_status look_at(const struct tt_request *request, const char *name, const void *buffer,
                          size_t nbytes, struct tt_pointer *found)
 {
@@ -64,7 +64,9 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
                        request->function);
     if (context && tt_context_gpu(context) != comm->gpu)
         return tt_fail(
-            TT_ERR_USAGE, "%s: the stream is of GPU %d, rank %d of communicator %s on %d",
+            TT_ERR_USAGE,
+            "%s: the stream is of GPU %d, but rank %d of communicator %s is on GPU %d: make a "
+            "stream of that GPU",
             request->function, tt_context_gpu(context), comm->rank, comm->name, comm->gpu);
     if (memo->in && in.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "sendbuff", request->input);
@@ -186,7 +188,7 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
         struct tt_spare *old = calloc(1, sizeof *old);
         if (!old) {
             give_memory(on, taken);
-            return tt_fail(TT_ERR_SYSTEM, "out of memory for scratch memory's name");
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
         }
         *old = (struct tt_spare){.memory = on->scratch, .nbytes = 0};
         give_memory(on, old);

@@ -34,8 +34,11 @@ tt_status tt_kernel_advance(struct tt_work *work)
     default:
         break;
     }
-    return tt_fail(TT_ERR_INTERNAL, "the kernel ended with failure %u at channel %u, step %u",
-                   report->failure, report->channel, report->step);
+    return tt_fail(
+        TT_ERR_INTERNAL,
+        "GPU %d: the kernel ended with failure %u in part %u, step %u; this is a defect of "
+        "tutti: please report it",
+        tt_context_gpu(kernel->context), report->failure, report->channel, report->step);
 }
 
 tt_status tt_kernel_check(const struct tt_work *work)

@@ -1,6 +1,5 @@
 /* Streams and events, ordered as CUDA's. A stream of the host is a FIFO of tasks served by one
- * worker thread. A stream of a GPU is CUDA's; here are counted the calls that were launched on it.
- */
+ * worker thread. A stream of a GPU is CUDA's; struct tt_stream counts the calls launched on it. */
 #ifndef TT_EXECUTOR_STREAM_H
 #define TT_EXECUTOR_STREAM_H
 

@@ -5,14 +5,14 @@
 # named TITLE: the paths in the paragraph that begins with **TITLE.**
 named() {
     awk -v title="**$1.**" 'index($0, title) == 1 { on = 1 } /^$/ { on = 0 } on' CONTRIBUTING.md |
-        grep -oE '\b(include|src|perf-tests|tests|docs)/[A-Za-z0-9_/.-]+\.(c|h|txt|md)' | sort -u
+        grep -oE '\b(include|src|perf-tests|tests|docs)/[A-Za-z0-9_/.-]+\.(c|h|cuh|txt|md)' | sort -u
 }
 
 # places TITLE OWN PATTERN...: files that match, but for its own (OWN, a pattern of paths), are named, and the other way round.
 nplaces=0
 places() {
     local title=$1 own=$2 pattern=$3 found wanted
-    found=$(grep -rlE --include='*.c' --include='*.h' --include='*.txt' --include='*.md' -- "$pattern" \
+    found=$(grep -rlE --include='*.c' --include='*.h' --include='*.cuh' --include='*.txt' --include='*.md' -- "$pattern" \
         include src perf-tests tests/integration docs | grep -vE "$own" | sort -u)
     wanted=$(named "$title")
     [ -n "$found" ] && [ -n "$wanted" ] || fail "$title: no file found, or no path named"

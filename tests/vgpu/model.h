@@ -81,6 +81,9 @@ struct vg_grid_clock *vg_model_grid_begin(struct vg_model *model, uint64_t numbe
  * it: the grid begins after these releases. That orders more than a host did that has not looked.
  */
 void vg_model_published(const struct vg_model *model, struct vg_past *past);
+/* The host knows what `past` knows: it may tell kernels that run, by a word of memory that both can
+ * reach. Who acquires what the host writes from now on knows it too. */
+void vg_model_host_knows(struct vg_model *model, const struct vg_past *past);
 void vg_model_grid_end(struct vg_grid_clock *grid, struct vg_past *after);
 struct vg_block_clock *vg_model_block_begin(struct vg_grid_clock *grid, uint64_t block);
 void vg_model_block_end(struct vg_block_clock *block);

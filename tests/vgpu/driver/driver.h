@@ -148,6 +148,8 @@ int vd_item_after(struct vd_item *after, struct vd_item *before);
 /* All edges are there: the executor may begin it. The executor keeps a reference until it ends. */
 void vd_item_submit(struct vd_item *item);
 void vd_item_put(struct vd_item *item);
+/* The host has waited for what this past knows, or a host function after it runs. */
+void vd_host_knows(const struct vg_past *past);
 struct vd_item *vd_item_get(struct vd_item *item);
 /* Waits, with the lock given back meanwhile, until the item has ended, and adds what it knows to
  * the host's past. Its result. */

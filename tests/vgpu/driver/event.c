@@ -126,7 +126,7 @@ static CUresult query(CUevent event)
     if (event->shared != NULL && !vd_shared_event_ended(event)) return CUDA_ERROR_NOT_READY;
     if (event->record == NULL) return CUDA_SUCCESS;
     if (event->record->state != VD_ENDED) return CUDA_ERROR_NOT_READY;
-    vg_past_join(vd.host_past, event->record->past);
+    vd_host_knows(event->record->past);
     return event->record->result;
 }
 

@@ -63,6 +63,7 @@ static void *run(void *arg)
         const CUhostFn function = item->op.host.function;
         void *const data = item->op.host.arg;
         item->op.host.function = NULL; /* called: it owns its argument */
+        vd_host_knows(item->past);
         pthread_mutex_unlock(&vd.lock);
         function(data);
         vd_lock();

@@ -142,6 +142,12 @@ void vd_item_put(struct vd_item *item)
     free(item);
 }
 
+void vd_host_knows(const struct vg_past *past)
+{
+    vg_past_join(vd.host_past, past);
+    vg_model_host_knows(vg_machine_model(vd.machine), past);
+}
+
 struct vd_item *vd_item_get(struct vd_item *item)
 {
     if (item != NULL) item->refs++;
@@ -152,7 +158,7 @@ CUresult vd_item_wait(struct vd_item *item)
 {
     vd_item_get(item);
     vd_executor_wait(item);
-    vg_past_join(vd.host_past, item->past);
+    vd_host_knows(item->past);
     const CUresult result = item->result;
     vd_item_put(item);
     return result;

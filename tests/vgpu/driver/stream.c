@@ -221,7 +221,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
 static CUresult query_one(const struct CUstream_st *stream)
 {
     if (!ended(stream->last)) return CUDA_ERROR_NOT_READY;
-    if (stream->last != NULL) vg_past_join(vd.host_past, stream->last->past);
+    if (stream->last != NULL) vd_host_knows(stream->last->past);
     return stream->context->failed;
 }
 

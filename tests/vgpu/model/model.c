@@ -259,6 +259,11 @@ void vg_model_published(const struct vg_model *model, struct vg_past *past)
     vg_clock_join(&past->known, model->published);
 }
 
+void vg_model_host_knows(struct vg_model *model, const struct vg_past *past)
+{
+    vg_clock_join(&model->published, past->known);
+}
+
 static bool same_how(const struct vg_how *a, const struct vg_how *b)
 {
     return a->where == b->where && a->nbytes == b->nbytes && a->order == b->order &&

@@ -250,6 +250,38 @@ static bool all_have_gpus(const struct making *making)
     return false;
 }
 
+/* A GPU that the config does not name may be one that the program uses for itself: then a
+ * communicator for memory of the host does without it. */
+static tt_status drop_gpu(struct making *making, tt_status status)
+{
+    tuttiComm_t comm = making->comm;
+    if (!status || making->config->needs_gpu) return status;
+    snprintf(comm->no_gpu, sizeof comm->no_gpu, "%.*s", (int)sizeof comm->no_gpu - 1,
+             tt_last_error());
+    TT_INFO("communicator %s has no GPU: %s", comm->name, tt_last_error());
+    tt_comm_device_drop(comm);
+    return TT_OK;
+}
+
+/* After a round in which each rank may have dropped its GPU: all ranks have one, or none has. */
+static tt_status agree_on_gpus(struct making *making)
+{
+    const struct tt_exchange *exchange = making->exchange;
+    const int32_t mine = making->comm && making->comm->on_gpu;
+    int32_t *all = calloc((size_t)exchange->nparticipants, sizeof *all);
+    if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
+    tt_status status = agree(making);
+    if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
+    for (int r = 0; !status && making->member && r < making->nranks; r++) {
+        if (all[participant(making, r)] || !making->comm->on_gpu) continue;
+        snprintf(making->comm->no_gpu, sizeof making->comm->no_gpu,
+                 "rank %d could not use its GPU (its log at INFO says why)", r);
+        tt_comm_device_drop(making->comm);
+    }
+    free(all);
+    return status;
+}
+
 /* Each rank with a GPU sends the others how to reach its memory. */
 static tt_status connect_gpus(struct making *making)
 {
@@ -257,20 +289,20 @@ static tt_status connect_gpus(struct making *making)
     const size_t n = (size_t)exchange->nparticipants;
     struct tt_device_offer mine = {.gpu = -1};
     struct tt_device_offer *all = calloc(n, sizeof *all), *ours = calloc(n, sizeof *ours);
-    const bool takes_part = making->member && all_have_gpus(making);
     if (!all || !ours)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
-    else if (takes_part)
-        making->status = tt_comm_device_offer(making->comm, &making->links, &mine);
-    tt_status status = agree(making);
+    else if (making->member && all_have_gpus(making))
+        making->status =
+            drop_gpu(making, tt_comm_device_offer(making->comm, &making->links, &mine));
+    tt_status status = agree_on_gpus(making);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
-    if (!status && takes_part) {
+    if (!status && making->member && making->comm->on_gpu) {
         for (int r = 0; r < making->nranks; r++) ours[r] = all[participant(making, r)];
-        making->status = tt_comm_device_connect(making->comm, ours);
+        making->status = drop_gpu(making, tt_comm_device_connect(making->comm, ours));
     }
     free(all);
     free(ours);
-    return status ? status : agree(making);
+    return status ? status : agree_on_gpus(making);
 }
 
 static void finish(struct making *making)

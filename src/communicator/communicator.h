@@ -110,8 +110,9 @@ struct tt_comm_config {
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
     bool deterministic;
-    int device; /* what tuttiCommDevice says */
-    int gpu;    /* -1: none */
+    int device;     /* what tuttiCommDevice says */
+    int gpu;        /* -1: none */
+    bool needs_gpu; /* the config names it: init fails where it cannot be used */
 };
 
 /* How its links are to be. Plain data. */

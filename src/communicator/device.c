@@ -15,6 +15,8 @@
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part. */
 enum { LEAVE_MS = 10000 };
+/* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
+enum { OWN_MS = 1000 };
 /* Of any algorithm: one copy of each program can run. */
 enum { MOST_PROGRAM_CHANNELS = 2 };
 
@@ -116,6 +118,18 @@ static bool all_have_done(const struct tuttiComm *comm)
     return true;
 }
 
+/* Whether a rank that lives has kernels which may use memory of others. */
+static bool any_uses_peers(const struct tuttiComm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
+        if (r != comm->rank && atomic_load_explicit(&record->reading, memory_order_acquire) &&
+            !tt_fabric_is_dead(comm->fabric, r))
+            return true;
+    }
+    return false;
+}
+
 static void pause_briefly(void)
 {
     sched_yield();
@@ -125,16 +139,28 @@ static void pause_briefly(void)
 /* Other ranks write to this rank's memory when they take its messages, perhaps long after this
  * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
  * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
- * Kernels of other processes are not waited for then: these have the memory open, and keep it.
  * False: a kernel may still use this rank's memory. */
 static bool await_peers(const struct tuttiComm *comm)
 {
-    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms);
+    const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
     while (comm->on_gpu->issued && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
-    while (tt_fabric_reader(comm->fabric) >= 0 && !tt_expired(kernels_ns)) pause_briefly();
-    return tt_fabric_reader(comm->fabric) < 0;
+    while (any_uses_peers(comm) && !tt_expired(kernels_ns)) pause_briefly();
+    return !any_uses_peers(comm);
+}
+
+/* Waits for this rank's own kernels: one that waits in a stream of the user begins later, and looks
+ * at the report before it ends at once. False: it has not begun yet. */
+static bool await_own(const struct tt_comm_device *on)
+{
+    const int64_t deadline_ns = tt_deadline_ns(OWN_MS);
+    struct tt_context *context = tt_device_context(on->device);
+    while (tt_context_stream_query(context, on->stream) == TT_IN_PROGRESS) {
+        if (tt_expired(deadline_ns)) return false;
+        pause_briefly();
+    }
+    return true;
 }
 
 static void free_memory(struct tt_comm_device *on)
@@ -152,20 +178,37 @@ static void free_memory(struct tt_comm_device *on)
     if (on->stream) tt_context_stream_destroy(context, on->stream);
 }
 
+static void free_all(struct tt_comm_device *on)
+{
+    tt_device_room_destroy(on->room);
+    if (on->device) free_memory(on);
+    tt_device_close(on->device);
+}
+
+void tt_comm_device_drop(tuttiComm_t comm)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    if (!on) return;
+    tt_stream_destroy(on->attendant);
+    free_all(on);
+    free(on);
+    comm->on_gpu = NULL;
+}
+
 void tt_comm_device_free(tuttiComm_t comm)
 {
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
-    const bool all_ended = await_peers(comm);
+    const bool complete = on->device && on->stream;
+    const bool peers_ended = await_peers(comm), own_ended = !complete || await_own(on);
     tt_stream_destroy(on->attendant);
-    if (all_ended)
-        tt_device_room_destroy(on->room);
+    if (peers_ended && own_ended)
+        free_all(on);
     else
-        TT_WARN("communicator %s: the device memory of rank %d is left to kernels of other ranks, "
-                "which have not ended",
-                comm->name, comm->rank);
-    if (on->device) free_memory(on);
-    tt_device_close(on->device);
+        TT_WARN(
+            "communicator %s: rank %d leaves its device memory to kernels that have not ended%s",
+            comm->name, comm->rank,
+            own_ended ? "" : ": its stream waits for work of the user's stream");
     free(on);
     comm->on_gpu = NULL;
 }

@@ -48,6 +48,8 @@ TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_co
 /* offers: [nranks]. Afterwards the communicator's calls may be on device memory. */
 TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
                                               const struct tt_device_offer *offers);
+/* Frees what no call has used: from now on the communicator has no GPU, because of comm->no_gpu. */
+void tt_comm_device_drop(tuttiComm_t comm);
 /* Waits until the other ranks have ended the calls that this rank has ended, at most the time of a
  * call (TUTTI_TIMEOUT_MS), then until their kernels have ended, at most 10 s, and frees. Memory
  * that a kernel may use after that is not freed. comm->on_gpu may be NULL. */
@@ -69,7 +71,8 @@ struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
                                        const struct tt_cached *cached);
 /* Copies of a program that may run side by side on this rank's share of the GPU. */
 int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program);
-/* Brings program and scratch memory to the GPU, as far as they are not there. */
+/* Brings program and scratch memory to the GPU, as far as they are not there. Fails the
+ * communicator where that cannot be. */
 TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
                                            const struct tt_binding *binding);
 /* The program's device memory is for others from now on. */

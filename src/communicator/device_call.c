@@ -1,4 +1,5 @@
 /* Calls on device memory: which they are, what they are bound to, and their launch. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,35 @@ static tt_status refuse_host_memory(const struct tt_request *request, const char
                    request->function, name, buffer, request->comm->gpu);
 }
 
+/* Of a pre-multiplied sum; NULL: the call has none, or its value is known. */
+static tt_status check_scalar(const struct tt_request *request, const void *scalar, bool on_device)
+{
+    struct tt_pointer found;
+    if (!scalar) return TT_OK;
+    TT_TRY(tt_driver_pointer(scalar, &found));
+    if (found.kind != (on_device ? TT_POINTER_HOST : TT_POINTER_DEVICE)) return TT_OK;
+    return tt_fail(
+        TT_ERR_ARGUMENT,
+        "%s: the scalar %p of the pre-multiplied sum is memory of %s, which a call on %s "
+        "cannot read: make the operation with a scalar there, or with its value "
+        "(tuttiScalarHostImmediate)",
+        request->function, scalar, on_device ? "the host" : "a GPU",
+        on_device ? "a GPU" : "the host");
+}
+
+static tt_status refuse_capture(const struct tt_request *request, const struct tt_stream *stream)
+{
+    bool capturing;
+    TT_TRY(tt_context_stream_capturing(tt_device_context(request->comm->on_gpu->device),
+                                       stream ? tt_stream_device_stream(stream) : NULL,
+                                       &capturing));
+    if (!capturing) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%s: the CUDA stream is being captured into a graph: such calls cannot be "
+                   "captured yet; end the capture first",
+                   request->function);
+}
+
 tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
                         bool *on_device)
 {
@@ -52,6 +82,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     TT_TRY(look_at(request, "recvbuff", request->output, memo->out, &out));
     const bool any = in.kind == TT_POINTER_DEVICE || out.kind == TT_POINTER_DEVICE;
     *on_device = any || context;
+    TT_TRY(check_scalar(request, memo->call.scalar, *on_device));
     if (!*on_device) return TT_OK;
     if (!comm->on_gpu)
         return tt_fail(TT_ERR_USAGE,
@@ -72,7 +103,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
         return refuse_host_memory(request, "sendbuff", request->input);
     if (memo->out && out.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "recvbuff", request->output);
-    return TT_OK;
+    return refuse_capture(request, stream);
 }
 
 static tt_status need_host(const char *function, const void *buffer)
@@ -199,11 +230,23 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
     return TT_OK;
 }
 
+/* The other ranks would wait for a call that this rank cannot make. */
+static tt_status fail(tuttiComm_t comm, tt_status status)
+{
+    char text[TT_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tt_last_error());
+    tt_engine_enter(&comm->engine);
+    const tt_status failed = tt_fabric_fail(comm->fabric, status, "%s", text);
+    tt_engine_leave(&comm->engine);
+    return failed;
+}
+
 tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
                               const struct tt_binding *binding)
 {
-    if (!cached->on_device) TT_TRY(load_program(comm, cached));
-    return ensure_scratch(comm->on_gpu, cached->loaded->program, binding);
+    tt_status status = cached->on_device ? TT_OK : load_program(comm, cached);
+    if (!status) status = ensure_scratch(comm->on_gpu, cached->loaded->program, binding);
+    return status ? fail(comm, status) : TT_OK;
 }
 
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
@@ -245,15 +288,16 @@ void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
- * each, rounded up to whole lines. */
+ * each, rounded up to whole lines. Lines order nothing but themselves: a barrier, which orders all
+ * memory, takes slots. */
 static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
                                            const struct tt_program *program,
                                            const struct tt_binding *binding)
 {
     const size_t lines = (binding->piece * binding->element + TT_LINE_DATA - 1) / TT_LINE_DATA;
     const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
-    return binding->nrounds == 1 && nbytes <= links->line_bytes ? TT_PROTOCOL_LINES
-                                                                : TT_PROTOCOL_SLOTS;
+    const bool fits = binding->nrounds == 1 && nbytes <= links->line_bytes;
+    return program->nblocks && fits ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
 }
 
 static void fill(const struct tt_pending_call *pending, struct tt_device_call *call)
@@ -308,15 +352,9 @@ static void *users_stream(const struct tt_pending_call *pending)
     return stream ? tt_stream_device_stream(stream) : NULL;
 }
 
-static void fail(const struct tt_pending_call *pending, tt_status status)
+static void check(const struct tt_pending_call *pending, tt_status status)
 {
-    char text[TT_ERROR_TEXT];
-    if (!status) return;
-    strcpy(text, tt_last_error());
-    struct tt_engine *engine = &pending->comm->engine;
-    tt_engine_enter(engine);
-    tt_ignore(tt_fabric_fail(engine->fabric, status, "%s", text));
-    tt_engine_leave(engine);
+    if (status) tt_ignore(fail(pending->comm, status));
 }
 
 /* First all streams of ranks follow those of the user, then the kernels start, then the user's
@@ -327,14 +365,15 @@ void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls)
         const struct tt_comm_device *on = calls[i].comm->on_gpu;
         if (!calls[i].on_device) continue;
         struct tt_context *context = tt_device_context(on->device);
-        fail(&calls[i], tt_context_stream_follow(context, on->stream, users_stream(&calls[i])));
+        check(&calls[i], tt_context_stream_follow(context, on->stream, users_stream(&calls[i])));
     }
     for (int i = 0; i < ncalls; i++)
-        if (calls[i].on_device) fail(&calls[i], launch(&calls[i]));
+        if (calls[i].on_device && !tt_fabric_check(calls[i].comm->fabric))
+            check(&calls[i], launch(&calls[i]));
     for (int i = 0; i < ncalls; i++) {
         const struct tt_comm_device *on = calls[i].comm->on_gpu;
         if (!calls[i].on_device || !calls[i].stream) continue;
         struct tt_context *context = tt_device_context(on->device);
-        fail(&calls[i], tt_context_stream_follow(context, users_stream(&calls[i]), on->stream));
+        check(&calls[i], tt_context_stream_follow(context, users_stream(&calls[i]), on->stream));
     }
 }

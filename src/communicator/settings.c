@@ -67,7 +67,10 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.gpu = full.device != TUTTI_CONFIG_UNDEF_INT ? full.device
                 : parent                              ? parent->gpu
                                                       : tt_current_gpu();
-    fresh.device = fresh.gpu < 0 ? 0 : fresh.gpu;
+    fresh.needs_gpu = full.device != TUTTI_CONFIG_UNDEF_INT && full.device >= 0;
+    fresh.device = parent && full.device == TUTTI_CONFIG_UNDEF_INT ? parent->device
+                   : fresh.gpu < 0                                 ? 0
+                                                                   : fresh.gpu;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;

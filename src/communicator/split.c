@@ -92,7 +92,6 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
             tt_fail(TT_ERR_ARGUMENT, "color %d is negative and not TUTTI_SPLIT_NOCOLOR", color);
     struct tt_comm_config settings = {0};
     if (!status) status = tt_comm_config_init(&settings, config, comm);
-    settings.device = comm->device;
     const struct choice mine = {.color = color, .key = key, .rank = comm->rank, .status = status};
     tt_comm_enter_call(comm);
     const struct tt_call_counts counts =

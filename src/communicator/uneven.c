@@ -247,6 +247,8 @@ static tt_status check_exchange(const struct tt_request *request, const struct u
     const struct tt_extent out = extent_of_all(received, nranks, request->output, *element);
     TT_TRY(check_pointer(request, true, &in));
     TT_TRY(check_pointer(request, false, &out));
+    TT_TRY(tt_comm_need_host(request->function, request->comm, request->stream, request->input,
+                             request->output));
     return tt_request_overlap(request, in, out, 0);
 }
 

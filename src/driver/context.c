@@ -184,6 +184,31 @@ tt_status tt_context_stream_query(struct tt_context *context, void *stream)
     return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamQuery");
 }
 
+tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, bool *capturing)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamIsCapturing(stream, &status);
+    tt_context_leave(context);
+    *capturing =
+        result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return result == CUDA_SUCCESS || *capturing ? TT_OK
+                                                : tt_cuda_fail(result, "cuStreamIsCapturing");
+}
+
+tt_status tt_context_check_stream(struct tt_context *context, void *stream)
+{
+    CUcontext owner = NULL;
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return TT_OK;
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamGetCtx(stream, &owner);
+    tt_context_leave(context);
+    if (result == CUDA_SUCCESS && owner == context->handle) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "%p is no stream of GPU %d's primary context: give the GPU on which it was made",
+                   stream, context->gpu);
+}
+
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     TT_TRY(tt_context_enter(context));

@@ -7,6 +7,7 @@
 #ifndef TT_DRIVER_CONTEXT_H
 #define TT_DRIVER_CONTEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,6 +68,12 @@ TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context,
 /* TT_OK when all work of the stream is done, TT_IN_PROGRESS, or an error, also of a kernel that
  * failed earlier in the context. */
 TT_NODISCARD tt_status tt_context_stream_query(struct tt_context *context, void *stream);
+/* Whether the stream is being captured into a graph; the legacy stream: whether a capture forbids
+ * its use. */
+TT_NODISCARD tt_status tt_context_stream_capturing(struct tt_context *context, void *stream,
+                                                   bool *capturing);
+/* ARGUMENT: the stream is none of this context. The default streams are of any. */
+TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream);
 /* Later work of `after` waits for what `before` has now. No host waits. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);

@@ -150,6 +150,18 @@ tt_status tt_context_stream_query(struct tt_context *context, void *stream)
     return refuse();
 }
 
+tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, bool *capturing)
+{
+    (void)context, (void)stream, (void)capturing;
+    return refuse();
+}
+
+tt_status tt_context_check_stream(struct tt_context *context, void *stream)
+{
+    (void)context, (void)stream;
+    return refuse();
+}
+
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     (void)context, (void)after, (void)before;

@@ -105,10 +105,11 @@ tt_status tt_stream_from_device(struct tt_stream **out, int gpu, void *device_st
 {
     struct tt_context *context;
     TT_TRY(tt_context_open(gpu, &context));
-    struct tt_stream *stream = allocate_stream();
+    const tt_status status = tt_context_check_stream(context, device_stream);
+    struct tt_stream *stream = status ? NULL : allocate_stream();
     if (!stream) {
         tt_context_close(context);
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
+        return status ? status : tt_fail(TT_ERR_SYSTEM, "out of memory for a stream");
     }
     stream->context = context;
     stream->device_stream = device_stream;

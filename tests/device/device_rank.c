@@ -1,6 +1,7 @@
 /* A rank of a job of processes, each on a virtual GPU: device_rank GPUS SEED NCALLS [RANK THAT
  * DIES]. Runs random calls; the last argument names a rank that kills itself before the last call.
- */
+ * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
+ * host. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +25,25 @@ static int fail(tuttiComm_t comm, const char *what)
     return 2;
 }
 
+static int reduce_on_the_host(struct gpu_rank *rank)
+{
+    int sum = 1;
+    gpu_use(rank->rank % 2);
+    if (tuttiCommInitEnv(&rank->comm, NULL, NULL) != tuttiSuccess) return fail(NULL, "init");
+    if (tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, rank->comm, NULL) != tuttiSuccess)
+        return fail(rank->comm, "all-reduce");
+    (void)tuttiCommDestroy(rank->comm);
+    return sum == rank->nranks ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) return 2;
     int launched, nranks, local;
     if (tuttiGetLauncher(&launched, &nranks, &local) != tuttiSuccess) return fail(NULL, "launcher");
-    struct gpu_rank rank = {.rank = launched, .nranks = nranks, .gpu = local % atoi(argv[1])};
+    const int ngpus = atoi(argv[1]);
+    struct gpu_rank rank = {.rank = launched, .nranks = nranks, .gpu = ngpus ? local % ngpus : -1};
+    if (!ngpus) return reduce_on_the_host(&rank);
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = rank.gpu;
     if (tuttiCommInitEnv(&rank.comm, NULL, &config) != tuttiSuccess) return fail(NULL, "init");

@@ -7,6 +7,8 @@
 #include "ranks_on_gpus.h"
 #include "shim.h"
 
+static int data_on_host[16];
+
 static void check_error(const struct gpu_rank *rank, tuttiResult_t result, tuttiResult_t expected,
                         const char *text)
 {
@@ -25,7 +27,7 @@ static void bad_arguments(struct gpu_rank *rank)
     const int other = 1 - rank->gpu;
     float *here = (float *)gpu_memory(rank->gpu, 64), *there = (float *)gpu_memory(other, 64);
     void *device_stream = gpu_stream(other);
-    tuttiStream_t others, hosts;
+    tuttiStream_t others, hosts, wrong;
     tuttiComm_t comm = rank->comm;
     CHECK_EQ(tuttiStreamFromDevice(&others, other, device_stream), tuttiSuccess);
     CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
@@ -45,6 +47,16 @@ static void bad_arguments(struct gpu_rank *rank)
     check_error(
         rank, tuttiAllGatherV(here, here + 4, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
         tuttiInvalidUsage, "for memory of the host only");
+    check_error(rank,
+                tuttiAlltoAllV(here, (const size_t[]){1, 1}, NULL, here + 4, (const size_t[]){1, 1},
+                               NULL, tuttiFloat, comm, NULL),
+                tuttiInvalidUsage, "for memory of the host only");
+    check_error(rank,
+                tuttiAlltoAllV(on_host, (const size_t[]){1, 1}, NULL, on_host + 2,
+                               (const size_t[]){1, 1}, NULL, tuttiFloat, comm, others),
+                tuttiInvalidUsage, "for streams of the host only");
+    check_error(rank, tuttiStreamFromDevice(&wrong, rank->gpu, device_stream), tuttiInvalidArgument,
+                "is no stream of GPU");
     CHECK_EQ(tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, comm, NULL), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);
     CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
@@ -63,6 +75,92 @@ TEST(device_errors, a_gpu_that_is_not_there_is_named)
     tuttiStream_t stream;
     check_error(NULL, tuttiStreamFromDevice(&stream, 7, NULL), tuttiInvalidArgument,
                 "GPU 7 does not exist; this process can use 2");
+}
+
+/* A pre-multiplied sum whose scalar lies where the call cannot read it. */
+static void scalars_elsewhere(struct gpu_rank *rank)
+{
+    float on_host[4] = {2};
+    float *here = (float *)gpu_memory(rank->gpu, 64);
+    tuttiRedOp_t hosts, gpus;
+    CHECK_EQ(tuttiRedOpCreatePreMulSum(&hosts, on_host, tuttiFloat, tuttiScalarDevice, rank->comm),
+             tuttiSuccess);
+    CHECK_EQ(tuttiRedOpCreatePreMulSum(&gpus, here, tuttiFloat, tuttiScalarDevice, rank->comm),
+             tuttiSuccess);
+    check_error(rank, tuttiAllReduce(here, here, 4, tuttiFloat, hosts, rank->comm, NULL),
+                tuttiInvalidArgument, "is memory of the host, which a call on a GPU cannot read");
+    check_error(rank, tuttiAllReduce(on_host, on_host, 4, tuttiFloat, gpus, rank->comm, NULL),
+                tuttiInvalidArgument, "is memory of a GPU, which a call on the host cannot read");
+    CHECK_EQ(tuttiBarrier(rank->comm, NULL), tuttiSuccess);
+    gpu_free(here);
+}
+
+TEST(device_errors, a_scalar_that_the_call_cannot_read_is_named)
+{
+    on_gpus(2, 1, NULL, scalars_elsewhere, NULL);
+}
+
+static void captured(struct gpu_rank *rank)
+{
+    float *here = (float *)gpu_memory(rank->gpu, 64);
+    void *device_stream = gpu_stream(rank->gpu);
+    tuttiStream_t stream;
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    gpu_capture(rank->gpu, device_stream);
+    check_error(rank, tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, rank->comm, stream),
+                tuttiInvalidUsage, "is being captured into a graph");
+    gpu_end_capture(rank->gpu, device_stream);
+    CHECK_EQ(tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, rank->comm, stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    gpu_free(here);
+}
+
+TEST(device_errors, a_call_on_a_stream_that_is_captured_is_refused_and_spoils_nothing)
+{
+    on_gpus(2, 1, NULL, captured, NULL);
+}
+
+/* The user's stream is busy when a communicator is aborted, and the memory that its call would use
+ * is wanted by the next one. */
+TEST(device_errors, a_kernel_that_begins_after_an_abort_spoils_no_later_communicator)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    tuttiStream_t stream;
+    void *device_stream = gpu_stream(0);
+    char *data = gpu_memory(0, 64), *result = gpu_memory(0, 64);
+    config.device = 0;
+    CHECK_EQ(tuttiStreamFromDevice(&stream, 0, device_stream), tuttiSuccess);
+    for (int turn = 0; turn < 2; turn++) {
+        CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+        REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
+        if (turn == 0) {
+            gpu_block(0, device_stream);
+            CHECK_EQ(tuttiAllReduce(data, result, 16, tuttiInt32, tuttiSum, rank.comm, stream),
+                     tuttiSuccess);
+            CHECK_EQ(tuttiCommAbort(rank.comm), tuttiSuccess);
+            memset(data_on_host, 0, sizeof data_on_host);
+            gpu_write(0, result, data_on_host, 64);
+            gpu_unblock();
+            continue;
+        }
+        int got[16];
+        (void)tuttiStreamSynchronize(stream);
+        gpu_read(0, got, result, 64);
+        CHECK_EQ(got[0], 0); /* the aborted call wrote nothing */
+        CHECK_EQ(tuttiAllReduce(data, result, 16, tuttiInt32, tuttiSum, rank.comm, NULL),
+                 tuttiSuccess);
+        gpu_read(0, got, result, 64);
+        CHECK_EQ(got[0], (int)0xa5a5a5a5);
+        CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(0, device_stream);
+    gpu_free(data);
+    gpu_free(result);
+    gpu_free_all();
 }
 
 static void different_counts(struct gpu_rank *rank)

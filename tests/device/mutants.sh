@@ -65,8 +65,8 @@ mutant reference_cta port.cuh 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta
 mutant failure_cta port.cuh 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
 
 # Waits.
-mutant a1_does_not_wait port.cuh '/tt_wait_for_message/,/^}/s/if \(\(int32_t\).*return true;/return true;/'
-mutant a1_one_early port.cuh '/tt_wait_for_message/,/^}/s/> 0\)/>= 0)/'
+mutant a1_does_not_wait port.cuh '/tt_wait_for_message/,/^}/s/if \(\(uint32_t\).*return true;/return true;/'
+mutant a1_one_early port.cuh '/tt_wait_for_message/,/^}/s/count - 1 < nslots/count < nslots/'
 mutant a2_does_not_wait port.cuh '/^static __device__ bool tt_wait_for_release/,/^}/s/end->count - end->known_tail > most/false/'
 mutant a2_one_slot_too_many step.cuh 's/tt_wait_for_release\(end, &watch, links->nslots - 1\)/tt_wait_for_release(end, \&watch, links->nslots)/'
 mutant a3_takes_any_flag port.cuh 's/if \(\*flag == wanted\) return true;/if (*flag) { *flag = wanted; return true; }/'

@@ -19,6 +19,11 @@ run "four processes on two GPUs" 4 2 12 8
 TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
 VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
 
+# GPUs that cannot reach each other: no obstacle to a communicator for memory of the host, an error where they are named.
+VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0
+output=$(VGPU_PEERS=0 "$BIN/tutti-run" -n 2 --timeout 100 "$PROGRAM" 2 16 1 2>&1) && fail "GPUs without peer access were connected"
+grep -q "GPU 0.*GPU 1\|GPU 1.*GPU 0" <<<"$output" || fail "the error does not name both GPUs: $output"
+
 # The death of a process before its part of a call: the kernels of the others end, and the errors name it.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

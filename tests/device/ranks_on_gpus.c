@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,4 +133,46 @@ void gpu_stream_destroy(int gpu, void *stream)
     enter(gpu);
     CALL(cuStreamDestroy_v2, stream);
     leave();
+}
+
+void gpu_capture(int gpu, void *stream)
+{
+    enter(gpu);
+    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    leave();
+}
+
+void gpu_end_capture(int gpu, void *stream)
+{
+    CUgraph graph = NULL;
+    enter(gpu);
+    CALL(cuStreamEndCapture, stream, &graph);
+    CALL(cuGraphDestroy, graph);
+    leave();
+}
+
+static sem_t unblocked;
+
+static void CUDA_CB wait_for_unblock(void *semaphore)
+{
+    while (sem_wait(semaphore)) {
+    }
+}
+
+void gpu_block(int gpu, void *stream)
+{
+    sem_init(&unblocked, 0, 0);
+    enter(gpu);
+    CALL(cuLaunchHostFunc, stream, wait_for_unblock, &unblocked);
+    leave();
+}
+
+void gpu_unblock(void)
+{
+    sem_post(&unblocked);
+}
+
+void gpu_use(int gpu)
+{
+    enter(gpu);
 }

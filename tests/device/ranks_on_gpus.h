@@ -32,5 +32,12 @@ void gpu_read(int gpu, void *to, const void *from, size_t nbytes);
 /* A CUDA stream that does not wait for the legacy one. */
 void *gpu_stream(int gpu);
 void gpu_stream_destroy(int gpu, void *stream);
+void gpu_capture(int gpu, void *stream);
+void gpu_end_capture(int gpu, void *stream);
+/* The stream does nothing more until gpu_unblock. One stream at a time. */
+void gpu_block(int gpu, void *stream);
+void gpu_unblock(void);
+/* Makes the GPU's context the thread's current one. */
+void gpu_use(int gpu);
 
 #endif

@@ -202,13 +202,15 @@ static __device__ bool tt_watch(struct tt_watch *watch)
     return !tt_load_failure(watch->state) && !tt_load_abort(watch->report);
 }
 
-/* A1: until the next message is published. *head: as read. False: there is no hope. */
-static __device__ bool tt_wait_for_message(const struct tt_device_end *end, struct tt_watch *watch,
-                                           uint64_t *head)
+/* A1: until the next message is published. *head: as read. False: somebody has failed, or the host
+ * has said abort. */
+static __device__ bool tt_wait_for_message(const struct tt_device_end *end, uint32_t nslots,
+                                           struct tt_watch *watch, uint64_t *head)
 {
     for (;;) {
         *head = tt_load_acquire(end->head, end->system);
-        if ((int32_t)((uint32_t)*head - end->count) > 0) return true;
+        /* Lines move the count alone: a head may be old by any number of messages. */
+        if ((uint32_t)*head - end->count - 1 < nslots) return true;
         if (!tt_watch(watch)) return false;
     }
 }
@@ -224,8 +226,8 @@ static __device__ bool tt_wait_for_release(struct tt_device_end *end, struct tt_
     return true;
 }
 
-/* A3: until the line has the flag's message. False: there is no hope; or the message is another
- * call's, then *flag is not what was asked for. */
+/* A3: until the line has the flag's message. False: as A1; or the message is another call's, then
+ * *flag is not what was asked for. */
 static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt_watch *watch,
                                         uint64_t *data, uint64_t *flag)
 {

@@ -134,7 +134,7 @@ static __device__ bool tt_prepare_message(struct tt_block *block,
                                               block->call.links.line_bytes;
         return true;
     }
-    if (!tt_wait_for_message(end, &watch, &head)) {
+    if (!tt_wait_for_message(end, block->call.links.nslots, &watch, &head)) {
         tt_fail_wait(block, step->recv + i, index);
         return false;
     }

@@ -10,6 +10,8 @@
  *   R4 ended   a block of the call has ended       A4  the last block of the call
  *   R5 nended  the call has ended                  A5  the host
  *   R6 failure of the report is complete           A6  the host
+ *   S  nbegun and abort: fence.sc.sys between the store of one and the load of the other, as on the
+ *      host: the host sees that a block has begun, or the block sees the abort
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
  *      thread that releases does after, and releases are cumulative; acquires likewise
  *

@@ -63,6 +63,7 @@ TEST(bad_input, null_where_a_result_goes)
     float ms;
     tuttiRedOp_t op;
     void *memory;
+    tuttiStream_t stream;
     tuttiEvent_t event;
     tuttiPlan_t plan;
     int rank;
@@ -81,6 +82,8 @@ TEST(bad_input, null_where_a_result_goes)
     WRONG_ARGUMENT(tuttiCommRegister(comm, in, sizeof in, NULL), "handle");
     WRONG_ARGUMENT(tuttiCommRegister(comm, NULL, 16, &memory), "memory");
     WRONG_ARGUMENT(tuttiStreamCreate(NULL), "NULL");
+    WRONG_ARGUMENT(tuttiStreamFromDevice(NULL, 0, NULL), "NULL");
+    WRONG_ARGUMENT(tuttiStreamFromDevice(&stream, -1, NULL), "GPU -1 does not exist");
     WRONG_ARGUMENT(tuttiEventCreate(NULL), "NULL");
     WRONG_ARGUMENT(tuttiStreamLaunch(NULL, NULL, NULL), "NULL");
     WRONG_ARGUMENT(tuttiEventRecord(NULL, NULL), "NULL");

@@ -213,7 +213,7 @@ static tt_status issue(const struct tt_request *request)
     tuttiComm_t comm = request->comm;
     TT_TRY(tt_comm_check(comm));
     const bool may_be_on_device =
-        comm->on_gpu || comm->gpu >= 0 || tt_stream_context(stream_of(request));
+        comm->gpu >= 0 || (request->stream && tt_stream_context(stream_of(request)));
     struct tt_memo *memo = &comm->memos[request->collective];
     if (!may_be_on_device && is_remembered(memo, request)) return issue_prepared(request, memo);
     tt_comm_enter_call(comm); /* a proof takes long enough to be aborted in */

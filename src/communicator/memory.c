@@ -4,6 +4,7 @@
 
 #include "base/output.h"
 #include "communicator/communicator.h"
+#include "driver/driver.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
 {
@@ -33,7 +34,11 @@ static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, 
                        nbytes, (void *)handle);
     struct tt_registration *made = calloc(1, sizeof *made);
     if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a registration");
-    const tt_status status = tt_window_adopt(memory, nbytes, &made->adopted);
+    /* The pages that a GPU uses stay where they are. */
+    struct tt_pointer found = {.kind = TT_POINTER_HOST};
+    tt_status status = tt_driver_is_in_use() ? tt_driver_pointer(memory, &found) : TT_OK;
+    if (!status && found.kind == TT_POINTER_HOST)
+        status = tt_window_adopt(memory, nbytes, &made->adopted);
     if (status) {
         free(made);
         return status;

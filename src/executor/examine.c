@@ -90,23 +90,30 @@ static bool agree(const struct tt_call_entry *a, const struct tt_call_entry *b)
            a->root == b->root && a->count == b->count && a->algorithm == b->algorithm;
 }
 
+/* " (count 5, float, sum, root 0)". Returns its length. */
+static int describe_data(const struct tt_call_entry *call, char *text, size_t size)
+{
+    const enum tt_collective collective = (enum tt_collective)call->collective;
+    const enum tt_type type = (enum tt_type)(call->type & ~(uint32_t)TT_ENTRY_ON_DEVICE);
+    int used = snprintf(text, size, " (count %llu, %s", (unsigned long long)call->count,
+                        tt_type_name(type));
+    if (tt_collective_reduces(collective))
+        used +=
+            snprintf(text + used, size - (size_t)used, ", %s", tt_op_name((enum tt_op)call->op));
+    if (tt_collective_has_root(collective))
+        used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
+    return used + snprintf(text + used, size - (size_t)used, ")");
+}
+
 static void describe(const struct entered *entered, char *text, size_t size)
 {
     const struct tt_call_entry *call = &entered->call;
     const enum tt_collective collective = (enum tt_collective)call->collective;
     int used = snprintf(text, size, "%s number %llu", tt_collective_name(collective),
                         (unsigned long long)entered->seq);
-    if (!tt_collective_has_data(collective)) return;
-    const enum tt_type type = (enum tt_type)(call->type & ~(uint32_t)TT_ENTRY_ON_DEVICE);
-    used += snprintf(text + used, size - (size_t)used, " (count %llu, %s",
-                     (unsigned long long)call->count, tt_type_name(type));
-    if (tt_collective_reduces(collective))
-        used +=
-            snprintf(text + used, size - (size_t)used, ", %s", tt_op_name((enum tt_op)call->op));
-    if (tt_collective_has_root(collective))
-        used += snprintf(text + used, size - (size_t)used, ", root %d", call->root);
-    snprintf(text + used, size - (size_t)used, ")%s",
-             call->type & TT_ENTRY_ON_DEVICE ? " on a GPU" : "");
+    if (tt_collective_has_data(collective))
+        used += describe_data(call, text + used, size - (size_t)used);
+    if (call->type & TT_ENTRY_ON_DEVICE) snprintf(text + used, size - (size_t)used, " on a GPU");
 }
 
 void tt_work_describe(const struct tt_work *work, char *text, size_t size)

@@ -1,6 +1,7 @@
 /* Calls on GPUs that cannot succeed: what the errors say, and that nothing hangs. */
 #include <cuda.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,60 @@ static void host_and_device(struct gpu_rank *rank)
 TEST(device_errors, a_rank_with_memory_of_the_host_among_ranks_with_device_memory_is_named)
 {
     on_gpus(2, 1, NULL, host_and_device, NULL);
+}
+
+static void barriers_elsewhere(struct gpu_rank *rank)
+{
+    tuttiStream_t stream;
+    void *device_stream = gpu_stream(rank->gpu);
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    tuttiResult_t result = tuttiBarrier(rank->comm, rank->rank ? stream : NULL);
+    if (!result) result = tuttiStreamSynchronize(stream);
+    check_error(rank, result, tuttiInvalidUsage, "barrier number 1 on a GPU");
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+}
+
+TEST(device_errors, barriers_on_a_gpu_and_on_the_host_do_not_match_and_are_told_apart)
+{
+    on_gpus(2, 1, NULL, barriers_elsewhere, NULL);
+}
+
+/* Whether the page is shared memory, by /proc/self/maps. */
+static bool is_shared(const void *page)
+{
+    char line[512], permissions[8] = "";
+    FILE *maps = fopen("/proc/self/maps", "r");
+    unsigned long begin, end;
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, permissions) == 3 &&
+            (unsigned long)page >= begin && (unsigned long)page < end)
+            break;
+    if (maps) fclose(maps);
+    return permissions[0] && permissions[3] == 's';
+}
+
+static void pinned_memory(struct gpu_rank *rank)
+{
+    enum { BYTES = 1 << 16 };
+    void *plain = aligned_alloc(4096, BYTES), *pinned = aligned_alloc(4096, BYTES);
+    void *handles[2];
+    memset(plain, 1, BYTES);
+    memset(pinned, 1, BYTES);
+    gpu_pin(rank->gpu, pinned, BYTES);
+    CHECK_EQ(tuttiCommRegister(rank->comm, plain, BYTES, &handles[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommRegister(rank->comm, pinned, BYTES, &handles[1]), tuttiSuccess);
+    CHECK(is_shared(plain));
+    CHECK(!is_shared(pinned));
+    for (int i = 0; i < 2; i++) CHECK_EQ(tuttiCommDeregister(rank->comm, handles[i]), tuttiSuccess);
+    gpu_unpin(rank->gpu, pinned);
+    free(plain);
+    free(pinned);
+}
+
+TEST(device_errors, memory_that_cuda_has_pinned_is_registered_without_being_moved)
+{
+    on_gpus(1, 1, NULL, pinned_memory, NULL);
 }
 
 static void one_stays_away(struct gpu_rank *rank)

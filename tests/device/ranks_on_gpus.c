@@ -176,3 +176,17 @@ void gpu_use(int gpu)
 {
     enter(gpu);
 }
+
+void gpu_pin(int gpu, void *memory, size_t nbytes)
+{
+    enter(gpu);
+    CALL(cuMemHostRegister_v2, memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE);
+    leave();
+}
+
+void gpu_unpin(int gpu, void *memory)
+{
+    enter(gpu);
+    CALL(cuMemHostUnregister, memory);
+    leave();
+}

@@ -37,6 +37,8 @@ void gpu_end_capture(int gpu, void *stream);
 /* The stream does nothing more until gpu_unblock. One stream at a time. */
 void gpu_block(int gpu, void *stream);
 void gpu_unblock(void);
+void gpu_pin(int gpu, void *memory, size_t nbytes);
+void gpu_unpin(int gpu, void *memory);
 /* Makes the GPU's context the thread's current one. */
 void gpu_use(int gpu);
 

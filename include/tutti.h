@@ -142,9 +142,8 @@ typedef struct {
     const char *commName;  /* shown in errors and logs; copied */
     const char *algorithm; /* as TUTTI_ALGORITHM; copied */
     int deterministic;     /* as TUTTI_DETERMINISTIC, the same on all ranks: 1 or 0 */
-    int device;            /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: that of the
-                            * thread's current context, where the process uses CUDA; in a split, the
-                            * parent's */
+    int device; /* the rank's GPU, as CUDA numbers them; -1: none. Undefined: the parent's in a
+                 * split, else that of the thread's current context, where the process uses CUDA */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_INITIALIZER                                                                   \
@@ -278,9 +277,8 @@ TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
  * issued on it. Not from a function that the stream runs. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* Waits until the stream, and the CUDA stream that it was made of, if any, are idle. Returns the
- * first error of the work issued since the last synchronize. Not from a function that the stream
- * runs. */
+/* Waits until the stream, and the CUDA stream of which it was made, are idle. Returns the first
+ * error of the work issued since the last synchronize. Not from a function that the stream runs. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/process_lock.h"
 #include "device/tables.h"
 #include "driver/driver.h"
 
@@ -38,6 +39,8 @@ static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
     return tt_stream_create(&on->attendant);
 }
 
+static void free_left(void);
+
 static bool is_one_process(const struct tt_fabric *fabric)
 {
     for (int r = 1; r < fabric->nranks; r++)
@@ -48,6 +51,7 @@ static bool is_one_process(const struct tt_fabric *fabric)
 tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
                                struct tt_device_offer *mine)
 {
+    free_left();
     comm->on_gpu = calloc(1, sizeof *comm->on_gpu);
     if (!comm->on_gpu) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator on a GPU");
     TT_TRY(open_gpu(comm, comm->on_gpu));
@@ -185,6 +189,36 @@ static void free_all(struct tt_comm_device *on)
     tt_device_close(on->device);
 }
 
+/* What kernels may still use. */
+static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
+static struct tt_comm_device *left;
+
+static void leave_to_kernels(struct tt_comm_device *on)
+{
+    tt_process_lock(&left_lock);
+    on->next_left = left;
+    left = on;
+    tt_process_unlock(&left_lock);
+}
+
+/* Frees what kernels of the rank itself used, where they have ended since. */
+static void free_left(void)
+{
+    tt_process_lock(&left_lock);
+    for (struct tt_comm_device **at = &left; *at;) {
+        struct tt_comm_device *on = *at;
+        struct tt_context *context = tt_device_context(on->device);
+        if (!on->peers_ended || tt_context_stream_query(context, on->stream) == TT_IN_PROGRESS) {
+            at = &on->next_left;
+            continue;
+        }
+        *at = on->next_left;
+        free_all(on);
+        free(on);
+    }
+    tt_process_unlock(&left_lock);
+}
+
 void tt_comm_device_drop(tuttiComm_t comm)
 {
     struct tt_comm_device *on = comm->on_gpu;
@@ -200,15 +234,19 @@ void tt_comm_device_free(tuttiComm_t comm)
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
     const bool complete = on->device && on->stream;
-    const bool peers_ended = await_peers(comm), own_ended = !complete || await_own(on);
+    on->peers_ended = await_peers(comm);
+    const bool own_ended = !complete || await_own(on);
     tt_stream_destroy(on->attendant);
-    if (peers_ended && own_ended)
+    on->attendant = NULL;
+    comm->on_gpu = NULL;
+    free_left();
+    if (on->peers_ended && own_ended) {
         free_all(on);
-    else
-        TT_WARN(
-            "communicator %s: rank %d leaves its device memory to kernels that have not ended%s",
+        free(on);
+        return;
+    }
+    TT_WARN("communicator %s: rank %d leaves its device memory to kernels that have not ended%s",
             comm->name, comm->rank,
             own_ended ? "" : ": its stream waits for work of the user's stream");
-    free(on);
-    comm->on_gpu = NULL;
+    leave_to_kernels(on);
 }

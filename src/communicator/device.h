@@ -35,6 +35,9 @@ struct tt_comm_device {
     struct tt_spare *spares;
     struct tt_choices choices[TT_NCOLLECTIVES];
     struct tt_memo memos[TT_NCOLLECTIVES];
+    /* of the list of those whose communicators are gone */
+    struct tt_comm_device *next_left;
+    bool peers_ended;
 };
 
 /* ---- Creation ------------------------------------------------------------------------------- */
@@ -52,7 +55,8 @@ TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
 void tt_comm_device_drop(tuttiComm_t comm);
 /* Waits until the other ranks have ended the calls that this rank has ended, at most the time of a
  * call (TUTTI_TIMEOUT_MS), then until their kernels have ended, at most 10 s, and frees. Memory
- * that a kernel may use after that is not freed. comm->on_gpu may be NULL. */
+ * that a kernel may use after that is freed later, when the kernel has ended: by the next call of
+ * this function or of tt_comm_device_offer. comm->on_gpu may be NULL. */
 void tt_comm_device_free(tuttiComm_t comm);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */

@@ -253,3 +253,29 @@ TEST(vgpu_threads, a_process_forks_while_a_kernel_stores_all_the_time)
 {
     vt_quiet(NULL, busy_and_fork);
 }
+
+/* Its first call comes when the main thread has long been waiting for what it launches. */
+static void *set_late(void *flag)
+{
+    usleep(50000);
+    OK(cuCtxSetCurrent(vt.context));
+    OK(vt_launch(vt.set, 1, vt_stream(CU_STREAM_NON_BLOCKING), (void *[]){flag, &(uint32_t){1}}));
+    return NULL;
+}
+
+static void wait_for_a_new_thread(void)
+{
+    pthread_t thread;
+    CUdeviceptr flag = vt_device(64);
+    CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
+    CHECK(pthread_create(&thread, NULL, set_late, &flag) == 0);
+    OK(vt_await(flag, 1, flag + 4, stream));
+    OK(cuStreamSynchronize(stream));
+    pthread_join(thread, NULL);
+    CHECK_EQ(vt_read(flag, 1), 1);
+}
+
+TEST(vgpu_threads, one_that_has_not_called_yet_may_end_what_another_waits_for)
+{
+    vt_quiet(NULL, wait_for_a_new_thread);
+}

@@ -113,12 +113,12 @@ static tt_status check(const struct tt_request *request, struct tt_memo *fresh)
     return measure(request, fresh);
 }
 
-/* Checks the call, chooses the program, and remembers it. */
-static tt_status prepare(const struct tt_request *request, bool on_device, struct tt_memo *memo)
+/* Chooses the program of a call that was checked, and remembers both. */
+static tt_status prepare(const struct tt_request *request, const struct tt_memo *checked,
+                         bool on_device, struct tt_memo *memo)
 {
-    struct tt_memo fresh;
+    struct tt_memo fresh = *checked;
     memo->cached = NULL;
-    TT_TRY(check(request, &fresh));
     TT_TRY(tt_comm_select(request->comm,
                           &(struct tt_selection){.collective = request->collective,
                                                  .root = request->root,
@@ -172,10 +172,11 @@ static tt_status issue_prepared(const struct tt_request *request, struct tt_memo
 }
 
 /* A call that a kernel carries out. */
-static tt_status issue_on_device(const struct tt_request *request, struct tt_memo *memo)
+static tt_status issue_on_device(const struct tt_request *request, const struct tt_memo *checked)
 {
     tuttiComm_t comm = request->comm;
-    if (!is_remembered(memo, request)) TT_TRY(prepare(request, true, memo));
+    struct tt_memo *memo = &comm->on_gpu->memos[request->collective];
+    if (!is_remembered(memo, request)) TT_TRY(prepare(request, checked, true, memo));
     struct tt_pending_call pending = {.comm = comm,
                                       .stream = request->stream,
                                       .kind = TT_WORK_COLLECTIVE,
@@ -188,18 +189,18 @@ static tt_status issue_on_device(const struct tt_request *request, struct tt_mem
     return tt_issue(&pending);
 }
 
-/* Where calls may be on device memory: finds out whether this one is. */
-static tt_status route_and_issue(const struct tt_request *request)
+/* A call that is not like the last one, or that may be on device memory. */
+static tt_status check_and_issue(const struct tt_request *request, bool may_be_on_device)
 {
-    tuttiComm_t comm = request->comm;
-    struct tt_memo fresh;
-    bool on_device;
+    struct tt_memo fresh, *memo = &request->comm->memos[request->collective];
+    bool on_device = false;
     TT_TRY(check(request, &fresh));
-    TT_TRY(check_buffers(request, &fresh));
-    TT_TRY(tt_comm_route(request, &fresh, &on_device));
-    if (on_device) return issue_on_device(request, &comm->on_gpu->memos[request->collective]);
-    struct tt_memo *memo = &comm->memos[request->collective];
-    if (!is_remembered(memo, request)) TT_TRY(prepare(request, false, memo));
+    if (may_be_on_device) {
+        TT_TRY(check_buffers(request, &fresh));
+        TT_TRY(tt_comm_route(request, &fresh, &on_device));
+    }
+    if (on_device) return issue_on_device(request, &fresh);
+    if (!is_remembered(memo, request)) TT_TRY(prepare(request, &fresh, false, memo));
     return issue_prepared(request, memo);
 }
 
@@ -217,13 +218,7 @@ static tt_status issue(const struct tt_request *request)
     struct tt_memo *memo = &comm->memos[request->collective];
     if (!may_be_on_device && is_remembered(memo, request)) return issue_prepared(request, memo);
     tt_comm_enter_call(comm); /* a proof takes long enough to be aborted in */
-    tt_status status;
-    if (may_be_on_device) {
-        status = route_and_issue(request);
-    } else {
-        status = prepare(request, false, memo);
-        if (!status) status = issue_prepared(request, memo);
-    }
+    const tt_status status = check_and_issue(request, may_be_on_device);
     tt_comm_leave_call(comm);
     return status;
 }

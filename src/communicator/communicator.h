@@ -20,7 +20,6 @@ enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
 enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 
 struct tt_comm_device;
-struct tt_spare;
 
 /* A program made once and kept for the next call like it, and its last bindings. Owned by the
  * communicator's cache. */
@@ -32,8 +31,8 @@ struct tt_cached {
     int nheld;          /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
-    int oldest;                 /* of the bindings */
-    struct tt_spare *on_device; /* the program and its tables in device memory; NULL: not yet */
+    int oldest;          /* of the bindings */
+    void *device_memory; /* the program and its tables there; NULL: not yet */
     struct tt_cached *next;
 };
 

@@ -26,6 +26,62 @@ int tt_current_gpu(void)
     return tt_driver_is_in_use() ? tt_driver_current() : -1;
 }
 
+/* ---- What kernels may use longer than their communicator lives ------------------------------ */
+
+static void free_memory(struct tt_comm_device *on)
+{
+    struct tt_context *context = tt_device_context(on->device);
+    tt_context_free(context, on->scratch);
+    while (on->old) {
+        struct tt_old_memory *old = on->old;
+        on->old = old->next;
+        tt_context_free(context, old->memory);
+        free(old);
+    }
+    tt_context_free(context, on->state);
+    tt_context_free_host(context, on->report);
+    if (on->stream) tt_context_stream_destroy(context, on->stream);
+}
+
+static void free_all(struct tt_comm_device *on)
+{
+    tt_device_room_destroy(on->room);
+    if (on->device) free_memory(on);
+    tt_device_close(on->device);
+}
+
+/* What kernels may still use. */
+static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
+static struct tt_comm_device *left;
+
+static void leave_to_kernels(struct tt_comm_device *on)
+{
+    tt_process_lock(&left_lock);
+    on->next_left = left;
+    left = on;
+    tt_process_unlock(&left_lock);
+}
+
+/* Frees what kernels of the rank itself used, where they have ended since. */
+static void free_left(void)
+{
+    tt_process_lock(&left_lock);
+    for (struct tt_comm_device **at = &left; *at;) {
+        struct tt_comm_device *on = *at;
+        struct tt_context *context = tt_device_context(on->device);
+        if (!on->peers_ended || tt_context_stream_query(context, on->stream) == TT_IN_PROGRESS) {
+            at = &on->next_left;
+            continue;
+        }
+        *at = on->next_left;
+        free_all(on);
+        free(on);
+    }
+    tt_process_unlock(&left_lock);
+}
+
+/* ---- Creation ------------------------------------------------------------------------------- */
+
 static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
 {
     TT_TRY(tt_device_open(comm->gpu, &on->device));
@@ -38,8 +94,6 @@ static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
     TT_TRY(tt_context_stream_create(context, &on->stream));
     return tt_stream_create(&on->attendant);
 }
-
-static void free_left(void);
 
 static bool is_one_process(const struct tt_fabric *fabric)
 {
@@ -165,58 +219,6 @@ static bool await_own(const struct tt_comm_device *on)
         pause_briefly();
     }
     return true;
-}
-
-static void free_memory(struct tt_comm_device *on)
-{
-    struct tt_context *context = tt_device_context(on->device);
-    tt_context_free(context, on->scratch);
-    while (on->spares) {
-        struct tt_spare *spare = on->spares;
-        on->spares = spare->next;
-        tt_context_free(context, spare->memory);
-        free(spare);
-    }
-    tt_context_free(context, on->state);
-    tt_context_free_host(context, on->report);
-    if (on->stream) tt_context_stream_destroy(context, on->stream);
-}
-
-static void free_all(struct tt_comm_device *on)
-{
-    tt_device_room_destroy(on->room);
-    if (on->device) free_memory(on);
-    tt_device_close(on->device);
-}
-
-/* What kernels may still use. */
-static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
-static struct tt_comm_device *left;
-
-static void leave_to_kernels(struct tt_comm_device *on)
-{
-    tt_process_lock(&left_lock);
-    on->next_left = left;
-    left = on;
-    tt_process_unlock(&left_lock);
-}
-
-/* Frees what kernels of the rank itself used, where they have ended since. */
-static void free_left(void)
-{
-    tt_process_lock(&left_lock);
-    for (struct tt_comm_device **at = &left; *at;) {
-        struct tt_comm_device *on = *at;
-        struct tt_context *context = tt_device_context(on->device);
-        if (!on->peers_ended || tt_context_stream_query(context, on->stream) == TT_IN_PROGRESS) {
-            at = &on->next_left;
-            continue;
-        }
-        *at = on->next_left;
-        free_all(on);
-        free(on);
-    }
-    tt_process_unlock(&left_lock);
 }
 
 void tt_comm_device_drop(tuttiComm_t comm)

@@ -9,12 +9,11 @@
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
 
-/* Device memory that is kept for the next program: freeing it might wait for kernels that wait for
- * this thread. */
-struct tt_spare {
+/* Device memory that calls issued before may still use: scratch memory that was too small for a
+ * later call, and programs of a communicator that has failed. Freed with the communicator. */
+struct tt_old_memory {
     void *memory;
-    size_t nbytes;
-    struct tt_spare *next;
+    struct tt_old_memory *next;
 };
 
 /* What a communicator has on this rank's GPU. Owned by the communicator. */
@@ -32,7 +31,7 @@ struct tt_comm_device {
     uint64_t issued; /* calls */
     char *scratch;   /* device memory */
     size_t scratch_bytes;
-    struct tt_spare *spares;
+    struct tt_old_memory *old;
     struct tt_choices choices[TT_NCOLLECTIVES];
     struct tt_memo memos[TT_NCOLLECTIVES];
     /* of the list of those whose communicators are gone */
@@ -79,7 +78,8 @@ int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program 
  * communicator where that cannot be. */
 TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
                                            const struct tt_binding *binding);
-/* The program's device memory is for others from now on. */
+/* Frees the program's device memory; no call that uses it is outstanding. After a failure a kernel
+ * may still run: then with the communicator. */
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
 /* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
  * gives the turn. */

@@ -106,7 +106,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     return refuse_capture(request, stream);
 }
 
-static tt_status need_host(const char *function, const void *buffer)
+static tt_status need_host_buffer(const char *function, const void *buffer)
 {
     struct tt_pointer found = {.kind = TT_POINTER_HOST};
     if (buffer) TT_TRY(tt_driver_pointer(buffer, &found));
@@ -127,8 +127,8 @@ tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_
                        "%s: the stream is of GPU %d; this call is for streams of the host only",
                        function, tt_context_gpu(context));
     if (comm->gpu < 0) return TT_OK;
-    TT_TRY(need_host(function, input));
-    return need_host(function, output);
+    TT_TRY(need_host_buffer(function, input));
+    return need_host_buffer(function, output);
 }
 
 /* ---- Binding -------------------------------------------------------------------------------- */
@@ -154,44 +154,15 @@ static size_t round_up(size_t nbytes)
     return (nbytes + 15) / 16 * 16;
 }
 
-/* Device memory for a program: a spare one, or new. */
-static tt_status take_memory(struct tt_comm_device *on, size_t nbytes, struct tt_spare **taken)
+static tt_status upload(struct tt_context *context, const struct tt_program *program,
+                        const struct tt_device_tables *tables, void **memory)
 {
-    for (struct tt_spare **spare = &on->spares; *spare; spare = &(*spare)->next) {
-        if ((*spare)->nbytes < nbytes) continue;
-        *taken = *spare;
-        *spare = (*taken)->next;
-        return TT_OK;
-    }
-    struct tt_spare *made = calloc(1, sizeof *made);
-    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a program");
-    const tt_status status =
-        tt_context_allocate(tt_device_context(on->device), nbytes, &made->memory);
-    if (status) {
-        free(made);
-        return status;
-    }
-    made->nbytes = nbytes;
-    *taken = made;
-    return TT_OK;
-}
-
-static void give_memory(struct tt_comm_device *on, struct tt_spare *spare)
-{
-    spare->next = on->spares;
-    on->spares = spare;
-}
-
-static tt_status upload(struct tt_comm_device *on, const struct tt_program *program,
-                        const struct tt_device_tables *tables, struct tt_spare **taken)
-{
-    struct tt_context *context = tt_device_context(on->device);
     const size_t behind = round_up(program->nbytes);
-    TT_TRY(take_memory(on, behind + tables->nbytes, taken));
-    char *memory = (*taken)->memory;
-    tt_status status = tt_context_upload(context, memory, program, program->nbytes);
-    if (!status) status = tt_context_upload(context, memory + behind, tables, tables->nbytes);
-    if (status) give_memory(on, *taken);
+    TT_TRY(tt_context_allocate(context, behind + tables->nbytes, memory));
+    tt_status status = tt_context_upload(context, *memory, program, program->nbytes);
+    if (!status)
+        status = tt_context_upload(context, (char *)*memory + behind, tables, tables->nbytes);
+    if (status) tt_context_free(context, *memory);
     return status;
 }
 
@@ -201,10 +172,22 @@ static tt_status load_program(tuttiComm_t comm, struct tt_cached *cached)
     const struct tt_program *program = cached->loaded->program;
     struct tt_device_tables *tables;
     TT_TRY(tt_device_tables_create(program, tt_device_room_links(on->room)->nchannels, &tables));
-    const tt_status status = upload(on, program, tables, &cached->on_device);
+    const tt_status status =
+        upload(tt_device_context(on->device), program, tables, &cached->device_memory);
     free(tables);
-    if (status) cached->on_device = NULL;
+    if (status) cached->device_memory = NULL;
     return status;
+}
+
+/* Keeps the memory until the communicator is freed; NULL: there is none. False: out of memory. */
+static bool keep_old(struct tt_comm_device *on, void *memory)
+{
+    if (!memory) return true;
+    struct tt_old_memory *old = malloc(sizeof *old);
+    if (!old) return false;
+    *old = (struct tt_old_memory){memory, on->old};
+    on->old = old;
+    return true;
 }
 
 static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_program *program,
@@ -213,20 +196,14 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
     const size_t need =
         (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
     if (need <= on->scratch_bytes) return TT_OK;
-    struct tt_spare *taken;
-    TT_TRY(take_memory(on, round_up(need), &taken));
-    if (on->scratch) { /* calls that have been issued may use it */
-        struct tt_spare *old = calloc(1, sizeof *old);
-        if (!old) {
-            give_memory(on, taken);
-            return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
-        }
-        *old = (struct tt_spare){.memory = on->scratch, .nbytes = 0};
-        give_memory(on, old);
+    void *memory;
+    TT_TRY(tt_context_allocate(tt_device_context(on->device), need, &memory));
+    if (!keep_old(on, on->scratch)) {
+        tt_context_free(tt_device_context(on->device), memory);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
     }
-    on->scratch = taken->memory;
-    on->scratch_bytes = taken->nbytes;
-    free(taken);
+    on->scratch = memory;
+    on->scratch_bytes = need;
     return TT_OK;
 }
 
@@ -244,15 +221,17 @@ static tt_status fail(tuttiComm_t comm, tt_status status)
 tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
                               const struct tt_binding *binding)
 {
-    tt_status status = cached->on_device ? TT_OK : load_program(comm, cached);
+    tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
     if (!status) status = ensure_scratch(comm->on_gpu, cached->loaded->program, binding);
     return status ? fail(comm, status) : TT_OK;
 }
 
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 {
-    if (cached->on_device) give_memory(comm->on_gpu, cached->on_device);
-    cached->on_device = NULL;
+    struct tt_comm_device *on = comm->on_gpu;
+    if (!tt_fabric_failure_text(comm->fabric)[0] || !keep_old(on, cached->device_memory))
+        tt_context_free(tt_device_context(on->device), cached->device_memory);
+    cached->device_memory = NULL;
 }
 
 /* ---- Launch --------------------------------------------------------------------------------- */
@@ -306,7 +285,7 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
-    char *memory = pending->cached->on_device->memory;
+    char *memory = pending->cached->device_memory;
     *call = (struct tt_device_call){
         .program = (const struct tt_program *)memory,
         .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),

@@ -39,7 +39,7 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
 }
 
 /* What only streams of the host can do. */
-static tt_status need_host(tuttiStream_t stream, const char *function, const char *instead)
+static tt_status need_host_stream(tuttiStream_t stream, const char *function, const char *instead)
 {
     if (!tt_stream_context(stream_of(stream))) return TT_OK;
     return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d: use %s on the CUDA stream", function,
@@ -85,7 +85,7 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
         function(argument);
         return tuttiSuccess;
     }
-    const tt_status status = need_host(stream, "tuttiStreamLaunch", "cuLaunchHostFunc");
+    const tt_status status = need_host_stream(stream, "tuttiStreamLaunch", "cuLaunchHostFunc");
     if (status) return tt_result(__func__, status);
     struct host_function *call = malloc(sizeof *call);
     if (!call)
@@ -113,7 +113,7 @@ tuttiResult_t tuttiEventDestroy(tuttiEvent_t event)
 tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 {
     tt_status status = need(event, "tuttiEventRecord", "event");
-    if (!status) status = need_host(stream, "tuttiEventRecord", "cuEventRecord");
+    if (!status) status = need_host_stream(stream, "tuttiEventRecord", "cuEventRecord");
     if (!status) status = tt_event_record(event_of(event), stream_of(stream));
     return tt_result(__func__, status);
 }
@@ -140,7 +140,7 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
         tt_event_synchronize(event_of(event));
         return tuttiSuccess;
     }
-    status = need_host(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
+    status = need_host_stream(stream, "tuttiStreamWaitEvent", "cuStreamWaitEvent");
     if (!status) status = tt_stream_wait_event(stream_of(stream), event_of(event));
     return tt_result(__func__, status);
 }

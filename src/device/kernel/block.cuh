@@ -144,7 +144,7 @@ static __device__ bool tt_block_open(struct tt_block *block, const struct tt_dev
     for (uint32_t e = 0; e < block->nends; e++)
         tt_copy_words(&block->ends[e], tt_block_end(block, e), sizeof(struct tt_device_end));
     __syncthreads();
-    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x) block->ends[e].unused = 0;
+    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x) block->ends[e].refers = 0;
     __syncthreads();
     return true;
 }

@@ -251,21 +251,29 @@ static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt
  * nobody reads memory of a call that has ended. The atomics are relaxed: order comes from R1/A1
  * and, for readers that have left, from R2/A2. */
 
-/* Returns the address, or 0: the message is in its slot. *withdrawn: the sender has failed. */
-static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool system,
-                                             bool *withdrawn)
+/* Sets bits of the note's reference. Returns what it was. */
+static __device__ uint64_t tt_mark_reference(struct tt_device_note *note, uint64_t bits,
+                                             bool system)
 {
     uint64_t before;
     if (system)
         asm volatile("atom.relaxed.sys.global.or.b64 %0, [%1], %2;"
                      : "=l"(before)
-                     : "l"(&note->reference), "l"(TT_REFERENCE_TAKEN)
+                     : "l"(&note->reference), "l"(bits)
                      : "memory");
     else
         asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
                      : "=l"(before)
-                     : "l"(&note->reference), "l"(TT_REFERENCE_TAKEN)
+                     : "l"(&note->reference), "l"(bits)
                      : "memory");
+    return before;
+}
+
+/* Returns the address, or 0: the message is in its slot. *withdrawn: the sender has failed. */
+static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool system,
+                                             bool *withdrawn)
+{
+    const uint64_t before = tt_mark_reference(note, TT_REFERENCE_TAKEN, system);
     *withdrawn = before & TT_REFERENCE_WITHDRAWN;
     return before;
 }
@@ -273,18 +281,7 @@ static __device__ uint64_t tt_take_reference(struct tt_device_note *note, bool s
 /* Whether the receiver had begun to read. */
 static __device__ bool tt_withdraw_reference(struct tt_device_note *note, bool system)
 {
-    uint64_t before;
-    if (system)
-        asm volatile("atom.relaxed.sys.global.or.b64 %0, [%1], %2;"
-                     : "=l"(before)
-                     : "l"(&note->reference), "l"(TT_REFERENCE_WITHDRAWN)
-                     : "memory");
-    else
-        asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
-                     : "=l"(before)
-                     : "l"(&note->reference), "l"(TT_REFERENCE_WITHDRAWN)
-                     : "memory");
-    return before & TT_REFERENCE_TAKEN;
+    return tt_mark_reference(note, TT_REFERENCE_WITHDRAWN, system) & TT_REFERENCE_TAKEN;
 }
 
 /* After a failure: until nobody reads what this rank has sent by reference over this link: the

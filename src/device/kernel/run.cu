@@ -40,7 +40,7 @@ static __device__ bool end_walk(struct tt_block *block)
         tt_release(end, end->count);
     }
     for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
-        if (block->ends[e].outgoing && block->ends[e].unused)
+        if (block->ends[e].outgoing && block->ends[e].refers)
             go = go && tt_wait_for_release(&block->ends[e], &watch, 0);
     if (!go && tt_load_abort(block->call.report))
         tt_report_failure(block->call.state, block->call.report, TT_DEVICE_ABORTED, -1, block->part,
@@ -57,7 +57,7 @@ static __device__ void leave(struct tt_block *block)
         if (!block->ends[e].outgoing && block->ends[e].reaches)
             tt_release(&block->ends[e], TT_TAIL_LEFT | block->ends[e].known_tail);
     for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
-        if (block->ends[e].outgoing && block->ends[e].unused)
+        if (block->ends[e].outgoing && block->ends[e].refers)
             tt_withdraw(&block->ends[e], block->call.links.nslots, block->call.report);
     __syncthreads();
 }

@@ -197,7 +197,7 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
             struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
             note->reference = refers ? (uint64_t)reference : 0;
             note->head = block->heads_out[s];
-            if (refers) end->unused = 1; /* the call ends when the receiver has read */
+            if (refers) end->refers = 1; /* the call ends when the receiver has read */
             tt_publish(end, block->heads_out[s]);
         }
         end->count++;

@@ -36,7 +36,7 @@ struct tt_device_end {
     /* owner: the block that runs this link's channel; kept from call to call */
     uint32_t count;      /* messages sent or taken */
     uint32_t known_tail; /* sender: the tail as last read; receiver: as last written */
-    uint32_t unused;     /* of the kernel, while it runs */
+    uint32_t refers;     /* 1: this call has sent a reference */
 };
 static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
 

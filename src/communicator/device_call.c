@@ -302,7 +302,8 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
         .op = from->reduction.op,
         .protocol = protocol_of(links, program, from->binding),
         .signature = (uint32_t)(from->signature ^ from->signature >> 32),
-        .nblocks = (uint32_t)(from->binding->copies * program->nchannels)};
+        .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
+        .number = from->kernel.number};
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
 }
 

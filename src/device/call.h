@@ -64,10 +64,11 @@ TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
 
 /* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
 struct tt_device_state {
-    uint64_t nended;  /* calls that have ended since the communicator was made */
-    uint32_t ended;   /* blocks of the present call that have ended */
-    uint32_t failure; /* enum tt_device_failure: the first of the communicator; later calls end at
-                       * once */
+    uint64_t nended;    /* calls that have ended since the communicator was made */
+    uint64_t nreplayed; /* of them those of graphs */
+    uint32_t ended;     /* blocks of the present call that have ended */
+    uint32_t failure;   /* enum tt_device_failure: the first of the communicator; later calls end at
+                         * once */
 };
 
 /* Pinned host memory of one rank, mapped. All accesses of the kernel are of scope .sys. */
@@ -76,12 +77,15 @@ struct tt_device_report {
      * reads its memory; 2: that wait ends too. In a cache line of its own */
     uint64_t abort;
     uint64_t unused[7];
-    uint64_t nbegun, nended; /* calls of the communicator that have begun, ended; written by the
-                              * kernel, nended last, with release */
+    /* Calls that have begun, ended, also those of graphs; written by the kernel */
+    uint64_t nbegun, nended;
     uint32_t failure; /* enum tt_device_failure; written once, by the first block that fails */
     int32_t peer;     /* of the failure: a rank, or for whom was waited; -1: none */
     uint32_t channel, step; /* of the failure */
-    uint64_t more[4];
+    /* The number of the last call that has begun, ended; calls of graphs leave them as they are */
+    uint64_t begun, ended;
+    uint64_t nreplayed; /* calls of graphs that have ended */
+    uint64_t captured;  /* of the last call that has begun, as in the call */
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
 
@@ -104,6 +108,9 @@ struct tt_device_call {
     uint32_t protocol;        /* enum tt_device_protocol */
     uint32_t signature;       /* of the call, without its turn */
     uint32_t first_block, nblocks;
+    uint64_t number;   /* of calls that are launched directly: 1, 2, ... in the order in which they
+                        * run; of calls of graphs: 0 */
+    uint64_t captured; /* which call of a graph it is, by the host's count, from 1; 0: it is none */
 };
 
 /* The parameter of the kernel tutti_run. */

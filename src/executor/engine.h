@@ -92,7 +92,7 @@ struct tt_kernel_run {
     struct tt_device_report *report; /* of the rank */
     struct tt_context *context;
     void *stream;     /* the rank's own, on which the kernel was launched */
-    uint64_t number;  /* among the communicator's calls on this rank's GPU, from 1 */
+    uint64_t number;  /* struct tt_device_call */
     bool uses_peers;  /* may use memory of other ranks of this process (tt_fabric_borrow) */
     int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
                        * has sent by reference; 0: none yet */

@@ -15,14 +15,14 @@ static uint64_t read_word(const uint64_t *word)
 bool tt_kernel_has_begun(const struct tt_work *work)
 {
     const struct tt_kernel_run *kernel = &work->collective.call.kernel;
-    return read_word(&kernel->report->nbegun) >= kernel->number;
+    return read_word(&kernel->report->begun) >= kernel->number;
 }
 
 tt_status tt_kernel_advance(struct tt_work *work)
 {
     const struct tt_kernel_run *kernel = &work->collective.call.kernel;
     const struct tt_device_report *report = kernel->report;
-    if (read_word(&report->nended) < kernel->number) return TT_IN_PROGRESS;
+    if (read_word(&report->ended) < kernel->number) return TT_IN_PROGRESS;
     switch ((enum tt_device_failure)__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE)) {
     case TT_DEVICE_FINE:
         return TT_OK;

@@ -8,7 +8,8 @@
  *                                                      end of a call for receivers of references
  *   R3 line    16 bytes in one access: data and flag need no other order
  *   R4 ended   a block of the call has ended       A4  the last block of the call
- *   R5 nended  the call has ended                  A5  the host
+ *   R5 ended   the call has ended: a fence, then   A5  the host
+ *              the words ended, nended, nreplayed
  *   R6 failure of the report is complete           A6  the host
  *   S  nbegun and abort: fence.sc.sys between the store of one and the load of the other, as on the
  *      host: the host sees that a block has begun, or the block sees the abort
@@ -154,38 +155,42 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
+static __device__ void tt_store_count(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+
 /* Each block says that the call has begun, and only then looks whether the host has aborted it; the
  * host aborts, and only then looks whether a call has begun (executor/kernel_run.c). With a fence
  * between the two on each side, one of them sees the other: a block that returns true here is seen,
  * and one that begins later returns false and uses no buffer. */
-static __device__ bool tt_begin_call(const struct tt_device_state *state,
-                                     struct tt_device_report *report)
+static __device__ bool tt_begin_call(const struct tt_device_call *call)
 {
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;"
-                 :
-                 : "l"(&report->nbegun), "l"(state->nended + 1)
-                 : "memory");
+    struct tt_device_report *report = call->report;
+    tt_store_count(&report->captured, call->captured);
+    if (call->number) tt_store_count(&report->begun, call->number);
+    tt_store_count(&report->nbegun, call->state->nended + 1);
     asm volatile("fence.sc.sys;" ::: "memory");
     return !tt_load_abort(report);
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
  * and makes the state ready for the next call. The thread's block has passed a barrier. */
-static __device__ void tt_count_ended(struct tt_device_state *state,
-                                      struct tt_device_report *report, uint32_t nblocks)
+static __device__ void tt_count_ended(const struct tt_device_call *call)
 {
+    struct tt_device_state *state = call->state;
+    struct tt_device_report *report = call->report;
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
                  : "=r"(before)
                  : "l"(&state->ended)
                  : "memory");
-    if (before + 1 < nblocks) return;
+    if (before + 1 < call->nblocks) return;
     state->ended = 0;
-    const uint64_t nended = ++state->nended;
-    asm volatile("st.release.sys.global.u64 [%0], %1;"
-                 :
-                 : "l"(&report->nended), "l"(nended) /* R5 */
-                 : "memory");
+    asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5 */
+    if (call->captured) tt_store_count(&report->nreplayed, ++state->nreplayed);
+    if (call->number) tt_store_count(&report->ended, call->number);
+    tt_store_count(&report->nended, ++state->nended);
 }
 
 /* ---- Waits ---------------------------------------------------------------------------------- */

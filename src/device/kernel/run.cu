@@ -87,11 +87,11 @@ extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
     bool runs = true;
     if (threadIdx.x == 0) {
         const uint32_t index = blockIdx.x - call->first_block;
-        runs = tt_begin_call(call->state, call->report);
+        runs = tt_begin_call(call);
         if (!runs) tt_report_failure(call->state, call->report, TT_DEVICE_ABORTED, -1, index, 0);
         runs = runs && !tt_load_failure(call->state);
     }
     if (__syncthreads_and(runs)) run_block(&block, call, blockIdx.x - call->first_block);
     __syncthreads();
-    if (threadIdx.x == 0) tt_count_ended(call->state, call->report, call->nblocks);
+    if (threadIdx.x == 0) tt_count_ended(call);
 }

@@ -28,6 +28,7 @@ struct tt_cached {
     struct tt_loaded *loaded;
     bool any_count;     /* its proof holds for every count */
     bool for_device;    /* kernels run it */
+    bool is_captured;   /* calls of CUDA graphs use its device memory */
     int nheld;          /* calls in open groups that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];

@@ -1,5 +1,5 @@
 /* What a communicator has on a GPU: made when it is made, freed with it. */
-#include "communicator/device.h"
+#include "communicator/graphs.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -28,26 +28,34 @@ int tt_current_gpu(void)
 
 /* ---- What kernels may use longer than their communicator lives ------------------------------ */
 
+/* What a replay after the communicator's end does not use. */
 static void free_memory(struct tt_comm_device *on)
 {
     struct tt_context *context = tt_device_context(on->device);
     tt_context_free(context, on->scratch);
+    on->scratch = NULL;
     while (on->old) {
         struct tt_old_memory *old = on->old;
         on->old = old->next;
         tt_context_free(context, old->memory);
         free(old);
     }
-    tt_context_free(context, on->state);
-    tt_context_free_host(context, on->report);
     if (on->stream) tt_context_stream_destroy(context, on->stream);
+    on->stream = NULL;
+    tt_device_room_destroy(on->room);
+    on->room = NULL;
 }
 
 static void free_all(struct tt_comm_device *on)
 {
-    tt_device_room_destroy(on->room);
-    if (on->device) free_memory(on);
+    if (on->device) {
+        free_memory(on);
+        tt_graphs_destroy(on->graphs);
+        tt_context_free(tt_device_context(on->device), on->state);
+        tt_context_free_host(tt_device_context(on->device), on->report);
+    }
     tt_device_close(on->device);
+    free(on);
 }
 
 /* What kernels may still use. */
@@ -62,20 +70,26 @@ static void leave_to_kernels(struct tt_comm_device *on)
     tt_process_unlock(&left_lock);
 }
 
+/* Whether no kernel of the rank or of its peers can use what is left. */
+static bool is_unused(const struct tt_comm_device *on)
+{
+    if (!on->peers_ended || !tt_graphs_have_ended(on) || !tt_graphs_are_gone(on)) return false;
+    return !on->stream ||
+           tt_context_stream_query(tt_device_context(on->device), on->stream) != TT_IN_PROGRESS;
+}
+
 /* Frees what kernels of the rank itself used, where they have ended since. */
 static void free_left(void)
 {
     tt_process_lock(&left_lock);
     for (struct tt_comm_device **at = &left; *at;) {
         struct tt_comm_device *on = *at;
-        struct tt_context *context = tt_device_context(on->device);
-        if (!on->peers_ended || tt_context_stream_query(context, on->stream) == TT_IN_PROGRESS) {
+        if (!is_unused(on)) {
             at = &on->next_left;
             continue;
         }
         *at = on->next_left;
         free_all(on);
-        free(on);
     }
     tt_process_unlock(&left_lock);
 }
@@ -163,7 +177,8 @@ static bool has_done(const struct tuttiComm *comm, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
     const uint64_t last = atomic_load_explicit(&comm->fabric->record->done, memory_order_relaxed);
-    return atomic_load_explicit(&record->done, memory_order_acquire) >= last ||
+    return (atomic_load_explicit(&record->done, memory_order_acquire) >= last &&
+            tt_graphs_has_replayed(comm, rank)) ||
            atomic_load_explicit(&record->state, memory_order_acquire) != TT_RANK_HERE ||
            tt_fabric_is_dead(comm->fabric, rank);
 }
@@ -201,7 +216,8 @@ static void pause_briefly(void)
 static bool await_peers(const struct tuttiComm *comm)
 {
     const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
-    while (comm->on_gpu->issued && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
+    const bool has_called = comm->on_gpu->issued || comm->on_gpu->graphs;
+    while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
     while (any_uses_peers(comm) && !tt_expired(kernels_ns)) pause_briefly();
@@ -227,7 +243,6 @@ void tt_comm_device_drop(tuttiComm_t comm)
     if (!on) return;
     tt_stream_destroy(on->attendant);
     free_all(on);
-    free(on);
     comm->on_gpu = NULL;
 }
 
@@ -236,19 +251,23 @@ void tt_comm_device_free(tuttiComm_t comm)
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
     const bool complete = on->device && on->stream;
+    tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
-    const bool own_ended = !complete || await_own(on);
+    const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
     tt_stream_destroy(on->attendant);
     on->attendant = NULL;
     comm->on_gpu = NULL;
     free_left();
-    if (on->peers_ended && own_ended) {
+    if (on->peers_ended && own_ended && tt_graphs_are_gone(on)) {
         free_all(on);
-        free(on);
         return;
     }
-    TT_WARN("communicator %s: rank %d leaves its device memory to kernels that have not ended%s",
-            comm->name, comm->rank,
-            own_ended ? "" : ": its stream waits for work of the user's stream");
+    if (on->peers_ended && own_ended)
+        free_memory(on);
+    else
+        TT_WARN("communicator %s: rank %d leaves its device memory to kernels that have not "
+                "ended%s",
+                comm->name, comm->rank,
+                own_ended ? "" : ": its stream waits for work of the user's stream");
     leave_to_kernels(on);
 }

@@ -9,8 +9,11 @@
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
 
+struct tt_graphs;
+
 /* Device memory that calls issued before may still use: scratch memory that was too small for a
- * later call, and programs of a communicator that has failed. Freed with the communicator. */
+ * later call, programs of a communicator that has failed, and those of captured calls. Freed with
+ * the communicator. */
 struct tt_old_memory {
     void *memory;
     struct tt_old_memory *next;
@@ -21,14 +24,15 @@ struct tt_comm_device {
     /* immutable after init */
     struct tt_device *device;
     struct tt_device_room *room;
-    struct tt_device_state *state;   /* device memory */
-    struct tt_device_report *report; /* pinned host memory */
-    void *stream;                    /* on which the kernels run */
-    int most_blocks;                 /* of one call: this rank's share of the GPU */
-    uint32_t nthreads;               /* of a block */
-    struct tt_stream *attendant;     /* waits for the calls of the user's streams */
+    struct tt_device_state *state;    /* device memory */
+    struct tt_device_report *report;  /* pinned host memory */
+    void *stream;                     /* on which the kernels run */
+    int most_blocks;                  /* of one call: this rank's share of the GPU */
+    uint32_t nthreads;                /* of a block */
+    struct tt_stream *attendant;      /* waits for the calls of the user's streams */
+    struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     /* owner: the issuing thread */
-    uint64_t issued; /* calls */
+    uint64_t issued; /* calls, but for captured ones */
     char *scratch;   /* device memory */
     size_t scratch_bytes;
     struct tt_old_memory *old;
@@ -84,6 +88,14 @@ void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
 /* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
  * gives the turn. */
 void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
+/* What the kernel gets. */
+void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call);
+/* A rank that has left; -1: all are here. */
+int tt_comm_absent_rank(const struct tuttiComm *comm);
+/* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
+ * communicator has failed, or a rank has left it, as tt_comm_fail_alone then says. */
+bool tt_comm_may_use_peers(const struct tuttiComm *comm);
+TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm);
 /* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
  * that fail fail their communicators. */
 void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "communicator/device.h"
+#include "communicator/graphs.h"
 #include "device/tables.h"
+#include "driver/capture.h"
 #include "driver/driver.h"
 
 /* Shorter messages are copied: for a reference the sender waits at the end. */
@@ -58,16 +59,24 @@ static tt_status check_scalar(const struct tt_request *request, const void *scal
         on_device ? "a GPU" : "the host");
 }
 
-static tt_status refuse_capture(const struct tt_request *request, const struct tt_stream *stream)
+/* The stream of the user: NULL: the legacy default stream, whose work comes before. */
+static void *users_stream(tuttiStream_t stream)
 {
-    bool capturing;
-    TT_TRY(tt_context_stream_capturing(tt_device_context(request->comm->on_gpu->device),
-                                       stream ? tt_stream_device_stream(stream) : NULL,
-                                       &capturing));
-    if (!capturing) return TT_OK;
+    return stream ? tt_stream_device_stream((struct tt_stream *)stream) : NULL;
+}
+
+static tt_status check_legacy(const struct tt_request *request)
+{
+    bool forbidden = false;
+    void *stream = users_stream(request->stream);
+    if (tt_context_is_legacy(stream))
+        TT_TRY(tt_context_stream_capturing(tt_device_context(request->comm->on_gpu->device), stream,
+                                           &forbidden));
+    if (!forbidden) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
-                   "%s: the CUDA stream is being captured into a graph: such calls cannot be "
-                   "captured yet; end the capture first",
+                   "%s: a blocking CUDA stream is being captured into a graph, which forbids the "
+                   "legacy default stream, and with it calls whose stream is NULL: pass a stream "
+                   "that does not block (tuttiStreamFromDevice)",
                    request->function);
 }
 
@@ -103,7 +112,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
         return refuse_host_memory(request, "sendbuff", request->input);
     if (memo->out && out.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "recvbuff", request->output);
-    return refuse_capture(request, stream);
+    return check_legacy(request);
 }
 
 static tt_status need_host_buffer(const char *function, const void *buffer)
@@ -229,15 +238,15 @@ tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    if (!tt_fabric_failure_text(comm->fabric)[0] || !keep_old(on, cached->device_memory))
+    const bool keeps = cached->is_captured || tt_fabric_failure_text(comm->fabric)[0];
+    if (!keeps || (!keep_old(on, cached->device_memory) && !cached->is_captured))
         tt_context_free(tt_device_context(on->device), cached->device_memory);
     cached->device_memory = NULL;
 }
 
 /* ---- Launch --------------------------------------------------------------------------------- */
 
-/* A rank that has left; -1: all are here. */
-static int absent_rank(const struct tuttiComm *comm)
+int tt_comm_absent_rank(const struct tuttiComm *comm)
 {
     for (int r = 0; r < comm->nranks; r++)
         if (atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire) !=
@@ -248,10 +257,10 @@ static int absent_rank(const struct tuttiComm *comm)
 
 /* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
  * the other way round, with fences in between: one of the two sees the other. */
-static bool may_use_peers(const struct tuttiComm *comm)
+bool tt_comm_may_use_peers(const struct tuttiComm *comm)
 {
     if (tt_fabric_borrow(comm->fabric)) return false;
-    if (absent_rank(comm) < 0) return true;
+    if (tt_comm_absent_rank(comm) < 0) return true;
     tt_fabric_give_back(comm->fabric);
     return false;
 }
@@ -263,7 +272,7 @@ void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
                                           .context = tt_device_context(on->device),
                                           .stream = on->stream,
                                           .number = ++on->issued};
-    call->kernel.uses_peers = may_use_peers(comm);
+    call->kernel.uses_peers = tt_comm_may_use_peers(comm);
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
@@ -279,7 +288,7 @@ static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
     return program->nblocks && fits ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
 }
 
-static void fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
 {
     const struct tt_comm_device *on = pending->comm->on_gpu;
     const struct tt_call *from = &pending->call;
@@ -307,29 +316,25 @@ static void fill(const struct tt_pending_call *pending, struct tt_device_call *c
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
 }
 
-/* The communicator has failed, or a rank has left it. */
-static tt_status fail_alone(const struct tuttiComm *comm)
+tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
 {
     char name[128];
     TT_TRY(tt_fabric_check(comm->fabric));
-    tt_fabric_name_rank(comm->fabric, absent_rank(comm), name, sizeof name);
+    tt_fabric_name_rank(comm->fabric, tt_comm_absent_rank(comm), name, sizeof name);
     return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
 }
 
 static tt_status launch(const struct tt_pending_call *pending)
 {
-    if (!pending->call.kernel.uses_peers) return fail_alone(pending->comm);
+    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    fill(pending, &batch.calls[0]);
-    return tt_device_launch(on->device, on->stream, &batch);
-}
-
-/* The stream of the user: NULL: the legacy default stream, whose work comes before. */
-static void *users_stream(const struct tt_pending_call *pending)
-{
-    struct tt_stream *stream = (struct tt_stream *)pending->stream;
-    return stream ? tt_stream_device_stream(stream) : NULL;
+    tt_comm_device_fill(pending, &batch.calls[0]);
+    const struct tt_graphs *graphs = on->graphs;
+    struct tt_context *context = tt_device_context(on->device);
+    if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));
+    TT_TRY(tt_device_launch(on->device, on->stream, &batch));
+    return graphs ? tt_context_event_record(context, graphs->order, on->stream) : TT_OK;
 }
 
 static void check(const struct tt_pending_call *pending, tt_status status)
@@ -345,7 +350,8 @@ void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls)
         const struct tt_comm_device *on = calls[i].comm->on_gpu;
         if (!calls[i].on_device) continue;
         struct tt_context *context = tt_device_context(on->device);
-        check(&calls[i], tt_context_stream_follow(context, on->stream, users_stream(&calls[i])));
+        check(&calls[i],
+              tt_context_stream_follow(context, on->stream, users_stream(calls[i].stream)));
     }
     for (int i = 0; i < ncalls; i++)
         if (calls[i].on_device && !tt_fabric_check(calls[i].comm->fabric))
@@ -354,6 +360,7 @@ void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls)
         const struct tt_comm_device *on = calls[i].comm->on_gpu;
         if (!calls[i].on_device || !calls[i].stream) continue;
         struct tt_context *context = tt_device_context(on->device);
-        check(&calls[i], tt_context_stream_follow(context, users_stream(&calls[i]), on->stream));
+        check(&calls[i],
+              tt_context_stream_follow(context, users_stream(calls[i].stream), on->stream));
     }
 }

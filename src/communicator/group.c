@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "communicator/device.h"
+#include "communicator/graphs.h"
 #include "executor/stream.h"
 
 enum { FEW_CALLS = 4 };
@@ -236,6 +236,9 @@ static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
+    const tt_status captured = tt_comm_capture(calls, &ncalls);
+    if (captured) drop_calls(calls, ncalls);
+    if (captured || ncalls < 1) return captured;
     enter_calls(calls, ncalls);
     struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
     tt_status status =

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "communicator/communicator.h"
+#include "communicator/graphs.h"
 
 static tuttiResult_t code_of(tt_status status)
 {
@@ -96,6 +96,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *result)
     if (!result)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAsyncError: result is NULL"));
+    tt_graphs_look(comm);
     tt_engine_look(&comm->engine); /* a watchdog asks while nothing else does */
     *result = code_of(tt_fabric_check(comm->fabric));
     return tuttiSuccess;

@@ -211,29 +211,65 @@ int tt_device_capacity(const struct tt_device *device)
     return device->capacity;
 }
 
-tt_status tt_device_launch(struct tt_device *device, void *stream,
-                           const struct tt_device_batch *batch)
+/* How many blocks the batch has, and threads of each. */
+static tt_status measure(const struct tt_device *device, const struct tt_device_batch *batch,
+                         unsigned *nblocks, unsigned *nthreads)
 {
-    uint64_t nblocks = 0;
+    uint64_t sum = 0;
     char name[NAME_TEXT];
     if (batch->ncalls > TT_DEVICE_MOST_CALLS)
         return tt_fail(TT_ERR_USAGE, "%u calls in one launch; at most %d are possible",
                        batch->ncalls, TT_DEVICE_MOST_CALLS);
-    for (uint32_t i = 0; i < batch->ncalls; i++) nblocks += batch->calls[i].nblocks;
-    if (nblocks > (uint64_t)device->capacity)
+    for (uint32_t i = 0; i < batch->ncalls; i++) sum += batch->calls[i].nblocks;
+    if (sum > (uint64_t)device->capacity)
         return tt_fail(TT_ERR_USAGE,
                        "%llu blocks in one launch; %s holds %d at the same time, and blocks may "
                        "wait for one another (use fewer ranks, channels or copies on this GPU)",
-                       (unsigned long long)nblocks, name_of(device, name), device->capacity);
-    if (nblocks == 0) return TT_OK;
-    const unsigned nthreads = batch->nthreads ? batch->nthreads : TT_DEVICE_THREADS;
-    if (nthreads % 32 || nthreads > TT_DEVICE_THREADS)
+                       (unsigned long long)sum, name_of(device, name), device->capacity);
+    *nblocks = (unsigned)sum;
+    *nthreads = batch->nthreads ? batch->nthreads : TT_DEVICE_THREADS;
+    if (*nthreads % 32 || *nthreads > TT_DEVICE_THREADS)
         return tt_fail(TT_ERR_USAGE, "%u threads of a block; expected a multiple of 32, at most %d",
-                       nthreads, TT_DEVICE_THREADS);
+                       *nthreads, TT_DEVICE_THREADS);
+    return TT_OK;
+}
+
+tt_status tt_device_launch(struct tt_device *device, void *stream,
+                           const struct tt_device_batch *batch)
+{
+    unsigned nblocks, nthreads;
+    TT_TRY(measure(device, batch, &nblocks, &nthreads));
+    if (nblocks == 0) return TT_OK;
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result = device->cu->LaunchKernel(device->run, (unsigned)nblocks, 1, 1, nthreads,
-                                                     1, 1, ROOM_BYTES, stream, parameters, NULL);
+    const CUresult result = device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1,
+                                                     ROOM_BYTES, stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
+}
+
+tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,
+                             size_t nafter, const struct tt_device_batch *batch, void **node)
+{
+    unsigned nblocks, nthreads;
+    CUgraphNode made;
+    TT_TRY(measure(device, batch, &nblocks, &nthreads));
+    if (nblocks == 0) return tt_fail(TT_ERR_INTERNAL, "a node of a graph without blocks");
+    void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
+    const CUDA_KERNEL_NODE_PARAMS launch = {.func = device->run,
+                                            .gridDimX = nblocks,
+                                            .gridDimY = 1,
+                                            .gridDimZ = 1,
+                                            .blockDimX = nthreads,
+                                            .blockDimY = 1,
+                                            .blockDimZ = 1,
+                                            .sharedMemBytes = ROOM_BYTES,
+                                            .kernelParams = parameters};
+    TT_TRY(tt_context_enter(device->context));
+    const CUresult result =
+        device->cu->GraphAddKernelNode(&made, graph, (const CUgraphNode *)after, nafter, &launch);
+    tt_context_leave(device->context);
+    if (result != CUDA_SUCCESS) return fail_call(device, result, "cuGraphAddKernelNode", "");
+    *node = made;
+    return TT_OK;
 }

@@ -196,6 +196,11 @@ tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, 
                                                 : tt_cuda_fail(result, "cuStreamIsCapturing");
 }
 
+bool tt_context_is_legacy(const void *stream)
+{
+    return !stream || stream == CU_STREAM_LEGACY;
+}
+
 tt_status tt_context_check_stream(struct tt_context *context, void *stream)
 {
     CUcontext owner = NULL;

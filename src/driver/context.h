@@ -68,6 +68,8 @@ TT_NODISCARD tt_status tt_context_stream_synchronize(struct tt_context *context,
 /* TT_OK when all work of the stream is done, TT_IN_PROGRESS, or an error, also of a kernel that
  * failed earlier in the context. */
 TT_NODISCARD tt_status tt_context_stream_query(struct tt_context *context, void *stream);
+/* The legacy default stream. */
+bool tt_context_is_legacy(const void *stream);
 /* Whether the stream is being captured into a graph; the legacy stream: whether a capture forbids
  * its use. */
 TT_NODISCARD tt_status tt_context_stream_capturing(struct tt_context *context, void *stream,

@@ -1,4 +1,5 @@
 /* In a build without CUDA's header there are no GPUs. */
+#include "driver/capture.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 
@@ -156,6 +157,11 @@ tt_status tt_context_stream_capturing(struct tt_context *context, void *stream, 
     return refuse();
 }
 
+bool tt_context_is_legacy(const void *stream)
+{
+    return !stream;
+}
+
 tt_status tt_context_check_stream(struct tt_context *context, void *stream)
 {
     (void)context, (void)stream;
@@ -165,5 +171,66 @@ tt_status tt_context_check_stream(struct tt_context *context, void *stream)
 tt_status tt_context_stream_follow(struct tt_context *context, void *after, void *before)
 {
     (void)context, (void)after, (void)before;
+    return refuse();
+}
+
+tt_status tt_capture_open(struct tt_context *context, void *stream, struct tt_capture *capture)
+{
+    (void)context, (void)stream, (void)capture;
+    return refuse();
+}
+
+void tt_capture_close(struct tt_capture *capture)
+{
+    (void)capture;
+}
+
+tt_status tt_capture_follow(struct tt_context *context, void *stream, void *node, bool alone)
+{
+    (void)context, (void)stream, (void)node, (void)alone;
+    return refuse();
+}
+
+tt_status tt_capture_keep(struct tt_context *context, void *graph, void (*gone)(void *arg),
+                          void *arg)
+{
+    (void)context, (void)graph, (void)gone, (void)arg;
+    return refuse();
+}
+
+tt_status tt_capture_add_wait(struct tt_context *context, void *graph, void *const *after,
+                              size_t nafter, void *event, void **node)
+{
+    (void)context, (void)graph, (void)after, (void)nafter, (void)event, (void)node;
+    return refuse();
+}
+
+tt_status tt_capture_add_record(struct tt_context *context, void *graph, void *const *after,
+                                size_t nafter, void *event, void **node)
+{
+    (void)context, (void)graph, (void)after, (void)nafter, (void)event, (void)node;
+    return refuse();
+}
+
+tt_status tt_context_event_create(struct tt_context *context, void **event)
+{
+    (void)context, (void)event;
+    return refuse();
+}
+
+void tt_context_event_destroy(struct tt_context *context, void *event)
+{
+    (void)context, (void)event;
+}
+
+tt_status tt_context_event_record(struct tt_context *context, void *event, void *stream)
+{
+    (void)context, (void)event, (void)stream;
+    return refuse();
+}
+
+tt_status tt_context_event_wait(struct tt_context *context, void *event, void *stream)
+{
+    (void)context, (void)event, (void)stream;
     return refuse();
 }

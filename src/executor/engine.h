@@ -122,6 +122,9 @@ uint64_t tt_call_signature(const struct tt_program *program, size_t count,
 struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
                                         const struct tt_reduction *reduction);
 
+/* "all_reduce (count 5, float, sum) on a GPU". */
+void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size);
+
 /* For a count for each rank, in place of the count. */
 uint64_t tt_counts_signature(const size_t *counts, int nranks);
 

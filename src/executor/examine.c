@@ -105,15 +105,23 @@ static int describe_data(const struct tt_call_entry *call, char *text, size_t si
     return used + snprintf(text + used, size - (size_t)used, ")");
 }
 
+/* Without a number where that is 0. */
 static void describe(const struct entered *entered, char *text, size_t size)
 {
     const struct tt_call_entry *call = &entered->call;
     const enum tt_collective collective = (enum tt_collective)call->collective;
-    int used = snprintf(text, size, "%s number %llu", tt_collective_name(collective),
-                        (unsigned long long)entered->seq);
+    int used = snprintf(text, size, "%s", tt_collective_name(collective));
+    if (entered->seq)
+        used += snprintf(text + used, size - (size_t)used, " number %llu",
+                         (unsigned long long)entered->seq);
     if (tt_collective_has_data(collective))
         used += describe_data(call, text + used, size - (size_t)used);
     if (call->type & TT_ENTRY_ON_DEVICE) snprintf(text + used, size - (size_t)used, " on a GPU");
+}
+
+void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size)
+{
+    describe(&(struct entered){0, *call}, text, size);
 }
 
 void tt_work_describe(const struct tt_work *work, char *text, size_t size)

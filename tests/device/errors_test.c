@@ -101,27 +101,6 @@ TEST(device_errors, a_scalar_that_the_call_cannot_read_is_named)
     on_gpus(2, 1, NULL, scalars_elsewhere, NULL);
 }
 
-static void captured(struct gpu_rank *rank)
-{
-    float *here = (float *)gpu_memory(rank->gpu, 64);
-    void *device_stream = gpu_stream(rank->gpu);
-    tuttiStream_t stream;
-    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
-    gpu_capture(rank->gpu, device_stream);
-    check_error(rank, tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, rank->comm, stream),
-                tuttiInvalidUsage, "is being captured into a graph");
-    gpu_end_capture(rank->gpu, device_stream);
-    CHECK_EQ(tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, rank->comm, stream), tuttiSuccess);
-    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
-    gpu_stream_destroy(rank->gpu, device_stream);
-    gpu_free(here);
-}
-
-TEST(device_errors, a_call_on_a_stream_that_is_captured_is_refused_and_spoils_nothing)
-{
-    on_gpus(2, 1, NULL, captured, NULL);
-}
-
 /* The user's stream is busy when a communicator is aborted, and the memory that its call would use
  * is wanted by the next one. */
 TEST(device_errors, a_kernel_that_begins_after_an_abort_spoils_no_later_communicator)

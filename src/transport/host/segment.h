@@ -43,6 +43,8 @@ struct tt_rank_record {
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
      * never. */
     _Atomic int64_t seen_ns;
+    _Atomic uint64_t replays; /* twice the calls of CUDA graphs that its GPU has ended, and 1 while
+                               * it runs one */
 };
 
 /* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag

@@ -1,0 +1,71 @@
+/* Calls that are captured into CUDA graphs.
+ *
+ * A captured call is a kernel node between nodes that wait for and record an event, by which the
+ * replays and the other calls of a rank follow one another. It has no turn and no work: the host
+ * does not know when a graph is launched. A thread of the communicator looks at the report and
+ * watches the replay that runs. User objects of the driver tell when the graphs are gone; until
+ * then the kernel, the state and the report stay, so that a replay after the communicator's end
+ * finds the word that ends it. */
+#ifndef TT_COMMUNICATOR_GRAPHS_H
+#define TT_COMMUNICATOR_GRAPHS_H
+
+#include <pthread.h>
+
+#include "communicator/device.h"
+
+/* A graph that captured calls of the communicator. Freed by the owner of the list when it is gone.
+ */
+struct tt_graph {
+    uint64_t capture;  /* struct tt_capture */
+    void *last;        /* the node of its last call; NULL: none yet */
+    _Atomic bool gone; /* the driver has no copy of it any more (R15/A15) */
+    struct tt_graph *next;
+};
+
+/* Of a communicator that has captured a call. Owned by struct tt_comm_device. */
+struct tt_graphs {
+    /* immutable once made */
+    tuttiComm_t comm; /* until tt_graphs_end */
+    struct tt_context *context;
+    struct tt_device_report *report;
+    void *stream; /* of the rank */
+    void *order;  /* the event of the last call of the rank on its GPU */
+    pthread_t watcher;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* owner: the issuing thread */
+    struct tt_graph *list;
+    /* guarded by lock */
+    bool stop;        /* the watcher is to end */
+    bool closed;      /* all replays end at once from now on, and none runs */
+    uint64_t running; /* nbegun of the replay that was seen to run; 0: none */
+    int64_t deadline_ns, grace_ns;
+    struct tt_call_entry *calls; /* [ncalls]: captured calls that differ */
+    uint32_t ncalls, room;
+};
+
+/* Those of the communicator, made at the first captured call. */
+TT_NODISCARD tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **graphs);
+/* The graph of the capture, listed now if it is a new one. */
+TT_NODISCARD tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,
+                                      struct tt_graph **graph);
+/* What struct tt_device_call has as `captured` for such calls. */
+uint64_t tt_graphs_number(struct tt_graphs *graphs, const struct tt_call_entry *call);
+
+/* Looks now, not only when the watcher does, at what became of the replays. */
+void tt_graphs_look(tuttiComm_t comm);
+/* Whether this rank has ended as many replays as `comm`'s own. */
+bool tt_graphs_has_replayed(const struct tuttiComm *comm, int rank);
+/* Waits for the replay that runs, at most the time of a call; from then on replays end at once.
+ * on->graphs may be NULL. */
+void tt_graphs_end(struct tt_comm_device *on);
+/* After the end: no replay runs that began before it; and no graph is left. */
+bool tt_graphs_have_ended(const struct tt_comm_device *on);
+bool tt_graphs_are_gone(const struct tt_comm_device *on);
+void tt_graphs_destroy(struct tt_graphs *graphs);
+
+/* Captures the calls whose streams are being captured, and takes them out of the group; the others
+ * keep their order. */
+TT_NODISCARD tt_status tt_comm_capture(struct tt_pending_call *calls, int *ncalls);
+
+#endif

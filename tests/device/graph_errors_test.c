@@ -1,0 +1,288 @@
+/* Captured calls that cannot succeed: what the errors say, and that nothing hangs. */
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../driver/calls.h"
+#include "graphs.h"
+
+enum { COUNT = 100 };
+
+static tuttiConfig_t impatient(void)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 1500;
+    return config;
+}
+
+static void check_text(const struct gpu_rank *rank, tuttiResult_t result, tuttiResult_t expected,
+                       const char *text)
+{
+    const char *error = tuttiGetLastError(rank->comm);
+    CHECK_MESSAGE(result == expected, "rank %d: result %d, expected %d: %s", rank->rank,
+                  (int)result, (int)expected, error);
+    CHECK_MESSAGE(strstr(error, text), "rank %d: '%s' is not in '%s'", rank->rank, text, error);
+}
+
+/* The communicator's failure; a replay that has ended has been looked at. */
+static void check_failed(const struct gpu_rank *rank, tuttiResult_t expected, const char *text)
+{
+    tuttiResult_t result = tuttiSuccess;
+    CHECK_EQ(tuttiCommGetAsyncError(rank->comm, &result), tuttiSuccess);
+    check_text(rank, result, expected, text);
+}
+
+static void wait_for_all(struct gpu_rank *rank)
+{
+    pthread_barrier_wait(rank->arg);
+}
+
+static void on_ranks(int nranks, int ngpus, const tuttiConfig_t *config,
+                     void (*body)(struct gpu_rank *rank))
+{
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, (unsigned)nranks);
+    on_gpus(nranks, ngpus, config, body, &all);
+    pthread_barrier_destroy(&all);
+}
+
+/* What most tests begin with. */
+struct one {
+    struct both stream;
+    float *data;
+    CUgraphExec graph;
+};
+
+static void open_one(struct gpu_rank *rank, struct one *one)
+{
+    streams_create(rank, &one->stream, 1);
+    one->data = (float *)gpu_memory(rank->gpu, COUNT * sizeof *one->data);
+    one->graph = capture_sum(rank, &one->stream, one->data, COUNT);
+}
+
+static void close_one(struct gpu_rank *rank, struct one *one)
+{
+    if (one->graph) CALL(cuGraphExecDestroy, one->graph);
+    streams_destroy(rank, &one->stream, 1);
+    gpu_free(one->data);
+}
+
+static void one_does_not_replay(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    replay(one.graph, one.stream.cuda);
+    if (rank->rank != 1) {
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiTimeout, "; rank 1 (");
+        check_failed(rank, tuttiTimeout, "has not replayed it");
+        check_failed(rank, tuttiTimeout, "all_reduce (count 100, float");
+    }
+    wait_for_all(rank);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_rank_that_does_not_replay_is_named_at_the_deadline)
+{
+    const tuttiConfig_t config = impatient();
+    on_ranks(3, 2, &config, one_does_not_replay);
+}
+
+static void one_captures(struct gpu_rank *rank)
+{
+    struct one one = {.graph = NULL};
+    if (rank->rank == 1) {
+        open_one(rank, &one);
+    } else {
+        streams_create(rank, &one.stream, 1);
+        one.data = (float *)gpu_memory(rank->gpu, COUNT * sizeof *one.data);
+        check_text(
+            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+            tuttiTimeout, "rank 1");
+    }
+    wait_for_all(rank);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_rank_that_captures_what_the_others_call_is_named_at_the_deadline)
+{
+    const tuttiConfig_t config = impatient();
+    on_ranks(2, 1, &config, one_captures);
+}
+
+static void replay_and_call(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    if (rank->rank == 1) {
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiInvalidUsage, "ranks disagree");
+    } else {
+        check_text(
+            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+            tuttiInvalidUsage, "ranks disagree");
+    }
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_replay_does_not_match_a_call_without_a_graph)
+{
+    on_ranks(2, 1, NULL, replay_and_call);
+}
+
+static void different_replays(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    CUgraphExec other = capture_sum(rank, &one.stream, one.data, COUNT - 1);
+    replay(rank->rank ? other : one.graph, one.stream.cuda);
+    check_failed(rank, tuttiInvalidUsage, "from a CUDA graph");
+    check_text(rank,
+               tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+               tuttiInvalidUsage, "ranks disagree");
+    replay(one.graph, one.stream.cuda); /* ends at once */
+    CALL(cuGraphExecDestroy, other);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, replays_of_different_calls_are_told_apart)
+{
+    on_ranks(3, 2, NULL, different_replays);
+}
+
+static void one_aborts(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    wait_for_all(rank);
+    if (rank->rank == 1) {
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    } else {
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiRemoteError, "rank 1");
+    }
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, an_abort_ends_the_replays_that_wait_for_the_rank)
+{
+    on_ranks(3, 2, NULL, one_aborts);
+}
+
+static void one_destroys(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    replay(one.graph, one.stream.cuda);
+    if (rank->rank == 1) {
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    } else {
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiRemoteError, "has left");
+        check_text(
+            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+            tuttiRemoteError, "left");
+    }
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_rank_that_destroys_its_communicator_instead_is_named)
+{
+    on_ranks(3, 1, NULL, one_destroys);
+}
+
+/* Ranks that end at different times: what the last ones still do is right. */
+static void leave_early(struct gpu_rank *rank)
+{
+    enum { ROUNDS = 5 };
+    struct one one;
+    float start[COUNT], got[COUNT];
+    open_one(rank, &one);
+    for (int i = 0; i < COUNT; i++) start[i] = 1;
+    gpu_write(rank->gpu, one.data, start, sizeof start);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (rank->rank == 1) usleep(20000);
+        CALL(cuGraphLaunch, one.graph, one.stream.cuda);
+    }
+    CALL(cuStreamSynchronize, one.stream.cuda);
+    CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+    rank->comm = NULL;
+    gpu_read(rank->gpu, got, one.data, sizeof got);
+    float expected = 1;
+    for (int i = 0; i < ROUNDS; i++) expected *= (float)rank->nranks;
+    CHECK(got[0] == expected && got[COUNT - 1] == expected);
+    replay(one.graph, one.stream.cuda); /* after its communicator's end it does nothing */
+    gpu_read(rank->gpu, got, one.data, sizeof got);
+    CHECK(got[0] == expected && got[COUNT - 1] == expected);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_replay_after_the_communicators_end_does_nothing)
+{
+    on_ranks(3, 2, NULL, leave_early);
+    on_ranks(2, 1, NULL, leave_early); /* memory of the first one is used again */
+}
+
+/* Captures that come to nothing. */
+static void abandoned(struct gpu_rank *rank)
+{
+    struct both streams[2];
+    float data[COUNT];
+    CUgraph graph = NULL;
+    streams_create(rank, streams, 2);
+    float *here = (float *)gpu_memory(rank->gpu, sizeof data);
+    for (int i = 0; i < COUNT; i++) data[i] = 1;
+    gpu_write(rank->gpu, here, data, sizeof data);
+    for (int spoil = 0; spoil < 2; spoil++) {
+        capture_begin(streams[0].cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        CHECK_EQ(
+            tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, streams[0].tutti),
+            tuttiSuccess);
+        if (spoil) {
+            CHECK(RESULT(cuStreamSynchronize, streams[0].cuda) != CUDA_SUCCESS);
+            CHECK_EQ(tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm,
+                                    streams[0].tutti),
+                     tuttiInvalidUsage);
+            CHECK(strstr(tuttiGetLastError(rank->comm), "has failed already"));
+        }
+        (void)RESULT(cuStreamEndCapture, streams[0].cuda, &graph);
+        if (!spoil) CALL(cuGraphDestroy, graph);
+    }
+    CHECK_EQ(tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, streams[0].tutti),
+             tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(streams[0].tutti), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(rank->comm, NULL), tuttiSuccess);
+    gpu_read(rank->gpu, data, here, sizeof data);
+    CHECK(data[0] == (float)rank->nranks && data[COUNT - 1] == data[0]);
+    streams_destroy(rank, streams, 2);
+    gpu_free(here);
+}
+
+TEST(device_graph_errors, an_abandoned_capture_leaves_the_communicator_as_it_was)
+{
+    on_ranks(2, 2, NULL, abandoned);
+}
+
+/* A blocking stream is captured, and a call comes for the legacy stream. */
+static void legacy(struct gpu_rank *rank)
+{
+    CUstream blocking;
+    gpu_use(rank->gpu);
+    float *here = (float *)gpu_memory(rank->gpu, COUNT * sizeof *here);
+    CALL(cuStreamCreate, &blocking, CU_STREAM_DEFAULT);
+    capture_begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
+    check_text(rank, tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+               tuttiInvalidUsage, "legacy default stream");
+    CALL(cuGraphExecDestroy, capture_end(blocking));
+    CALL(cuStreamDestroy_v2, blocking);
+    CHECK_EQ(tuttiAllReduce(here, here, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+             tuttiSuccess);
+    gpu_free(here);
+}
+
+TEST(device_graph_errors, a_capture_that_forbids_the_legacy_stream_is_told)
+{
+    on_ranks(1, 1, NULL, legacy);
+}

@@ -1,4 +1,4 @@
-/* tutti: collective communication on host memory.
+/* tutti: collective communication on memory of the host and of GPUs.
  *
  * The calls, their order of arguments and their semantics are NCCL's (2.30.7) wherever NCCL has the
  * call, under `tutti` names. Calls and values that NCCL lacks are marked (tutti).

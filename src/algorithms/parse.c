@@ -58,26 +58,41 @@ static tt_status fail_no_collective(struct word word)
                    word.text, names);
 }
 
-/* Lists the names of one collective, or of all when `collective` is TT_NCOLLECTIVES. */
+/* Whether a collective before this one has an algorithm of the name. */
+static bool is_listed(int collective, const char *name)
+{
+    bool found = false;
+    for (int i = 0; i < collective && !found; i++)
+        found = tt_algorithm_find((enum tt_collective)i, name) != NULL;
+    return found;
+}
+
+/* Lists every name once, whichever collectives have it; of composed ones only an example. */
+static tt_status fail_nowhere(struct word word)
+{
+    const struct tt_algorithm *algorithm;
+    char names[TT_ERROR_TEXT / 2] = "";
+    size_t used = 0;
+    for (int c = 0; c < TT_NCOLLECTIVES; c++)
+        for (int i = 0; (algorithm = tt_algorithm_at((enum tt_collective)c, i)) != NULL; i++) {
+            if (algorithm->parts) break;
+            if (used < sizeof names && !is_listed(c, algorithm->name))
+                used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                         used ? ", " : "", algorithm->name);
+        }
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "no collective has an algorithm \"%.*s\"; there are %s, and for several hosts "
+                   "X/Y as in ring/ring (tutti-plan list: which collective has which)",
+                   shown(word), word.text, names);
+}
+
 static tt_status fail_no_algorithm(int collective, struct word word)
 {
     char names[512];
-    if (collective < TT_NCOLLECTIVES) {
-        tt_algorithm_names((enum tt_collective)collective, names, sizeof names);
-        return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm \"%.*s\"; it has %s",
-                       tt_collective_name((enum tt_collective)collective), shown(word), word.text,
-                       names);
-    }
-    char all[TT_ERROR_TEXT - 128];
-    size_t used = 0;
-    all[0] = '\0';
-    for (int i = 0; i < TT_NCOLLECTIVES && used < sizeof all; i++) {
-        tt_algorithm_names((enum tt_collective)i, names, sizeof names);
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s: %s", i > 0 ? "; " : "",
-                                 tt_collective_name((enum tt_collective)i), names);
-    }
-    return tt_fail(TT_ERR_ARGUMENT, "no collective has an algorithm \"%.*s\"; there are %s",
-                   shown(word), word.text, all);
+    tt_algorithm_names((enum tt_collective)collective, names, sizeof names);
+    return tt_fail(TT_ERR_ARGUMENT, "%s has no algorithm \"%.*s\"; it has %s",
+                   tt_collective_name((enum tt_collective)collective), shown(word), word.text,
+                   names);
 }
 
 /* "ring" */
@@ -90,7 +105,7 @@ static tt_status force_everywhere(struct word word, const struct tt_algorithm *f
         forced[i] = algorithm;
         found = true;
     }
-    return found ? TT_OK : fail_no_algorithm(TT_NCOLLECTIVES, word);
+    return found ? TT_OK : fail_nowhere(word);
 }
 
 /* "all_reduce:ring" */

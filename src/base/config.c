@@ -216,6 +216,38 @@ static void read_file(const char *path, bool demanded)
     fclose(file);
 }
 
+/* Whether a variable whose name begins with TUTTI_ may be there for something else: for the tests,
+ * or for a module system that says where tutti is installed. */
+static bool is_no_setting(const char *name, size_t length)
+{
+    static const char *const ends[] = {"_ROOT", "_HOME", "_DIR", "_PATH", "_VERSION"};
+    if (!strncmp(name, "TUTTI_TEST_", strlen("TUTTI_TEST_"))) return true;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (length > strlen(ends[i]) &&
+            !strncmp(name + length - strlen(ends[i]), ends[i], strlen(ends[i])))
+            return true;
+    return length == strlen("TUTTI_CONF_FILE") && !strncmp(name, "TUTTI_CONF_FILE", length);
+}
+
+/* A misspelt setting would have no effect. */
+static void report_unknown(void)
+{
+    for (char **variable = environ; variable && *variable; variable++) {
+        const char *name = *variable;
+        const size_t length = strcspn(name, "=");
+        int key = 0;
+        if (strncmp(name, "TUTTI_", strlen("TUTTI_")) != 0 || is_no_setting(name, length)) continue;
+        while (key < TT_CONFIG_COUNT &&
+               (strlen(rows[key].name) != length || strncmp(rows[key].name, name, length) != 0))
+            key++;
+        if (key == TT_CONFIG_COUNT)
+            fprintf(stderr,
+                    "tutti: the variable %.*s is not a setting and has no effect (tutti-info "
+                    "--config lists them)\n",
+                    (int)length, name);
+    }
+}
+
 static void load(void)
 {
     refused_file[0] = '\0';
@@ -236,6 +268,7 @@ static void load(void)
         const char *text = getenv(rows[i].name);
         if (text && text[0]) set(i, text, "environment"); /* empty: unset */
     }
+    report_unknown();
 }
 
 const struct tt_config_row *tt_config_row(enum tt_config_key key)

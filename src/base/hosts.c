@@ -9,11 +9,11 @@ struct claim {
     int32_t rank;
 };
 
-static int by_id(const void *a, const void *b)
+static int by_id(const void *left, const void *right)
 {
-    const struct claim *x = a, *y = b;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    return x->rank - y->rank;
+    const struct claim *a = left, *b = right;
+    if (a->id != b->id) return a->id < b->id ? -1 : 1;
+    return a->rank - b->rank;
 }
 
 /* host_of[r] = the first rank of r's host. */

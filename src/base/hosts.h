@@ -53,10 +53,10 @@ static inline struct tt_group tt_hosts_inside(const struct tt_hosts *hosts, int 
                              .number = tt_hosts_size(hosts, host)};
 }
 
-/* The l-th rank of every host, 0 <= l < least, in the order of hosts. */
-static inline struct tt_group tt_hosts_lane(const struct tt_hosts *hosts, int l)
+/* The rank number lane of every host, 0 <= lane < least, in the order of hosts. */
+static inline struct tt_group tt_hosts_lane(const struct tt_hosts *hosts, int lane)
 {
-    return (struct tt_group){.ranks = hosts->lanes + (int64_t)l * hosts->nhosts,
+    return (struct tt_group){.ranks = hosts->lanes + (int64_t)lane * hosts->nhosts,
                              .number = hosts->nhosts};
 }
 

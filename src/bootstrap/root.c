@@ -198,11 +198,11 @@ static tt_status check_address(struct root *root, const struct tt_pending_connec
 {
     const struct tt_hello *hello = &pending->hello;
     struct tt_address peer, own;
-    char from[TT_ADDRESS_TEXT], at[TT_ADDRESS_TEXT], a[TT_ADDRESS_TEXT];
+    char from[TT_ADDRESS_TEXT], at[TT_ADDRESS_TEXT], own_text[TT_ADDRESS_TEXT];
     if (!hello->address.nbytes || !tt_address_is_loopback(&hello->address) ||
         tt_socket_peer(pending->fd, &peer) != 0 || tt_socket_own(pending->fd, &own) != 0 ||
         tt_address_is_loopback(&peer) ||
-        !strcmp(tt_address_host(&peer, from), tt_address_host(&own, a)))
+        !strcmp(tt_address_host(&peer, from), tt_address_host(&own, own_text)))
         return TT_OK;
     return fail_all(root, TT_ERR_USAGE,
                     "rank %d (pid %d on %s) comes from %s but waits for others at %s, where only "

@@ -455,23 +455,23 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
     TT_TRY(tt_interfaces_check()); /* not only where it matters: all ranks have the same settings */
     TT_TRY(tt_id_address(&joining.root, id));
     TT_TRY(check_scope(&joining.root));
-    struct tt_bootstrap *b = calloc(1, sizeof *b);
-    if (!b) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
-    b->rank = rank;
-    b->nranks = nranks;
-    b->nchildren = count_children(rank, nranks);
-    b->parent.fd = -1;
-    for (int i = 0; i < TT_TREE_FANOUT; i++) b->children[i].fd = -1;
-    joining.bootstrap = b;
+    struct tt_bootstrap *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail_errno(ENOMEM, "bootstrap: no memory");
+    made->rank = rank;
+    made->nranks = nranks;
+    made->nchildren = count_children(rank, nranks);
+    made->parent.fd = -1;
+    for (int i = 0; i < TT_TREE_FANOUT; i++) made->children[i].fd = -1;
+    joining.bootstrap = made;
     const tt_status status = build(&joining);
     leave_root(&joining);
     if (joining.listener >= 0) tt_private_fd_close(joining.listener);
     if (status != TT_OK) {
-        tt_bootstrap_destroy(b);
+        tt_bootstrap_destroy(made);
         return status;
     }
     if (id->flags & TT_ID_AWAIT) tt_uses_done(id->use, id->sequence);
-    *bootstrap = b;
+    *bootstrap = made;
     return TT_OK;
 }
 

@@ -393,12 +393,14 @@ void tt_comm_enter_call(tuttiComm_t comm)
 
 void tt_comm_leave_call(tuttiComm_t comm)
 {
-    atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release); /* R10 */
+    /* acquire: tt_comm_await_calls */
+    atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release);
 }
 
 void tt_comm_await_calls(tuttiComm_t comm)
 {
-    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly(); /* A10 */
+    /* release: tt_comm_leave_call */
+    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly();
 }
 
 void tt_comm_free(tuttiComm_t comm)

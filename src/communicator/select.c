@@ -63,7 +63,7 @@ static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached
             return true;
     return cached->nheld > 0 ||
            atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire) <
-               cached->last_turn; /* A8 */
+               cached->last_turn; /* release: the call, when it completed */
 }
 
 static void forget(tuttiComm_t comm, struct tt_cached *cached)

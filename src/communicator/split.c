@@ -17,11 +17,11 @@ struct choice {
     int32_t status; /* of this rank's arguments */
 };
 
-static int by_key(const void *a, const void *b)
+static int by_key(const void *left, const void *right)
 {
-    const struct choice *x = a, *y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return x->rank - y->rank;
+    const struct choice *a = left, *b = right;
+    if (a->key != b->key) return a->key < b->key ? -1 : 1;
+    return a->rank - b->rank;
 }
 
 /* The ranks with this color in the order of the new communicator; returns how many. */

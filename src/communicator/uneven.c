@@ -42,10 +42,10 @@ struct range {
     int rank;
 };
 
-static int compare_ranges(const void *a, const void *b)
+static int compare_ranges(const void *left, const void *right)
 {
-    const struct range *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
+    const struct range *a = left, *b = right;
+    return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
 /* Two blocks that are written must not share elements. */

@@ -73,26 +73,25 @@ void tt_engine_fini(struct tt_engine *engine)
 
 void tt_engine_enter(struct tt_engine *engine)
 {
-    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        sched_yield(); /* A7 */
+    while (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) sched_yield();
 }
 
 bool tt_engine_enter_if_idle(struct tt_engine *engine)
 {
     return tt_engine_idle(engine) &&
-           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire); /* A7 */
+           !atomic_exchange_explicit(&engine->busy, true, memory_order_acquire);
 }
 
 void tt_engine_leave(struct tt_engine *engine)
 {
-    atomic_store_explicit(&engine->busy, false, memory_order_release); /* R7 */
+    atomic_store_explicit(&engine->busy, false, memory_order_release);
 }
 
 void tt_engine_look(struct tt_engine *engine)
 {
     if (!engine->fabric->wires ||
         atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        return; /* A7 */
+        return;
     if (tt_wires_progress(engine->fabric->wires) < 0) tt_fabric_pass_on(engine->fabric);
     tt_engine_leave(engine);
 }
@@ -118,7 +117,7 @@ size_t tt_engine_bytes(struct tt_engine *engine)
 bool tt_engine_idle(const struct tt_engine *engine)
 {
     /* An operation that ends is counted out before its thread leaves; one that the express
-     * execution hands over is counted in before that (R7/A7). */
+     * execution hands over is counted in before that. */
     return atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0 &&
            !atomic_load_explicit(&engine->busy, memory_order_acquire) &&
            atomic_load_explicit(&engine->outstanding, memory_order_acquire) == 0;

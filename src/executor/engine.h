@@ -44,7 +44,9 @@ struct tt_engine {
     _Atomic uint64_t collectives_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
-    _Atomic bool busy; /* a thread advances an operation of this communicator (R7/A7) */
+    /* A thread advances an operation of this communicator. Set (acquire) after the last thread has
+     * left (release). */
+    _Atomic bool busy;
 
     /* owner: the thread that holds busy. Channels: those of collectives */
     struct tt_meeting *meetings; /* [channels]: of the ranks of this host */

@@ -35,23 +35,26 @@ void tt_record_entry(const struct tt_engine *engine, const struct tt_call *call,
     const struct tt_fabric *fabric = engine->fabric;
     struct tt_entry *entry = tt_segment_entry(fabric->segment, fabric->local, turn);
     atomic_store_explicit(&entry->seq, 0, memory_order_relaxed);
-    /* Whoever sees a new field sees that the entry is invalid (R9). */
+    /* read_entry, when it sees a new field, also sees that the entry is invalid. */
     atomic_store_explicit(&entry->collective, from->collective, memory_order_release);
     atomic_store_explicit(&entry->type, from->type, memory_order_release);
     atomic_store_explicit(&entry->op, from->op, memory_order_release);
     atomic_store_explicit(&entry->root, from->root, memory_order_release);
     atomic_store_explicit(&entry->count, from->count, memory_order_release);
     atomic_store_explicit(&entry->algorithm, from->algorithm, memory_order_release);
-    atomic_store_explicit(&entry->seq, turn, memory_order_release);              /* R1 */
-    atomic_store_explicit(&fabric->record->entered, turn, memory_order_release); /* R10 */
+    /* acquire: read_entry */
+    atomic_store_explicit(&entry->seq, turn, memory_order_release);
+    /* acquire: latest_of */
+    atomic_store_explicit(&fabric->record->entered, turn, memory_order_release);
 }
 
 /* The call in an entry; seq 0: the entry is invalid or being written. */
 static struct entered read_entry(const struct tt_entry *entry)
 {
-    const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire); /* A1 */
+    /* release: tt_record_entry */
+    const uint64_t seq = atomic_load_explicit(&entry->seq, memory_order_acquire);
     const struct tt_call_entry call = {
-        /* A9 */
+        /* release: tt_record_entry */
         .count = atomic_load_explicit(&entry->count, memory_order_acquire),
         .algorithm = atomic_load_explicit(&entry->algorithm, memory_order_acquire),
         .collective = atomic_load_explicit(&entry->collective, memory_order_acquire),
@@ -75,8 +78,7 @@ static struct entered numbered(const struct tt_fabric *fabric, int rank, uint64_
 static struct entered latest_of(const struct tt_fabric *fabric, int rank)
 {
     const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
-    return numbered(fabric, rank,
-                    atomic_load_explicit(&record->entered, memory_order_acquire)); /* A10 */
+    return numbered(fabric, rank, atomic_load_explicit(&record->entered, memory_order_acquire));
 }
 
 static struct entered entered_of(const struct tt_work *work)

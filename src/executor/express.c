@@ -100,8 +100,8 @@ static void fold(const struct tt_express_meeting *express, struct tt_engine *eng
 {
     const struct tt_meeting *meeting = &engine->meetings[0];
     const void **inputs = engine->pointers[0].messages;
-    for (int m = 0; m < meeting->nmembers; m++)
-        inputs[m] = block_of(express, meeting, m, express->take_first);
+    for (int member = 0; member < meeting->nmembers; member++)
+        inputs[member] = block_of(express, meeting, member, express->take_first);
     const size_t count = (size_t)express->take_number * call->binding->count;
     tt_reduce(&call->reduction, call->output, inputs, meeting->nmembers, count, TT_FINISH);
 }
@@ -130,12 +130,12 @@ static void take(const struct tt_express_meeting *express, struct tt_engine *eng
         fold(express, engine, call);
         return;
     }
-    for (int m = 0; m < meeting->nmembers; m++) {
+    for (int member = 0; member < meeting->nmembers; member++) {
         if (express->op == TT_COPY)
-            copy_blocks(express, meeting, m, output);
+            copy_blocks(express, meeting, member, output);
         else
-            memcpy(output + (size_t)m * express->block,
-                   block_of(express, meeting, m, engine->fabric->rank), express->block);
+            memcpy(output + (size_t)member * express->block,
+                   block_of(express, meeting, member, engine->fabric->rank), express->block);
     }
 }
 
@@ -179,7 +179,8 @@ tt_status tt_express_run(const struct tt_express *express, struct tt_engine *eng
             return go_on(engine, call, turn, (struct tt_position){.step = step});
     }
     atomic_store_explicit(&engine->fabric->record->done, turn, memory_order_release);
-    atomic_store_explicit(&engine->collectives_done, turn, memory_order_release); /* R8 */
+    /* acquire: tt_work_advance */
+    atomic_store_explicit(&engine->collectives_done, turn, memory_order_release);
     tt_engine_leave(engine);
     return TT_OK;
 }

@@ -124,7 +124,8 @@ static bool send_now(struct tt_engine *engine, const void *data, size_t nbytes, 
     if (nbytes) memcpy(slot, data, nbytes);
     link->ops->publish(link, nbytes, length_signature(nbytes));
     const uint64_t turn = ++engine->sends_issued[peer];
-    atomic_store_explicit(&engine->sends_done[peer], turn, memory_order_release); /* R8 */
+    /* acquire: tt_work_advance */
+    atomic_store_explicit(&engine->sends_done[peer], turn, memory_order_release);
     return true;
 }
 
@@ -139,7 +140,8 @@ static bool receive_now(struct tt_engine *engine, void *data, size_t nbytes, int
     if (nbytes) memcpy(data, message.data, nbytes);
     link->ops->release(link);
     const uint64_t turn = ++engine->recvs_issued[peer];
-    atomic_store_explicit(&engine->recvs_done[peer], turn, memory_order_release); /* R8 */
+    /* acquire: tt_work_advance */
+    atomic_store_explicit(&engine->recvs_done[peer], turn, memory_order_release);
     return true;
 }
 

@@ -44,7 +44,7 @@ static void sleep_for_events(struct tt_work *works, int nworks)
         struct tt_engine *engine = works[i].engine;
         if (tt_work_is_done(&works[i]) || !engine->fabric->wires ||
             atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-            continue; /* A7 */
+            continue;
         tt_wires_wait(engine->fabric->wires, SLEEP_NS / 1000);
         tt_engine_leave(engine);
         return;

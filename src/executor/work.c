@@ -370,7 +370,8 @@ void tt_work_complete(struct tt_work *work, tt_status status)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
     free_table(work);
-    atomic_store_explicit(turn_counter(work), work->turn, memory_order_release); /* R8 */
+    /* acquire: tt_work_advance */
+    atomic_store_explicit(turn_counter(work), work->turn, memory_order_release);
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
 }
 
@@ -403,9 +404,8 @@ tt_status tt_work_advance(struct tt_work *work)
     struct tt_engine *engine = work->engine;
     if (tt_work_is_done(work)) return work->status;
     if (atomic_load_explicit(turn_counter(work), memory_order_acquire) + 1 != work->turn)
-        return TT_IN_PROGRESS; /* A8 */
-    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        return TT_IN_PROGRESS; /* A7 */
+        return TT_IN_PROGRESS; /* release: the call before, when it completed */
+    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_IN_PROGRESS;
     const uint64_t progress = work->progress;
     tt_status status = advance_in_turn(work);
     if (status == TT_IN_PROGRESS) status = drive_wires(work, progress);
@@ -422,7 +422,7 @@ void tt_work_examine(struct tt_work *work)
     struct tt_engine *engine = work->engine;
     if (tt_work_is_done(work) ||
         atomic_exchange_explicit(&engine->busy, true, memory_order_acquire))
-        return; /* A7 */
+        return;
     tt_status status = work->state == TT_WORK_WITHDRAWING ? work->status : tt_work_check(work);
     if (status) status = end(work, status);
     tt_engine_leave(engine);

@@ -54,25 +54,25 @@ tt_status tt_acceptor_create(struct tt_acceptor **acceptor, int listener, const 
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fork_handler);
-    struct tt_acceptor *a = calloc(1, sizeof *a);
-    if (!a) return tt_fail_errno(ENOMEM, "no memory for the listener");
-    a->listener = listener;
-    a->sequence = sequence;
-    a->listening = true;
-    a->most_of_process = most_of_process();
-    memcpy(a->key, key, sizeof a->key);
+    struct tt_acceptor *made = calloc(1, sizeof *made);
+    if (!made) return tt_fail_errno(ENOMEM, "no memory for the listener");
+    made->listener = listener;
+    made->sequence = sequence;
+    made->listening = true;
+    made->most_of_process = most_of_process();
+    memcpy(made->key, key, sizeof made->key);
     tt_socket_tune(listener); /* what it accepts inherits that */
     tt_private_fd_begin();
-    a->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
+    made->epoll = tt_private_fd_end(epoll_create1(EPOLL_CLOEXEC));
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
-    if (a->epoll < 0 || epoll_ctl(a->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
+    if (made->epoll < 0 || epoll_ctl(made->epoll, EPOLL_CTL_ADD, listener, &event) != 0) {
         const tt_status status = tt_socket_fail(errno, "cannot watch the listener");
-        if (a->epoll >= 0) tt_private_fd_close(a->epoll);
-        sodium_memzero(a->key, sizeof a->key);
-        free(a);
+        if (made->epoll >= 0) tt_private_fd_close(made->epoll);
+        sodium_memzero(made->key, sizeof made->key);
+        free(made);
         return status;
     }
-    *acceptor = a;
+    *acceptor = made;
     return TT_OK;
 }
 

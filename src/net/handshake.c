@@ -130,9 +130,9 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
                                   int64_t deadline_ns, char why[TT_WIRE_TEXT])
 {
     char words[128], where[TT_ADDRESS_TEXT];
-    int s;
+    int opened;
     tt_address_format(address, where);
-    int error = tt_socket_connect(&s, address, deadline_ns);
+    int error = tt_socket_connect(&opened, address, deadline_ns);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "cannot connect to %s: %s%s", where, describe(error, words),
                  error == EMFILE ? " (raise the limit: ulimit -n)" : "");
@@ -140,14 +140,14 @@ enum tt_attempt tt_handshake_open(int *fd, struct tt_greeting *greeting,
     }
     /* An acceptor sends its greeting at once; a listener that sends nothing is another program. */
     const int64_t patience = tt_deadline_ns(GREETING_MS);
-    error = tt_socket_receive(s, greeting, sizeof *greeting,
+    error = tt_socket_receive(opened, greeting, sizeof *greeting,
                               patience < deadline_ns ? patience : deadline_ns);
     const char *complaint = error ? NULL : tt_preamble_complaint(&greeting->preamble);
     if (!error && !complaint && greeting->sequence == sequence) {
-        *fd = s;
+        *fd = opened;
         return TT_ATTEMPT_OK;
     }
-    tt_private_fd_close(s);
+    tt_private_fd_close(opened);
     if (error) {
         snprintf(why, TT_WIRE_TEXT, "%s does not greet: %s", where, describe(error, words));
         if (error != ETIMEDOUT) return TT_ATTEMPT_EARLY;

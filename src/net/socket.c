@@ -199,23 +199,23 @@ static tt_status fail_listen(int error, const struct tt_address *address, int np
 static int bind_at(int *fd, struct tt_address *at, bool listens)
 {
     tt_private_fd_begin();
-    const int s = tt_private_fd_end(
+    const int opened = tt_private_fd_end(
         socket(tt_address_family(at), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (s < 0) return errno;
+    if (opened < 0) return errno;
     /* Without it a port is refused for a minute after its last connection. */
-    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (tt_address_family(at) == AF_INET6) /* :: means IPv4 as well */
-        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
+        setsockopt(opened, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
     int error = 0;
     socklen_t nbytes = sizeof at->bytes;
-    if (bind(s, (const struct sockaddr *)at->bytes, at->nbytes) != 0 ||
-        (listens && listen(s, BACKLOG) != 0) ||
-        getsockname(s, (struct sockaddr *)at->bytes, &nbytes) != 0)
+    if (bind(opened, (const struct sockaddr *)at->bytes, at->nbytes) != 0 ||
+        (listens && listen(opened, BACKLOG) != 0) ||
+        getsockname(opened, (struct sockaddr *)at->bytes, &nbytes) != 0)
         error = errno;
     if (error)
-        tt_private_fd_close(s);
+        tt_private_fd_close(opened);
     else
-        *fd = s;
+        *fd = opened;
     return error;
 }
 
@@ -308,35 +308,36 @@ static bool meets_itself(int fd, const struct tt_address *peer)
 {
     struct tt_address own;
     if (tt_socket_own(fd, &own) != 0) return false;
-    char a[TT_ADDRESS_TEXT], b[TT_ADDRESS_TEXT];
-    return !strcmp(tt_address_format(&own, a), tt_address_format(peer, b));
+    char own_text[TT_ADDRESS_TEXT], peer_text[TT_ADDRESS_TEXT];
+    return !strcmp(tt_address_format(&own, own_text), tt_address_format(peer, peer_text));
 }
 
 int tt_socket_connect(int *fd, const struct tt_address *address, int64_t deadline_ns)
 {
     tt_private_fd_begin();
-    const int s = tt_private_fd_end(
+    const int opened = tt_private_fd_end(
         socket(tt_address_family(address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (s < 0) return errno;
+    if (opened < 0) return errno;
     int error = 0;
     /* Else the port that the kernel picks could not be listened at while this connection lasts. */
-    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (connect(s, (const struct sockaddr *)address->bytes, address->nbytes) != 0) error = errno;
+    setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (connect(opened, (const struct sockaddr *)address->bytes, address->nbytes) != 0)
+        error = errno;
     if (error == EINPROGRESS || error == EINTR) {
         socklen_t nbytes = sizeof error;
-        const int waited = await(s, POLLOUT, deadline_ns);
+        const int waited = await(opened, POLLOUT, deadline_ns);
         if (waited)
             error = waited;
-        else if (getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0)
+        else if (getsockopt(opened, SOL_SOCKET, SO_ERROR, &error, &nbytes) != 0)
             error = errno;
     }
-    if (!error && meets_itself(s, address)) error = ECONNREFUSED;
+    if (!error && meets_itself(opened, address)) error = ECONNREFUSED;
     if (error) {
-        tt_private_fd_close(s);
+        tt_private_fd_close(opened);
         return error;
     }
-    tt_socket_tune(s);
-    *fd = s;
+    tt_socket_tune(opened);
+    *fd = opened;
     return 0;
 }
 

@@ -46,7 +46,7 @@ struct tt_fabric {
 
     /* atomic */
     _Atomic bool aborted;                                     /* by this rank */
-    _Atomic bool has_own_failure;                             /* own_failure is written (R12/A12) */
+    _Atomic bool has_own_failure;                             /* own_failure is written */
     _Atomic uint64_t nmessages, nbytes_copied, nbytes_direct; /* counters; one writer at a time */
 };
 

@@ -19,7 +19,8 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
         va_end(args);
         failure->code = code;
 
-        atomic_store_explicit(&failure->state, 2, memory_order_release); /* R2 */
+        /* acquire: tt_fabric_check */
+        atomic_store_explicit(&failure->state, 2, memory_order_release);
         TT_WARN("rank %d: %s", fabric->rank, failure->text);
     }
     const int64_t deadline =
@@ -34,7 +35,7 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
 tt_status tt_fabric_check(struct tt_fabric *fabric)
 {
     const struct tt_failure *failure = &fabric->segment->header->failure;
-    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK; /* A2 */
+    if (atomic_load_explicit(&failure->state, memory_order_acquire) != 2) return TT_OK;
     tt_set_last_error(tt_fabric_failure_text(fabric));
     return failure->code;
 }
@@ -44,7 +45,7 @@ void tt_fabric_pass_on(struct tt_fabric *fabric)
     const struct tt_failure *failure = &fabric->segment->header->failure;
     if (!fabric->wires || fabric->told ||
         atomic_load_explicit(&failure->state, memory_order_acquire) != 2)
-        return; /* A2 */
+        return;
     fabric->told = true;
     tt_wires_send_failure(fabric->wires, failure->code, failure->text);
 }
@@ -62,7 +63,8 @@ tt_status tt_fabric_borrow(struct tt_fabric *fabric)
 
 void tt_fabric_give_back(struct tt_fabric *fabric)
 {
-    atomic_fetch_sub_explicit(&fabric->record->reading, 1, memory_order_release); /* R13 */
+    /* acquire: tt_fabric_reader */
+    atomic_fetch_sub_explicit(&fabric->record->reading, 1, memory_order_release);
 }
 
 int tt_fabric_reader(const struct tt_fabric *fabric)
@@ -73,7 +75,7 @@ int tt_fabric_reader(const struct tt_fabric *fabric)
         const int rank = tt_fabric_rank_at(fabric, place);
         const struct tt_rank_record *record = &fabric->segment->header->records[place];
         if (rank != fabric->rank && fabric->peers[rank].process_id == process_id &&
-            atomic_load_explicit(&record->reading, memory_order_acquire)) /* A13 */
+            atomic_load_explicit(&record->reading, memory_order_acquire))
             return rank;
     }
     return -1;
@@ -85,14 +87,16 @@ void tt_fabric_add_to_failure(struct tt_fabric *fabric, const char *text)
     const size_t room = sizeof fabric->own_failure - strlen(text);
     snprintf(fabric->own_failure, sizeof fabric->own_failure, "%.*s%s", (int)room - 1,
              tt_fabric_failure_text(fabric), text);
-    atomic_store_explicit(&fabric->has_own_failure, true, memory_order_release); /* R12 */
+    /* acquire: tt_fabric_failure_text */
+    atomic_store_explicit(&fabric->has_own_failure, true, memory_order_release);
     tt_set_last_error(fabric->own_failure);
 }
 
 const char *tt_fabric_failure_text(const struct tt_fabric *fabric)
 {
     const struct tt_failure *failure = &fabric->segment->header->failure;
-    if (atomic_load_explicit(&fabric->has_own_failure, memory_order_acquire)) /* A12 */
+    /* release: tt_fabric_add_to_failure */
+    if (atomic_load_explicit(&fabric->has_own_failure, memory_order_acquire))
         return fabric->own_failure;
     return atomic_load_explicit(&failure->state, memory_order_acquire) == 2 ? failure->text : "";
 }

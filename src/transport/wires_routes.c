@@ -14,10 +14,10 @@ static const uint8_t *bits_of(const struct tt_address *address)
 
 static bool same_subnet(const struct tt_wire_address *a, const struct tt_wire_address *b)
 {
-    const uint8_t *x = bits_of(&a->address), *y = bits_of(&b->address);
-    if (a->prefix != b->prefix || memcmp(x, y, a->prefix / 8) != 0) return false;
+    const uint8_t *bits_a = bits_of(&a->address), *bits_b = bits_of(&b->address);
+    if (a->prefix != b->prefix || memcmp(bits_a, bits_b, a->prefix / 8) != 0) return false;
     const uint8_t mask = (uint8_t)(0xff00u >> a->prefix % 8);
-    return !mask || !((x[a->prefix / 8] ^ y[a->prefix / 8]) & mask);
+    return !mask || !((bits_a[a->prefix / 8] ^ bits_b[a->prefix / 8]) & mask);
 }
 
 static bool same_family(const struct tt_wire_address *a, const struct tt_wire_address *b)

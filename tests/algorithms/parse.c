@@ -55,6 +55,7 @@ static void refuse(const char *text, const char *named, const char *listed)
 TEST(parse, what_is_unknown_is_named_and_what_there_is_listed)
 {
     refuse("rign", "\"rign\"", "recursive_doubling");
+    refuse("rign", "there are naive, ring,", "(tutti-plan list: which collective has which)");
     refuse("all_reduce:rign", "\"rign\"", "parameter_server");
     refuse("broadcast:ring", "\"ring\"", "scatter_allgather");
     refuse("allreduce:ring", "\"allreduce\"", "all_reduce");

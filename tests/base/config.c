@@ -209,6 +209,25 @@ TEST(config, unknown_names_and_bad_values_in_a_file_are_reported_with_its_path)
     forget_file(path);
 }
 
+TEST(config, a_variable_that_is_no_setting_is_reported)
+{
+    static const char *const others[] = {"TUTTI_TEST_SEED", "TUTTI_ROOT", "TUTTI_CONF_FILE",
+                                         "TUTTI_SLOTS", "TUTT_SLOT"};
+    char said[1024];
+    with_stderr("TUTTI_TIMEOUTMS", "3", said, sizeof said);
+    CHECK(strstr(said, "TUTTI_TIMEOUTMS is not a setting and has no effect"));
+    with("TUTTI_TIMEOUTMS", NULL);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *before = getenv(others[i]);
+        char *kept = before ? strdup(before) : NULL;
+        with_stderr(others[i], strcmp(others[i], "TUTTI_CONF_FILE") ? "4" : "/dev/null", said,
+                    sizeof said);
+        CHECK_STR(said, "");
+        with(others[i], kept);
+        free(kept);
+    }
+}
+
 TEST(config, an_empty_value_counts_as_unset)
 {
     char said[256];

@@ -51,6 +51,10 @@ hits=$(grep -nF '(void)!' "${files[@]}" || true)
 hits=$(grep -rniE '(^|[^a-z-])plan(s|ned|_|[^a-z]|$)' src | grep -vE '^src/communicator/(plan\.c|CMakeLists)' || true)
 [ -z "$hits" ] || fail "a plan is a tuttiPlan_t (docs/glossary.md):"$'\n'"$hits"
 
+# Beside an atomic a comment names the function at the other end of the order, not a number of it.
+hits=$(grep -rnE '(/\* |\()[RA][0-9]+(/A[0-9]+)?(\)| \*/|:)' src --include='*.c' --include='*.h' || true)
+[ -z "$hits" ] || fail "name the function that acquires, or that releases (CONTRIBUTING.md):"$'\n'"$hits"
+
 # The glossary has at most 25 nouns, each once.
 mapfile -t nouns < <(sed -n '/^|---/,/^$/s/^| *\([a-z][a-z ]*[a-z]\) *|.*/\1/p' docs/glossary.md)
 [ ${#nouns[@]} -ge 20 ] && [ ${#nouns[@]} -le 25 ] ||

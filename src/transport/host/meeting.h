@@ -73,35 +73,36 @@ static inline void tt_meeting_put(struct tt_meeting *meeting, const struct tt_pa
     place->signature = part->signature;
     place->first = part->first;
     place->number = part->number;
-    atomic_store_explicit(&place->seq, meeting->number + 1, memory_order_release); /* R3 */
+    /* acquire: tt_meeting_is_in */
+    atomic_store_explicit(&place->seq, meeting->number + 1, memory_order_release);
 }
 
 /* Whether a member's part is in. */
 static inline bool tt_meeting_is_in(const struct tt_meeting *meeting, int member)
 {
     return atomic_load_explicit(&tt_meeting_place(meeting, member)->seq, memory_order_acquire) ==
-           meeting->number + 1; /* A3 */
+           meeting->number + 1; /* release: tt_meeting_put */
 }
 
-/* Says that this rank's part is in. True: it was the last, and makes the result for all. Once a
- * meeting, by every member or by none. */
+/* Says that this rank's part is in (release, acquire: the last has the parts of all). True: it was
+ * the last, and makes the result for all. Once a meeting, by every member or by none. */
 static inline bool tt_meeting_arrive(struct tt_meeting *meeting)
 {
     return atomic_fetch_add_explicit(&meeting->area->arrived, 1, memory_order_acq_rel) + 1 ==
-           (meeting->number + 1) * (uint64_t)meeting->nmembers; /* R5/A5 */
+           (meeting->number + 1) * (uint64_t)meeting->nmembers;
 }
 
 /* Announces the result, by the last to arrive. */
 static inline void tt_meeting_publish(struct tt_meeting *meeting)
 {
     atomic_store_explicit(&meeting->area->published, meeting->number + 1,
-                          memory_order_release); /* R6 */
+                          memory_order_release); /* acquire: tt_meeting_is_published */
 }
 
 static inline bool tt_meeting_is_published(const struct tt_meeting *meeting)
 {
     return atomic_load_explicit(&meeting->area->published, memory_order_acquire) >
-           meeting->number; /* A6 */
+           meeting->number; /* release: tt_meeting_publish */
 }
 
 /* This rank has taken what it needs. */

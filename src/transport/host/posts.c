@@ -21,7 +21,7 @@ static void shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memor
     shm->posted = shm->next + ahead;
     shm->posted_to = to;
     atomic_store_explicit(&post->state, shm->posted << 2 | TT_POST_POSTED,
-                          memory_order_release); /* R11 */
+                          memory_order_release); /* acquire: shm_claim */
 }
 
 /* The memory of the post, which is of the next message. NULL: it cannot be written from here. */
@@ -40,7 +40,8 @@ static void *shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
     struct tt_post *post = &shm->area->post;
     uint64_t state = shm->next << 2 | TT_POST_POSTED;
     tt_prefetch_for_writing(post); /* its line comes once, not to be read and again to be claimed */
-    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL; /* A11 */
+    /* release: shm_post */
+    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL;
     if (post->nbytes != nbytes || post->signature != signature) return NULL;
     char *to = posted_memory(shm);
     shm->claimed = to && atomic_compare_exchange_strong_explicit(
@@ -57,9 +58,9 @@ static tt_status withdraw_post(struct tt_shm_link *shm)
     const struct tt_flag *flag = &shm->flags[(uint32_t)(shm->posted - 1) & shm->flag_mask];
     const bool unclaimed = atomic_compare_exchange_strong_explicit(
         &post->state, &state, shm->posted << 2 | TT_POST_NONE, memory_order_acq_rel,
-        memory_order_acquire); /* A11 */
+        memory_order_acquire); /* release: shm_claim, shm_withdraw */
     if (!unclaimed && state == (shm->posted << 2 | TT_POST_CLAIMED) &&
-        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* A3 */
+        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* release: publish */
         return TT_IN_PROGRESS;
     shm->posted = 0;
     return TT_OK;
@@ -70,7 +71,7 @@ static tt_status shm_withdraw(struct tt_link *link)
     struct tt_shm_link *shm = tt_shm_of(link);
     if (shm->claimed)
         atomic_store_explicit(&shm->area->post.state, shm->next << 2 | TT_POST_GIVEN_UP,
-                              memory_order_release); /* R11 */
+                              memory_order_release); /* acquire: withdraw_post */
     shm->claimed = false;
     return shm->posted ? withdraw_post(shm) : TT_OK;
 }

@@ -23,7 +23,7 @@ enum tt_rank_state { TT_RANK_ABSENT, TT_RANK_HERE, TT_RANK_LEFT, TT_RANK_ABORTED
 /* One collective that a rank has entered; kept to explain waits and mismatches. Writer: that rank.
  * A rank keeps its last tt_entries_kept(); the entry of a number is at the number modulo these. */
 struct tt_entry {
-    _Alignas(TT_LINE) _Atomic uint64_t seq; /* release; written last (R1), read first (A1) */
+    _Alignas(TT_LINE) _Atomic uint64_t seq; /* written last (release), read first (acquire) */
     _Atomic uint32_t collective, type, op;
     _Atomic int32_t root;
     _Atomic uint64_t count;
@@ -35,11 +35,11 @@ struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
-    _Atomic uint32_t nshown;  /* windows that others have passed to it (R14/A14) */
+    _Atomic uint32_t nshown;  /* windows that others have passed to it */
     _Atomic uint32_t reading; /* not 0: this rank, or its kernels, use memory of other ranks of its
-                               * process (R13/A13) */
+                               * process */
     _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
-    _Atomic uint64_t entered; /* of the last one entered; its entry is written before (R10/A10) */
+    _Atomic uint64_t entered; /* of the last one entered; its entry is written before */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
      * never. */
     _Atomic int64_t seen_ns;
@@ -62,8 +62,8 @@ static inline size_t tt_entries_kept(size_t nslots)
     return 2 * (size_t)tt_link_flags(nslots);
 }
 
-/* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (R2); readers wait for 2
- * (A2). */
+/* The first failure; whoever moves state 0 -> 1 writes it, then sets 2 (release); readers wait for
+ * 2 (acquire). */
 struct tt_failure {
     _Alignas(TT_LINE) _Atomic uint32_t state;
     int32_t code; /* tt_status for every rank */
@@ -72,7 +72,7 @@ struct tt_failure {
 
 /* A message's flag and, when small, its data. Writer: the sender. */
 struct tt_flag {
-    _Alignas(TT_LINE) _Atomic uint64_t seq; /* number of the message, from 1 (R3/A3) */
+    _Alignas(TT_LINE) _Atomic uint64_t seq; /* number of the message, from 1 */
     uint64_t signature;
     uint64_t nbytes_kind; /* nbytes << 8 | enum tt_message_kind */
     union {
@@ -102,7 +102,7 @@ _Static_assert(sizeof(struct tt_flag) == TT_LINE, "a flag is a cache line");
 /* Where the receiver of a link wants one message written. Writer: the receiver; the sender changes
  * POSTED into CLAIMED, and that into GIVEN_UP. */
 struct tt_post {
-    _Atomic uint64_t state; /* number of the message << 2 | enum tt_post_state (R11/A11) */
+    _Atomic uint64_t state; /* number of the message << 2 | enum tt_post_state */
     uint64_t nbytes, signature;
     uint64_t window, offset; /* within one process: an address as offset */
 };
@@ -116,17 +116,16 @@ enum tt_post_state {
 /* Head of a link's area; the flags and the slots follow. */
 struct tt_link_area {
     _Alignas(TT_LINE) _Atomic uint64_t taken; /* messages released, of which the last few
-                                               * may be missing; writer: the receiver (R4/A4) */
+                                               * may be missing; writer: the receiver */
     struct tt_post post;
 };
 _Static_assert(sizeof(struct tt_link_area) == TT_LINE, "a link's head is a cache line");
 
 /* Head of a meeting place. */
 struct tt_meeting_area {
+    _Alignas(TT_LINE) _Atomic uint64_t arrived; /* arrivals so far; every rank adds 1 a meeting */
     _Alignas(TT_LINE) _Atomic uint64_t
-        arrived; /* arrivals so far; every rank adds 1 a meeting (R5/A5) */
-    _Alignas(TT_LINE) _Atomic uint64_t
-        published; /* meetings whose result is out; writer: the last to arrive (R6/A6) */
+        published; /* meetings whose result is out; writer: the last to arrive */
 };
 
 struct tt_segment_header {

@@ -40,7 +40,8 @@ static uint64_t slot_bit(uint64_t number)
 /* Reads how many messages the receiver has released, and so which slots are free. */
 static void look_at_taken(struct tt_shm_link *shm)
 {
-    const uint64_t taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire); /* A4 */
+    /* release: shm_release */
+    const uint64_t taken = atomic_load_explicit(&shm->area->taken, memory_order_acquire);
     while (shm->slots_used && shm->taken < taken)
         if (shm->in_slots & slot_bit(++shm->taken)) {
             shm->in_slots &= ~slot_bit(shm->taken);
@@ -98,7 +99,7 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     struct tt_flag *flag = flag_of(shm);
     flag->signature = signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
-    atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* R3 */
+    atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* acquire: shm_peek */
     if (kind != TT_MESSAGE_INLINE && kind != TT_MESSAGE_SHARED) shm->reported = shm->next;
     shm->next++;
     prefetch_flag(shm);
@@ -234,7 +235,7 @@ static tt_status shm_peek(struct tt_link *link, struct tt_message *message)
     struct tt_shm_link *shm = tt_shm_of(link);
     const struct tt_flag *flag = flag_of(shm);
     if (atomic_load_explicit(&flag->seq, memory_order_acquire) != shm->next)
-        return TT_IN_PROGRESS; /* A3 */
+        return TT_IN_PROGRESS; /* release: publish */
     message->signature = flag->signature;
     message->nbytes = (size_t)(flag->nbytes_kind >> 8);
     message->is_borrowed = false;
@@ -285,8 +286,8 @@ static void shm_release(struct tt_link *link)
     struct tt_shm_link *shm = tt_shm_of(link);
     const enum tt_message_kind kind = (enum tt_message_kind)(flag_of(shm)->nbytes_kind & 255);
     const bool may_wait = kind == TT_MESSAGE_INLINE || kind == TT_MESSAGE_SHARED;
-    if (!may_wait || shm->next % REPORTED_TOGETHER == 0)
-        atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release); /* R4 */
+    if (!may_wait || shm->next % REPORTED_TOGETHER == 0) /* acquire: look_at_taken */
+        atomic_store_explicit(&shm->area->taken, shm->next, memory_order_release);
     shm->next++;
     shm->room->nreleased++;
 }

@@ -69,7 +69,8 @@ static void take_notes(struct tt_host_room *room)
     struct tt_fd_note note;
     int fd;
     const struct tt_rank_record *record = &room->segment->header->records[room->config.local];
-    const uint32_t nshown = atomic_load_explicit(&record->nshown, memory_order_acquire); /* A14 */
+    /* release: introduce */
+    const uint32_t nshown = atomic_load_explicit(&record->nshown, memory_order_acquire);
     if (nshown == room->ntaken || !make_maps(room)) return;
     room->ntaken = nshown;
     for (int i = 0; i < MOST_TAKEN; i++) {
@@ -190,7 +191,7 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
     forget_listed(room, place, &note);
     shown->known[place] = true;
     atomic_fetch_add_explicit(&room->segment->header->records[place].nshown, 1,
-                              memory_order_release); /* R14 */
+                              memory_order_release); /* acquire: take_notes */
 }
 
 void tt_host_introduce(struct tt_host_room *room, int place, const struct tt_memory *memory)

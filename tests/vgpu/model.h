@@ -149,6 +149,9 @@ void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
 
 /* The region is about to be freed or reused. */
 void vg_model_forget(struct vg_model *model, struct vg_region *region);
+/* The host or another process can address the region from now on. Accesses up to now race with
+ * nothing any more; what strong writes there have released may still be acquired. */
+void vg_model_share(struct vg_model *model, struct vg_region *region);
 /* Everything that is held back in buffers of a reachable region becomes visible. */
 void vg_model_flush(struct vg_model *model, int device);
 /* How many relaxed loads have returned an older value, how many races were found, ...: for tests

@@ -164,6 +164,8 @@ static CUresult elapsed(float *ms, CUevent begin, CUevent end)
         return CUDA_ERROR_INVALID_HANDLE;
     if (begin->record->state != VD_ENDED || end->record->state != VD_ENDED)
         return CUDA_ERROR_NOT_READY;
+    vd_host_knows(begin->record->past);
+    vd_host_knows(end->record->past);
     *ms = (float)((double)end->record->ended_ns - (double)begin->record->ended_ns) * 1e-6f;
     return CUDA_SUCCESS;
 }

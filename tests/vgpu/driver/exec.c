@@ -177,14 +177,22 @@ static CUresult add_graph(struct launch *launch, struct CUgraph_st *graph, struc
 
 /* Events are recorded and waited for in the order of the sorted nodes, when the graph is launched.
  */
-static CUresult add_event(struct CUgraphNode_st *node, struct vd_item *item)
+static CUresult add_event(struct launch *launch, const struct CUgraphNode_st *node,
+                          struct vd_item **item)
 {
     struct CUevent_st *event = node->work.event;
-    if (node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
-        return vd_item_after(item, event->record) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    const bool waits = node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    struct vd_op op = {.what = VD_NOTHING};
+    if (event->shared && waits) vd_shared_event_wait(event, &op);
+    if (event->shared && !waits) vd_shared_event_record(event, &op);
+    *item = add_item(launch, node->work.context, &op);
+    if (!*item) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (waits)
+        return !event->shared && vd_item_after(*item, event->record) ? CUDA_ERROR_OUT_OF_MEMORY
+                                                                     : CUDA_SUCCESS;
     vd_capture_forget(event);
     vd_item_put(event->record);
-    event->record = vd_item_get(item);
+    event->record = vd_item_get(*item);
     return CUDA_SUCCESS;
 }
 
@@ -194,10 +202,14 @@ static CUresult add_work(struct launch *launch, struct CUgraphNode_st *node, str
 {
     const struct vd_work *work = &node->work;
     struct vd_op op = {.what = VD_NOTHING};
+    if (work->event) {
+        const CUresult result = add_event(launch, node, end);
+        *begin = *end;
+        return result;
+    }
     if (!work->nops || node->disabled) {
         *begin = *end = add_item(launch, work->context, &op);
         if (!*begin) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (work->event) return add_event(node, *begin);
         if (!work->child) return CUDA_SUCCESS;
         *end = add_item(launch, work->context, &op);
         return *end ? add_graph(launch, work->child, *begin, *end) : CUDA_ERROR_OUT_OF_MEMORY;

@@ -277,7 +277,7 @@ GRAPH_TEST(exec, launches_of_one_are_ordered_and_of_two_are_not)
     CHECK_EQ(vt_word(16), 2);
 }
 
-GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
+static void event_nodes(unsigned flags)
 {
     volatile uint32_t *words = vt_mapped(64);
     CUdeviceptr at = (uintptr_t)words;
@@ -285,7 +285,8 @@ GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
     CUevent event;
     CUgraph graph = vt_graph(), waiter = vt_graph();
     CUgraphNode node;
-    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | flags));
     CUgraphNode wait = vt_kernel(graph, vt.meet, 1, (void *[]){&at, &one}, NULL, 0);
     CUgraphNode store = vt_store(graph, vt.memory, 3, &wait, 1);
     OK(cuGraphAddEventRecordNode(&node, graph, &store, 1, event));
@@ -295,11 +296,24 @@ GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
     CUgraphExec first = vt_instantiate(graph), second = vt_instantiate(waiter);
     OK(cuGraphLaunch(first, vt.stream));
     OK(cuGraphLaunch(second, vt.other));
+    OK(cuStreamWaitEvent(stream, event, 0));
     CHECK_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    for (int i = 0; i < 100; i++) CHECK_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     words[0] = 1;
     OK(cuStreamSynchronize(vt.other));
+    OK(cuStreamSynchronize(stream));
     OK(cuEventQuery(event));
     CHECK_EQ(vt_word(1), 3);
+}
+
+GRAPH_TEST(exec, event_nodes_record_and_wait_at_each_launch)
+{
+    event_nodes(0);
+}
+
+GRAPH_TEST(exec, nodes_record_and_wait_for_events_of_several_processes)
+{
+    event_nodes(CU_EVENT_INTERPROCESS);
 }
 
 GRAPH_TEST(exec, memory_operations_wait_and_write)

@@ -67,6 +67,7 @@ static void *run(void *arg)
         pthread_mutex_unlock(&vd.lock);
         function(data);
         vd_lock();
+        vd_item_learn(item); /* it may have waited for a kernel's word, or for another thread */
         item->done = 1;
         queue.running--;
         vd_item_put(item);

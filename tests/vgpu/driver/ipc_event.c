@@ -1,7 +1,8 @@
-/* Events of several processes: a page that all of them map holds two words.
+/* Events of several processes: a page that all of them map.
  *
- * A record adds one to the first word at the call, and writes that number to the second word when
- * the stream gets there. A wait is for the number that the first word has at its call. */
+ * A record adds one to a word at the call, and writes that number to a second word when the stream
+ * gets there. A wait is for the number that the first word has at its call. Records of different
+ * streams may end in any order, so each of the last SLOTS numbers has a second word of its own. */
 #include "ipc.h"
 #include "run.h"
 
@@ -9,10 +10,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+enum { SLOTS = 256 };
+
 struct page {
     _Atomic uint64_t recorded;
     char apart[56];
-    _Atomic uint64_t ended;
+    _Atomic uint64_t ended[SLOTS]; /* of number n: at n % SLOTS */
 };
 
 struct vd_shared_event {
@@ -83,9 +86,10 @@ void vd_shared_event_record(struct CUevent_st *event, struct vd_op *op)
 {
     struct page *page = page_of(event);
     const uint64_t number = atomic_fetch_add_explicit(&page->recorded, 1, memory_order_acq_rel) + 1;
-    *op =
-        (struct vd_op){.what = VD_WRITE,
-                       .value = {.address = (uintptr_t)&page->ended, .value = number, .nbytes = 8}};
+    *op = (struct vd_op){.what = VD_WRITE,
+                         .value = {.address = (uintptr_t)&page->ended[number % SLOTS],
+                                   .value = number,
+                                   .nbytes = 8}};
 }
 
 void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op)
@@ -93,7 +97,7 @@ void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op)
     struct page *page = page_of(event);
     const uint64_t number = atomic_load_explicit(&page->recorded, memory_order_acquire);
     *op = (struct vd_op){.what = VD_AWAIT,
-                         .value = {.address = (uintptr_t)&page->ended,
+                         .value = {.address = (uintptr_t)&page->ended[number % SLOTS],
                                    .value = number,
                                    .nbytes = 8,
                                    .flags = CU_STREAM_WAIT_VALUE_GEQ}};
@@ -102,8 +106,8 @@ void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op)
 bool vd_shared_event_ended(const struct CUevent_st *event)
 {
     const struct page *page = page_of(event);
-    return atomic_load_explicit(&page->ended, memory_order_acquire) >=
-           atomic_load_explicit(&page->recorded, memory_order_acquire);
+    const uint64_t number = atomic_load_explicit(&page->recorded, memory_order_acquire);
+    return atomic_load_explicit(&page->ended[number % SLOTS], memory_order_acquire) >= number;
 }
 
 void vd_shared_event_sleep(struct CUevent_st *event)

@@ -40,8 +40,6 @@ struct vd_item *vd_item_new(struct CUctx_st *context, struct vd_op *op)
         vd_op_clear(op);
         return NULL;
     }
-    vg_past_join(past, vd.host_past);
-    vg_model_published(vg_machine_model(vd.machine), past);
     *item = (struct vd_item){.op = *op,
                              .context = context,
                              .state = VD_HELD,
@@ -50,6 +48,7 @@ struct vd_item *vd_item_new(struct CUctx_st *context, struct vd_op *op)
                              .waits = 1, /* for vd_item_submit */
                              .past = past};
     memset(op, 0, sizeof *op);
+    vd_item_learn(item);
     return item;
 }
 
@@ -112,8 +111,20 @@ void vd_item_submit(struct vd_item *item)
     if (--item->waits == 0) begin(item);
 }
 
+/* Who waits for the beginning knows what was before, and nothing of the launch itself. */
+void vd_item_begun(struct vd_item *item)
+{
+    struct vd_item *started = item->started;
+    if (started == NULL) return;
+    item->started = NULL;
+    vg_past_join(started->past, item->past);
+    vd_item_submit(started);
+    vd_item_put(started);
+}
+
 void vd_item_end(struct vd_item *item, CUresult result)
 {
+    vd_item_begun(item); /* of a launch that failed before it began, or had nothing to do */
     item->result = result;
     item->state = VD_ENDED;
     item->ended_ns = vd_now_ns();
@@ -146,6 +157,12 @@ void vd_host_knows(const struct vg_past *past)
 {
     vg_past_join(vd.host_past, past);
     vg_model_host_knows(vg_machine_model(vd.machine), past);
+}
+
+void vd_item_learn(struct vd_item *item)
+{
+    vg_past_join(item->past, vd.host_past);
+    vg_model_published(vg_machine_model(vd.machine), item->past);
 }
 
 struct vd_item *vd_item_get(struct vd_item *item)

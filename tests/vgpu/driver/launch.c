@@ -79,22 +79,13 @@ static CUresult result_of(enum vg_fault fault)
     }
 }
 
-static void end_started(struct vd_item *item)
-{
-    struct vd_item *started = item->started;
-    if (started == NULL) return;
-    item->started = NULL;
-    vd_item_submit(started);
-    vd_item_put(started);
-}
-
 static enum vg_progress step(struct vd_item *item, CUresult *fault, const char **text)
 {
     if (item->run == NULL) return start(item, fault, text);
     const uint64_t moves = vg_run_moves(item->run);
     const enum vg_progress progress = vg_run_step(item->run);
     if (progress == VG_FAULTED) *fault = result_of(vg_run_fault(item->run, text));
-    if (item->started != NULL && vg_run_started(item->run)) end_started(item);
+    if (item->started != NULL && vg_run_started(item->run)) vd_item_begun(item);
     item->outside = progress == VG_WAITING && vg_run_waits_for_host(item->run);
     item->idle = vg_run_moves(item->run) == moves;
     return progress;
@@ -102,7 +93,7 @@ static enum vg_progress step(struct vd_item *item, CUresult *fault, const char *
 
 static void end(struct vd_item *item)
 {
-    end_started(item);
+    vd_item_begun(item);
     if (item->run == NULL) return;
     vg_run_end(item->run, item->past);
     item->run = NULL;

@@ -246,8 +246,7 @@ bool vd_range_valid(uint64_t address, uint64_t nbytes, bool host)
 void vd_memory_reachable(struct vd_memory *memory)
 {
     if (memory->region.reachable) return;
-    vg_model_forget(vg_machine_model(vd.machine), &memory->region);
-    memory->region.reachable = true;
+    vg_model_share(vg_machine_model(vd.machine), &memory->region);
     free(memory->region.defined); /* others may have written anything */
     memory->region.defined = NULL;
 }

@@ -8,6 +8,10 @@
 
 /* The item has ended: those that waited for it may begin; drops the executor's reference. */
 void vd_item_end(struct vd_item *item, CUresult result);
+/* All blocks of the launch have begun, or never will: ends what waits for that. */
+void vd_item_begun(struct vd_item *item);
+/* The item follows all that host threads know now. */
+void vd_item_learn(struct vd_item *item);
 
 /* ---- executor.c ---- */
 

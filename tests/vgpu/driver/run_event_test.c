@@ -122,3 +122,94 @@ TEST(vgpu_events, time_passes_between_two_events_around_a_kernel)
 {
     vt_quiet(NULL, times);
 }
+
+/* The event of several processes is recorded in a stream whose work ends last, then in one that is
+ * idle. */
+static void shared_recorded_again(void)
+{
+    const CUstream held = vt_stream(CU_STREAM_NON_BLOCKING),
+                   waits = vt_stream(CU_STREAM_NON_BLOCKING),
+                   idle = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUevent e = event(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+    volatile uint32_t *word = hold(held);
+    OK(cuEventRecord(e, held));
+    OK(cuStreamWaitEvent(waits, e, 0));
+    OK(cuEventRecord(e, idle));
+    OK(cuStreamSynchronize(idle));
+    CHECK_EQ(cuStreamQuery(waits), CUDA_ERROR_NOT_READY);
+    *word = 1;
+    OK(cuStreamSynchronize(waits));
+    CHECK_EQ(cuEventQuery(e), CUDA_SUCCESS);
+}
+
+TEST(vgpu_events, of_several_processes_may_be_recorded_again_in_another_stream)
+{
+    vt_quiet(NULL, shared_recorded_again);
+}
+
+/* Who waits for all blocks of a kernel to have begun follows what was before the kernel. */
+static void begun(void)
+{
+    const CUstream a = vt_stream(CU_STREAM_NON_BLOCKING), b = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUevent e = event(CU_EVENT_DISABLE_TIMING);
+    CUdeviceptr data = vt_device(64);
+    volatile uint32_t *word = vt_mapped(64);
+    CUdeviceptr then = (CUdeviceptr)&word[1];
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+                                   .value.launchCompletionEvent.event = e};
+    const CUlaunchConfig config = {.gridDimX = 1,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = 1,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = a,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    OK(vt_put(data, 1, a));
+    OK(cuLaunchKernelEx(&config, vt.await, (void *[]){&word, &(uint32_t){1}, &then}, NULL));
+    OK(cuStreamWaitEvent(b, e, 0));
+    OK(vt_put(data, 2, b));
+    OK(cuStreamSynchronize(b));
+    *word = 1;
+    OK(cuCtxSynchronize());
+    CHECK_EQ(vt_read(data, 0), 2);
+}
+
+TEST(vgpu_events, of_a_launch_that_has_begun_follow_what_was_before_it)
+{
+    vt_quiet(NULL, begun);
+}
+
+/* The kernel of the launch never begins, for its context has failed: who waits is told so. */
+static void never_begun(void)
+{
+    const CUstream here = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUevent e = event(CU_EVENT_DISABLE_TIMING);
+    CUcontext other;
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+                                   .value.launchCompletionEvent.event = e};
+    const CUlaunchConfig config = {.gridDimX = 1,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = 1,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = here,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    volatile uint32_t *word = hold(here);
+    OK(vt_launch(vt.trap, 1, here, NULL));
+    OK(cuLaunchKernelEx(&config, vt.trap, NULL, NULL));
+    OK(cuCtxCreate(&other, NULL, 0, 0));
+    const CUstream there = vt_stream(CU_STREAM_NON_BLOCKING);
+    OK(cuStreamWaitEvent(there, e, 0));
+    *word = 1;
+    OK(cuStreamSynchronize(there));
+}
+
+TEST(vgpu_events, of_a_launch_that_never_begins_let_others_go_on)
+{
+    char text[4096];
+    CHECK_EQ(vt_run(NULL, never_begun, text, sizeof text), 86);
+}

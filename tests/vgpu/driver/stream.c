@@ -36,8 +36,9 @@ static void remove_ended(struct CUctx_st *context)
             continue;
         }
         *at = stream->next;
-        if (stream->last != NULL && blocking(stream))
-            vg_past_join(context->gone, stream->last->past);
+        if (stream->last != NULL)
+            vg_past_join(blocking(stream) ? context->gone : context->gone_apart,
+                         stream->last->past);
         vd_item_put(stream->last);
         free(stream);
     }
@@ -46,7 +47,12 @@ static void remove_ended(struct CUctx_st *context)
 CUresult vd_streams_init(struct CUctx_st *context)
 {
     context->gone = vg_past_create();
-    if (context->gone == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    context->gone_apart = vg_past_create();
+    if (context->gone == NULL || context->gone_apart == NULL) {
+        vg_past_destroy(context->gone);
+        vg_past_destroy(context->gone_apart);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     context->legacy = (struct CUstream_st){.context = context};
     vd_object_add(&context->legacy, VD_STREAM);
     return CUDA_SUCCESS;
@@ -66,6 +72,7 @@ void vd_streams_fini(struct CUctx_st *context)
     vd_item_put(context->legacy.last);
     context->legacy.last = NULL;
     vg_past_destroy(context->gone);
+    vg_past_destroy(context->gone_apart);
 }
 
 /* The stream CU_STREAM_PER_THREAD of the calling thread in a context. */
@@ -181,6 +188,7 @@ static CUresult wait_for_many(struct CUctx_st *context, bool all)
     for (struct CUstream_st *s = context->streams; s != NULL && status == 0; s = s->next)
         if (all || blocking(s)) status = vd_item_after(item, s->last);
     vg_past_join(item->past, context->gone);
+    if (all) vg_past_join(item->past, context->gone_apart);
     vd_item_submit(item);
     const CUresult result = vd_item_wait(item);
     vd_item_put(item);
@@ -235,6 +243,7 @@ static CUresult query(CUstream handle, bool per_thread)
     if (!legacy(stream)) return result;
     for (struct CUstream_st *s = stream->context->streams; s != NULL; s = s->next)
         if (blocking(s) && result == CUDA_SUCCESS) result = query_one(s);
+    if (result == CUDA_SUCCESS) vd_host_knows(stream->context->gone);
     return result;
 }
 

@@ -120,6 +120,25 @@ struct vg_history *vg_history_find(const struct vg_cell *cell, uint64_t offset, 
     return history;
 }
 
+void vg_histories_share(struct vg_history **link, struct vg_clock **published)
+{
+    while (*link != NULL) {
+        struct vg_history *history = *link;
+        if (history->ended) {
+            *link = history->next;
+            history_free(history);
+            continue;
+        }
+        link = &history->next;
+        vg_entries_fold(history, history->n - 1);
+        struct entry *entry = &history->at[0];
+        memcpy(entry->value, history->region->bytes + history->offset, history->nbytes);
+        entry->born = 0;
+        history->least = 0;
+        vg_clock_join(published, vg_releases_find(entry->releases, VG_REACH_SYS, 0, 0));
+    }
+}
+
 /* --- how much is kept --- */
 
 static void ring_leave(struct vg_history *history)

@@ -60,6 +60,10 @@ void vg_entries_fold(struct vg_history *history, uint32_t count);
 /* How many entries are no stores that wait in buffers: these come first. */
 uint32_t vg_entries_landed(const struct vg_history *history);
 
+/* The histories of a word of memory that others can reach from now on: their newest entries stay,
+ * with what these carry. What was released at scope .sys there becomes published. */
+void vg_histories_share(struct vg_history **histories, struct vg_clock **published);
+
 /* --- history.c, for reachable memory as well --- */
 
 struct reached { /* one access to a history */

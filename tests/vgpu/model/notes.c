@@ -11,7 +11,7 @@
  * is weak; of two strong ones when they are of one block and of the same bytes, and the later one's
  * scope is no wider. With more accesses than there is room one is forgotten, a strong one if there
  * is any, so a race may be missed but none is invented. */
-#include "internal.h"
+#include "history.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +68,24 @@ void vg_notes_free(struct vg_region *region)
     }
     free(notes);
     region->notes = NULL;
+}
+
+void vg_model_share(struct vg_model *model, struct vg_region *region)
+{
+    struct vg_notes *notes = region->notes;
+    region->reachable = true;
+    for (uint64_t i = 0; notes != NULL && i < notes->npages; i++) {
+        struct vg_page *page = &notes->pages[i];
+        free(page->whole);
+        page->whole = NULL;
+        for (uint32_t j = 0; page->cells != NULL && j < VG_PAGE_WORDS; j++) {
+            struct vg_cell *cell = &page->cells[j];
+            cell->write = cell->read = (struct vg_access){0};
+            if (cell->more == NULL) continue;
+            cell->more->n = 0;
+            vg_histories_share(&cell->more->histories, &model->published);
+        }
+    }
 }
 
 static bool strong(const struct vg_how *how)

@@ -137,12 +137,13 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
     if (is_mismatch(plan->fault)) {
         expected = tuttiInvalidUsage;
         right = strstr(error, "disagree") != NULL;
-    } else if (faulty && plan->fault == OUT_OF_MEMORY) {
-        expected = result == tuttiSystemError ? tuttiSystemError : tuttiUnhandledDeviceError;
-        right = strstr(error, "emory") != NULL;
-    } else if (faulty && plan->fault >= NO_LAUNCH) {
-        expected = tuttiUnhandledDeviceError;
-        right = strstr(error, "ILLEGAL_ADDRESS") != NULL;
+    } else if (plan->fault == OUT_OF_MEMORY) { /* the others get the same text */
+        expected = tuttiSystemError;
+        right = names_rank(error, plan->faulty) && strstr(error, "is out of memory");
+    } else if (plan->fault >= NO_LAUNCH) { /* known when it calls: that call has no part in it */
+        expected =
+            !faulty && strstr(error, "has left") ? tuttiRemoteError : tuttiUnhandledDeviceError;
+        right = right && (!faulty || strstr(error, "ILLEGAL_ADDRESS"));
     } else if (faulty) {
         expected = result;
     }

@@ -104,6 +104,7 @@ static void run_job(const char *self, uint64_t seed, struct outcome *outcome)
         const bool killed = plan.fault == KILLED && i == plan.faulty && status != -1 &&
                             WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
         const int code = status != -1 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        if (getenv("TT_FAULT_VERBOSE")) show(i);
         if (killed || code == 0) continue;
         hangs = hangs || status == -1;
         wrong = wrong || code == WRONG_RESULT;

@@ -127,6 +127,15 @@ static bool names_rank(const char *text, int rank)
     return false;
 }
 
+/* As the other ranks call it, and as the faulty one does. */
+static bool shows_call_twice(const char *text, int number)
+{
+    char name[24];
+    snprintf(name, sizeof name, " number %d ", number);
+    const char *at = strstr(text, name);
+    return strstr(text, "ranks disagree") && at && strstr(at + 1, name);
+}
+
 static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiResult_t result)
 {
     const bool faulty = rank->rank == plan->faulty;
@@ -136,7 +145,7 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
     if (plan->fault == AWAY) expected = tuttiTimeout;
     if (is_mismatch(plan->fault)) {
         expected = tuttiInvalidUsage;
-        right = strstr(error, "disagree") != NULL;
+        right = names_rank(error, plan->faulty) && shows_call_twice(error, plan->at + 1);
     } else if (plan->fault == OUT_OF_MEMORY) { /* the others get the same text */
         expected = tuttiSystemError;
         right = names_rank(error, plan->faulty) && strstr(error, "is out of memory");

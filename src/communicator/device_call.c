@@ -216,13 +216,16 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
     return TT_OK;
 }
 
-/* The other ranks would wait for a call that this rank cannot make. */
+/* The other ranks would wait for a call that this rank cannot make. They get the same text, so it
+ * names this rank; one about a remote rank names that. */
 static tt_status fail(tuttiComm_t comm, tt_status status)
 {
-    char text[TT_ERROR_TEXT];
+    char text[TT_ERROR_TEXT], name[128] = "";
     snprintf(text, sizeof text, "%s", tt_last_error());
+    if (status != TT_ERR_REMOTE) tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     tt_engine_enter(&comm->engine);
-    const tt_status failed = tt_fabric_fail(comm->fabric, status, "%s", text);
+    const tt_status failed =
+        tt_fabric_fail(comm->fabric, status, "%s%s%s", name, *name ? ": " : "", text);
     tt_engine_leave(&comm->engine);
     return failed;
 }

@@ -7,7 +7,7 @@
 #include "executor/kernel_run.h"
 
 enum {
-    EXPLAIN_MS = 500, /* how long a rank of another host has to send the record of its call */
+    EXPLAIN_MS = 500, /* how long the record of a call may come after its message */
     FIRST_REPORT_MS = 100,
     REPORT_MS = 1000,
 };
@@ -152,15 +152,18 @@ static void append_algorithm(const struct tt_engine *engine, const struct tt_cal
                  (unsigned long long)call->algorithm);
 }
 
-/* The record of a rank of another host may come later than its message. This rank sends its own
- * record and waits a little for the peer's. */
+/* The record of a rank of another host may come later than its message, and so may that of a rank
+ * on a GPU, whose kernel runs before a thread of the host enters the call. This rank waits a little
+ * for the peer's record; one of another host gets this rank's. */
 static bool may_explain_itself(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    if (tt_fabric_is_local(fabric, peer) || numbered(fabric, peer, work->turn).seq) return false;
+    const bool local = tt_fabric_is_local(fabric, peer);
+    const bool on_device = work->collective.call.entry.type & TT_ENTRY_ON_DEVICE;
+    if ((local && !on_device) || numbered(fabric, peer, work->turn).seq) return false;
     if (!work->collective.mismatch_ns) {
         work->collective.mismatch_ns = tt_deadline_ns(EXPLAIN_MS);
-        tt_wires_send_record(fabric->wires);
+        if (!local) tt_wires_send_record(fabric->wires);
     }
     return !tt_expired(work->collective.mismatch_ns);
 }

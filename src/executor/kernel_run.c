@@ -46,9 +46,11 @@ tt_status tt_kernel_check(const struct tt_work *work)
     const struct tt_kernel_run *kernel = &work->collective.call.kernel;
     const tt_status status = tt_context_stream_query(kernel->context, kernel->stream);
     if (status >= 0) return TT_OK;
-    char cause[TT_ERROR_TEXT];
+    struct tt_fabric *fabric = work->engine->fabric;
+    char cause[TT_ERROR_TEXT], name[128];
     snprintf(cause, sizeof cause, "%s", tt_last_error());
-    return tt_fabric_fail(work->engine->fabric, TT_ERR_DEVICE, "GPU %d is lost: %s",
+    tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
+    return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost: %s", name,
                           tt_context_gpu(kernel->context), cause);
 }
 

@@ -12,6 +12,7 @@
 #include <vgpu/code.h>
 #include <vgpu/memory.h>
 #include <vgpu/model.h>
+#include <vgpu/traffic.h>
 
 struct vg_gpu {
     int number;
@@ -134,10 +135,10 @@ uint32_t vg_occupancy(const struct vg_gpu *gpu, const struct vg_function *kernel
 
 struct vg_machine_counts {
     uint64_t instructions; /* of threads */
-    uint64_t global_loaded,
-        global_stored; /* bytes that kernels loaded from and stored to global memory */
     uint64_t launches;
 };
 void vg_machine_count(const struct vg_machine *machine, struct vg_machine_counts *counts);
+/* What the kernels on the GPU of this number did up to now. */
+void vg_machine_traffic(const struct vg_machine *machine, int gpu, struct vgpu_traffic *traffic);
 
 #endif

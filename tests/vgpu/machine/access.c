@@ -191,6 +191,35 @@ static bool may_write(const struct access *a, const struct vg_region *region)
            (region->readers >> a->warp->block->run->launch.gpu->number & 1) == 0;
 }
 
+/* Of the lanes, those whose last strong load was this one too. */
+static uint32_t wait_again(const struct access *a, uint32_t lanes, const uint64_t *address)
+{
+    struct vg_warp *warp = a->warp;
+    uint32_t again = 0;
+    VG_FOR_LANES(i, lanes)
+    {
+        if (warp->strong[i].in == a->in && warp->strong[i].address == address[i]) again |= 1u << i;
+        warp->strong[i].in = a->in;
+        warp->strong[i].address = address[i];
+    }
+    return again;
+}
+
+static void count(const struct access *a, uint32_t lanes, const uint64_t *address)
+{
+    const struct vg_run *run = a->warp->block->run;
+    struct vgpu_traffic *traffic = &run->machine->gpus[run->launch.gpu->number].traffic;
+    const uint64_t nbytes = a->nbytes * (a->to - a->first);
+    const uint64_t moved = (uint64_t)__builtin_popcount(lanes) * nbytes;
+    const bool weak = a->in->order == VG_WEAK && (a->in->op == VG_LD || a->in->op == VG_ST);
+    if (a->in->op == VG_LD)
+        *(weak ? &traffic->weak_loaded : &traffic->strong_loaded) += moved;
+    else
+        *(weak ? &traffic->weak_stored : &traffic->strong_stored) += moved;
+    if (!weak && a->in->op == VG_LD)
+        traffic->waited += (uint64_t)__builtin_popcount(wait_again(a, lanes, address)) * nbytes;
+}
+
 static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_region *region,
                               const uint64_t *address)
 {
@@ -198,14 +227,7 @@ static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_
         return vg_fail(a->warp, vg_first(lanes), a->in, VG_FAULT_ADDRESS,
                        "writes to 0x%" PRIx64 ", which is read-only: %s (allocation %" PRIu64 ")",
                        address[vg_first(lanes)], region->what, region->number);
-    if (region != &a->warp->block->shared) {
-        const uint64_t moved = (uint64_t)__builtin_popcount(lanes) * a->nbytes * (a->to - a->first);
-        struct vg_machine_counts *counts = &a->warp->block->run->machine->counts;
-        if (a->in->op == VG_LD)
-            counts->global_loaded += moved;
-        else
-            counts->global_stored += moved;
-    }
+    if (region != &a->warp->block->shared) count(a, lanes, address);
     if (a->in->op == VG_LD) return load(a, lanes, region, address);
     if (a->in->op == VG_ST) return store(a, lanes, region, address);
     return vg_atomic(a->warp, a->fragment, a->in, lanes, region, address);

@@ -206,7 +206,9 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
         warp->carry = r.carry;
     }
     machine->ticks += steps;
-    machine->counts.instructions += steps * (uint32_t)__builtin_popcount(mask);
+    const uint64_t ninstructions = steps * (uint32_t)__builtin_popcount(mask);
+    machine->counts.instructions += ninstructions;
+    machine->gpus[warp->block->run->launch.gpu->number].traffic.instructions += ninstructions;
     *budget -= steps;
     /* Behind other instructions that change fragments this one may be gone. */
     const bool here = step < VG_PICK || code[pc].op == VG_BRA || code[pc].op == VG_BRX ||

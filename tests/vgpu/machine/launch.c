@@ -51,6 +51,12 @@ void vg_machine_count(const struct vg_machine *machine, struct vg_machine_counts
     *counts = machine->counts;
 }
 
+void vg_machine_traffic(const struct vg_machine *machine, int gpu, struct vgpu_traffic *traffic)
+{
+    *traffic = (struct vgpu_traffic){0};
+    if (gpu >= 0 && (uint32_t)gpu < machine->ngpus) *traffic = machine->gpus[gpu].traffic;
+}
+
 /* UINT32_MAX: more than 32 bits count. */
 static uint32_t shared_bytes(const struct vg_function *kernel, uint32_t dynamic)
 {

@@ -92,7 +92,11 @@ struct vg_warp {
     struct vg_copies *copies; /* NULL: no lane has copied yet */
     uint64_t *strict;         /* addresses of vector accesses under way, a lane each */
     uint64_t mark;            /* of run->moves when the warp was picked last */
-    uint32_t list, at;        /* in the run's lists */
+    struct {
+        const struct vg_instr *in;
+        uint64_t address;
+    } strong[VG_LANES]; /* the last strong load of each lane */
+    uint32_t list, at;  /* in the run's lists */
 };
 
 struct vg_barrier {
@@ -153,6 +157,7 @@ struct vg_record {
 struct vg_sms { /* of a GPU */
     struct vg_sm *at;
     uint32_t n;
+    struct vgpu_traffic traffic;
 };
 
 struct vg_machine {

@@ -1,0 +1,195 @@
+/* What the kernels move: bytes of device memory that each rank loads and stores in a collective of
+ * 1 MiB, counted by the virtual GPU, beside those that the algorithm's steps need.
+ *
+ * The data is the larger buffer of a rank. The settings are the library's own. A rank loads what
+ * its steps take of its buffers and of messages, and stores what they put into its buffers and into
+ * messages. A message is as long as its data in a slot, twice as long as lines, and where ranks
+ * share a GPU a message that is just as it stands in a buffer is not stored, nor loaded for that.
+ * Loads that wait are left out: how many there are is chance. */
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <vgpu/traffic.h>
+
+#include "calls_on_gpu.h"
+#include "shim.h"
+
+enum { DATA = 1 << 20, ROOT = 0 };
+
+static __typeof__(vgpu_traffic) *traffic_of;
+
+/* What a rank does, in blocks of 1/n of the data (a broadcast: of all data). */
+struct blocks {
+    int loaded, stored; /* of its buffers */
+    int taken, sent;    /* messages */
+    int bare;           /* sent: alone, from a buffer, by a step that does nothing else */
+    int kept;           /* sent: by a step that keeps the same in a buffer */
+};
+
+/* By hand, from the drawings in src/algorithms. */
+static struct blocks ring_or_two_shot(int n, int rank)
+{
+    (void)rank;
+    if (n == 2) return (struct blocks){n, n, 2, 2, 1, 1};
+    return (struct blocks){n, n, 2 * (n - 1), 2 * (n - 1), n - 1, n - 1};
+}
+
+static struct blocks gather_ring(int n, int rank)
+{
+    (void)rank;
+    return (struct blocks){1, n, n - 1, n - 1, 0, n - 1};
+}
+
+static struct blocks scatter_parallel(int n, int rank)
+{
+    (void)rank;
+    return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0};
+}
+
+static struct blocks chain(int n, int rank)
+{
+    const int sends = rank < n - 1;
+    return (struct blocks){rank == ROOT, 1, rank != ROOT, sends, 0, sends};
+}
+
+/* With what the library chooses. */
+static const struct row {
+    int kind;
+    const char *of_two, *of_more;
+    struct blocks (*blocks)(int nranks, int rank);
+} rows[] = {{tuttiCollAllReduce, "ring", "two_shot", ring_or_two_shot},
+            {tuttiCollAllGather, "ring", "ring", gather_ring},
+            {tuttiCollReduceScatter, "parallel", "parallel", scatter_parallel},
+            {tuttiCollBroadcast, "chain", "chain", chain}};
+enum { NROWS = sizeof rows / sizeof *rows };
+
+/* What all ranks of a communicator share. */
+struct shared {
+    pthread_barrier_t barrier;
+    int nranks, ngpus;
+    struct vgpu_traffic before[MOST_RANKS], after[MOST_RANKS]; /* of each GPU */
+};
+
+/* Loads that move data, and stores. */
+static double loaded(const struct vgpu_traffic *t)
+{
+    return (double)(t->weak_loaded + t->strong_loaded - t->waited);
+}
+
+static double stored(const struct vgpu_traffic *t)
+{
+    return (double)(t->weak_stored + t->strong_stored);
+}
+
+struct need {
+    double loaded, stored; /* bytes */
+    bool lines;            /* as the kernel did it */
+};
+
+static struct vgpu_traffic difference(const struct shared *all, int gpu)
+{
+    const struct vgpu_traffic *a = &all->after[gpu], *b = &all->before[gpu];
+    return (struct vgpu_traffic){
+        a->instructions - b->instructions,   a->weak_loaded - b->weak_loaded,
+        a->weak_stored - b->weak_stored,     a->strong_loaded - b->strong_loaded,
+        a->strong_stored - b->strong_stored, a->waited - b->waited};
+}
+
+/* What the ranks of a GPU need by the algorithm's steps. */
+static void add_need(const struct shared *all, const struct row *row, int gpu, struct need *need)
+{
+    const int n = all->nranks, m = need->lines ? 2 : 1;
+    const bool refers = all->ngpus < n && !need->lines;
+    const double block = row->kind == tuttiCollBroadcast ? DATA : DATA / n;
+    for (int rank = gpu; rank < n; rank += all->ngpus) {
+        const struct blocks b = row->blocks(n, rank);
+        need->loaded += block * (b.loaded + m * b.taken - (refers ? b.bare : 0));
+        need->stored += block * (b.stored + m * b.sent - (refers ? b.bare + b.kept : 0));
+    }
+}
+
+/* Checks all GPUs and prints the one with the largest ratio. */
+static void compare(const struct shared *all, const struct row *row)
+{
+    const char *name = tuttiCollectiveName((tuttiCollective_t)row->kind);
+    const char *algorithm = all->nranks == 2 ? row->of_two : row->of_more;
+    struct vgpu_traffic worst = {0};
+    struct need needed = {0};
+    double ratio = 0;
+    for (int gpu = 0; gpu < all->ngpus; gpu++) {
+        const struct vgpu_traffic t = difference(all, gpu);
+        struct need need = {.lines = 4 * t.strong_stored > t.weak_stored};
+        add_need(all, row, gpu, &need);
+        const double most = fmax(loaded(&t) / need.loaded, stored(&t) / need.stored);
+        CHECK_MESSAGE(most > 0.99 && most <= 1.1, "%s:%s over %d ranks: GPU %d: %.3f", name,
+                      algorithm, all->nranks, gpu, most);
+        if (most < ratio) continue;
+        ratio = most;
+        worst = t;
+        needed = need;
+    }
+    printf("| %s | %s | %d | %d | %s | %.3f | %.3f | %.3f | %.3f | %.3f | %.1f |\n", name,
+           algorithm, all->nranks, all->ngpus, needed.lines ? "lines" : "slots",
+           loaded(&worst) / DATA, needed.loaded / DATA, stored(&worst) / DATA, needed.stored / DATA,
+           ratio, (double)worst.instructions * 16 / (loaded(&worst) + stored(&worst)));
+}
+
+static void snapshot(struct shared *all, const struct gpu_rank *rank, struct vgpu_traffic *to)
+{
+    pthread_barrier_wait(&all->barrier);
+    for (int gpu = 0; gpu < all->ngpus && rank->rank == 0; gpu++)
+        CHECK_EQ(traffic_of(gpu, &to[gpu]), 0);
+    pthread_barrier_wait(&all->barrier);
+}
+
+static void measure(struct gpu_rank *rank)
+{
+    struct shared *all = rank->arg;
+    const int n = rank->nranks;
+    for (int i = 0; i < NROWS; i++) {
+        const struct row *row = &rows[i];
+        const bool blocks = row->kind == tuttiCollAllGather || row->kind == tuttiCollReduceScatter;
+        const struct call call = {.kind = row->kind,
+                                  .count = DATA / sizeof(float) / (blocks ? (size_t)n : 1),
+                                  .type = tuttiFloat32,
+                                  .op = tuttiSum,
+                                  .root = ROOT,
+                                  .nranks = n};
+        struct placed placed;
+        CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, (tuttiCollective_t)row->kind,
+                                       n == 2 ? row->of_two : row->of_more),
+                 tuttiSuccess);
+        place_call(&placed, rank, &call, 0);
+        snapshot(all, rank, all->before);
+        const tuttiResult_t result = issue_call(&placed, NULL);
+        CHECK_MESSAGE(result == tuttiSuccess, "%s", tuttiGetLastError(rank->comm));
+        snapshot(all, rank, all->after);
+        CHECK(check_call(&placed));
+        if (rank->rank == 0) compare(all, row);
+    }
+}
+
+static void measure_on(int nranks, int ngpus)
+{
+    struct shared all = {.nranks = nranks, .ngpus = ngpus};
+    pthread_barrier_init(&all.barrier, NULL, (unsigned)nranks);
+    on_gpus(nranks, ngpus, NULL, measure, &all);
+    pthread_barrier_destroy(&all.barrier);
+}
+
+TEST(device_traffic, kernels_move_at_most_a_tenth_more_than_the_steps_need)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = library ? dlsym(library, "vgpu_traffic") : NULL;
+    REQUIRE(symbol);
+    memcpy(&traffic_of, &symbol, sizeof symbol);
+    printf(
+        "MiB that the GPU with the largest ratio loads and stores; instructions of threads for "
+        "each 16 bytes (one access moves as much)\n"
+        "| collective | algorithm | ranks | GPUs | messages | loads | needed | stores | needed | "
+        "ratio | instructions |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int nranks = 2; nranks <= 8; nranks *= 2) measure_on(nranks, nranks);
+    measure_on(2, 1);
+}

@@ -106,9 +106,12 @@ static tuttiResult_t launch_phase(struct perf_worker *worker)
     const struct perf_collective *collective = worker->run->collective;
     if (worker->nranks == 1) return collective->launch(&worker->calls[0]);
 
+    tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < worker->nranks; i++) PERF_TRY(collective->launch(&worker->calls[i]));
-    return tuttiGroupEnd();
+    for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
+        result = collective->launch(&worker->calls[i]);
+    }
+    return perf_group_end(result);
 }
 
 /* One call of the collective on every rank here. */
@@ -146,27 +149,6 @@ tuttiResult_t perf_row_warm_up(struct perf_worker *worker, const struct perf_row
 /* ---- Time --------------------------------------------------------------------------------------
  */
 
-static void stamp(void *at)
-{
-    *(double *)at = perf_now();
-}
-
-/* With -I: notes the time at which each rank gets here, in its stream if it has one. */
-static tuttiResult_t stamp_ranks(struct perf_worker *worker, int iteration, int end)
-{
-    if (worker->stamps == NULL) return tuttiSuccess;
-    int iterations = worker->run->options->iterations;
-    for (int i = 0; i < worker->nranks; i++) {
-        double *at = &worker->stamps[2 * (i * iterations + iteration) + end];
-        if (worker->ranks[i].stream == NULL) {
-            stamp(at);
-        } else {
-            PERF_TRY(tuttiStreamLaunch(worker->ranks[i].stream, stamp, at));
-        }
-    }
-    return tuttiSuccess;
-}
-
 /* One iteration: -m calls, in a group where nothing has to happen between them. */
 static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                              const struct rotation *rotation, int iteration)
@@ -176,14 +158,15 @@ static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *
         options->blocking == PERF_BLOCKING_BARRIER || options->blocking == PERF_BLOCKING_WAIT;
     bool group = options->aggregate > 1 && !wait && worker->run->collective->phases == NULL;
     size_t first = (size_t)iteration * (size_t)options->aggregate;
+    tuttiResult_t result = tuttiSuccess;
     if (group) PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < options->aggregate; i++) {
-        PERF_TRY(launch(worker, row, in_place, place(rotation, first + (size_t)i)));
-        if (!wait) continue;
+    for (int i = 0; i < options->aggregate && result == tuttiSuccess; i++) {
+        result = launch(worker, row, in_place, place(rotation, first + (size_t)i));
+        if (!wait || result != tuttiSuccess) continue;
         PERF_TRY(perf_worker_wait(worker));
         if (options->blocking == PERF_BLOCKING_BARRIER) PERF_TRY(perf_worker_barrier(worker));
     }
-    return group ? tuttiGroupEnd() : tuttiSuccess;
+    return group ? perf_group_end(result) : result;
 }
 
 /* All iterations; *launched is when the calls had been made, *done when they were complete, in
@@ -196,9 +179,9 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     double barriers = 0;
     double start = perf_now();
     for (int i = 0; i < options->iterations; i++) {
-        PERF_TRY(stamp_ranks(worker, i, 0));
+        PERF_TRY(perf_worker_stamp(worker, i, 0));
         PERF_TRY(iterate(worker, row, in_place, &rotation, i));
-        PERF_TRY(stamp_ranks(worker, i, 1));
+        PERF_TRY(perf_worker_stamp(worker, i, 1));
         if (options->blocking != PERF_BLOCKING_OUTER) continue;
         PERF_TRY(perf_worker_wait(worker));
         double before = perf_now();
@@ -265,10 +248,9 @@ static tuttiResult_t gather_times(struct perf_worker *worker, struct iteration_t
     const struct perf_run *run = worker->run;
     int iterations = run->options->iterations;
     size_t nbytes = (size_t)iterations * sizeof(double);
-    /* durations take the place of the stamps they are made from */
+    PERF_TRY(perf_worker_durations(worker));
     for (int i = 0; i < worker->nranks * iterations; i++) {
-        worker->stamps[i] =
-            (worker->stamps[2 * i + 1] - worker->stamps[2 * i]) / run->options->aggregate;
+        worker->stamps[i] /= run->options->aggregate;
     }
     times->by_rank = calloc((size_t)run->nranks, nbytes);
     times->by_process = calloc((size_t)run->nprocesses, nbytes);
@@ -299,10 +281,10 @@ static tuttiResult_t check(struct perf_worker *worker, const struct perf_row *ro
             PERF_TRY(perf_check_barrier(worker, row, launch_first, &own));
         } else {
             size_t offset = place(&rotation, (size_t)i);
-            perf_check_prepare(worker, row, in_place, offset);
+            PERF_TRY(perf_check_prepare(worker, row, in_place, offset));
             PERF_TRY(launch(worker, row, in_place, offset));
             PERF_TRY(perf_worker_wait(worker));
-            own = perf_check_count(worker, row, in_place, offset);
+            PERF_TRY(perf_check_count(worker, row, in_place, offset, &own));
         }
         worker->own_wrong += own;
         *wrong = own;

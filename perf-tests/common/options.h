@@ -1,4 +1,5 @@
-/* The command line: nccl-tests' options with their meaning on host memory, and tutti's own. */
+/* The command line: nccl-tests' options with their meaning on host memory and on that of GPUs, and
+ * tutti's own. */
 #ifndef TT_PERF_OPTIONS_H
 #define TT_PERF_OPTIONS_H
 
@@ -41,7 +42,10 @@ struct perf_options {
     int unalign;      /* elements by which buffers are off their alignment */
     int skip;         /* leading iterations left out of the per-iteration columns */
     bool parallel_init;
-    bool own_streams; /* a stream for every rank instead of the calling thread */
+    bool on_gpus;      /* buffers in the memory of GPUs */
+    bool own_streams;  /* a stream for every rank instead of the calling thread, or, on GPUs, of the
+                          legacy default stream */
+    bool says_streams; /* --stream or -y was given */
     bool cpu_time;
     bool timestamps;
     bool memory_report;
@@ -66,10 +70,10 @@ enum perf_parse {
 };
 
 #define PERF_NIGNORED 4
-/* Options that are accepted and mean nothing here: letter, and the note that says why. */
+/* Options that are accepted and mean nothing here: letter, and the notes that say why. */
 struct perf_ignored {
     char letter;
-    const char *note;
+    const char *on_host, *on_gpus;
 };
 extern const struct perf_ignored perf_ignored_options[PERF_NIGNORED];
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/graphs.h"
 
 #define LINE 64 /* calls start on cache lines of their own */
 
@@ -194,6 +195,28 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     return tuttiSuccess;
 }
 
+/* The same with -G: the iterations are captured, then the graph is launched and timed. */
+static tuttiResult_t time_graphs(struct perf_worker *worker, const struct perf_row *row,
+                                 bool in_place, double *launched, double *done)
+{
+    const struct perf_options *options = worker->run->options;
+    struct rotation rotation = rotation_of(worker, row);
+    tuttiResult_t result = tuttiSuccess;
+    PERF_TRY(perf_graphs_begin(worker));
+    for (int i = 0; i < options->iterations && result == tuttiSuccess; i++) {
+        result = iterate(worker, row, in_place, &rotation, i);
+    }
+    PERF_TRY(perf_graphs_end(worker, result));
+    PERF_TRY(perf_worker_barrier(worker));
+    double start = perf_now();
+    for (int i = 0; i < options->graphs; i++) PERF_TRY(perf_graphs_launch(worker));
+    *launched = perf_now() - start;
+    PERF_TRY(perf_worker_wait(worker));
+    *done = perf_now() - start;
+    perf_graphs_free(worker);
+    return tuttiSuccess;
+}
+
 /* What -a says of all ranks' times. */
 static tuttiResult_t average(struct perf_worker *worker, double *seconds)
 {
@@ -268,6 +291,19 @@ static tuttiResult_t gather_times(struct perf_worker *worker, struct iteration_t
 /* ---- Rows --------------------------------------------------------------------------------------
  */
 
+/* The call that is checked; with -G by a graph. */
+static tuttiResult_t launch_checked(struct perf_worker *worker, const struct perf_row *row,
+                                    bool in_place, size_t offset)
+{
+    if (worker->run->options->graphs == 0) return launch(worker, row, in_place, offset);
+    PERF_TRY(perf_graphs_begin(worker));
+    PERF_TRY(perf_graphs_end(worker, launch(worker, row, in_place, offset)));
+    PERF_TRY(perf_graphs_launch(worker));
+    PERF_TRY(perf_worker_wait(worker));
+    perf_graphs_free(worker);
+    return tuttiSuccess;
+}
+
 /* Runs the row's checks until one fails; *wrong is over all ranks. */
 static tuttiResult_t check(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                            int64_t *wrong)
@@ -282,7 +318,7 @@ static tuttiResult_t check(struct perf_worker *worker, const struct perf_row *ro
         } else {
             size_t offset = place(&rotation, (size_t)i);
             PERF_TRY(perf_check_prepare(worker, row, in_place, offset));
-            PERF_TRY(launch(worker, row, in_place, offset));
+            PERF_TRY(launch_checked(worker, row, in_place, offset));
             PERF_TRY(perf_worker_wait(worker));
             PERF_TRY(perf_check_count(worker, row, in_place, offset, &own));
         }
@@ -304,9 +340,14 @@ static tuttiResult_t run_side(struct perf_worker *worker, const struct perf_row 
     PERF_TRY(launch(worker, row, in_place, 0));
     PERF_TRY(perf_worker_wait(worker));
     PERF_TRY(perf_worker_barrier(worker));
-    PERF_TRY(time_iterations(worker, row, in_place, &launched, &done));
-
     double ncalls = (double)options->iterations * options->aggregate;
+    if (options->graphs > 0) {
+        PERF_TRY(time_graphs(worker, row, in_place, &launched, &done));
+        ncalls *= options->graphs;
+    } else {
+        PERF_TRY(time_iterations(worker, row, in_place, &launched, &done));
+    }
+
     double seconds = done / ncalls;
     PERF_TRY(average(worker, &seconds));
     size_t type_bytes = row->type == NULL ? 0 : row->type->bytes;

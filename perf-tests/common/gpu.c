@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
+#define NON_BLOCKING 1u  /* CU_STREAM_NON_BLOCKING */
+#define CAPTURE_THREAD 1 /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
 
 /* X(member, symbol, parameters): a CUresult is an int, 0 is success; a CUdeviceptr is a uint64_t;
  * contexts, streams and events are pointers. */
@@ -34,7 +35,13 @@
     X(event_create, "cuEventCreate", (void **, unsigned))                                          \
     X(event_destroy, "cuEventDestroy_v2", (void *))                                                \
     X(event_record, "cuEventRecord", (void *, void *))                                             \
-    X(event_elapsed, "cuEventElapsedTime", (float *, void *, void *))
+    X(event_elapsed, "cuEventElapsedTime", (float *, void *, void *))                              \
+    X(capture_begin, "cuStreamBeginCapture_v2", (void *, int))                                     \
+    X(capture_end, "cuStreamEndCapture", (void *, void **))                                        \
+    X(graph_make, "cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))            \
+    X(graph_free, "cuGraphDestroy", (void *))                                                      \
+    X(graph_launch, "cuGraphLaunch", (void *, void *))                                             \
+    X(graph_destroy, "cuGraphExecDestroy", (void *))
 
 #define MEMBER(member, symbol, parameters) int(*member) parameters;
 static struct {
@@ -243,4 +250,42 @@ tuttiResult_t perf_gpu_event_seconds(const struct perf_gpu *gpu, void *start, vo
     DRIVER_TRY(driver.event_elapsed(&milliseconds, start, end), "cuEventElapsedTime");
     *seconds = 1e-3 * (double)milliseconds;
     return tuttiSuccess;
+}
+
+/* ---- Graphs ------------------------------------------------------------------------------------
+ */
+
+tuttiResult_t perf_gpu_capture_begin(const struct perf_gpu *gpu)
+{
+    ENTER(gpu);
+    DRIVER_TRY(driver.capture_begin(gpu->stream, CAPTURE_THREAD), "cuStreamBeginCapture");
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **graph)
+{
+    void *captured = NULL;
+    ENTER(gpu);
+    int error = driver.capture_end(gpu->stream, &captured);
+    if (graph == NULL) {
+        if (captured != NULL) (void)driver.graph_free(captured);
+        return tuttiSuccess;
+    }
+    DRIVER_TRY(error, "cuStreamEndCapture");
+    error = driver.graph_make(graph, captured, 0);
+    (void)driver.graph_free(captured);
+    DRIVER_TRY(error, "cuGraphInstantiate");
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_gpu_graph_launch(const struct perf_gpu *gpu, void *graph)
+{
+    ENTER(gpu);
+    DRIVER_TRY(driver.graph_launch(graph, gpu->stream), "cuGraphLaunch");
+    return tuttiSuccess;
+}
+
+void perf_gpu_graph_destroy(const struct perf_gpu *gpu, void *graph)
+{
+    if (graph != NULL && enter(gpu) == tuttiSuccess) (void)driver.graph_destroy(graph);
 }

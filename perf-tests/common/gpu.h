@@ -53,4 +53,11 @@ tuttiResult_t perf_gpu_event_record(const struct perf_gpu *gpu, void *event);
 tuttiResult_t perf_gpu_event_seconds(const struct perf_gpu *gpu, void *start, void *end,
                                      double *seconds);
 
+/* Work of the GPU's stream is captured by this thread from begin to end. *graph: what can be
+ * launched; NULL: nothing is made, and nothing fails. */
+tuttiResult_t perf_gpu_capture_begin(const struct perf_gpu *gpu);
+tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **graph);
+tuttiResult_t perf_gpu_graph_launch(const struct perf_gpu *gpu, void *graph);
+void perf_gpu_graph_destroy(const struct perf_gpu *gpu, void *graph); /* NULL is allowed */
+
 #endif

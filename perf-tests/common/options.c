@@ -12,7 +12,7 @@
 #define MAX_RANKS 4096
 
 const struct perf_ignored perf_ignored_options[PERF_NIGNORED] = {
-    {'G', "there are no CUDA graphs on host memory", "calls are not captured into CUDA graphs"},
+    {'G', "there are no CUDA graphs on host memory", NULL},
     {'x', "there are no thread blocks on host memory", "TUTTI_DEVICE_CHANNELS sets the blocks"},
     {'D', "there are no device kernels on host memory", "there is one kind of kernel"},
     {'V', "there are no device kernels on host memory", "TUTTI_DEVICE_CHANNELS sets the blocks"},
@@ -90,7 +90,7 @@ static const struct row rows[] = {
     {'z', "blocking", INT, FIELD(blocking), 0, 3, NULL},
     {'y', "stream_null", NOT_FLAG, FIELD(own_streams), 0, 0, NULL},
     {'T', "timeout", INT, FIELD(timeout_s), 0, INT_MAX / 1000, NULL},
-    {'G', "cudagraph", IGNORED, 0, 0, INT_MAX, NULL},
+    {'G', "cudagraph", INT, FIELD(graphs), 0, 1 << 20, NULL},
     {'C', "report_cputime", FLAG, FIELD(cpu_time), 0, 0, NULL},
     {'S', "report_timestamps", FLAG, FIELD(timestamps), 0, 0, NULL},
     {'J', "output_file", TEXT, FIELD(json_path), 0, 0, NULL},
@@ -153,7 +153,10 @@ static const char help_text[] =
     "  -u, --unalign N            put the buffers N elements off their alignment (0)\n"
     "  -I, --per_iter_timing 0|1  columns over single iterations (0)\n"
     "  -K, --per_iter_skip N      iterations left out of them (0)\n"
-    "  -G, -x, -D, -V N           accepted and ignored, with a note that says why\n"
+    "  -G, --cudagraph N          on GPUs: all iterations are captured into a CUDA graph, which "
+    "is\n"
+    "                             launched N times (0)\n"
+    "  -x, -D, -V N               accepted and ignored, with a note that says why\n"
     "      --device host|cuda     memory of the host, or of GPUs: the ranks of a host take its "
     "GPUs "
     "in\n"
@@ -290,6 +293,16 @@ static bool agree_on_gpus(struct perf_value *about, struct perf_options *options
                                         "--device cuda");
     }
     if (!options->says_streams) options->own_streams = true;
+    if (options->graphs == 0) return true;
+    about->name = "-G";
+    if (!options->own_streams) {
+        return perf_value_refuse(about, "streams are captured: leave out --stream null");
+    }
+    if (options->blocking != PERF_BLOCKING_NONE || options->per_iteration) {
+        return perf_value_refuse(about,
+                                 "in a graph nobody waits for a single call or takes its time: "
+                                 "leave out -z and -I");
+    }
     return true;
 }
 
@@ -332,6 +345,10 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
                                  collective->name);
     }
     if (options->on_gpus && !agree_on_gpus(&about, options)) return false;
+    if (options->graphs > 0 && !options->on_gpus) {
+        options->ignored |= 1u; /* -G is the first of perf_ignored_options */
+        options->graphs = 0;
+    }
     options->spread = spread_of(options->spread_name);
     if (options->registration == 2) options->tutti_memory = true;
     return true;

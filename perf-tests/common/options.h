@@ -40,6 +40,7 @@ struct perf_options {
     int registration; /* 0: none, 1: tuttiCommRegister, 2: that, on memory from tuttiMemAlloc */
     int timeout_s;    /* 0: as the config table says */
     int unalign;      /* elements by which buffers are off their alignment */
+    int graphs;       /* on GPUs: times that the graph of all iterations is launched; 0: no graph */
     int skip;         /* leading iterations left out of the per-iteration columns */
     bool parallel_init;
     bool on_gpus;      /* buffers in the memory of GPUs */

@@ -300,6 +300,7 @@ static void close_stream(const struct perf_worker *worker, struct perf_rank *ran
         perf_gpu_event_destroy(&rank->gpu, rank->events[i]);
     }
     free(rank->events);
+    perf_gpu_graph_destroy(&rank->gpu, rank->graph);
     perf_gpu_close(&rank->gpu);
 }
 

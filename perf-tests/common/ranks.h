@@ -51,6 +51,7 @@ struct perf_rank {
     void *handle[2];     /* with registration */
     unsigned char *send; /* inside memory, aligned */
     unsigned char *recv;
+    void *graph;   /* with -G, while there is one */
     void **events; /* with -I on a GPU's stream: starts and ends of iterations; else NULL */
 };
 

@@ -91,7 +91,7 @@ static void write_config(struct perf_report *report, const struct perf_device *d
     perf_json_integer(json, "iterations", options->iterations);
     perf_json_integer(json, "aggregated_iterations", options->aggregate);
     perf_json_integer(json, "validation", options->check);
-    perf_json_integer(json, "graph", 0);
+    perf_json_integer(json, "graph", options->graphs);
     perf_json_bool(json, "blocking_collectives", options->blocking != PERF_BLOCKING_NONE);
     perf_json_bool(json, "per_iter_timing", options->per_iteration);
     perf_json_integer(json, "per_iter_skip", options->skip);
@@ -138,10 +138,11 @@ static void print_options(const struct perf_report *report)
     fprintf(
         out,
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
-        "agg iters: %d validation: %d graph: 0 unalign: %d\n",
+        "agg iters: %d validation: %d graph: %d unalign: %d\n",
         options->threads, options->ranks_per_thread, options->min_bytes, options->max_bytes,
         factor ? (size_t)options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
-        options->warmup, options->iterations, options->aggregate, options->check, options->unalign);
+        options->warmup, options->iterations, options->aggregate, options->check, options->graphs,
+        options->unalign);
     if (options->blocking != PERF_BLOCKING_NONE) {
         fprintf(out, "# Blocking Enabled: %s\n", blocking[options->blocking]);
     }

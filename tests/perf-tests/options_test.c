@@ -96,6 +96,8 @@ TEST(perf_options, gpus_have_streams_unless_told_otherwise)
     CHECK(options.on_gpus && options.own_streams);
     REQUIRE(parse(&options, &all_reduce, "--stream null --device cuda", stdout) == PERF_PARSE_RUN);
     CHECK(options.on_gpus && !options.own_streams);
+    REQUIRE(parse(&options, &all_reduce, "-G 3 --device cuda", stdout) == PERF_PARSE_RUN);
+    CHECK(options.graphs == 3 && options.ignored == 0);
     REQUIRE(parse(&options, &all_reduce, "-y 1 --device cuda", stdout) == PERF_PARSE_RUN);
     CHECK(!options.own_streams);
 }
@@ -131,6 +133,9 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"--device cuda --transport shm", "--transport: 'shm' is a way between memory of the host"},
         {"--device cuda --memory tutti", "--memory: tuttiMemAlloc gives memory of the host"},
         {"--device cuda -R 2", "-R: tuttiMemAlloc gives memory of the host"},
+        {"--device cuda -G 1 --stream null", "-G: streams are captured: leave out --stream null"},
+        {"--device cuda -G 1 -z 2", "-G: in a graph nobody waits for a single call"},
+        {"--device cuda -G 1 -I 1", "-G: in a graph nobody waits for a single call"},
         {"--stream 1", "--stream: '1' is unknown; use one of null own"},
         {"--min-bw fast", "--min-bw: 'fast' is no bandwidth in GB/s"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0 up"},

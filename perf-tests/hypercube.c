@@ -108,7 +108,7 @@ static tuttiResult_t launch(const struct perf_call *call)
     } else if (call->rank < corners) {
         result = exchange(call, corners, mask);
     }
-    return result != tuttiSuccess ? result : tuttiGroupEnd();
+    return perf_group_end(result);
 }
 
 static const struct perf_collective hypercube = {

@@ -8,10 +8,10 @@ static tuttiResult_t launch(const struct perf_call *call)
     tuttiResult_t result = tuttiGroupStart();
     if (result != tuttiSuccess) return result;
     result = tuttiSend(call->send, call->count, call->type, next, call->comm, call->stream);
-    if (result != tuttiSuccess) return result;
-    result = tuttiRecv(call->recv, call->count, call->type, before, call->comm, call->stream);
-    if (result != tuttiSuccess) return result;
-    return tuttiGroupEnd();
+    if (result == tuttiSuccess) {
+        result = tuttiRecv(call->recv, call->count, call->type, before, call->comm, call->stream);
+    }
+    return perf_group_end(result);
 }
 
 static void expected(const struct perf_data *data, size_t first, size_t count, void *want)

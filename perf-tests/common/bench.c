@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/graphs.h"
 
 #define LINE 64 /* calls start on cache lines of their own */
 
@@ -106,9 +107,12 @@ static tuttiResult_t launch_phase(struct perf_worker *worker)
     const struct perf_collective *collective = worker->run->collective;
     if (worker->nranks == 1) return collective->launch(&worker->calls[0]);
 
+    tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < worker->nranks; i++) PERF_TRY(collective->launch(&worker->calls[i]));
-    return tuttiGroupEnd();
+    for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
+        result = collective->launch(&worker->calls[i]);
+    }
+    return perf_group_end(result);
 }
 
 /* One call of the collective on every rank here. */
@@ -146,27 +150,6 @@ tuttiResult_t perf_row_warm_up(struct perf_worker *worker, const struct perf_row
 /* ---- Time --------------------------------------------------------------------------------------
  */
 
-static void stamp(void *at)
-{
-    *(double *)at = perf_now();
-}
-
-/* With -I: notes the time at which each rank gets here, in its stream if it has one. */
-static tuttiResult_t stamp_ranks(struct perf_worker *worker, int iteration, int end)
-{
-    if (worker->stamps == NULL) return tuttiSuccess;
-    int iterations = worker->run->options->iterations;
-    for (int i = 0; i < worker->nranks; i++) {
-        double *at = &worker->stamps[2 * (i * iterations + iteration) + end];
-        if (worker->ranks[i].stream == NULL) {
-            stamp(at);
-        } else {
-            PERF_TRY(tuttiStreamLaunch(worker->ranks[i].stream, stamp, at));
-        }
-    }
-    return tuttiSuccess;
-}
-
 /* One iteration: -m calls, in a group where nothing has to happen between them. */
 static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                              const struct rotation *rotation, int iteration)
@@ -176,14 +159,15 @@ static tuttiResult_t iterate(struct perf_worker *worker, const struct perf_row *
         options->blocking == PERF_BLOCKING_BARRIER || options->blocking == PERF_BLOCKING_WAIT;
     bool group = options->aggregate > 1 && !wait && worker->run->collective->phases == NULL;
     size_t first = (size_t)iteration * (size_t)options->aggregate;
+    tuttiResult_t result = tuttiSuccess;
     if (group) PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < options->aggregate; i++) {
-        PERF_TRY(launch(worker, row, in_place, place(rotation, first + (size_t)i)));
-        if (!wait) continue;
+    for (int i = 0; i < options->aggregate && result == tuttiSuccess; i++) {
+        result = launch(worker, row, in_place, place(rotation, first + (size_t)i));
+        if (!wait || result != tuttiSuccess) continue;
         PERF_TRY(perf_worker_wait(worker));
         if (options->blocking == PERF_BLOCKING_BARRIER) PERF_TRY(perf_worker_barrier(worker));
     }
-    return group ? tuttiGroupEnd() : tuttiSuccess;
+    return group ? perf_group_end(result) : result;
 }
 
 /* All iterations; *launched is when the calls had been made, *done when they were complete, in
@@ -196,9 +180,9 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     double barriers = 0;
     double start = perf_now();
     for (int i = 0; i < options->iterations; i++) {
-        PERF_TRY(stamp_ranks(worker, i, 0));
+        PERF_TRY(perf_worker_stamp(worker, i, 0));
         PERF_TRY(iterate(worker, row, in_place, &rotation, i));
-        PERF_TRY(stamp_ranks(worker, i, 1));
+        PERF_TRY(perf_worker_stamp(worker, i, 1));
         if (options->blocking != PERF_BLOCKING_OUTER) continue;
         PERF_TRY(perf_worker_wait(worker));
         double before = perf_now();
@@ -208,6 +192,28 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     *launched = perf_now() - start - barriers;
     PERF_TRY(perf_worker_wait(worker));
     *done = perf_now() - start - barriers;
+    return tuttiSuccess;
+}
+
+/* The same with -G: the iterations are captured, then the graph is launched and timed. */
+static tuttiResult_t time_graphs(struct perf_worker *worker, const struct perf_row *row,
+                                 bool in_place, double *launched, double *done)
+{
+    const struct perf_options *options = worker->run->options;
+    struct rotation rotation = rotation_of(worker, row);
+    tuttiResult_t result = tuttiSuccess;
+    PERF_TRY(perf_graphs_begin(worker));
+    for (int i = 0; i < options->iterations && result == tuttiSuccess; i++) {
+        result = iterate(worker, row, in_place, &rotation, i);
+    }
+    PERF_TRY(perf_graphs_end(worker, result));
+    PERF_TRY(perf_worker_barrier(worker));
+    double start = perf_now();
+    for (int i = 0; i < options->graphs; i++) PERF_TRY(perf_graphs_launch(worker));
+    *launched = perf_now() - start;
+    PERF_TRY(perf_worker_wait(worker));
+    *done = perf_now() - start;
+    perf_graphs_free(worker);
     return tuttiSuccess;
 }
 
@@ -265,10 +271,9 @@ static tuttiResult_t gather_times(struct perf_worker *worker, struct iteration_t
     const struct perf_run *run = worker->run;
     int iterations = run->options->iterations;
     size_t nbytes = (size_t)iterations * sizeof(double);
-    /* durations take the place of the stamps they are made from */
+    PERF_TRY(perf_worker_durations(worker));
     for (int i = 0; i < worker->nranks * iterations; i++) {
-        worker->stamps[i] =
-            (worker->stamps[2 * i + 1] - worker->stamps[2 * i]) / run->options->aggregate;
+        worker->stamps[i] /= run->options->aggregate;
     }
     times->by_rank = calloc((size_t)run->nranks, nbytes);
     times->by_process = calloc((size_t)run->nprocesses, nbytes);
@@ -286,6 +291,19 @@ static tuttiResult_t gather_times(struct perf_worker *worker, struct iteration_t
 /* ---- Rows --------------------------------------------------------------------------------------
  */
 
+/* The call that is checked; with -G by a graph. */
+static tuttiResult_t launch_checked(struct perf_worker *worker, const struct perf_row *row,
+                                    bool in_place, size_t offset)
+{
+    if (worker->run->options->graphs == 0) return launch(worker, row, in_place, offset);
+    PERF_TRY(perf_graphs_begin(worker));
+    PERF_TRY(perf_graphs_end(worker, launch(worker, row, in_place, offset)));
+    PERF_TRY(perf_graphs_launch(worker));
+    PERF_TRY(perf_worker_wait(worker));
+    perf_graphs_free(worker);
+    return tuttiSuccess;
+}
+
 /* Runs the row's checks until one fails; *wrong is over all ranks. */
 static tuttiResult_t check(struct perf_worker *worker, const struct perf_row *row, bool in_place,
                            int64_t *wrong)
@@ -299,10 +317,10 @@ static tuttiResult_t check(struct perf_worker *worker, const struct perf_row *ro
             PERF_TRY(perf_check_barrier(worker, row, launch_first, &own));
         } else {
             size_t offset = place(&rotation, (size_t)i);
-            perf_check_prepare(worker, row, in_place, offset);
-            PERF_TRY(launch(worker, row, in_place, offset));
+            PERF_TRY(perf_check_prepare(worker, row, in_place, offset));
+            PERF_TRY(launch_checked(worker, row, in_place, offset));
             PERF_TRY(perf_worker_wait(worker));
-            own = perf_check_count(worker, row, in_place, offset);
+            PERF_TRY(perf_check_count(worker, row, in_place, offset, &own));
         }
         worker->own_wrong += own;
         *wrong = own;
@@ -322,9 +340,14 @@ static tuttiResult_t run_side(struct perf_worker *worker, const struct perf_row 
     PERF_TRY(launch(worker, row, in_place, 0));
     PERF_TRY(perf_worker_wait(worker));
     PERF_TRY(perf_worker_barrier(worker));
-    PERF_TRY(time_iterations(worker, row, in_place, &launched, &done));
-
     double ncalls = (double)options->iterations * options->aggregate;
+    if (options->graphs > 0) {
+        PERF_TRY(time_graphs(worker, row, in_place, &launched, &done));
+        ncalls *= options->graphs;
+    } else {
+        PERF_TRY(time_iterations(worker, row, in_place, &launched, &done));
+    }
+
     double seconds = done / ncalls;
     PERF_TRY(average(worker, &seconds));
     size_t type_bytes = row->type == NULL ? 0 : row->type->bytes;

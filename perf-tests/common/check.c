@@ -2,8 +2,9 @@
  * Checks that a barrier waits for every rank. */
 #include "common/check.h"
 
-#include <string.h>
 #include <time.h>
+
+#include "common/buffers.h"
 
 #define LATE_NS 200000
 
@@ -36,8 +37,22 @@ static size_t region_elements(const struct perf_share *share, bool in_place)
     return in_place && share->send > share->recv ? share->send : share->recv;
 }
 
-void perf_check_prepare(struct perf_worker *worker, const struct perf_row *row, bool in_place,
-                        size_t offset)
+/* Puts elements [0, count) of what the rank sends to `to`, a chunk at a time. */
+static tuttiResult_t put_input(struct perf_worker *worker, const struct perf_rank *rank,
+                               const struct perf_data *data, size_t count, unsigned char *to)
+{
+    size_t most = PERF_CHUNK_BYTES / data->type->bytes;
+    for (size_t first = 0; first < count; first += most) {
+        size_t part = count - first < most ? count - first : most;
+        unsigned char *at = to + first * data->type->bytes;
+        perf_fill_input(data, data->rank, first, part, perf_buffers_staging(worker, at));
+        PERF_TRY(perf_buffers_write(worker, rank, at, part * data->type->bytes));
+    }
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_check_prepare(struct perf_worker *worker, const struct perf_row *row,
+                                 bool in_place, size_t offset)
 {
     size_t type_bytes = row->type->bytes;
     for (int i = 0; i < worker->nranks; i++) {
@@ -47,18 +62,27 @@ void perf_check_prepare(struct perf_worker *worker, const struct perf_row *row, 
         struct perf_data data = data_of(worker, row, rank->rank, in_place);
         unsigned char *recv = rank->recv + offset;
         size_t own = share.send_at * type_bytes;
-        memset(recv - PERF_GUARD, PERF_UNTOUCHED, region + 2 * PERF_GUARD);
+        PERF_TRY(perf_buffers_fill(worker, rank, recv - PERF_GUARD, PERF_UNTOUCHED,
+                                   region + 2 * PERF_GUARD));
         unsigned char *input = in_place ? recv + own : rank->send + offset;
-        perf_fill_input(&data, rank->rank, 0, share.send, input);
+        PERF_TRY(put_input(worker, rank, &data, share.send, input));
     }
+    return tuttiSuccess;
 }
 
-static int64_t count_guard(const unsigned char *guard)
+/* Adds 1 to *wrong when a byte of the guard has changed. */
+static tuttiResult_t count_guard(struct perf_worker *worker, const struct perf_rank *rank,
+                                 const unsigned char *guard, int64_t *wrong)
 {
+    const void *copy;
+    PERF_TRY(perf_buffers_read(worker, rank, guard, PERF_GUARD, &copy));
+    const unsigned char *bytes = copy;
     for (size_t i = 0; i < PERF_GUARD; i++) {
-        if (guard[i] != PERF_UNTOUCHED) return 1;
+        if (bytes[i] == PERF_UNTOUCHED) continue;
+        *wrong += 1;
+        break;
     }
-    return 0;
+    return tuttiSuccess;
 }
 
 static void fill_own_input(const struct perf_data *data, size_t first, size_t count, void *want)
@@ -66,40 +90,65 @@ static void fill_own_input(const struct perf_data *data, size_t first, size_t co
     perf_fill_input(data, data->rank, first, count, want);
 }
 
-/* Compares elements [0, count) of `got` with what `fill` says, a chunk at a time. */
-static int64_t compare(struct perf_worker *worker, const struct perf_data *data, size_t count,
-                       const unsigned char *got,
-                       void (*fill)(const struct perf_data *, size_t, size_t, void *))
+/* A buffer that is checked: its elements [0, count) must be what `fill` says. */
+struct checked {
+    const struct perf_rank *rank;
+    const struct perf_data *data;
+    size_t count;
+    const unsigned char *at;
+    void (*fill)(const struct perf_data *, size_t, size_t, void *);
+};
+
+/* Adds the elements that are wrong to *wrong; looks at a chunk at a time. */
+static tuttiResult_t compare(struct perf_worker *worker, const struct checked *buffer,
+                             int64_t *wrong)
 {
-    size_t most = PERF_CHUNK_BYTES / data->type->bytes;
-    int64_t wrong = 0;
-    for (size_t first = 0; first < count; first += most) {
-        size_t part = count - first < most ? count - first : most;
-        fill(data, first, part, worker->chunk);
-        wrong += perf_count_wrong(data, got + first * data->type->bytes, worker->chunk, part);
+    size_t type_bytes = buffer->data->type->bytes;
+    size_t most = PERF_CHUNK_BYTES / type_bytes;
+    for (size_t first = 0; first < buffer->count; first += most) {
+        size_t part = buffer->count - first < most ? buffer->count - first : most;
+        const void *got;
+        PERF_TRY(perf_buffers_read(worker, buffer->rank, buffer->at + first * type_bytes,
+                                   part * type_bytes, &got));
+        buffer->fill(buffer->data, first, part, worker->chunk);
+        *wrong += perf_count_wrong(buffer->data, got, worker->chunk, part);
     }
-    return wrong;
+    return tuttiSuccess;
 }
 
-int64_t perf_check_count(struct perf_worker *worker, const struct perf_row *row, bool in_place,
-                         size_t offset)
+static tuttiResult_t count_rank(struct perf_worker *worker, const struct perf_row *row,
+                                const struct perf_rank *rank, bool in_place, size_t offset,
+                                int64_t *wrong)
 {
     size_t type_bytes = row->type->bytes;
-    int64_t wrong = 0;
+    struct perf_share share = share_of(worker, row, rank->rank);
+    size_t region = region_elements(&share, in_place) * type_bytes;
+    struct perf_data data = data_of(worker, row, rank->rank, in_place);
+    const unsigned char *recv = rank->recv + offset;
+    struct checked result = {.rank = rank,
+                             .data = &data,
+                             .count = share.recv,
+                             .at = recv + (in_place ? share.recv_at * type_bytes : 0),
+                             .fill = worker->run->collective->expected};
+    struct checked sent = {.rank = rank,
+                           .data = &data,
+                           .count = share.send,
+                           .at = rank->send + offset,
+                           .fill = fill_own_input};
+    PERF_TRY(compare(worker, &result, wrong));
+    PERF_TRY(count_guard(worker, rank, recv - PERF_GUARD, wrong));
+    PERF_TRY(count_guard(worker, rank, recv + region, wrong));
+    return in_place ? tuttiSuccess : compare(worker, &sent, wrong);
+}
+
+tuttiResult_t perf_check_count(struct perf_worker *worker, const struct perf_row *row,
+                               bool in_place, size_t offset, int64_t *wrong)
+{
+    *wrong = 0;
     for (int i = 0; i < worker->nranks; i++) {
-        struct perf_rank *rank = &worker->ranks[i];
-        struct perf_share share = share_of(worker, row, rank->rank);
-        size_t region = region_elements(&share, in_place) * type_bytes;
-        struct perf_data data = data_of(worker, row, rank->rank, in_place);
-        const unsigned char *recv = rank->recv + offset;
-        size_t own = in_place ? share.recv_at * type_bytes : 0;
-        wrong += compare(worker, &data, share.recv, recv + own, worker->run->collective->expected);
-        wrong += count_guard(recv - PERF_GUARD);
-        wrong += count_guard(recv + region);
-        if (in_place) continue;
-        wrong += compare(worker, &data, share.send, rank->send + offset, fill_own_input);
+        PERF_TRY(count_rank(worker, row, &worker->ranks[i], in_place, offset, wrong));
     }
-    return wrong;
+    return tuttiSuccess;
 }
 
 tuttiResult_t perf_check_barrier(struct perf_worker *worker, const struct perf_row *row,

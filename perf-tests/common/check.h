@@ -6,13 +6,13 @@
 
 /* Fills the buffers at `offset` (bytes, after the guard) with what the check with worker->seed
  * sends. */
-void perf_check_prepare(struct perf_worker *worker, const struct perf_row *row, bool in_place,
-                        size_t offset);
+tuttiResult_t perf_check_prepare(struct perf_worker *worker, const struct perf_row *row,
+                                 bool in_place, size_t offset);
 
-/* Elements that are wrong on this worker's ranks: in the result, in the bytes around it, and in
- * what was sent out of place, which must be unchanged. */
-int64_t perf_check_count(struct perf_worker *worker, const struct perf_row *row, bool in_place,
-                         size_t offset);
+/* Counts elements that are wrong on this worker's ranks: in the result, in the bytes around it, and
+ * in what was sent out of place, which must be unchanged. */
+tuttiResult_t perf_check_count(struct perf_worker *worker, const struct perf_row *row,
+                               bool in_place, size_t offset, int64_t *wrong);
 
 /* For collectives that move nothing: runs `launch` with one rank late, and counts ranks here that
  * left before the last had come. Compares clocks, so it wants all ranks on one host. */

@@ -12,10 +12,10 @@
 #define MAX_RANKS 4096
 
 const struct perf_ignored perf_ignored_options[PERF_NIGNORED] = {
-    {'G', "-G ignored: there are no CUDA graphs on host memory"},
-    {'x', "-x ignored: there are no thread blocks on host memory"},
-    {'D', "-D ignored: there are no device kernels on host memory"},
-    {'V', "-V ignored: there are no device kernels on host memory"},
+    {'G', "there are no CUDA graphs on host memory", NULL},
+    {'x', "there are no thread blocks on host memory", "TUTTI_DEVICE_CHANNELS sets the blocks"},
+    {'D', "there are no device kernels on host memory", "there is one kind of kernel"},
+    {'V', "there are no device kernels on host memory", "TUTTI_DEVICE_CHANNELS sets the blocks"},
 };
 
 /* ---- The options -------------------------------------------------------------------------------
@@ -42,6 +42,7 @@ enum kind {
 /* Letters of options that have none. */
 enum {
     LONG_ONLY = 256,
+    DEVICE,
     RANKS,
     ALGORITHM_NAME,
     TRANSPORT,
@@ -89,7 +90,7 @@ static const struct row rows[] = {
     {'z', "blocking", INT, FIELD(blocking), 0, 3, NULL},
     {'y', "stream_null", NOT_FLAG, FIELD(own_streams), 0, 0, NULL},
     {'T', "timeout", INT, FIELD(timeout_s), 0, INT_MAX / 1000, NULL},
-    {'G', "cudagraph", IGNORED, 0, 0, INT_MAX, NULL},
+    {'G', "cudagraph", INT, FIELD(graphs), 0, 1 << 20, NULL},
     {'C', "report_cputime", FLAG, FIELD(cpu_time), 0, 0, NULL},
     {'S', "report_timestamps", FLAG, FIELD(timestamps), 0, 0, NULL},
     {'J', "output_file", TEXT, FIELD(json_path), 0, 0, NULL},
@@ -102,6 +103,7 @@ static const struct row rows[] = {
     {'u', "unalign", INT, FIELD(unalign), 0, 1 << 20, NULL},
     {'I', "per_iter_timing", FLAG, FIELD(per_iteration), 0, 0, NULL},
     {'K', "per_iter_skip", INT, FIELD(skip), 0, INT_MAX, NULL},
+    {DEVICE, "device", EITHER, FIELD(on_gpus), 0, 0, "host cuda"},
     {ALGORITHM_NAME, "algorithm", ALGORITHM, FIELD(algorithm), 0, 0, NULL},
     {TRANSPORT, "transport", WORD, FIELD(transport), 0, 0, "shm window cma tcp rdma"},
     {MEMORY, "memory", EITHER, FIELD(tutti_memory), 0, 0, "malloc tutti"},
@@ -139,7 +141,7 @@ static const char help_text[] =
     "  -r, --root N               root; -1: every rank in turn (0)\n"
     "  -z, --blocking 0..3        1: wait and barrier after each call, 2: wait after each call,\n"
     "                             3: wait and barrier after each iteration (0)\n"
-    "  -y, --stream_null 0|1      0: --stream own, 1: --stream null (1)\n"
+    "  -y, --stream_null 0|1      0: --stream own, 1: --stream null (1; on GPUs 0)\n"
     "  -T, --timeout SECONDS      deadline of each call (the library's)\n"
     "  -C, --report_cputime 0|1   report the time of the calls without the wait (0)\n"
     "  -S, --report_timestamps 0|1  print when each row ended (0)\n"
@@ -151,12 +153,21 @@ static const char help_text[] =
     "  -u, --unalign N            put the buffers N elements off their alignment (0)\n"
     "  -I, --per_iter_timing 0|1  columns over single iterations (0)\n"
     "  -K, --per_iter_skip N      iterations left out of them (0)\n"
-    "  -G, -x, -D, -V N           accepted and ignored: they concern GPUs\n"
+    "  -G, --cudagraph N          on GPUs: all iterations are captured into a CUDA graph, which "
+    "is\n"
+    "                             launched N times (0)\n"
+    "  -x, -D, -V N               accepted and ignored, with a note that says why\n"
+    "      --device host|cuda     memory of the host, or of GPUs: the ranks of a host take its "
+    "GPUs "
+    "in\n"
+    "                             turn, so that several may share one (host)\n"
     "      --algorithm NAME       force an algorithm\n"
     "      --transport NAME       shm, window or cma between local ranks; tcp or rdma between all\n"
     "                             ranks, also those of one host: each needs a process of its own\n"
     "      --memory malloc|tutti  where the buffers come from (malloc)\n"
-    "      --stream null|own      calls run in the thread, or on a stream for each rank (null)\n"
+    "      --stream null|own      calls run in the thread, or on a stream for each rank (null);\n"
+    "                             on GPUs: each call waits for its end, or is on a CUDA stream "
+    "(own)\n"
     "      --rotate SIZE          memory through which small messages move on (64M)\n"
     "      --align BYTES          blocks are multiples of this (16)\n"
     "      --spread even|linear|one  lengths of the blocks of a collective with counts: all "
@@ -223,6 +234,7 @@ static bool take(const struct perf_value *value, const struct row *row,
     void *field = (char *)options + row->field;
     bool flag;
     int ignored;
+    if (row->field == FIELD(own_streams)) options->says_streams = true;
     switch (row->kind) {
     case INT:
         return perf_value_int(value, row->low, row->high, field);
@@ -265,6 +277,35 @@ static enum perf_spread spread_of(const char *name)
     return strcmp(name, "one") == 0 ? PERF_ONE : PERF_EVEN;
 }
 
+/* What memory of GPUs rules out. */
+static bool agree_on_gpus(struct perf_value *about, struct perf_options *options)
+{
+    if (options->transport != NULL) {
+        about->name = "--transport";
+        return perf_value_refuse(about,
+                                 "'%s' is a way between memory of the host: leave it out with "
+                                 "--device cuda",
+                                 options->transport);
+    }
+    if (options->tutti_memory || options->registration == 2) {
+        about->name = options->registration == 2 ? "-R" : "--memory";
+        return perf_value_refuse(about, "tuttiMemAlloc gives memory of the host: leave it out with "
+                                        "--device cuda");
+    }
+    if (!options->says_streams) options->own_streams = true;
+    if (options->graphs == 0) return true;
+    about->name = "-G";
+    if (!options->own_streams) {
+        return perf_value_refuse(about, "streams are captured: leave out --stream null");
+    }
+    if (options->blocking != PERF_BLOCKING_NONE || options->per_iteration) {
+        return perf_value_refuse(about,
+                                 "in a graph nobody waits for a single call or takes its time: "
+                                 "leave out -z and -I");
+    }
+    return true;
+}
+
 /* What no option can tell alone. */
 static bool agree(char *error, size_t nbytes, struct perf_options *options,
                   const struct perf_collective *collective)
@@ -303,6 +344,11 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
                                  "v, such as all_gatherv_perf",
                                  collective->name);
     }
+    if (options->on_gpus && !agree_on_gpus(&about, options)) return false;
+    if (options->graphs > 0 && !options->on_gpus) {
+        options->ignored |= 1u; /* -G is the first of perf_ignored_options */
+        options->graphs = 0;
+    }
     options->spread = spread_of(options->spread_name);
     if (options->registration == 2) options->tutti_memory = true;
     return true;
@@ -311,7 +357,9 @@ static bool agree(char *error, size_t nbytes, struct perf_options *options,
 static enum perf_parse print_help(const struct perf_collective *collective, FILE *out)
 {
     fprintf(out, "usage: %s_perf [options]\n", collective->name);
-    fprintf(out, "Times %s on host memory, alone or under tutti-run, and checks the results.\n",
+    fprintf(out,
+            "Times %s on memory of the host or of GPUs, alone or under tutti-run, and checks the "
+            "results.\n",
             collective->name);
     fputs(help_text, out);
     if (collective->collective == PERF_NO_COLLECTIVE) return PERF_PARSE_DONE;

@@ -1,4 +1,5 @@
-/* The command line: nccl-tests' options with their meaning on host memory, and tutti's own. */
+/* The command line: nccl-tests' options with their meaning on host memory and on that of GPUs, and
+ * tutti's own. */
 #ifndef TT_PERF_OPTIONS_H
 #define TT_PERF_OPTIONS_H
 
@@ -39,9 +40,13 @@ struct perf_options {
     int registration; /* 0: none, 1: tuttiCommRegister, 2: that, on memory from tuttiMemAlloc */
     int timeout_s;    /* 0: as the config table says */
     int unalign;      /* elements by which buffers are off their alignment */
+    int graphs;       /* on GPUs: times that the graph of all iterations is launched; 0: no graph */
     int skip;         /* leading iterations left out of the per-iteration columns */
     bool parallel_init;
-    bool own_streams; /* a stream for every rank instead of the calling thread */
+    bool on_gpus;      /* buffers in the memory of GPUs */
+    bool own_streams;  /* a stream for every rank instead of the calling thread, or, on GPUs, of the
+                          legacy default stream */
+    bool says_streams; /* --stream or -y was given */
     bool cpu_time;
     bool timestamps;
     bool memory_report;
@@ -66,10 +71,10 @@ enum perf_parse {
 };
 
 #define PERF_NIGNORED 4
-/* Options that are accepted and mean nothing here: letter, and the note that says why. */
+/* Options that are accepted and mean nothing here: letter, and the notes that say why. */
 struct perf_ignored {
     char letter;
-    const char *note;
+    const char *on_host, *on_gpus;
 };
 extern const struct perf_ignored perf_ignored_options[PERF_NIGNORED];
 

@@ -90,6 +90,10 @@ struct perf_blocks perf_blocks_of(const struct perf_collective *collective,
 struct perf_layout perf_layout_of(const struct perf_collective *collective, size_t size,
                                   size_t type_bytes, size_t align, int nranks);
 
+/* Ends a group whose calls came to `result`, also when that is an error. Returns the first failure.
+ */
+tuttiResult_t perf_group_end(tuttiResult_t result);
+
 /* The whole program: parses, runs, reports; returns the exit code (0 right, 1 wrong or failed, 2
  * usage). */
 int perf_main(const struct perf_collective *collective, int argc, char **argv);

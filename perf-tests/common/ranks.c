@@ -8,8 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PAGE 4096
-#define FILLER 0x3c /* bytes that make an ordinary number in every type */
+#include "common/buffers.h"
 
 void perf_make_room(int nlocal)
 {
@@ -24,11 +23,20 @@ void perf_make_room(int nlocal)
 /* ---- Control between the ranks -----------------------------------------------------------------
  */
 
+tuttiResult_t perf_group_end(tuttiResult_t result)
+{
+    tuttiResult_t ended = tuttiGroupEnd();
+    return result != tuttiSuccess ? result : ended;
+}
+
 tuttiResult_t perf_worker_barrier(struct perf_worker *worker)
 {
+    tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < worker->nranks; i++) PERF_TRY(tuttiBarrier(worker->ranks[i].comm, NULL));
-    return tuttiGroupEnd();
+    for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
+        result = tuttiBarrier(worker->ranks[i].comm, NULL);
+    }
+    return perf_group_end(result);
 }
 
 tuttiResult_t perf_worker_wait(struct perf_worker *worker)
@@ -40,6 +48,45 @@ tuttiResult_t perf_worker_wait(struct perf_worker *worker)
     return tuttiSuccess;
 }
 
+static void stamp(void *at)
+{
+    *(double *)at = perf_now();
+}
+
+tuttiResult_t perf_worker_stamp(struct perf_worker *worker, int iteration, int end)
+{
+    if (worker->stamps == NULL) return tuttiSuccess;
+    int iterations = worker->run->options->iterations;
+    for (int i = 0; i < worker->nranks; i++) {
+        const struct perf_rank *rank = &worker->ranks[i];
+        double *at = &worker->stamps[2 * (i * iterations + iteration) + end];
+        if (rank->stream == NULL) {
+            stamp(at);
+        } else if (rank->events != NULL) {
+            PERF_TRY(perf_gpu_event_record(&rank->gpu, rank->events[2 * iteration + end]));
+        } else {
+            PERF_TRY(tuttiStreamLaunch(rank->stream, stamp, at));
+        }
+    }
+    return tuttiSuccess;
+}
+
+tuttiResult_t perf_worker_durations(struct perf_worker *worker)
+{
+    int iterations = worker->run->options->iterations;
+    for (int i = 0; i < worker->nranks * iterations; i++) {
+        const struct perf_rank *rank = &worker->ranks[i / iterations];
+        double *duration = &worker->stamps[i];
+        if (rank->events == NULL) {
+            *duration = worker->stamps[2 * i + 1] - worker->stamps[2 * i];
+        } else {
+            void **events = &rank->events[2 * (i % iterations)];
+            PERF_TRY(perf_gpu_event_seconds(&rank->gpu, events[0], events[1], duration));
+        }
+    }
+    return tuttiSuccess;
+}
+
 /* Reduces `bits`, a value of 8 bytes. */
 static tuttiResult_t reduce(struct perf_worker *worker, uint64_t *bits, tuttiDataType_t type,
                             tuttiRedOp_t op)
@@ -47,12 +94,13 @@ static tuttiResult_t reduce(struct perf_worker *worker, uint64_t *bits, tuttiDat
     /* in a sum a worker counts once; all bits 0 is 0 in both types */
     for (int i = 0; i < worker->nranks; i++)
         worker->control[i] = op == tuttiSum && i > 0 ? 0 : *bits;
+    tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < worker->nranks; i++) {
+    for (int i = 0; i < worker->nranks && result == tuttiSuccess; i++) {
         uint64_t *value = &worker->control[i];
-        PERF_TRY(tuttiAllReduce(value, value, 1, type, op, worker->ranks[i].comm, NULL));
+        result = tuttiAllReduce(value, value, 1, type, op, worker->ranks[i].comm, NULL);
     }
-    PERF_TRY(tuttiGroupEnd());
+    PERF_TRY(perf_group_end(result));
     *bits = worker->control[0];
     return tuttiSuccess;
 }
@@ -90,7 +138,7 @@ tuttiResult_t perf_worker_gather(struct perf_worker *worker, const void *own, vo
         void *to = i == 0 ? all : others + total * (size_t)(i - 1);
         result = tuttiAllGather(from, to, nbytes, tuttiUint8, worker->ranks[i].comm, NULL);
     }
-    if (result == tuttiSuccess) result = tuttiGroupEnd();
+    result = perf_group_end(result);
     free(others);
     return result;
 }
@@ -155,8 +203,14 @@ static void describe(const struct perf_worker *worker, const struct perf_rank *r
     if (tuttiCommDevice(rank->comm, &device->device) != tuttiSuccess) device->device = -1;
     if (gethostname(device->host, sizeof(device->host)) != 0) strcpy(device->host, "?");
     device->host[sizeof(device->host) - 1] = '\0';
-    describe_affinity(device->cpus, sizeof(device->cpus));
-    describe_model(device->model, sizeof(device->model));
+    if (worker->run->options->on_gpus) {
+        device->device = rank->gpu.number;
+        perf_gpu_describe(rank->gpu.number, device->model, sizeof(device->model), device->place,
+                          sizeof(device->place));
+    } else {
+        describe_affinity(device->place, sizeof(device->place));
+        describe_model(device->model, sizeof(device->model));
+    }
 }
 
 /* Tells every worker what all ranks are. */
@@ -176,65 +230,26 @@ static tuttiResult_t meet(struct perf_worker *worker)
     return tuttiSuccess;
 }
 
-/* ---- Buffers -----------------------------------------------------------------------------------
- */
-
-static size_t memory_bytes(const struct perf_run *run)
-{
-    size_t unalign = 8 * (size_t)run->options->unalign;
-    return (run->buffer_bytes + 2 * PERF_GUARD + unalign + PAGE - 1) / PAGE * PAGE;
-}
-
-static tuttiResult_t open_buffers(struct perf_worker *worker, struct perf_rank *rank)
-{
-    const struct perf_options *options = worker->run->options;
-    size_t nbytes = memory_bytes(worker->run);
-    for (int i = 0; i < 2; i++) {
-        if (options->tutti_memory) {
-            PERF_TRY(tuttiMemAlloc(&rank->memory[i], nbytes));
-        } else {
-            rank->memory[i] = aligned_alloc(PAGE, nbytes);
-        }
-        if (rank->memory[i] == NULL) {
-            snprintf(worker->error, sizeof(worker->error),
-                     "no memory for a buffer of %zu bytes: lower -e or --rotate", nbytes);
-            return tuttiSystemError;
-        }
-        memset(rank->memory[i], FILLER, nbytes);
-        if (options->registration > 0) {
-            PERF_TRY(tuttiCommRegister(rank->comm, rank->memory[i], nbytes, &rank->handle[i]));
-        }
-    }
-    rank->send = (unsigned char *)rank->memory[0] + PERF_GUARD;
-    rank->recv = (unsigned char *)rank->memory[1] + PERF_GUARD;
-    return tuttiSuccess;
-}
-
-static void close_buffers(struct perf_worker *worker, struct perf_rank *rank)
-{
-    for (int i = 0; i < 2; i++) {
-        if (rank->memory[i] == NULL) continue;
-        if (worker->run->options->tutti_memory) {
-            (void)tuttiMemFree(rank->memory[i]);
-        } else {
-            free(rank->memory[i]);
-        }
-    }
-}
-
 /* ---- Workers -----------------------------------------------------------------------------------
  */
 
-static tuttiResult_t join(struct perf_worker *worker)
+/* The GPU of the local-th rank of this process. */
+static int gpu_of(const struct perf_run *run, int local)
 {
-    struct perf_run *run = worker->run;
+    return (run->local_process * run->nlocal + local) % run->ngpus;
+}
+
+tuttiResult_t perf_run_join(struct perf_run *run, int first, int number)
+{
+    tuttiResult_t result = tuttiSuccess;
     PERF_TRY(tuttiGroupStart());
-    for (int i = 0; i < worker->nranks; i++) {
-        struct perf_rank *rank = &worker->ranks[i];
-        PERF_TRY(
-            tuttiCommInitRankConfig(&rank->comm, run->nranks, run->id, rank->rank, &run->config));
+    for (int i = first; i < first + number && result == tuttiSuccess; i++) {
+        tuttiConfig_t config = run->config;
+        if (run->options->on_gpus) config.device = gpu_of(run, i);
+        int rank = run->process * run->nlocal + i;
+        result = tuttiCommInitRankConfig(&run->comms[i], run->nranks, run->id, rank, &config);
     }
-    return tuttiGroupEnd();
+    return perf_group_end(result);
 }
 
 static bool allocate(struct perf_worker *worker)
@@ -248,10 +263,45 @@ static bool allocate(struct perf_worker *worker)
     worker->control = calloc(nranks, sizeof(*worker->control));
     worker->devices = calloc((size_t)run->nranks, sizeof(*worker->devices));
     worker->chunk = malloc(PERF_CHUNK_BYTES);
+    worker->staging = malloc(PERF_CHUNK_BYTES);
     if (run->options->per_iteration) worker->stamps = calloc(stamps, sizeof(*worker->stamps));
     return worker->ranks != NULL && worker->calls != NULL && worker->counts != NULL &&
            worker->control != NULL && worker->devices != NULL && worker->chunk != NULL &&
-           (worker->stamps != NULL || !run->options->per_iteration);
+           worker->staging != NULL && (worker->stamps != NULL || !run->options->per_iteration);
+}
+
+/* With -I: the stream's start and end of every iteration. */
+static tuttiResult_t open_events(const struct perf_worker *worker, struct perf_rank *rank)
+{
+    int nevents = 2 * worker->run->options->iterations;
+    rank->events = calloc((size_t)nevents, sizeof(*rank->events));
+    if (rank->events == NULL) return tuttiSystemError;
+    for (int i = 0; i < nevents; i++) {
+        PERF_TRY(perf_gpu_event_create(&rank->gpu, &rank->events[i]));
+    }
+    return tuttiSuccess;
+}
+
+static tuttiResult_t open_stream(const struct perf_worker *worker, struct perf_rank *rank,
+                                 int local)
+{
+    const struct perf_run *run = worker->run;
+    const struct perf_options *options = run->options;
+    if (options->on_gpus) PERF_TRY(perf_gpu_open(&rank->gpu, gpu_of(run, local)));
+    if (!options->own_streams) return tuttiSuccess;
+    if (!options->on_gpus) return tuttiStreamCreate(&rank->stream);
+    PERF_TRY(tuttiStreamFromDevice(&rank->stream, rank->gpu.number, rank->gpu.stream));
+    return options->per_iteration ? open_events(worker, rank) : tuttiSuccess;
+}
+
+static void close_stream(const struct perf_worker *worker, struct perf_rank *rank)
+{
+    for (int i = 0; rank->events != NULL && i < 2 * worker->run->options->iterations; i++) {
+        perf_gpu_event_destroy(&rank->gpu, rank->events[i]);
+    }
+    free(rank->events);
+    perf_gpu_graph_destroy(&rank->gpu, rank->graph);
+    perf_gpu_close(&rank->gpu);
 }
 
 tuttiResult_t perf_worker_open(struct perf_worker *worker)
@@ -265,19 +315,21 @@ tuttiResult_t perf_worker_open(struct perf_worker *worker)
         snprintf(worker->error, sizeof(worker->error), "no memory for %d ranks", worker->nranks);
         return tuttiSystemError;
     }
-    for (int i = 0; i < worker->nranks; i++) {
-        int local = worker->thread * worker->nranks + i;
-        worker->ranks[i].rank = run->process * run->nlocal + local;
-        if (!options->parallel_init) worker->ranks[i].comm = run->comms[local];
-    }
+    int first = worker->thread * worker->nranks;
+    tuttiResult_t result = tuttiSuccess;
     if (options->parallel_init) {
         double start = perf_now();
-        PERF_TRY(join(worker));
+        result = perf_run_join(run, first, worker->nranks);
         if (worker->thread == 0) run->init_seconds = perf_now() - start;
     }
     for (int i = 0; i < worker->nranks; i++) {
-        if (options->own_streams) PERF_TRY(tuttiStreamCreate(&worker->ranks[i].stream));
-        PERF_TRY(open_buffers(worker, &worker->ranks[i]));
+        worker->ranks[i].rank = run->process * run->nlocal + first + i;
+        worker->ranks[i].comm = run->comms[first + i];
+    }
+    PERF_TRY(result);
+    for (int i = 0; i < worker->nranks; i++) {
+        PERF_TRY(open_stream(worker, &worker->ranks[i], first + i));
+        PERF_TRY(perf_buffers_open(worker, &worker->ranks[i]));
     }
     worker->resident_before_rows = perf_resident_bytes();
     return meet(worker);
@@ -300,7 +352,8 @@ void perf_worker_close(struct perf_worker *worker)
         close_rank(worker, &worker->ranks[i]);
     }
     for (int i = 0; worker->ranks != NULL && i < worker->nranks; i++) {
-        close_buffers(worker, &worker->ranks[i]);
+        perf_buffers_close(worker, &worker->ranks[i]);
+        close_stream(worker, &worker->ranks[i]);
     }
     free(worker->ranks);
     free(worker->calls);
@@ -309,4 +362,5 @@ void perf_worker_close(struct perf_worker *worker)
     free(worker->devices);
     free(worker->stamps);
     free(worker->chunk);
+    free(worker->staging);
 }

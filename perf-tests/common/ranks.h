@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/gpu.h"
 #include "common/options.h"
 #include "common/report.h"
 
@@ -27,12 +28,14 @@ struct perf_run {
     struct perf_report *report; /* NULL in processes without rank 0 */
     int process;
     int nprocesses;
-    int nranks; /* of all processes */
-    int nlocal; /* of this one */
+    int nranks;        /* of all processes */
+    int nlocal;        /* of this one */
+    int local_process; /* this process among those of its host */
+    int ngpus;         /* of this host; with on_gpus */
     tuttiConfig_t config;
     char algorithm[128]; /* "all_reduce:ring": what config points to */
-    tuttiUniqueId id;    /* with parallel_init */
-    tuttiComm_t *comms;  /* nlocal; without parallel_init */
+    tuttiUniqueId id;    /* with parallel_init, or on_gpus */
+    tuttiComm_t *comms;  /* nlocal */
     double init_seconds;
     size_t resident_at_start;
     size_t buffer_bytes; /* that a rank may use in each direction */
@@ -41,12 +44,15 @@ struct perf_run {
 struct perf_rank {
     int rank;
     tuttiComm_t comm;
-    tuttiStream_t stream; /* NULL: calls run in the thread */
+    struct perf_gpu gpu;  /* with on_gpus */
+    tuttiStream_t stream; /* NULL: calls run in the thread, or on the legacy stream of the GPU */
     tuttiRedOp_t op;      /* of the rows at hand */
     void *memory[2];     /* send and receive buffer, guards and room for misalignment around them */
     void *handle[2];     /* with registration */
     unsigned char *send; /* inside memory, aligned */
     unsigned char *recv;
+    void *graph;   /* with -G, while there is one */
+    void **events; /* with -I on a GPU's stream: starts and ends of iterations; else NULL */
 };
 
 /* A thread and its ranks. Owned by the run; used by its thread only. */
@@ -63,6 +69,7 @@ struct perf_worker {
     uint64_t *control; /* nranks values of a control reduction */
     double *stamps;    /* with -I: starts and ends of iterations, rank by rank */
     void *chunk;       /* PERF_CHUNK_BYTES of expected data */
+    void *staging;     /* PERF_CHUNK_BYTES on their way to or from a GPU; with on_gpus */
     uint64_t seed;     /* moves on with every check */
     size_t resident_before_rows;
 
@@ -75,6 +82,10 @@ struct perf_worker {
     char error[1024]; /* why status is not success */
 };
 
+/* Joins ranks [first, first + number) of this process, in a group, with run->id; their handles go
+ * to run->comms. With on_gpus the ranks of a host take its GPUs in turn. */
+tuttiResult_t perf_run_join(struct perf_run *run, int first, int number);
+
 /* Joins (with parallel_init), makes streams and buffers. worker->run and ->thread are set. On
  * failure perf_worker_close frees what there is. */
 tuttiResult_t perf_worker_open(struct perf_worker *worker);
@@ -85,6 +96,12 @@ void perf_worker_close(struct perf_worker *worker);
 tuttiResult_t perf_worker_barrier(struct perf_worker *worker);
 /* Waits for the ranks' streams. */
 tuttiResult_t perf_worker_wait(struct perf_worker *worker);
+/* With -I: notes the time at which each rank gets here, in its stream if it has one: of the start
+ * (end 0) or the end (1) of an iteration. Nothing without -I. */
+tuttiResult_t perf_worker_stamp(struct perf_worker *worker, int iteration, int end);
+/* Durations of all iterations, in seconds, take the place of the stamps: rank by rank. The streams
+ * are complete. */
+tuttiResult_t perf_worker_durations(struct perf_worker *worker);
 
 /* Reduces one value a worker over all workers: sum, min or max. */
 tuttiResult_t perf_worker_reduce_number(struct perf_worker *worker, double *value, tuttiRedOp_t op);

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/gpu.h"
+
 #define JSON_VERSION 3
 #define TIME_FORMAT "%Y-%m-%d %H:%M:%S"
 #define MIN_BANDWIDTH_SHARE 0.9
@@ -89,14 +91,19 @@ static void write_config(struct perf_report *report, const struct perf_device *d
     perf_json_integer(json, "iterations", options->iterations);
     perf_json_integer(json, "aggregated_iterations", options->aggregate);
     perf_json_integer(json, "validation", options->check);
-    perf_json_integer(json, "graph", 0);
+    perf_json_integer(json, "graph", options->graphs);
     perf_json_bool(json, "blocking_collectives", options->blocking != PERF_BLOCKING_NONE);
     perf_json_bool(json, "per_iter_timing", options->per_iteration);
     perf_json_integer(json, "per_iter_skip", options->skip);
     perf_json_bool(json, "parallel_init", options->parallel_init);
     perf_json_string(json, "algorithm", options->algorithm);
     perf_json_string(json, "transport", options->transport);
-    perf_json_string(json, "memory", options->tutti_memory ? "tutti" : "malloc");
+    perf_json_string(json, "device", options->on_gpus ? "cuda" : "host");
+    perf_json_bool(json, "virtual_gpus", report->on_virtual_gpus);
+    perf_json_string(json, "memory",
+                     options->on_gpus        ? "cuda"
+                     : options->tutti_memory ? "tutti"
+                                             : "malloc");
     perf_json_string(json, "stream", options->own_streams ? "own" : "null");
     perf_json_number(json, "init_ms", 1e3 * init_seconds);
     perf_json_list(json, "devices");
@@ -107,7 +114,7 @@ static void write_config(struct perf_report *report, const struct perf_device *d
         perf_json_integer(json, "pid", devices[i].pid);
         perf_json_string(json, "hostname", devices[i].host);
         perf_json_integer(json, "device", devices[i].device);
-        perf_json_string(json, "device_hex", devices[i].cpus);
+        perf_json_string(json, "device_hex", devices[i].place);
         perf_json_string(json, "device_info", devices[i].model);
         perf_json_end(json);
     }
@@ -131,10 +138,11 @@ static void print_options(const struct perf_report *report)
     fprintf(
         out,
         "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
-        "agg iters: %d validation: %d graph: 0 unalign: %d\n",
+        "agg iters: %d validation: %d graph: %d unalign: %d\n",
         options->threads, options->ranks_per_thread, options->min_bytes, options->max_bytes,
         factor ? (size_t)options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
-        options->warmup, options->iterations, options->aggregate, options->check, options->unalign);
+        options->warmup, options->iterations, options->aggregate, options->check, options->graphs,
+        options->unalign);
     if (options->blocking != PERF_BLOCKING_NONE) {
         fprintf(out, "# Blocking Enabled: %s\n", blocking[options->blocking]);
     }
@@ -148,9 +156,13 @@ static void print_options(const struct perf_report *report)
     if (options->algorithm != NULL) fprintf(out, "# Algorithm: %s\n", options->algorithm);
     if (options->transport != NULL) fprintf(out, "# Transport: %s\n", options->transport);
     if (options->tutti_memory) fprintf(out, "# Memory: tuttiMemAlloc\n");
+    if (options->on_gpus) fprintf(out, "# Memory: of GPUs\n");
     if (options->own_streams) fprintf(out, "# Streams: one for each rank\n");
     for (unsigned i = 0; i < PERF_NIGNORED; i++) {
-        if (options->ignored & (1u << i)) fprintf(out, "# %s\n", perf_ignored_options[i].note);
+        const struct perf_ignored *option = &perf_ignored_options[i];
+        if ((options->ignored & (1u << i)) == 0) continue;
+        fprintf(out, "# -%c ignored: %s\n", option->letter,
+                options->on_gpus ? option->on_gpus : option->on_host);
     }
     fprintf(out, "#\n");
 }
@@ -196,17 +208,29 @@ static void print_headings(const struct perf_report *report)
     print_heading(report, units, side_units, TIME_FORMAT);
 }
 
+/* Nobody shall take the times of a virtual GPU for those of a GPU. */
+static void print_mark(const struct perf_report *report)
+{
+    if (!report->on_virtual_gpus) return;
+    fprintf(report->out,
+            "# VIRTUAL GPU: the times below are those of a simulation, not of a GPU\n");
+}
+
 void perf_report_head(struct perf_report *report, const struct perf_device *devices, int nranks,
                       double init_seconds)
 {
+    for (int i = 0; i < nranks && report->options->on_gpus; i++) {
+        if (perf_gpu_is_virtual(devices[i].model)) report->on_virtual_gpus = true;
+    }
     print_options(report);
     fprintf(report->out, "# Using devices\n");
     for (int i = 0; i < nranks; i++) {
         const struct perf_device *device = &devices[i];
-        fprintf(report->out, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [cpu %s] %s\n",
+        fprintf(report->out, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s%s] %s\n",
                 device->rank, device->group, device->pid, device->host, device->device,
-                device->cpus, device->model);
+                report->options->on_gpus ? "" : "cpu ", device->place, device->model);
     }
+    print_mark(report);
     write_config(report, devices, nranks, init_seconds);
     print_headings(report);
     fflush(report->out);
@@ -380,7 +404,8 @@ bool perf_report_foot(struct perf_report *report, int64_t failed_checks, double 
     fprintf(report->out, "# %-20s : %lld %s\n", "Out of bounds values", (long long)failed_checks,
             failed_checks > 0 ? "FAILED" : "OK");
     const char *verdict = !asked ? "" : enough ? "OK" : "FAILED";
-    fprintf(report->out, "# %-20s : %g %s\n", "Avg bus bandwidth", bandwidth, verdict);
+    const char *mark = report->on_virtual_gpus ? "(virtual GPU) " : "";
+    fprintf(report->out, "# %-20s : %g %s%s\n", "Avg bus bandwidth", bandwidth, mark, verdict);
     if (memory != NULL) print_memory(report, memory);
     fprintf(report->out, "#\n# Collective test concluded: %s_perf\n", report->collective->name);
 

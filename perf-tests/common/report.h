@@ -18,8 +18,8 @@ struct perf_device {
     int pid;
     int device;
     char host[64];
-    char cpus[32]; /* where it may run, "0-3,8" */
-    char model[96];
+    char place[32]; /* the processors on which it may run, "0-3,8"; a GPU: its place on the bus */
+    char model[96]; /* of the processor, or of the GPU */
 };
 
 /* Owned by the caller; borrows options, collective and stream. */
@@ -28,6 +28,7 @@ struct perf_report {
     const struct perf_options *options;
     const struct perf_collective *collective;
     struct perf_json json;
+    bool on_virtual_gpus; /* any rank is */
 };
 
 /* One side (out of place, or in place) of a row. */

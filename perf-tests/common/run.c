@@ -132,7 +132,7 @@ static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memo
     size_t buffers = 2 * run->buffer_bytes * (size_t)run->nlocal;
     size_t before = worker->resident_before_rows;
     size_t now = perf_resident_bytes();
-    size_t at_start = run->resident_at_start + buffers;
+    size_t at_start = run->resident_at_start + (run->options->on_gpus ? 0 : buffers);
     memory->initialization = before > at_start ? (double)(before - at_start) : 0;
     memory->buffers = (double)buffers;
     memory->collectives = now > before ? (double)(now - before) : 0;
@@ -147,13 +147,16 @@ static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memo
     return perf_worker_reduce_number(worker, &memory->communicators, tuttiMax);
 }
 
-/* Where the choice changes between the smallest size and the largest. */
+/* Where the choice changes between the smallest size and the largest. The library tells the choice
+ * for memory of the host. */
 static tuttiResult_t report_choices(const struct perf_worker *worker, struct perf_report *report)
 {
     const struct perf_run *run = worker->run;
     const char *last = "";
     size_t size = run->options->min_bytes;
-    if (run->collective->collective == PERF_NO_COLLECTIVE) return tuttiSuccess;
+    if (run->collective->collective == PERF_NO_COLLECTIVE || run->options->on_gpus) {
+        return tuttiSuccess;
+    }
     do {
         const char *name;
         PERF_TRY(tuttiCommGetAlgorithm(
@@ -186,7 +189,7 @@ static tuttiResult_t work(struct perf_worker *worker)
 /* The library's account of what went wrong, unless the worker has its own. */
 static void explain(struct perf_worker *worker)
 {
-    const char *text = "";
+    const char *text = perf_gpu_error();
     for (int i = 0; worker->ranks != NULL && i < worker->nranks && text[0] == '\0'; i++) {
         if (worker->ranks[i].comm != NULL) text = tuttiGetLastError(worker->ranks[i].comm);
     }
@@ -212,11 +215,13 @@ static void *run_worker(void *argument)
 /* ---- The program -------------------------------------------------------------------------------
  */
 
-/* Carries a unique id from process 0 to the others. */
+/* Carries a unique id from process 0 to the others, through memory of the host. */
 static tuttiResult_t share_id(struct perf_run *run)
 {
     tuttiComm_t processes;
-    PERF_TRY(tuttiCommInitEnv(&processes, NULL, &run->config));
+    tuttiConfig_t config = run->config;
+    config.device = -1;
+    PERF_TRY(tuttiCommInitEnv(&processes, NULL, &config));
     tuttiResult_t result = run->process == 0 ? tuttiGetUniqueId(&run->id) : tuttiSuccess;
     if (result == tuttiSuccess) {
         result =
@@ -235,12 +240,17 @@ static tuttiResult_t join(struct perf_run *run)
         snprintf(run->algorithm, sizeof(run->algorithm), "%s:%s", name, options->algorithm);
         run->config.algorithm = run->algorithm;
     }
-    if (options->parallel_init) return share_id(run);
-
     run->comms = calloc((size_t)run->nlocal, sizeof(*run->comms));
     if (run->comms == NULL) return tuttiSystemError;
+    if (options->parallel_init || options->on_gpus) PERF_TRY(share_id(run));
+    if (options->parallel_init) return tuttiSuccess;
+
     double start = perf_now();
-    PERF_TRY(tuttiCommInitEnvMulti(run->comms, run->nlocal, NULL, &run->config));
+    if (options->on_gpus) { /* each rank names its GPU */
+        PERF_TRY(perf_run_join(run, 0, run->nlocal));
+    } else {
+        PERF_TRY(tuttiCommInitEnvMulti(run->comms, run->nlocal, NULL, &run->config));
+    }
     run->init_seconds = perf_now() - start;
     return tuttiSuccess;
 }
@@ -418,8 +428,7 @@ int perf_main(const struct perf_collective *collective, int argc, char **argv)
     if (parsed == PERF_PARSE_RUN && !force_transport(&options, error, sizeof(error))) {
         parsed = PERF_PARSE_USAGE;
     }
-    int local;
-    tuttiResult_t launched = tuttiGetLauncher(&run.process, &run.nprocesses, &local);
+    tuttiResult_t launched = tuttiGetLauncher(&run.process, &run.nprocesses, &run.local_process);
     int code = EXIT_RIGHT;
     if (parsed == PERF_PARSE_USAGE) {
         code = complain(&run, error);
@@ -427,6 +436,9 @@ int perf_main(const struct perf_collective *collective, int argc, char **argv)
         if (run.process == 0) fputs(text, stdout);
     } else if (launched != tuttiSuccess) {
         fprintf(stderr, "%s_perf: %s\n", collective->name, tuttiGetLastError(NULL));
+        code = EXIT_WRONG;
+    } else if (options.on_gpus && perf_gpu_load(&run.ngpus) != tuttiSuccess) {
+        fprintf(stderr, "%s_perf: --device cuda: %s\n", collective->name, perf_gpu_error());
         code = EXIT_WRONG;
     } else {
         code = start(&run, argc, argv);

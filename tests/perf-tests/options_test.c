@@ -87,6 +87,21 @@ TEST(perf_options, every_option_is_taken)
     CHECK(options.min_bandwidth == 2.5);
 }
 
+TEST(perf_options, gpus_have_streams_unless_told_otherwise)
+{
+    struct perf_options options;
+    REQUIRE(parse(&options, &all_reduce, "--device host", stdout) == PERF_PARSE_RUN);
+    CHECK(!options.on_gpus && !options.own_streams);
+    REQUIRE(parse(&options, &all_reduce, "--device cuda -R 1", stdout) == PERF_PARSE_RUN);
+    CHECK(options.on_gpus && options.own_streams);
+    REQUIRE(parse(&options, &all_reduce, "--stream null --device cuda", stdout) == PERF_PARSE_RUN);
+    CHECK(options.on_gpus && !options.own_streams);
+    REQUIRE(parse(&options, &all_reduce, "-G 3 --device cuda", stdout) == PERF_PARSE_RUN);
+    CHECK(options.graphs == 3 && options.ignored == 0);
+    REQUIRE(parse(&options, &all_reduce, "-y 1 --device cuda", stdout) == PERF_PARSE_RUN);
+    CHECK(!options.own_streams);
+}
+
 TEST(perf_options, options_of_gpus_are_noted)
 {
     struct perf_options options;
@@ -114,6 +129,13 @@ TEST(perf_options, errors_name_the_value_and_what_is_allowed)
         {"-o band", "-o: band takes integers only, not float: set -d"},
         {"--transport ip", "--transport: 'ip' is unknown; use one of shm window cma tcp rdma"},
         {"--memory gpu", "--memory: 'gpu' is unknown; use one of malloc tutti"},
+        {"--device gpu", "--device: 'gpu' is unknown; use one of host cuda"},
+        {"--device cuda --transport shm", "--transport: 'shm' is a way between memory of the host"},
+        {"--device cuda --memory tutti", "--memory: tuttiMemAlloc gives memory of the host"},
+        {"--device cuda -R 2", "-R: tuttiMemAlloc gives memory of the host"},
+        {"--device cuda -G 1 --stream null", "-G: streams are captured: leave out --stream null"},
+        {"--device cuda -G 1 -z 2", "-G: in a graph nobody waits for a single call"},
+        {"--device cuda -G 1 -I 1", "-G: in a graph nobody waits for a single call"},
         {"--stream 1", "--stream: '1' is unknown; use one of null own"},
         {"--min-bw fast", "--min-bw: 'fast' is no bandwidth in GB/s"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0 up"},

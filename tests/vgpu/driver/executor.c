@@ -340,7 +340,9 @@ void vd_executor_called(void)
     if (ex.free || ex.n == 0) return;
     for (uint64_t k = vg_random(&ex.random) % STEPS_A_CALL; k > 0 && !ex.free; k--) {
         wait_for_host_function();
-        if (!step()) break;
+        if (step()) continue;
+        if (!from_outside()) break;
+        ex.round++; /* the host may have written what work waits for, and ask until it has ended */
     }
 }
 

@@ -108,6 +108,29 @@ TEST(vgpu_order, work_waits_for_the_next_call_of_the_only_thread)
     vt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, lazy);
 }
 
+/* The only thread asks again and again, and never waits. */
+static void asks(void)
+{
+    enum { CALLS = 1000, MOST = 100000 };
+    const CUstream kernel = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream operation = vt_stream(CU_STREAM_NON_BLOCKING);
+    volatile uint32_t *word = vt_mapped(64);
+    CUdeviceptr w = (CUdeviceptr)(uintptr_t)word;
+    int calls = 0;
+    OK(vt_await(w, 1, w + 4, kernel));
+    OK(cuStreamWaitValue32(operation, w, 1, CU_STREAM_WAIT_VALUE_EQ));
+    for (int i = 0; i < CALLS; i++) CHECK_EQ(cuStreamQuery(kernel), CUDA_ERROR_NOT_READY);
+    *word = 1;
+    while (calls < MOST && cuStreamQuery(kernel) == CUDA_ERROR_NOT_READY) calls++;
+    while (calls < MOST && cuStreamQuery(operation) == CUDA_ERROR_NOT_READY) calls++;
+    CHECK(calls < MOST);
+}
+
+TEST(vgpu_order, work_sees_what_a_thread_writes_that_asks_whether_it_has_ended)
+{
+    vt_quiet((const char *[]){"VGPU_IDLE_MS=60000", NULL}, asks);
+}
+
 static void *call(void *arg)
 {
     CUcontext *context = arg;

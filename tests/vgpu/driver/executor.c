@@ -258,10 +258,11 @@ static void describe(char text[TEXT], const char *first)
     }
 }
 
-static void deadlock(void)
+static void deadlock(bool stalled)
 {
     char text[TEXT];
-    describe(text, "all work waits for values that nobody can write any more");
+    describe(text, stalled ? "all work waits for values that nobody has written for VGPU_STALL_MS"
+                           : "all work waits for values that nobody can write any more");
     vd_report("deadlock", text);
     while (ex.n > 0) {
         struct CUctx_st *context = ex.at[0]->context;
@@ -293,10 +294,12 @@ static void look_again_or_give_up(bool stalled)
     ex.round++;
     ex.looks++;
     if (ex.looks <= MOST_LOOKS && (ex.looks <= LOOKS || counts.loads - ex.loads < late)) return;
-    if (!stalled && others_may_call())
-        go_free(); /* from here on the time decides */
+    if (!others_may_call())
+        deadlock(false);
+    else if (stalled)
+        deadlock(true);
     else
-        deadlock();
+        go_free(); /* from here on the time decides */
 }
 
 /* Nothing can move. Reports, or waits a little until all look again. */

@@ -170,6 +170,25 @@ static bool parse_option(struct plan_options *options, int option, const char *t
     }
 }
 
+/* What an option's value must be. */
+static const char *expected(int option)
+{
+    switch (option) {
+    case 'n':
+        return "numbers and ranges from 1 on: 8, 1-33 or 2,4,8";
+    case 'o':
+        return "hosts and their ranks, at most 4096 in all: 2x4, 3,1,4, 2x2:cyclic or abba";
+    case 'r':
+        return "a rank or all";
+    case 'c':
+        return "counts, where N is the number of ranks: 0,1,N-1,N+1";
+    case 'b':
+        return "bytes, or a number with K, M, G or T";
+    default:
+        return "a rank";
+    }
+}
+
 int plan_options_parse(struct plan_options *options, int argc, char *argv[])
 {
     *options = (struct plan_options){.nranges = 0};
@@ -196,8 +215,9 @@ int plan_options_parse(struct plan_options *options, int argc, char *argv[])
             exit(PLAN_DONE);
         }
         if (!parse_option(options, option, optarg)) {
-            char problem[64];
-            snprintf(problem, sizeof problem, "--%s does not understand", table[which].name);
+            char problem[128];
+            snprintf(problem, sizeof problem, "--%s takes %s, not", table[which].name,
+                     expected(option));
             return plan_complain(problem, optarg);
         }
     }

@@ -367,7 +367,7 @@ static int count_all(void)
 static int need_ranks_and_names(void)
 {
     if (options.nranges == 0 && options.nplaces == 0)
-        return plan_complain("--ranks is missing", NULL);
+        return plan_complain("--ranks or --hosts is missing", NULL);
     if (options.nranges > 0 && options.nplaces > 0)
         return plan_complain("--ranks or --hosts, not both", NULL);
     options.pairs = options.nplaces > 0;

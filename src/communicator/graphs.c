@@ -261,7 +261,7 @@ static void forget_gone(struct tt_graphs *graphs)
 {
     for (struct tt_graph **at = &graphs->list; *at;) {
         struct tt_graph *graph = *at;
-        if (!atomic_load_explicit(&graph->gone, memory_order_acquire)) { /* A15 */
+        if (!atomic_load_explicit(&graph->gone, memory_order_acquire)) { /* release: is_gone */
             at = &graph->next;
             continue;
         }
@@ -274,7 +274,7 @@ static void forget_gone(struct tt_graphs *graphs)
 static void is_gone(void *argument)
 {
     struct tt_graph *graph = argument;
-    atomic_store_explicit(&graph->gone, true, memory_order_release); /* R15 */
+    atomic_store_explicit(&graph->gone, true, memory_order_release); /* acquire: forget_gone */
 }
 
 tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,

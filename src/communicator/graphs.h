@@ -18,7 +18,7 @@
 struct tt_graph {
     uint64_t capture;  /* struct tt_capture */
     void *last;        /* the node of its last call; NULL: none yet */
-    _Atomic bool gone; /* the driver has no copy of it any more (R15/A15) */
+    _Atomic bool gone; /* the driver has no copy of it any more */
     struct tt_graph *next;
 };
 

@@ -53,7 +53,7 @@ hits=$(grep -rniE '(^|[^a-z-])plan(s|ned|_|[^a-z]|$)' src | grep -vE '^src/commu
 
 # Beside an atomic a comment names the function at the other end of the order, not a number of it.
 hits=$(grep -rnE '(/\* |\()[RA][0-9]+(/A[0-9]+)?(\)| \*/|:)' src --include='*.c' --include='*.h' || true)
-[ -z "$hits" ] || fail "name the function that acquires, or that releases (CONTRIBUTING.md):"$'\n'"$hits"
+[ -z "$hits" ] || fail "name the function that acquires, or that releases (CONTRIBUTING.md); or an order of the kernel by its table (A5 of port.cuh):"$'\n'"$hits"
 
 # The glossary has at most 25 nouns, each once.
 mapfile -t nouns < <(sed -n '/^|---/,/^$/s/^| *\([a-z][a-z ]*[a-z]\) *|.*/\1/p' docs/glossary.md)

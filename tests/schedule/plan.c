@@ -177,25 +177,26 @@ TEST(tutti_plan, wrong_usage_is_named_and_ends_with_2)
     check_tool("verify all_reduce:ring/ring --hosts 3,1", 2, "equally many ranks; with binomial");
     check_tool("verify all_reduce:ring/ring --ranks 4", 2, "needs several hosts");
     check_tool("verify all_reduce:meet --hosts 2x2", 2, "needs all ranks on one host");
-    check_tool("verify --all --hosts 2y2", 2, "--hosts does not understand '2y2'");
-    check_tool("verify --all --hosts 0x2", 2, "--hosts does not understand '0x2'");
-    check_tool("verify --all --hosts 2x2:cyclical", 2, "does not understand");
-    check_tool("verify --all --hosts 100000x2", 2, "does not understand");
-    check_tool("verify --all --hosts 4096x4096", 2, "does not understand");
+    check_tool("verify --all --hosts 2y2", 2, "2x2:cyclic or abba, not '2y2'");
+    check_tool("verify --all --hosts 0x2", 2, "--hosts takes hosts and their ranks");
+    check_tool("verify --all --hosts 2x2:cyclical", 2, "not '2x2:cyclical'");
+    check_tool("verify --all --hosts 100000x2", 2, "at most 4096 in all");
+    check_tool("verify --all --hosts 4096x4096", 2, "at most 4096 in all");
     check_tool("verify --all --hosts 2x2 --ranks 4", 2, "--ranks or --hosts, not both");
     check_tool("draw", 2, "there is no such command: 'draw'");
-    check_tool("verify --all", 2, "--ranks is missing");
+    check_tool("verify --all", 2, "--ranks or --hosts is missing");
     check_tool("verify --ranks 3", 2, "which algorithm?");
     check_tool("verify all_reduce:rind --ranks 3", 2, "no such algorithm");
     check_tool("verify sum --ranks 3", 2, "no such collective");
-    check_tool("verify --all --ranks 3-1", 2, "--ranks does not understand '3-1'");
-    check_tool("verify --all --ranks 0", 2, "--ranks does not understand '0'");
-    check_tool("verify --all --ranks 2 --counts M", 2, "--counts does not understand 'M'");
+    check_tool("verify --all --ranks 3-1", 2, "1-33 or 2,4,8, not '3-1'");
+    check_tool("verify --all --ranks 0", 2, "numbers and ranges from 1 on");
+    check_tool("verify --all --ranks 2 --counts M", 2,
+               "N is the number of ranks: 0,1,N-1,N+1, not 'M'");
     check_tool("verify all_reduce:ring --ranks 2 --counts N-9", 2, "no count of --counts");
     check_tool("verify broadcast:direct --ranks 3 --root 5", 2, "root 5 is not one of 3 ranks");
     check_tool("print all_reduce --ranks 3", 2, "print takes one COLLECTIVE:ALGORITHM");
     check_tool("print all_reduce:ring --ranks 3 --rank 3", 2, "rank 3 is not one of 3 ranks");
     check_tool("count all_reduce --ranks 3", 2, "--bytes is missing");
-    check_tool("count all_reduce --ranks 3 --bytes 5X", 2, "--bytes does not understand '5X'");
+    check_tool("count all_reduce --ranks 3 --bytes 5X", 2, "K, M, G or T, not '5X'");
     check_tool("verify --al --ranks 3 --frob", 2, "--help");
 }

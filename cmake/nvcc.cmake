@@ -50,6 +50,7 @@ endif()
 set(TUTTI_CUDA_ARCHITECTURES "${all}" CACHE STRING "What the kernels are compiled for, as in CMAKE_CUDA_ARCHITECTURES")
 
 # tt_add_fatbin(OUTPUT SOURCE ARCHITECTURE...): a rule that compiles the kernels of a .cu file. Targets of the same folder depend on OUTPUT.
+# Beside it, in OUTPUT.kept: see compile-kernels.cmake.
 function(tt_add_fatbin output source)
     set(code "")
     foreach(architecture IN LISTS ARGN)
@@ -67,8 +68,9 @@ function(tt_add_fatbin output source)
     endforeach()
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE source)
     cmake_path(GET output FILENAME name)
-    add_custom_command(OUTPUT ${output} MAIN_DEPENDENCY ${source} DEPENDS ${TUTTI_NVCC} DEPFILE ${output}.d
-        COMMAND ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${code} -fatbin --compress-mode=size --threads 0 -MD -MF ${output}.d -MT ${output} -o ${output} ${source}
+    add_custom_command(OUTPUT ${output} MAIN_DEPENDENCY ${source} DEPENDS ${TUTTI_NVCC} ${CMAKE_SOURCE_DIR}/cmake/compile-kernels.cmake DEPFILE ${output}.d
+        COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/cmake/compile-kernels.cmake -- ${output}
+            ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${code} -fatbin --compress-mode=size --threads 0 -MD -MF ${output}.d -MT ${output} ${source}
         COMMENT "Compiling kernels: ${name}" VERBATIM)
 endfunction()
 # No contraction: the kernels' results have the bits of the host's.

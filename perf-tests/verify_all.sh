@@ -5,10 +5,11 @@ set -uo pipefail
 
 usage() {
     cat <<TEXT
-usage: verify_all.sh [--quick] [--bin DIR] [--verbose]
+usage: verify_all.sh [--quick] [--every N] [--bin DIR] [--verbose]
 
   --bin DIR   where the programs are (build/bin)
   --quick     fewer ranks and sizes: about a minute on two cores instead of about six
+  --every N   only each N-th run
   --verbose   name every run
 TEXT
 }

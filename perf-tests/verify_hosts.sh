@@ -6,10 +6,11 @@ set -uo pipefail
 
 usage() {
     cat <<TEXT
-usage: verify_hosts.sh [--quick] [--bin DIR] [--verbose]
+usage: verify_hosts.sh [--quick] [--every N] [--bin DIR] [--verbose]
 
   --bin DIR   where the programs are (build/bin)
   --quick     less of all: about half a minute on two cores instead of three
+  --every N   only each N-th run
   --verbose   name every run
 TEXT
 }

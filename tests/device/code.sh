@@ -2,7 +2,8 @@
 # What nvcc made of the kernels. For GPUs of compute capability 9.0 and 10.0: no register is spilled; copies and folds move 16 bytes an
 # access; copies, and sums of all types but fp8, have several accesses in flight; each strong access that kernel/port.cuh asks for is
 # there, and nothing else asks for one. The library's fat binary stays under 10 MB.
-# Arguments come from CMake: SOURCE, NVCC, FLAGS (of the kernels), NVDISASM (false: there is none), IMAGE (the fat binary).
+# Arguments come from CMake: SOURCE, NVCC, FLAGS (of the kernels), NVDISASM (false: there is none), IMAGE (the fat binary). What the build
+# kept beside the image is read; an architecture that it was not built for is compiled here.
 . "$(dirname "$0")/../house/common.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,20 +18,29 @@ nbytes=$(stat -c %s "$IMAGE")
 [ "$nbytes" -lt 10000000 ] || fail "$IMAGE has $nbytes bytes; expected less than 10,000,000"
 echo "the fat binary has $nbytes bytes"
 
-# compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says.
+# compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says. The build's log has the lines of all architectures, in no
+# order: it serves where none of them spills.
 compile() {
-    local to=$work/run.$1 start=$SECONDS
+    local to=$work/run.$1 built=$IMAGE.kept/run.compute_${1#sm_} log=$IMAGE.kept/log start=$SECONDS
+    if [ -e "$built.cubin" ] && grep -q "Compiling entry function '.*' for '$1'" "$log" && [ -z "$(spilled "$log")" ]; then
+        cp "$built.ptx" "$to.ptx" && cp "$built.cubin" "$to.cubin" && cp "$log" "$to.log" || fail "$1: $built.* cannot be read"
+        echo "$1: compiled by the build"
+        return
+    fi
     "$NVCC" "${flags[@]}" -arch="$1" -ptx -o "$to.ptx" src/device/kernel/run.cu &&
         "$NVCC" -arch="$1" -lineinfo -fmad=false -cubin -Xptxas -v -o "$to.cubin" "$to.ptx" >"$to.log" 2>&1 ||
         { fail "$1: src/device/kernel/run.cu does not compile" && return; }
     echo "$1: compiled in $((SECONDS - start)) s:$(sed -n 's/.*info *: Used/ used/p' "$to.log")"
 }
 
+# spilled LOG: the lines of ptxas that say so.
+spilled() { grep 'spill stores' "$1" | grep -v ' 0 bytes spill stores, 0 bytes spill loads' || true; }
+
 # registers ARCHITECTURE: no function spills.
 registers() {
     local log=$work/run.$1.log spills
     grep -q 'spill stores' "$log" || fail "$1: ptxas did not say what it spilled"
-    spills=$(grep 'spill stores' "$log" | grep -v ' 0 bytes spill stores, 0 bytes spill loads' || true)
+    spills=$(spilled "$log")
     [ -z "$spills" ] || fail "$1: ptxas spilled registers:"$'\n'"$spills"
 }
 

@@ -11,6 +11,12 @@
 
 /* Shorter messages are copied: for a reference the sender waits at the end. */
 enum { REFERENCE_BYTES = 8192 };
+/* A kernel has room for all ends of a channel, the binding and this. */
+enum {
+    MOST_TABLE_BYTES = TT_DEVICE_MOST_COPIED -
+                       TT_DEVICE_MOST_ENDS * (int)sizeof(struct tt_device_end) -
+                       (int)sizeof(struct tt_binding) - 64
+};
 
 /* ---- Routing -------------------------------------------------------------------------------- */
 
@@ -115,6 +121,30 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     return check_legacy(request);
 }
 
+/* Whether a pointer, of which the call uses nothing, is memory of this rank's GPU. */
+static bool is_own_memory(const struct tuttiComm *comm, const void *pointer)
+{
+    struct tt_pointer found;
+    if (!pointer || tt_driver_pointer(pointer, &found)) return false;
+    return found.kind == TT_POINTER_DEVICE && found.gpu == comm->gpu;
+}
+
+tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_extent in,
+                                struct tt_extent out, const void *scalar, bool *on_device)
+{
+    const struct tuttiComm *comm = request->comm;
+    struct tt_request used = *request;
+    used.input = (const void *)in.first;
+    used.output = (void *)out.first;
+    const struct tt_memo memo = {.in = in.nbytes, .out = out.nbytes, .call = {.scalar = scalar}};
+    TT_TRY(tt_comm_route(&used, &memo, on_device));
+    if (*on_device || request->stream || in.nbytes || out.nbytes || !comm->on_gpu) return TT_OK;
+    if (!is_own_memory(comm, request->input) && !is_own_memory(comm, request->output)) return TT_OK;
+    *on_device = true;
+    TT_TRY(check_scalar(request, scalar, true));
+    return check_legacy(request);
+}
+
 static tt_status need_host_buffer(const char *function, const void *buffer)
 {
     struct tt_pointer found = {.kind = TT_POINTER_HOST};
@@ -123,7 +153,7 @@ static tt_status need_host_buffer(const char *function, const void *buffer)
     return tt_fail(
         TT_ERR_USAGE,
         "%s: buffer %p is memory of GPU %d; this call is for memory of the host only (of "
-        "a GPU: the collectives with one count)",
+        "a GPU: the collectives but all-to-all with counts)",
         function, buffer, found.gpu);
 }
 
@@ -291,17 +321,40 @@ static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
     return program->nblocks && fits ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
 }
 
-void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+/* The blocks of a count for each rank, for the kernel to read. */
+static tt_status place_blocks(struct tt_comm_device *on, const struct tt_call *from,
+                              const struct tt_own_block **blocks)
 {
-    const struct tt_comm_device *on = pending->comm->on_gpu;
+    const struct tt_binding *binding = from->binding;
+    void *table;
+    *blocks = NULL;
+    if (!binding->table_at) return TT_OK;
+    const size_t nbytes = binding->nbytes - binding->table_at;
+    if (nbytes > MOST_TABLE_BYTES)
+        return tt_fail(TT_ERR_USAGE,
+                       "a kernel takes a count for each of at most %zu ranks, the call has %d",
+                       (size_t)MOST_TABLE_BYTES / sizeof **blocks, from->loaded->program->nblocks);
+    TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
+                               from->kernel.number, &table));
+    memcpy(table, tt_binding_own_block(binding, 0), nbytes);
+    *blocks = table;
+    return TT_OK;
+}
+
+tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    struct tt_comm_device *on = pending->comm->on_gpu;
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     char *memory = pending->cached->device_memory;
+    const struct tt_own_block *blocks;
+    TT_TRY(place_blocks(on, from, &blocks));
     *call = (struct tt_device_call){
         .program = (const struct tt_program *)memory,
         .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),
         .binding = *from->binding,
+        .blocks = blocks,
         .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
                    (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
                    on->scratch},
@@ -317,6 +370,7 @@ void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = from->kernel.number};
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
+    return TT_OK;
 }
 
 tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
@@ -332,7 +386,7 @@ static tt_status launch(const struct tt_pending_call *pending)
     if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    tt_comm_device_fill(pending, &batch.calls[0]);
+    TT_TRY(tt_comm_device_fill(pending, &batch.calls[0]));
     const struct tt_graphs *graphs = on->graphs;
     struct tt_context *context = tt_device_context(on->device);
     if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));

@@ -46,8 +46,11 @@ static void bad_arguments(struct gpu_rank *rank)
     check_error(rank, tuttiRecv(here, 4, tuttiFloat, 0, comm, others), tuttiInvalidUsage,
                 "for streams of the host only");
     check_error(
-        rank, tuttiAllGatherV(here, here + 4, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
-        tuttiInvalidUsage, "for memory of the host only");
+        rank, tuttiAllGatherV(here, on_host, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
+        tuttiInvalidArgument, "is memory of the host that GPU");
+    check_error(
+        rank, tuttiAllGatherV(here, there, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
+        tuttiInvalidArgument, "recvbuff");
     check_error(rank,
                 tuttiAlltoAllV(here, (const size_t[]){1, 1}, NULL, here + 4, (const size_t[]){1, 1},
                                NULL, tuttiFloat, comm, NULL),

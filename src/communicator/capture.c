@@ -29,7 +29,11 @@ static tt_status is_captured(const struct tt_pending_call *call, bool *captured)
 {
     *captured = false;
     if (!call->on_device || !call->stream) return TT_OK;
-    return tt_context_stream_capturing(context_of(call), stream_of(call), captured);
+    TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), captured));
+    if (!*captured || call->kind != TT_WORK_EXCHANGE) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "a CUDA stream is being captured into a graph, and tuttiSend, tuttiRecv and "
+                   "tuttiAlltoAllV cannot be captured yet: call them outside of the capture");
 }
 
 /* Adds a node to a list without repetition that has room. */

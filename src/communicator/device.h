@@ -76,11 +76,6 @@ TT_NODISCARD tt_status tt_comm_route(const struct tt_request *request, const str
 TT_NODISCARD tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_extent in,
                                              struct tt_extent out, const void *scalar,
                                              bool *on_device);
-/* USAGE where the stream or one of the buffers (NULL: none) is a GPU's: such calls are for memory
- * of the host. */
-TT_NODISCARD tt_status tt_comm_need_host(const char *function, tuttiComm_t comm,
-                                         tuttiStream_t stream, const void *input,
-                                         const void *output);
 /* What limits a binding of the program. */
 struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
                                        const struct tt_cached *cached);
@@ -105,6 +100,16 @@ int tt_comm_absent_rank(const struct tuttiComm *comm);
  * communicator has failed, or a rank has left it, as tt_comm_fail_alone then says. */
 bool tt_comm_may_use_peers(const struct tuttiComm *comm);
 TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm);
+/* Makes one exchange of the sends and receives on a device of each communicator: in place of them
+ * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the
+ * calls that there were. USAGE: sends and receives of a rank to itself that do not match. */
+TT_NODISCARD tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls);
+/* As tt_comm_device_begin; then gives the work its turn. */
+void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work);
+/* What the kernel gets. REMOTE: a peer has left. SYSTEM: out of pinned memory. USAGE: too many
+ * peers. */
+TT_NODISCARD tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending,
+                                             struct tt_device_call *call);
 /* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
  * that fail fail their communicators. */
 void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);

@@ -145,31 +145,6 @@ tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_exte
     return check_legacy(request);
 }
 
-static tt_status need_host_buffer(const char *function, const void *buffer)
-{
-    struct tt_pointer found = {.kind = TT_POINTER_HOST};
-    if (buffer) TT_TRY(tt_driver_pointer(buffer, &found));
-    if (found.kind != TT_POINTER_DEVICE) return TT_OK;
-    return tt_fail(
-        TT_ERR_USAGE,
-        "%s: buffer %p is memory of GPU %d; this call is for memory of the host only (of "
-        "a GPU: the collectives but all-to-all with counts)",
-        function, buffer, found.gpu);
-}
-
-tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_t stream,
-                            const void *input, const void *output)
-{
-    const struct tt_context *context = tt_stream_context((const struct tt_stream *)stream);
-    if (context)
-        return tt_fail(TT_ERR_USAGE,
-                       "%s: the stream is of GPU %d; this call is for streams of the host only",
-                       function, tt_context_gpu(context));
-    if (comm->gpu < 0) return TT_OK;
-    TT_TRY(need_host_buffer(function, input));
-    return need_host_buffer(function, output);
-}
-
 /* ---- Binding -------------------------------------------------------------------------------- */
 
 int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program)
@@ -366,7 +341,7 @@ tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_d
         .type = from->reduction.type,
         .op = from->reduction.op,
         .protocol = protocol_of(links, program, from->binding),
-        .signature = (uint32_t)(from->signature ^ from->signature >> 32),
+        .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = from->kernel.number};
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
@@ -381,12 +356,19 @@ tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
     return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
 }
 
+static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
+    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
+    return tt_comm_device_fill(pending, call);
+}
+
 static tt_status launch(const struct tt_pending_call *pending)
 {
-    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
+    if (pending->kind == TT_WORK_EXCHANGE && !pending->is_first) return TT_OK;
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    TT_TRY(tt_comm_device_fill(pending, &batch.calls[0]));
+    TT_TRY(fill(pending, &batch.calls[0]));
     const struct tt_graphs *graphs = on->graphs;
     struct tt_context *context = tt_device_context(on->device);
     if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));

@@ -263,7 +263,8 @@ tuttiResult_t tuttiScatterV(const void *sendbuff, void *recvbuff, const size_t s
 
 /* *total: elements that this rank sends, or receives, where that is more. */
 static tt_status check_exchange(const struct tt_request *request, const struct uneven *sent,
-                                const struct uneven *received, size_t *element, size_t *total)
+                                const struct uneven *received, size_t *element, size_t *total,
+                                bool *on_device)
 {
     size_t in_total, out_total;
     const int nranks = request->comm->nranks;
@@ -276,8 +277,8 @@ static tt_status check_exchange(const struct tt_request *request, const struct u
     const struct tt_extent out = extent_of_all(received, nranks, request->output, *element);
     TT_TRY(check_pointer(request, true, &in));
     TT_TRY(check_pointer(request, false, &out));
-    TT_TRY(tt_comm_need_host(request->function, request->comm, request->stream, request->input,
-                             request->output));
+    *on_device = false;
+    if (may_be_on_device(request)) TT_TRY(tt_comm_route_extents(request, in, out, NULL, on_device));
     return tt_request_overlap(request, in, out, 0);
 }
 
@@ -287,6 +288,7 @@ struct side {
     enum tt_work_kind kind;
     uintptr_t buffer;
     size_t packed; /* elements before the next peer's, where blocks are packed */
+    bool on_device;
 };
 
 static tt_status issue_next(const struct tt_request *request, struct side *side, int peer,
@@ -301,6 +303,7 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
         &(struct tt_pending_call){.comm = request->comm,
                                   .stream = request->stream,
                                   .kind = side->kind,
+                                  .on_device = side->on_device,
                                   .data = (void *)(count ? side->buffer + begin * element : 0),
                                   .nbytes = count * element,
                                   .peer = peer});
@@ -308,12 +311,13 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
 
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */
 static tt_status issue_exchange(const struct tt_request *request, const struct uneven *sent,
-                                const struct uneven *received, size_t element)
+                                const struct uneven *received, size_t element, bool on_device)
 {
     const int nranks = request->comm->nranks, next = request->comm->rank + 1;
-    struct side sends = {sent, TT_WORK_SEND, (uintptr_t)request->input, packed_before(sent, next)},
+    struct side sends = {sent, TT_WORK_SEND, (uintptr_t)request->input, packed_before(sent, next),
+                         on_device},
                 recvs = {received, TT_WORK_RECV, (uintptr_t)request->output,
-                         packed_before(received, next)};
+                         packed_before(received, next), on_device};
     for (int i = 0; i < nranks; i++) {
         const int peer = (next + i) % nranks;
         TT_TRY(issue_next(request, &sends, peer, element));
@@ -326,13 +330,14 @@ static tuttiResult_t exchange(const struct tt_request *request, const struct une
                               const struct uneven *received)
 {
     size_t element, total;
-    const tt_status status = check_exchange(request, sent, received, &element, &total);
+    bool on_device;
+    const tt_status status = check_exchange(request, sent, received, &element, &total, &on_device);
     if (status) return tt_group_result(request->function, status);
     tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL], total * element);
     const tuttiResult_t start = tuttiGroupStart();
     if (start != tuttiSuccess) return start;
-    const tuttiResult_t issued =
-        tt_group_result(request->function, issue_exchange(request, sent, received, element));
+    const tuttiResult_t issued = tt_group_result(
+        request->function, issue_exchange(request, sent, received, element, on_device));
     const tuttiResult_t end = tt_group_end(false);
     return issued != tuttiSuccess ? issued : end;
 }

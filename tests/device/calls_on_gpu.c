@@ -96,12 +96,26 @@ static tuttiResult_t issue_blocks(const struct placed *p, tuttiStream_t stream)
     }
 }
 
+static tuttiResult_t issue_exchange(const struct placed *p, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    const struct gpu_rank *rank = p->rank;
+    const int to = (rank->rank + c->root) % c->nranks,
+              from = (rank->rank - c->root + c->nranks) % c->nranks;
+    tuttiResult_t result = tuttiGroupStart();
+    if (!result) result = tuttiSend(p->input, c->count, c->type, to, rank->comm, stream);
+    if (!result) result = tuttiRecv(p->output, c->count, c->type, from, rank->comm, stream);
+    const tuttiResult_t end = tuttiGroupEnd();
+    return result ? result : end;
+}
+
 tuttiResult_t issue_call(const struct placed *p, tuttiStream_t stream)
 {
     const struct call *c = &p->call;
     tuttiComm_t comm = p->rank->comm;
     const bool is_root = p->rank->rank == c->root;
     void *in = p->input, *out = p->output;
+    if (c->kind == EXCHANGE) return issue_exchange(p, stream);
     if (c->kind > EXCHANGE) return issue_blocks(p, stream);
     switch (c->kind) {
     case tuttiCollAllReduce:
@@ -142,8 +156,7 @@ static struct call draw(uint64_t *state, int nranks)
         tuttiMin,        tuttiAvg,       tuttiFirstDynamicRedOp,
         tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
         tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
-    const int kind = (int)(next(state) % (tuttiNumCollectives + 4));
-    struct call call = {.kind = kind < tuttiNumCollectives ? kind : kind + 1,
+    struct call call = {.kind = (int)(next(state) % NKINDS),
                         .type = (tuttiDataType_t)(next(state) % tuttiNumTypes),
                         .root = (int)(next(state) % (uint64_t)nranks),
                         .nranks = nranks};

@@ -5,7 +5,7 @@
 #include "communicator/device.h"
 #include "executor/exchange.h"
 
-/* Longer messages are moved by several lanes, that is, blocks. */
+/* Longer messages are moved by several flows, that is, blocks. */
 enum { PART_BYTES = 1 << 17 };
 /* Parts of at least so many bytes are sent by reference: the sender waits for the receiver anyway.
  */
@@ -133,13 +133,13 @@ tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls)
 /* ---- The plan ------------------------------------------------------------------------------- */
 
 /* Parts into which messages are divided at most, the same on all ranks: as many as there are links
- * between two ranks, and fewer where the lanes of an exchange of all with all would not fit. */
+ * between two ranks, and fewer where the flows of an exchange of all with all would not fit. */
 static uint64_t most_parts(const struct tuttiComm *comm)
 {
     const struct tt_comm_device *on = comm->on_gpu;
     const uint64_t nchannels = tt_device_room_links(on->room)->nchannels;
     const uint64_t fit =
-        (uint64_t)TT_DEVICE_MOST_LANES * (uint64_t)on->most_blocks / (2 * (uint64_t)comm->nranks);
+        (uint64_t)TT_DEVICE_MOST_FLOWS * (uint64_t)on->most_blocks / (2 * (uint64_t)comm->nranks);
     return fit < 1 ? 1 : fit < nchannels ? fit : nchannels;
 }
 
@@ -152,7 +152,7 @@ static uint64_t parts_of(const struct tuttiComm *comm, size_t nbytes)
 /* A table while it is filled, or, with `plan` NULL, counted. */
 struct filling {
     struct tt_device_exchange *plan;
-    uint32_t nlanes, ntransfers;
+    uint32_t nflows, ntransfers;
 };
 
 static void add_transfer(struct filling *to, const struct tt_device_transfer *transfer)
@@ -161,16 +161,16 @@ static void add_transfer(struct filling *to, const struct tt_device_transfer *tr
     to->ntransfers++;
 }
 
-/* The lanes of the messages that were added from `first` on. */
-static void add_lanes(struct filling *to, const struct tuttiComm *comm, int peer, bool outgoing,
+/* The flows of the messages that were added from `first` on. */
+static void add_flows(struct filling *to, const struct tuttiComm *comm, int peer, bool outgoing,
                       uint32_t first, uint64_t nparts)
 {
     const uint32_t nchannels = tt_device_room_links(comm->on_gpu->room)->nchannels;
-    for (uint32_t part = 0; part < nparts; part++, to->nlanes++) {
+    for (uint32_t part = 0; part < nparts; part++, to->nflows++) {
         /* The first part has a channel of its own: short messages do not meet collectives. */
         const uint32_t channel = part ? part - 1 : nchannels - 1;
         if (!to->plan) continue;
-        tt_device_lanes(to->plan)[to->nlanes] = (struct tt_device_lane){
+        tt_device_flows(to->plan)[to->nflows] = (struct tt_device_flow){
             .peer = (uint32_t)peer,
             .outgoing = outgoing,
             .end = peer == comm->rank
@@ -201,7 +201,7 @@ static void add_peer(struct filling *to, const struct tuttiComm *comm,
         add_transfer(to, &transfer);
         if (transfer.nparts > nparts) nparts = transfer.nparts;
     }
-    add_lanes(to, comm, peer, outgoing, first, nparts);
+    add_flows(to, comm, peer, outgoing, first, nparts);
 }
 
 /* Peers by distance, so that not all ranks begin with the same. */
@@ -223,13 +223,13 @@ static tt_status make_plan(const struct tuttiComm *comm, struct tt_group_exchang
     void *table;
     add_all(&count, comm, exchange);
     const size_t nbytes = sizeof(struct tt_device_exchange) +
-                          count.nlanes * sizeof(struct tt_device_lane) +
+                          count.nflows * sizeof(struct tt_device_flow) +
                           count.ntransfers * sizeof(struct tt_device_transfer);
     TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
                                exchange->kernel.number, &table));
     struct filling filling = {.plan = table};
     *filling.plan =
-        (struct tt_device_exchange){.nlanes = count.nlanes, .ntransfers = count.ntransfers};
+        (struct tt_device_exchange){.nflows = count.nflows, .ntransfers = count.ntransfers};
     add_all(&filling, comm, exchange);
     exchange->plan = filling.plan;
     return TT_OK;
@@ -288,16 +288,16 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
     struct tt_group_exchange *exchange = pending->exchange;
     if (!exchange->kernel.uses_peers) return fail_alone(comm, exchange);
     TT_TRY(make_plan(comm, exchange));
-    const uint32_t nlanes = exchange->plan->nlanes, most = links->nchannels - 1;
-    uint32_t nblocks = nlanes < most ? nlanes : most;
-    if (nlanes > nblocks * TT_DEVICE_MOST_LANES)
-        nblocks = (nlanes + TT_DEVICE_MOST_LANES - 1) / TT_DEVICE_MOST_LANES;
+    const uint32_t nflows = exchange->plan->nflows, most = links->nchannels - 1;
+    uint32_t nblocks = nflows < most ? nflows : most;
+    if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
+        nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
     if (nblocks > (uint32_t)on->most_blocks) nblocks = (uint32_t)on->most_blocks;
-    if (nlanes > nblocks * TT_DEVICE_MOST_LANES)
+    if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         return tt_fail(TT_ERR_USAGE,
                        "a group exchanges messages with %u peers and directions; a rank's share of "
                        "its GPU, %u blocks, takes %u: use smaller groups, or fewer ranks on a GPU",
-                       nlanes, nblocks, nblocks * TT_DEVICE_MOST_LANES);
+                       nflows, nblocks, nblocks * TT_DEVICE_MOST_FLOWS);
     *call = (struct tt_device_call){.exchange = exchange->plan,
                                     .links = *links,
                                     .state = on->state,

@@ -27,21 +27,29 @@ static void take_back(struct tt_device_ring *ring, const struct tt_device_report
     }
 }
 
+/* Memory that is freed with the ring. */
+static tt_status allocate(struct tt_device_ring *ring, struct tt_context *context, size_t nbytes,
+                          void **memory)
+{
+    struct tt_ring_memory *held = malloc(sizeof *held);
+    if (!held) return tt_fail(TT_ERR_SYSTEM, "out of memory for the tables of calls on a GPU");
+    const tt_status status = tt_context_allocate_host(context, nbytes, memory);
+    if (status) {
+        free(held);
+        return status;
+    }
+    *held = (struct tt_ring_memory){*memory, ring->all};
+    ring->all = held;
+    return TT_OK;
+}
+
+/* The tables in the old memory stay where they are. */
 static tt_status grow(struct tt_device_ring *ring, struct tt_context *context, size_t need)
 {
     size_t nbytes = ring->nbytes ? 2 * ring->nbytes : LEAST_BYTES;
+    void *memory;
     while (nbytes < 2 * need) nbytes *= 2;
-    struct tt_old_ring *old = malloc(sizeof *old);
-    void *memory = NULL;
-    if (!old) return tt_fail(TT_ERR_SYSTEM, "out of memory for the tables of calls on a GPU");
-    const tt_status status = tt_context_allocate_host(context, nbytes, &memory);
-    if (status || !ring->memory) {
-        free(old);
-    } else {
-        *old = (struct tt_old_ring){ring->memory, ring->old};
-        ring->old = old;
-    }
-    if (status) return status;
+    TT_TRY(allocate(ring, context, nbytes, &memory));
     ring->memory = memory;
     ring->nbytes = nbytes;
     ring->begin = ring->end = 0;
@@ -66,6 +74,7 @@ tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *co
                               void **table)
 {
     const size_t unit = sizeof(struct header);
+    if (!number) return allocate(ring, context, nbytes, table);
     const size_t need = unit + (nbytes + unit - 1) / unit * unit;
     if (ring->memory) take_back(ring, report);
     if (!ring->memory || !has_room(ring, need)) TT_TRY(grow(ring, context, need));
@@ -81,12 +90,11 @@ tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *co
 
 void tt_device_ring_free(struct tt_device_ring *ring, struct tt_context *context)
 {
-    while (ring->old) {
-        struct tt_old_ring *old = ring->old;
-        ring->old = old->next;
-        tt_context_free_host(context, old->memory);
-        free(old);
+    while (ring->all) {
+        struct tt_ring_memory *held = ring->all;
+        ring->all = held->next;
+        tt_context_free_host(context, held->memory);
+        free(held);
     }
-    tt_context_free_host(context, ring->memory);
     *ring = (struct tt_device_ring){.memory = NULL};
 }

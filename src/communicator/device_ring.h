@@ -12,10 +12,10 @@
 #include "device/call.h"
 #include "driver/context.h"
 
-/* Memory that later calls do not take from, until it is freed. */
-struct tt_old_ring {
+/* What was allocated: the ring, smaller ones before it, tables that are kept. */
+struct tt_ring_memory {
     void *memory;
-    struct tt_old_ring *next;
+    struct tt_ring_memory *next;
 };
 
 /* Zeroed: empty. Owner: the issuing thread. */
@@ -25,11 +25,12 @@ struct tt_device_ring {
     uint64_t
         begin;    /* of the oldest table, and end of the newest: bytes taken since the memory was */
     uint64_t end; /* new; the place in the memory is the rest modulo nbytes */
-    struct tt_old_ring *old;
+    struct tt_ring_memory *all;
 };
 
 /* Memory for the call with this number (struct tt_kernel_run), 16-byte aligned, which it has until
- * the report says that the call has ended. Numbers never fall. SYSTEM: out of memory. */
+ * the report says that the call has ended. Numbers never fall; 0: until the ring is freed. SYSTEM:
+ * out of memory. */
 TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,
                                            const struct tt_device_report *report, size_t nbytes,
                                            uint64_t number, void **table);

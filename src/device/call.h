@@ -91,15 +91,15 @@ static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
 
 /* ---- Sends and receives -------------------------------------------------------------------------
  *
- * The sends and receives of a group are one call, an exchange. In place of a program it has lanes.
- * A lane moves one part of each message to, or from, one peer, message after message; part 0 of
- * every message, and part p of those with more than p parts. All lanes of a call move side by side,
- * also those that share a block: lane i is block i % nblocks's. So no lane waits for another.
+ * The sends and receives of a group are one call, an exchange. In place of a program it has flows.
+ * A flow moves one part of each message to, or from, one peer, message after message; part 0 of
+ * every message, and part p of those with more than p parts. All flows of a call move side by side,
+ * also those that share a block: flow i is block i % nblocks's. So no flow waits for another.
  *
- * An exchange, and behind it its lanes and messages, is memory that the device can read. */
+ * An exchange, and behind it its flows and messages, is memory that the device can read. */
 
 enum {
-    TT_DEVICE_MOST_LANES = 128, /* of a block */
+    TT_DEVICE_MOST_FLOWS = 128, /* of a block */
     TT_DEVICE_PART_UNIT = 512   /* parts of a message begin at multiples of it */
 };
 
@@ -114,7 +114,7 @@ struct tt_device_transfer {
     uint64_t nparts; /* the same at both ends, if nbytes is: >= 1 */
 };
 
-struct tt_device_lane {
+struct tt_device_flow {
     uint32_t peer;
     uint32_t outgoing; /* 1: sends; of messages to oneself: 0 */
     uint32_t end;      /* tt_device_end_at(); UINT32_MAX: messages to oneself */
@@ -123,23 +123,23 @@ struct tt_device_lane {
     uint32_t done; /* written by the kernel, scope .sys: 1: all are moved, and what was sent is
                     * received */
     uint32_t unused;
-    uint64_t sent, wanted; /* written by the kernel, before a MISMATCH whose step is the lane: bytes
+    uint64_t sent, wanted; /* written by the kernel, before a MISMATCH whose step is the flow: bytes
                             * that the peer sends, UINT64_MAX: its message is another call's; that
                             * this rank receives */
 };
 
 struct tt_device_exchange {
-    uint32_t nlanes, ntransfers;
+    uint32_t nflows, ntransfers;
     uint64_t unused;
 };
 
-TT_INLINE struct tt_device_lane *tt_device_lanes(struct tt_device_exchange *exchange)
+TT_INLINE struct tt_device_flow *tt_device_flows(struct tt_device_exchange *exchange)
 {
-    return (struct tt_device_lane *)(exchange + 1);
+    return (struct tt_device_flow *)(exchange + 1);
 }
 TT_INLINE struct tt_device_transfer *tt_device_transfers(struct tt_device_exchange *exchange)
 {
-    return (struct tt_device_transfer *)(tt_device_lanes(exchange) + exchange->nlanes);
+    return (struct tt_device_transfer *)(tt_device_flows(exchange) + exchange->nflows);
 }
 
 /* Bytes of a part of a message, and where it begins. */

@@ -37,27 +37,27 @@ void tt_exchange_describe(const struct tt_work *work, char *text, size_t size)
         snprintf(text, size, "a group of %d sends and receives on a GPU", exchange->ncalls);
 }
 
-/* Whether the kernel has done the lane; it is written by the GPU. */
-static bool is_done(const struct tt_device_lane *lane)
+/* Whether the kernel has done the flow; it is written by the GPU. */
+static bool is_done(const struct tt_device_flow *flow)
 {
-    return __atomic_load_n(&lane->done, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&flow->done, __ATOMIC_ACQUIRE);
 }
 
-/* The first lane, from `from` on, of a peer that has not done its part; NULL: there is none. */
-static const struct tt_device_lane *next_missing(const struct tt_work *work, uint32_t from)
+/* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. */
+static const struct tt_device_flow *next_missing(const struct tt_work *work, uint32_t from)
 {
     struct tt_device_exchange *plan = work->exchange.exchange->plan;
     const int rank = work->engine->fabric->rank;
-    for (uint32_t i = from; plan && i < plan->nlanes; i++) {
-        const struct tt_device_lane *lane = &tt_device_lanes(plan)[i];
-        if (lane->part == 0 && lane->peer != (uint32_t)rank && !is_done(lane)) return lane;
+    for (uint32_t i = from; plan && i < plan->nflows; i++) {
+        const struct tt_device_flow *flow = &tt_device_flows(plan)[i];
+        if (flow->part == 0 && flow->peer != (uint32_t)rank && !is_done(flow)) return flow;
     }
     return NULL;
 }
 
-static uint32_t after(const struct tt_work *work, const struct tt_device_lane *lane)
+static uint32_t after(const struct tt_work *work, const struct tt_device_flow *flow)
 {
-    return (uint32_t)(lane - tt_device_lanes(work->exchange.exchange->plan)) + 1;
+    return (uint32_t)(flow - tt_device_flows(work->exchange.exchange->plan)) + 1;
 }
 
 /* A message in the host's link from the peer: it was sent from memory of the host. */
@@ -71,17 +71,17 @@ static bool has_sent_on_host(const struct tt_work *work, int peer)
 
 void tt_exchange_list_missing(const struct tt_work *work, char *text, size_t size)
 {
-    const struct tt_device_lane *lane = next_missing(work, 0);
+    const struct tt_device_flow *flow = next_missing(work, 0);
     size_t used = 0;
     int n = 0;
     text[0] = '\0';
-    for (; lane && used < size; lane = next_missing(work, after(work, lane))) {
+    for (; flow && used < size; flow = next_missing(work, after(work, flow))) {
         char name[128];
         if (n++ >= MOST_LISTED) continue;
-        tt_fabric_name_rank(work->engine->fabric, (int)lane->peer, name, sizeof name);
-        const bool elsewhere = !lane->outgoing && has_sent_on_host(work, (int)lane->peer);
+        tt_fabric_name_rank(work->engine->fabric, (int)flow->peer, name, sizeof name);
+        const bool elsewhere = !flow->outgoing && has_sent_on_host(work, (int)flow->peer);
         used += (size_t)snprintf(text + used, size - used, "; %s has not %s%s", name,
-                                 lane->outgoing ? "received what this rank sends"
+                                 flow->outgoing ? "received what this rank sends"
                                                 : "sent what this rank receives",
                                  elsewhere ? " on a GPU, but something in memory of the host" : "");
     }
@@ -94,20 +94,20 @@ tt_status tt_exchange_mismatch(struct tt_work *work)
     struct tt_group_exchange *exchange = work->exchange.exchange;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_device_report *report = exchange->kernel.report;
-    const struct tt_device_lane *lane = &tt_device_lanes(exchange->plan)[report->step];
+    const struct tt_device_flow *flow = &tt_device_flows(exchange->plan)[report->step];
     char sender[128], receiver[128];
-    tt_fabric_name_rank(fabric, (int)lane->peer, sender, sizeof sender);
+    tt_fabric_name_rank(fabric, (int)flow->peer, sender, sizeof sender);
     tt_fabric_name_rank(fabric, fabric->rank, receiver, sizeof receiver);
-    if (lane->sent == UINT64_MAX)
+    if (flow->sent == UINT64_MAX)
         return tt_fabric_fail(fabric, TT_ERR_USAGE,
                               "%s receives %llu bytes from %s, whose next message is a "
                               "collective's: issue sends, receives and collectives in the same "
                               "order on both",
-                              receiver, (unsigned long long)lane->wanted, sender);
+                              receiver, (unsigned long long)flow->wanted, sender);
     return tt_fabric_fail(fabric, TT_ERR_USAGE,
                           "%s sends %llu bytes, %s receives %llu bytes: give both the same count",
-                          sender, (unsigned long long)lane->sent, receiver,
-                          (unsigned long long)lane->wanted);
+                          sender, (unsigned long long)flow->sent, receiver,
+                          (unsigned long long)flow->wanted);
 }
 
 /* Fails the communicator where the rank is gone for longer than its last messages take. */
@@ -129,8 +129,8 @@ static tt_status check_peer(struct tt_work *work, int peer)
 tt_status tt_exchange_check(struct tt_work *work)
 {
     TT_TRY(tt_fabric_check_peers(work->engine->fabric, 0, -1, false)); /* aborts */
-    const struct tt_device_lane *lane = next_missing(work, 0);
-    for (; lane; lane = next_missing(work, after(work, lane)))
-        TT_TRY(check_peer(work, (int)lane->peer));
+    const struct tt_device_flow *flow = next_missing(work, 0);
+    for (; flow; flow = next_missing(work, after(work, flow)))
+        TT_TRY(check_peer(work, (int)flow->peer));
     return TT_OK;
 }

@@ -29,7 +29,11 @@ static tt_status is_captured(const struct tt_pending_call *call, bool *captured)
 {
     *captured = false;
     if (!call->on_device || !call->stream) return TT_OK;
-    return tt_context_stream_capturing(context_of(call), stream_of(call), captured);
+    TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), captured));
+    if (!*captured || call->kind != TT_WORK_EXCHANGE) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "a CUDA stream is being captured into a graph, and tuttiSend, tuttiRecv and "
+                   "tuttiAlltoAllV cannot be captured yet: call them outside of the capture");
 }
 
 /* Adds a node to a list without repetition that has room. */
@@ -55,7 +59,7 @@ static tt_status add_nodes(struct taken *taken)
     TT_TRY(tt_graphs_get(call->comm, &graphs));
     TT_TRY(tt_graphs_find(graphs, capture->id, capture->graph, &graph));
     call->cached->is_captured = true;
-    tt_comm_device_fill(call, &batch.calls[0]);
+    TT_TRY(tt_comm_device_fill(call, &batch.calls[0]));
     batch.calls[0].number = 0;
     batch.calls[0].captured = tt_graphs_number(graphs, &call->call.entry);
     batch.calls[0].signature ^= GRAPH_SIGNATURE;
@@ -135,8 +139,12 @@ tt_status tt_comm_capture(struct tt_pending_call *calls, int *ncalls)
     tt_status status = TT_OK;
     for (int i = 0; i < *ncalls && !status; i++) status = is_captured(&calls[i], &captured[i]);
     if (!status) status = capture(calls, *ncalls, captured);
-    for (int i = 0; i < *ncalls && !status; i++)
-        if (!captured[i]) calls[nleft++] = calls[i];
+    for (int i = 0; i < *ncalls && !status; i++) {
+        if (!captured[i])
+            calls[nleft++] = calls[i];
+        else if (calls[i].call.binding->table_at) /* its kernel has a table of its own */
+            free((void *)(uintptr_t)calls[i].call.binding);
+    }
     if (!status) *ncalls = nleft;
     free(captured);
     return status;

@@ -292,6 +292,19 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream)
                                      comm, stream});
 }
 
+static tt_status route_p2p(const struct tt_request *request, enum tt_work_kind kind,
+                           const void *data, size_t nbytes, bool *on_device)
+{
+    const struct tt_extent extent = {(uintptr_t)data, nbytes}, none = {0, 0};
+    struct tt_request with = *request;
+    if (kind == TT_WORK_SEND)
+        with.input = data;
+    else
+        with.output = (void *)(uintptr_t)data;
+    return tt_comm_route_extents(&with, kind == TT_WORK_SEND ? extent : none,
+                                 kind == TT_WORK_SEND ? none : extent, NULL, on_device);
+}
+
 static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
                                      tuttiDataType_t type, int peer, tuttiComm_t comm,
                                      tuttiStream_t stream)
@@ -307,7 +320,10 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
                        element);
     TT_TRY(tt_request_buffer(function, kind == TT_WORK_SEND ? "sendbuff" : "recvbuff", data,
                              count * element));
-    if (comm->gpu >= 0 || stream) TT_TRY(tt_comm_need_host(function, comm, stream, data, NULL));
+    bool on_device = false;
+    if (comm->gpu >= 0 || tt_stream_context((const struct tt_stream *)stream))
+        TT_TRY(route_p2p(&(struct tt_request){.function = function, .comm = comm, .stream = stream},
+                         kind, data, count * element, &on_device));
     if (peer == comm->rank && !tt_in_group())
         return tt_fail(TT_ERR_USAGE,
                        "%s: rank %d sends to or receives from itself outside a group: it would "
@@ -318,7 +334,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
     pending.comm = comm;
     pending.stream = stream;
     pending.kind = kind;
-    pending.on_device = false;
+    pending.on_device = on_device;
     pending.data = (void *)(uintptr_t)data;
     pending.nbytes = count * element;
     pending.peer = peer;

@@ -20,6 +20,7 @@ enum { TT_KEY_BYTES = 32, TT_COMM_NAME = 64, TT_MAX_DYNAMIC_OPS = 256 };
 enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 
 struct tt_comm_device;
+struct tt_group_exchange;
 
 /* A program made once and kept for the next call like it, and its last bindings. Owned by the
  * communicator's cache. */
@@ -211,6 +212,9 @@ struct tt_pending_call {
     void *data;               /* point to point */
     size_t nbytes;
     int peer;
+    struct tt_group_exchange *exchange; /* kind EXCHANGE: all such calls of a group, which a kernel
+                                         * carries out */
+    bool is_first; /* of the calls with the same exchange, one for each stream */
 };
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */

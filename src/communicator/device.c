@@ -40,6 +40,7 @@ static void free_memory(struct tt_comm_device *on)
         tt_context_free(context, old->memory);
         free(old);
     }
+    tt_device_ring_free(&on->ring, context);
     if (on->stream) tt_context_stream_destroy(context, on->stream);
     on->stream = NULL;
     tt_device_room_destroy(on->room);

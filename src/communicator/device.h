@@ -5,6 +5,7 @@
 #ifndef TT_COMMUNICATOR_DEVICE_H
 #define TT_COMMUNICATOR_DEVICE_H
 
+#include "communicator/device_ring.h"
 #include "communicator/request.h"
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
@@ -36,7 +37,8 @@ struct tt_comm_device {
     char *scratch;   /* device memory */
     size_t scratch_bytes;
     struct tt_old_memory *old;
-    struct tt_choices choices[TT_NCOLLECTIVES];
+    struct tt_device_ring ring;
+    struct tt_choices choices[TT_NCOLLECTIVES][2]; /* [1]: for a count for each rank */
     struct tt_memo memos[TT_NCOLLECTIVES];
     /* of the list of those whose communicators are gone */
     struct tt_comm_device *next_left;
@@ -68,11 +70,12 @@ void tt_comm_device_free(tuttiComm_t comm);
  * stream. Fails for buffers and streams that do not fit one another or this rank's GPU. */
 TT_NODISCARD tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
                                      bool *on_device);
-/* USAGE where the stream or one of the buffers (NULL: none) is a GPU's: such calls are for memory
- * of the host. */
-TT_NODISCARD tt_status tt_comm_need_host(const char *function, tuttiComm_t comm,
-                                         tuttiStream_t stream, const void *input,
-                                         const void *output);
+/* The same for a call in which this rank may have no data though others have: one with a count for
+ * each rank, a send or a receive. in, out: what it uses of its buffers. A rank without any data and
+ * without a stream is on the device where one of the pointers is memory of its GPU. */
+TT_NODISCARD tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_extent in,
+                                             struct tt_extent out, const void *scalar,
+                                             bool *on_device);
 /* What limits a binding of the program. */
 struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
                                        const struct tt_cached *cached);
@@ -88,14 +91,25 @@ void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
 /* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
  * gives the turn. */
 void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
-/* What the kernel gets. */
-void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call);
+/* What the kernel gets. SYSTEM: out of pinned memory. */
+TT_NODISCARD tt_status tt_comm_device_fill(const struct tt_pending_call *pending,
+                                           struct tt_device_call *call);
 /* A rank that has left; -1: all are here. */
 int tt_comm_absent_rank(const struct tuttiComm *comm);
 /* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
  * communicator has failed, or a rank has left it, as tt_comm_fail_alone then says. */
 bool tt_comm_may_use_peers(const struct tuttiComm *comm);
 TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm);
+/* Makes one exchange of the sends and receives on a device of each communicator: in place of them
+ * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the
+ * calls that there were. USAGE: sends and receives of a rank to itself that do not match. */
+TT_NODISCARD tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls);
+/* As tt_comm_device_begin; then gives the work its turn. */
+void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work);
+/* What the kernel gets. REMOTE: a peer has left. SYSTEM: out of pinned memory. USAGE: too many
+ * peers. */
+TT_NODISCARD tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending,
+                                             struct tt_device_call *call);
 /* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
  * that fail fail their communicators. */
 void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);

@@ -11,6 +11,12 @@
 
 /* Shorter messages are copied: for a reference the sender waits at the end. */
 enum { REFERENCE_BYTES = 8192 };
+/* A kernel has room for all ends of a channel, the binding and this. */
+enum {
+    MOST_TABLE_BYTES = TT_DEVICE_MOST_COPIED -
+                       TT_DEVICE_MOST_ENDS * (int)sizeof(struct tt_device_end) -
+                       (int)sizeof(struct tt_binding) - 64
+};
 
 /* ---- Routing -------------------------------------------------------------------------------- */
 
@@ -115,29 +121,28 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     return check_legacy(request);
 }
 
-static tt_status need_host_buffer(const char *function, const void *buffer)
+/* Whether a pointer, of which the call uses nothing, is memory of this rank's GPU. */
+static bool is_own_memory(const struct tuttiComm *comm, const void *pointer)
 {
-    struct tt_pointer found = {.kind = TT_POINTER_HOST};
-    if (buffer) TT_TRY(tt_driver_pointer(buffer, &found));
-    if (found.kind != TT_POINTER_DEVICE) return TT_OK;
-    return tt_fail(
-        TT_ERR_USAGE,
-        "%s: buffer %p is memory of GPU %d; this call is for memory of the host only (of "
-        "a GPU: the collectives with one count)",
-        function, buffer, found.gpu);
+    struct tt_pointer found;
+    if (!pointer || tt_driver_pointer(pointer, &found)) return false;
+    return found.kind == TT_POINTER_DEVICE && found.gpu == comm->gpu;
 }
 
-tt_status tt_comm_need_host(const char *function, tuttiComm_t comm, tuttiStream_t stream,
-                            const void *input, const void *output)
+tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_extent in,
+                                struct tt_extent out, const void *scalar, bool *on_device)
 {
-    const struct tt_context *context = tt_stream_context((const struct tt_stream *)stream);
-    if (context)
-        return tt_fail(TT_ERR_USAGE,
-                       "%s: the stream is of GPU %d; this call is for streams of the host only",
-                       function, tt_context_gpu(context));
-    if (comm->gpu < 0) return TT_OK;
-    TT_TRY(need_host_buffer(function, input));
-    return need_host_buffer(function, output);
+    const struct tuttiComm *comm = request->comm;
+    struct tt_request used = *request;
+    used.input = (const void *)in.first;
+    used.output = (void *)out.first;
+    const struct tt_memo memo = {.in = in.nbytes, .out = out.nbytes, .call = {.scalar = scalar}};
+    TT_TRY(tt_comm_route(&used, &memo, on_device));
+    if (*on_device || request->stream || in.nbytes || out.nbytes || !comm->on_gpu) return TT_OK;
+    if (!is_own_memory(comm, request->input) && !is_own_memory(comm, request->output)) return TT_OK;
+    *on_device = true;
+    TT_TRY(check_scalar(request, scalar, true));
+    return check_legacy(request);
 }
 
 /* ---- Binding -------------------------------------------------------------------------------- */
@@ -291,17 +296,40 @@ static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
     return program->nblocks && fits ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
 }
 
-void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+/* The blocks of a count for each rank, for the kernel to read. */
+static tt_status place_blocks(struct tt_comm_device *on, const struct tt_call *from,
+                              const struct tt_own_block **blocks)
 {
-    const struct tt_comm_device *on = pending->comm->on_gpu;
+    const struct tt_binding *binding = from->binding;
+    void *table;
+    *blocks = NULL;
+    if (!binding->table_at) return TT_OK;
+    const size_t nbytes = binding->nbytes - binding->table_at;
+    if (nbytes > MOST_TABLE_BYTES)
+        return tt_fail(TT_ERR_USAGE,
+                       "a kernel takes a count for each of at most %zu ranks, the call has %d",
+                       (size_t)MOST_TABLE_BYTES / sizeof **blocks, from->loaded->program->nblocks);
+    TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
+                               from->kernel.number, &table));
+    memcpy(table, tt_binding_own_block(binding, 0), nbytes);
+    *blocks = table;
+    return TT_OK;
+}
+
+tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    struct tt_comm_device *on = pending->comm->on_gpu;
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     char *memory = pending->cached->device_memory;
+    const struct tt_own_block *blocks;
+    TT_TRY(place_blocks(on, from, &blocks));
     *call = (struct tt_device_call){
         .program = (const struct tt_program *)memory,
         .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),
         .binding = *from->binding,
+        .blocks = blocks,
         .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
                    (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
                    on->scratch},
@@ -313,10 +341,11 @@ void tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_device
         .type = from->reduction.type,
         .op = from->reduction.op,
         .protocol = protocol_of(links, program, from->binding),
-        .signature = (uint32_t)(from->signature ^ from->signature >> 32),
+        .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = from->kernel.number};
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
+    return TT_OK;
 }
 
 tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
@@ -327,12 +356,19 @@ tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
     return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
 }
 
+static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
+    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
+    return tt_comm_device_fill(pending, call);
+}
+
 static tt_status launch(const struct tt_pending_call *pending)
 {
-    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
+    if (pending->kind == TT_WORK_EXCHANGE && !pending->is_first) return TT_OK;
     const struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    tt_comm_device_fill(pending, &batch.calls[0]);
+    TT_TRY(fill(pending, &batch.calls[0]));
     const struct tt_graphs *graphs = on->graphs;
     struct tt_context *context = tt_device_context(on->device);
     if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));

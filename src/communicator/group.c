@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "communicator/graphs.h"
+#include "executor/exchange.h"
 #include "executor/stream.h"
 
 enum { FEW_CALLS = 4 };
@@ -80,6 +81,9 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
         break;
     case TT_WORK_RECV:
         tt_work_recv(work, engine, pending->data, pending->nbytes, pending->peer);
+        break;
+    case TT_WORK_EXCHANGE:
+        tt_comm_exchange_begin(pending, work);
         break;
     }
 }
@@ -225,25 +229,27 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
     return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
 
-/* Calls that will not be issued: nobody else frees their tables of blocks. */
+/* Calls that will not be issued: nobody else frees their tables of blocks and exchanges. */
 static void drop_calls(const struct tt_pending_call *calls, int ncalls)
 {
-    for (int i = 0; i < ncalls; i++)
+    for (int i = 0; i < ncalls; i++) {
         if (has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
+        if (calls[i].kind == TT_WORK_EXCHANGE) tt_exchange_release(calls[i].exchange);
+    }
 }
 
 static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
-    const tt_status captured = tt_comm_capture(calls, &ncalls);
-    if (captured) drop_calls(calls, ncalls);
-    if (captured || ncalls < 1) return captured;
+    tt_status status = tt_comm_gather_exchanges(calls, &ncalls);
+    if (!status) status = tt_comm_capture(calls, &ncalls);
+    if (status) drop_calls(calls, ncalls);
+    if (status || ncalls < 1) return status;
     enter_calls(calls, ncalls);
-    struct batch **batches = calloc((size_t)ncalls, sizeof *batches);
-    tt_status status =
-        batches ? make_batches(calls, ncalls, batches)
-                : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+    struct batch **batches = calloc((unsigned)ncalls, sizeof *batches);
+    status = batches ? make_batches(calls, ncalls, batches)
+                     : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     if (status) {
         leave_calls(calls, ncalls);
         drop_calls(calls, ncalls);

@@ -23,7 +23,7 @@ static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selec
     const struct tt_algorithm *forced = comm->forced[of->collective];
     if (forced && (!of->uneven || forced->uneven) && (!of->on_device || !tt_meets(forced)))
         return forced;
-    struct tt_choices *choices = of->on_device ? &comm->on_gpu->choices[of->collective]
+    struct tt_choices *choices = of->on_device ? &comm->on_gpu->choices[of->collective][of->uneven]
                                                : &comm->choices[of->collective][of->uneven];
     if (choices->number == 0) {
         const struct tt_shape shape = shape_of(comm, of->collective, 0);

@@ -122,17 +122,27 @@ static tt_status check_one_buffer(const struct tt_request *request, const struct
                                            : TT_OK;
 }
 
-static tt_status check_buffers(const struct tt_request *request, const struct uneven *uneven,
-                               size_t element)
-{
+/* What this rank uses of its buffers. */
+struct extents {
     struct tt_extent in, out;
-    TT_TRY(check_one_buffer(request, uneven, true, element, &in));
-    TT_TRY(check_one_buffer(request, uneven, false, element, &out));
+};
+
+static tt_status check_buffers(const struct tt_request *request, const struct uneven *uneven,
+                               size_t element, struct extents *used)
+{
+    TT_TRY(check_one_buffer(request, uneven, true, element, &used->in));
+    TT_TRY(check_one_buffer(request, uneven, false, element, &used->out));
     const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
     const uintptr_t all = gathers ? (uintptr_t)request->output : (uintptr_t)request->input;
     const int rank = request->comm->rank;
     const size_t begin = uneven->displs ? uneven->displs[rank] : packed_before(uneven, rank);
-    return tt_request_overlap(request, in, out, all + begin * element);
+    return tt_request_overlap(request, used->in, used->out, all + begin * element);
+}
+
+static bool may_be_on_device(const struct tt_request *request)
+{
+    return request->comm->gpu >= 0 ||
+           tt_stream_context((const struct tt_stream *)request->stream) != NULL;
 }
 
 /* Displacements are looked at only where this rank has the buffer that they are of. */
@@ -143,6 +153,24 @@ static bool holds_all(const struct tt_request *request)
            tt_collective_holds(request->collective, false, is_root) == TT_HOLDS_ALL;
 }
 
+/* The selected program to the counts, on the GPU where the call is. */
+static tt_status bind_counts(struct tt_pending_call *pending, const struct tt_counts *counts,
+                             size_t element)
+{
+    struct tt_binding *binding;
+    tuttiComm_t comm = pending->comm;
+    TT_TRY(tt_comm_bind_counts(comm, pending->cached, counts, element, &binding));
+    const tt_status status =
+        pending->on_device ? tt_comm_device_load(comm, pending->cached, binding) : TT_OK;
+    if (status) {
+        free(binding);
+        return status;
+    }
+    pending->call.loaded = pending->cached->loaded;
+    pending->call.binding = binding;
+    return TT_OK;
+}
+
 static tt_status prepare_and_issue(const struct tt_request *request, const struct uneven *given)
 {
     const int nranks = request->comm->nranks;
@@ -150,24 +178,24 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     struct tt_pending_call pending = {
         .comm = request->comm, .stream = request->stream, .kind = TT_WORK_COLLECTIVE};
     size_t element, total;
-    struct tt_binding *binding;
+    struct extents used;
     TT_TRY(tt_request_type(request->function, request->type, &element));
     TT_TRY(tt_request_root(request));
     if (!holds_all(request)) uneven.displs = NULL;
     TT_TRY(tt_request_op(request, &pending.call.reduction, &pending.call.scalar));
     TT_TRY(check_counts(request->function, &uneven, nranks, element, &total));
-    TT_TRY(check_buffers(request, &uneven, element));
-    TT_TRY(tt_comm_need_host(request->function, request->comm, request->stream, request->input,
-                             request->output));
+    TT_TRY(check_buffers(request, &uneven, element, &used));
+    if (may_be_on_device(request))
+        TT_TRY(tt_comm_route_extents(request, used.in, used.out, pending.call.scalar,
+                                     &pending.on_device));
     const struct tt_selection selection = {.collective = request->collective,
                                            .root = request->root,
                                            .nbytes = total * element,
-                                           .uneven = true};
+                                           .uneven = true,
+                                           .on_device = pending.on_device};
     TT_TRY(tt_comm_select(request->comm, &selection, &pending.cached));
     const struct tt_counts counts = {.counts = uneven.counts, .begins = uneven.displs};
-    TT_TRY(tt_comm_bind_counts(request->comm, pending.cached, &counts, element, &binding));
-    pending.call.loaded = pending.cached->loaded;
-    pending.call.binding = binding;
+    TT_TRY(bind_counts(&pending, &counts, element));
     pending.call.input = request->input;
     pending.call.output = request->output;
     pending.call.signature =
@@ -175,6 +203,7 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
                           &pending.call.reduction);
     pending.call.entry =
         tt_call_entry_make(pending.call.loaded->program, total, &pending.call.reduction);
+    if (pending.on_device) pending.call.entry.type |= TT_ENTRY_ON_DEVICE;
     tt_count_call(&request->comm->counts.collectives[request->collective], total * element);
     return tt_issue(&pending);
 }
@@ -234,7 +263,8 @@ tuttiResult_t tuttiScatterV(const void *sendbuff, void *recvbuff, const size_t s
 
 /* *total: elements that this rank sends, or receives, where that is more. */
 static tt_status check_exchange(const struct tt_request *request, const struct uneven *sent,
-                                const struct uneven *received, size_t *element, size_t *total)
+                                const struct uneven *received, size_t *element, size_t *total,
+                                bool *on_device)
 {
     size_t in_total, out_total;
     const int nranks = request->comm->nranks;
@@ -247,8 +277,8 @@ static tt_status check_exchange(const struct tt_request *request, const struct u
     const struct tt_extent out = extent_of_all(received, nranks, request->output, *element);
     TT_TRY(check_pointer(request, true, &in));
     TT_TRY(check_pointer(request, false, &out));
-    TT_TRY(tt_comm_need_host(request->function, request->comm, request->stream, request->input,
-                             request->output));
+    *on_device = false;
+    if (may_be_on_device(request)) TT_TRY(tt_comm_route_extents(request, in, out, NULL, on_device));
     return tt_request_overlap(request, in, out, 0);
 }
 
@@ -258,6 +288,7 @@ struct side {
     enum tt_work_kind kind;
     uintptr_t buffer;
     size_t packed; /* elements before the next peer's, where blocks are packed */
+    bool on_device;
 };
 
 static tt_status issue_next(const struct tt_request *request, struct side *side, int peer,
@@ -272,6 +303,7 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
         &(struct tt_pending_call){.comm = request->comm,
                                   .stream = request->stream,
                                   .kind = side->kind,
+                                  .on_device = side->on_device,
                                   .data = (void *)(count ? side->buffer + begin * element : 0),
                                   .nbytes = count * element,
                                   .peer = peer});
@@ -279,12 +311,13 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
 
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */
 static tt_status issue_exchange(const struct tt_request *request, const struct uneven *sent,
-                                const struct uneven *received, size_t element)
+                                const struct uneven *received, size_t element, bool on_device)
 {
     const int nranks = request->comm->nranks, next = request->comm->rank + 1;
-    struct side sends = {sent, TT_WORK_SEND, (uintptr_t)request->input, packed_before(sent, next)},
+    struct side sends = {sent, TT_WORK_SEND, (uintptr_t)request->input, packed_before(sent, next),
+                         on_device},
                 recvs = {received, TT_WORK_RECV, (uintptr_t)request->output,
-                         packed_before(received, next)};
+                         packed_before(received, next), on_device};
     for (int i = 0; i < nranks; i++) {
         const int peer = (next + i) % nranks;
         TT_TRY(issue_next(request, &sends, peer, element));
@@ -297,13 +330,14 @@ static tuttiResult_t exchange(const struct tt_request *request, const struct une
                               const struct uneven *received)
 {
     size_t element, total;
-    const tt_status status = check_exchange(request, sent, received, &element, &total);
+    bool on_device;
+    const tt_status status = check_exchange(request, sent, received, &element, &total, &on_device);
     if (status) return tt_group_result(request->function, status);
     tt_count_call(&request->comm->counts.collectives[TT_ALL_TO_ALL], total * element);
     const tuttiResult_t start = tuttiGroupStart();
     if (start != tuttiSuccess) return start;
-    const tuttiResult_t issued =
-        tt_group_result(request->function, issue_exchange(request, sent, received, element));
+    const tuttiResult_t issued = tt_group_result(
+        request->function, issue_exchange(request, sent, received, element, on_device));
     const tuttiResult_t end = tt_group_end(false);
     return issued != tuttiSuccess ? issued : end;
 }

@@ -89,6 +89,73 @@ struct tt_device_report {
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
 
+/* ---- Sends and receives -------------------------------------------------------------------------
+ *
+ * The sends and receives of a group are one call, an exchange. In place of a program it has flows.
+ * A flow moves one part of each message to, or from, one peer, message after message; part 0 of
+ * every message, and part p of those with more than p parts. All flows of a call move side by side,
+ * also those that share a block: flow i is block i % nblocks's. So no flow waits for another.
+ *
+ * An exchange, and behind it its flows and messages, is memory that the device can read. */
+
+enum {
+    TT_DEVICE_MOST_FLOWS = 128, /* of a block */
+    TT_DEVICE_PART_UNIT = 512   /* parts of a message begin at multiples of it */
+};
+
+/* The signature of the messages of exchanges; no other call has this bit. */
+#define TT_DEVICE_EXCHANGE_BIT (1u << 31)
+
+/* A send, a receive, or both: a message to oneself. */
+struct tt_device_transfer {
+    char *data;         /* what is sent, or where it goes */
+    const char *source; /* of a message to oneself: what is sent; else NULL */
+    uint64_t nbytes;
+    uint64_t nparts; /* the same at both ends, if nbytes is: >= 1 */
+};
+
+struct tt_device_flow {
+    uint32_t peer;
+    uint32_t outgoing; /* 1: sends; of messages to oneself: 0 */
+    uint32_t end;      /* tt_device_end_at(); UINT32_MAX: messages to oneself */
+    uint32_t part;
+    uint32_t first, number; /* of the messages with this peer: transfers first, first + 1, ... */
+    uint32_t done; /* written by the kernel, scope .sys: 1: all are moved, and what was sent is
+                    * received */
+    uint32_t unused;
+    uint64_t sent, wanted; /* written by the kernel, before a MISMATCH whose step is the flow: bytes
+                            * that the peer sends, UINT64_MAX: its message is another call's; that
+                            * this rank receives */
+};
+
+struct tt_device_exchange {
+    uint32_t nflows, ntransfers;
+    uint64_t unused;
+};
+
+TT_INLINE struct tt_device_flow *tt_device_flows(struct tt_device_exchange *exchange)
+{
+    return (struct tt_device_flow *)(exchange + 1);
+}
+TT_INLINE struct tt_device_transfer *tt_device_transfers(struct tt_device_exchange *exchange)
+{
+    return (struct tt_device_transfer *)(tt_device_flows(exchange) + exchange->nflows);
+}
+
+/* Bytes of a part of a message, and where it begins. */
+TT_INLINE uint64_t tt_device_part(const struct tt_device_transfer *transfer, uint32_t part,
+                                  uint64_t *begin)
+{
+    const uint64_t nbytes = transfer->nbytes, unit = TT_DEVICE_PART_UNIT;
+    *begin = 0;
+    if (transfer->nparts == 1) return nbytes;
+    const uint64_t most = (nbytes / transfer->nparts + unit) / unit * unit;
+    *begin = most * part < nbytes ? most * part : nbytes;
+    return nbytes - *begin < most ? nbytes - *begin : most;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
 /* One rank's call. */
 struct tt_device_call {
     const struct tt_program *program;      /* device memory, or memory that the device can read */
@@ -96,6 +163,7 @@ struct tt_device_call {
     struct tt_binding binding;             /* without a table of blocks */
     const struct tt_own_block *blocks;     /* the table, device memory; NULL: none */
     char *origin[3]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; SCRATCH */
+    struct tt_device_exchange *exchange; /* NULL: the call has a program; else it has none */
     struct tt_device_links links;
     struct tt_device_state *state;
     struct tt_device_report *report;

@@ -38,10 +38,11 @@ struct tt_engine {
 
     /* owner: the issuing thread */
     uint64_t collectives_issued;
+    uint64_t exchanges_issued;
     uint64_t *sends_issued, *recvs_issued; /* [nranks] */
 
     /* atomic: turns; a call runs when all earlier ones of its kind (and peer) are done */
-    _Atomic uint64_t collectives_done;
+    _Atomic uint64_t collectives_done, exchanges_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
     /* A thread advances an operation of this communicator. Set (acquire) after the last thread has
@@ -130,7 +131,8 @@ void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size)
 /* For a count for each rank, in place of the count. */
 uint64_t tt_counts_signature(const size_t *counts, int nranks);
 
-enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV };
+/* EXCHANGE: sends and receives that a kernel carries out (executor/exchange.h). */
+enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV, TT_WORK_EXCHANGE };
 
 enum tt_work_state {
     TT_WORK_ISSUED, /* waits for its turn */
@@ -170,6 +172,12 @@ struct tt_p2p_work {
     bool references; /* some of it is a reference */
 };
 
+struct tt_exchange_work {
+    struct tt_group_exchange *exchange;
+    struct tt_kernel_run kernel;
+    int64_t gone_ns; /* until when the kernel may see what a rank did that is gone; 0: none is */
+};
+
 /* One call being carried out. Owned by the caller or a batch; must stay until done. */
 struct tt_work {
     struct tt_engine *engine; /* may be gone when the work is done */
@@ -182,6 +190,7 @@ struct tt_work {
     union {
         struct tt_collective_work collective;
         struct tt_p2p_work p2p;
+        struct tt_exchange_work exchange;
     };
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "executor/exchange.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
 
@@ -133,6 +134,10 @@ void tt_work_describe(const struct tt_work *work, char *text, size_t size)
         describe(&mine, text, size);
         return;
     }
+    if (work->kind == TT_WORK_EXCHANGE) {
+        tt_exchange_describe(work, text, size);
+        return;
+    }
     snprintf(text, size, "%s %d number %llu (%zu bytes)",
              work->kind == TT_WORK_SEND ? "send to" : "receive from", work->p2p.peer,
              (unsigned long long)work->turn, work->p2p.nbytes);
@@ -261,6 +266,8 @@ static tt_status time_out(struct tt_work *work)
     tt_work_describe(work, call, sizeof call);
     if (work->kind == TT_WORK_COLLECTIVE) {
         list_missing(work, missing, sizeof missing);
+    } else if (work->kind == TT_WORK_EXCHANGE) {
+        tt_exchange_list_missing(work, missing, sizeof missing);
     } else {
         tt_fabric_name_rank(fabric, work->p2p.peer, peer, sizeof peer);
         snprintf(missing, sizeof missing,
@@ -292,8 +299,11 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
     if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
-    TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0,
-                                 collective ? -1 : work->p2p.peer, work->kind == TT_WORK_SEND));
+    if (work->kind == TT_WORK_EXCHANGE)
+        TT_TRY(tt_exchange_check(work));
+    else
+        TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0,
+                                     collective ? -1 : work->p2p.peer, work->kind == TT_WORK_SEND));
     if (collective && started) {
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {

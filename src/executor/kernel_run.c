@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "executor/exchange.h"
+
 /* Ranks that live have read within this time what a kernel that fails has sent by reference. */
 enum { GRACE_MS = 1000 };
 
@@ -12,22 +14,23 @@ static uint64_t read_word(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-bool tt_kernel_has_begun(const struct tt_work *work)
+bool tt_kernel_has_begun(struct tt_work *work)
 {
-    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    const struct tt_kernel_run *kernel = tt_work_kernel(work);
     return read_word(&kernel->report->begun) >= kernel->number;
 }
 
 tt_status tt_kernel_advance(struct tt_work *work)
 {
-    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    const struct tt_kernel_run *kernel = tt_work_kernel(work);
     const struct tt_device_report *report = kernel->report;
     if (read_word(&report->ended) < kernel->number) return TT_IN_PROGRESS;
     switch ((enum tt_device_failure)__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE)) {
     case TT_DEVICE_FINE:
         return TT_OK;
     case TT_DEVICE_MISMATCH:
-        return tt_work_mismatch(work, report->peer);
+        return work->kind == TT_WORK_EXCHANGE ? tt_exchange_mismatch(work)
+                                              : tt_work_mismatch(work, report->peer);
     case TT_DEVICE_ABORTED: /* the failure that aborted it is the communicator's */
         TT_TRY(tt_fabric_check(work->engine->fabric));
         break;
@@ -41,9 +44,9 @@ tt_status tt_kernel_advance(struct tt_work *work)
         tt_context_gpu(kernel->context), report->failure, report->channel, report->step);
 }
 
-tt_status tt_kernel_check(const struct tt_work *work)
+tt_status tt_kernel_check(struct tt_work *work)
 {
-    const struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    const struct tt_kernel_run *kernel = tt_work_kernel(work);
     const tt_status status = tt_context_stream_query(kernel->context, kernel->stream);
     if (status >= 0) return TT_OK;
     struct tt_fabric *fabric = work->engine->fabric;
@@ -56,7 +59,7 @@ tt_status tt_kernel_check(const struct tt_work *work)
 
 void tt_kernel_leave_peers(struct tt_work *work)
 {
-    struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    struct tt_kernel_run *kernel = tt_work_kernel(work);
     if (kernel->uses_peers) tt_fabric_give_back(work->engine->fabric);
     kernel->uses_peers = false;
 }
@@ -65,7 +68,7 @@ void tt_kernel_leave_peers(struct tt_work *work)
  * reads abort, with a fence in between, as here the exchange, which is one, in the other order. */
 tt_status tt_kernel_stop(struct tt_work *work)
 {
-    struct tt_kernel_run *kernel = &work->collective.call.kernel;
+    struct tt_kernel_run *kernel = tt_work_kernel(work);
     struct tt_device_report *report = kernel->report;
     if (!kernel->grace_ns) kernel->grace_ns = tt_deadline_ns(GRACE_MS);
     (void)__atomic_exchange_n(&report->abort, tt_expired(kernel->grace_ns) ? 2 : 1,

@@ -8,15 +8,22 @@
 
 static inline bool tt_work_on_device(const struct tt_work *work)
 {
-    return work->kind == TT_WORK_COLLECTIVE && work->collective.call.kernel.report;
+    return work->kind == TT_WORK_EXCHANGE ||
+           (work->kind == TT_WORK_COLLECTIVE && work->collective.call.kernel.report);
+}
+
+/* Of a work on a device. */
+static inline struct tt_kernel_run *tt_work_kernel(struct tt_work *work)
+{
+    return work->kind == TT_WORK_EXCHANGE ? &work->exchange.kernel : &work->collective.call.kernel;
 }
 
 /* Whether the call's kernel has begun. */
-bool tt_kernel_has_begun(const struct tt_work *work);
+bool tt_kernel_has_begun(struct tt_work *work);
 /* TT_OK when the kernel has ended with the result; TT_IN_PROGRESS; or its failure. */
 TT_NODISCARD tt_status tt_kernel_advance(struct tt_work *work);
 /* A system call: fails the communicator where the GPU is lost. */
-TT_NODISCARD tt_status tt_kernel_check(const struct tt_work *work);
+TT_NODISCARD tt_status tt_kernel_check(struct tt_work *work);
 /* No kernel of the call uses memory of other ranks any more. */
 void tt_kernel_leave_peers(struct tt_work *work);
 /* After a failure: makes every kernel of the rank end. TT_IN_PROGRESS: one may still use the

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/exchange.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
 
@@ -127,6 +128,8 @@ static _Atomic uint64_t *turn_counter(const struct tt_work *work)
         return &work->engine->sends_done[work->p2p.peer];
     case TT_WORK_RECV:
         return &work->engine->recvs_done[work->p2p.peer];
+    case TT_WORK_EXCHANGE:
+        return &work->engine->exchanges_done;
     default:
         return &work->engine->collectives_done;
     }
@@ -286,6 +289,7 @@ static tt_status start(struct tt_work *work)
     const int channel = tt_fabric_p2p_channel(fabric);
     work->state = TT_WORK_RUNNING;
     work->engine->report_ns = 0;
+    if (work->kind == TT_WORK_EXCHANGE) return TT_OK;
     work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
                                                 : tt_fabric_rx(fabric, work->p2p.peer, channel);
     tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
@@ -297,7 +301,7 @@ static tt_status start(struct tt_work *work)
 static bool is_flushed(const struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
-    if (!fabric->wires) return true;
+    if (!fabric->wires || work->kind == TT_WORK_EXCHANGE) return true;
     if (work->kind == TT_WORK_COLLECTIVE) return tt_wires_flushed(fabric->wires);
     return work->p2p.link->ops->flushed(work->p2p.link);
 }
@@ -370,6 +374,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
         atomic_store_explicit(&work->engine->fabric->record->done, work->turn,
                               memory_order_release);
     free_table(work);
+    if (work->kind == TT_WORK_EXCHANGE) tt_exchange_release(work->exchange.exchange);
     /* acquire: tt_work_advance */
     atomic_store_explicit(turn_counter(work), work->turn, memory_order_release);
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);

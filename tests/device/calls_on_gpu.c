@@ -5,16 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-void place_call(struct placed *p, const struct gpu_rank *rank, const struct call *call, size_t skew)
+static void begin(struct placed *p, const struct gpu_rank *rank, const struct call *call)
 {
     const size_t size = call_type_size(call->type);
     *p = (struct placed){.call = *call, .rank = rank, .op = call->op};
     p->input_bytes = call_input_count(call, rank->rank) * size;
     p->output_bytes = call_output_count(call, rank->rank) * size;
-    p->memory[0] = gpu_memory(rank->gpu, p->input_bytes + 1 + skew);
-    p->memory[1] = gpu_memory(rank->gpu, p->output_bytes + 1 + skew);
-    p->input = p->memory[0] + skew;
-    p->output = p->memory[1] + skew;
+}
+
+static void fill(struct placed *p)
+{
+    const struct gpu_rank *rank = p->rank;
+    const struct call *call = &p->call;
     char *data = malloc(p->input_bytes + 1);
     call_input(call, rank->rank, data);
     gpu_write(rank->gpu, p->input, data, p->input_bytes);
@@ -28,20 +30,83 @@ void place_call(struct placed *p, const struct gpu_rank *rank, const struct call
         p->op = tuttiMaxRedOp;
 }
 
+void place_call(struct placed *p, const struct gpu_rank *rank, const struct call *call, size_t skew)
+{
+    begin(p, rank, call);
+    p->memory[0] = gpu_memory(rank->gpu, p->input_bytes + 1 + skew);
+    p->memory[1] = gpu_memory(rank->gpu, p->output_bytes + 1 + skew);
+    p->input = p->memory[0] + skew;
+    p->output = p->memory[1] + skew;
+    fill(p);
+}
+
+void place_call_in_place(struct placed *p, const struct gpu_rank *rank, const struct call *call,
+                         size_t skew)
+{
+    size_t input, output;
+    begin(p, rank, call);
+    call_in_place(call, rank->rank, &input, &output);
+    p->memory[0] = gpu_memory(rank->gpu, p->input_bytes + p->output_bytes + 1 + skew);
+    p->input = p->memory[0] + skew + input;
+    p->output = p->memory[0] + skew + output;
+    fill(p);
+}
+
 bool check_call(struct placed *p)
 {
     char *got = malloc(p->output_bytes + 1), *expected = malloc(p->output_bytes + 1);
+    /* The byte behind a buffer of its own is nobody's. */
+    const size_t nbytes = p->output_bytes + (p->memory[1] != NULL);
+    memset(expected, 0xa5, p->output_bytes + 1); /* and so are gaps between blocks */
     call_expected(&p->call, p->rank->rank, expected);
-    expected[p->output_bytes] = (char)0xa5; /* the byte behind the buffer is nobody's */
-    gpu_read(p->rank->gpu, got, p->output, p->output_bytes + 1);
-    const bool right = !memcmp(got, expected, p->output_bytes + 1);
+    gpu_read(p->rank->gpu, got, p->output, nbytes);
+    const bool right = !memcmp(got, expected, nbytes);
     free(got);
     free(expected);
     gpu_free(p->memory[0]);
-    gpu_free(p->memory[1]);
+    if (p->memory[1]) gpu_free(p->memory[1]);
     if (p->scalar) gpu_free(p->scalar);
     if (p->scalar) (void)tuttiRedOpDestroy(p->op, p->rank->comm);
     return right;
+}
+
+/* The kinds with a V. The arrays are gone when this returns. */
+static tuttiResult_t issue_blocks(const struct placed *p, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    tuttiComm_t comm = p->rank->comm;
+    const bool is_root = p->rank->rank == c->root;
+    void *in = p->input, *out = p->output;
+    struct call_arrays a;
+    call_arrays_of(c, p->rank->rank, &a);
+    switch (c->kind) {
+    case ALL_GATHER_V:
+        return tuttiAllGatherV(in, out, a.counts[0], a.begins[0], c->type, comm, stream);
+    case REDUCE_SCATTER_V:
+        return tuttiReduceScatterV(in, out, a.counts[0], c->type, p->op, comm, stream);
+    case GATHER_V:
+        return tuttiGatherV(in, is_root ? out : NULL, a.counts[0], a.begins[0], c->type, c->root,
+                            comm, stream);
+    case SCATTER_V:
+        return tuttiScatterV(is_root ? in : NULL, out, a.counts[1], a.begins[1], c->type, c->root,
+                             comm, stream);
+    default:
+        return tuttiAlltoAllV(in, a.counts[1], a.begins[1], out, a.counts[0], a.begins[0], c->type,
+                              comm, stream);
+    }
+}
+
+static tuttiResult_t issue_exchange(const struct placed *p, tuttiStream_t stream)
+{
+    const struct call *c = &p->call;
+    const struct gpu_rank *rank = p->rank;
+    const int to = (rank->rank + c->root) % c->nranks,
+              from = (rank->rank - c->root + c->nranks) % c->nranks;
+    tuttiResult_t result = tuttiGroupStart();
+    if (!result) result = tuttiSend(p->input, c->count, c->type, to, rank->comm, stream);
+    if (!result) result = tuttiRecv(p->output, c->count, c->type, from, rank->comm, stream);
+    const tuttiResult_t end = tuttiGroupEnd();
+    return result ? result : end;
 }
 
 tuttiResult_t issue_call(const struct placed *p, tuttiStream_t stream)
@@ -50,6 +115,8 @@ tuttiResult_t issue_call(const struct placed *p, tuttiStream_t stream)
     tuttiComm_t comm = p->rank->comm;
     const bool is_root = p->rank->rank == c->root;
     void *in = p->input, *out = p->output;
+    if (c->kind == EXCHANGE) return issue_exchange(p, stream);
+    if (c->kind > EXCHANGE) return issue_blocks(p, stream);
     switch (c->kind) {
     case tuttiCollAllReduce:
         return tuttiAllReduce(in, out, c->count, c->type, p->op, comm, stream);
@@ -89,7 +156,7 @@ static struct call draw(uint64_t *state, int nranks)
         tuttiMin,        tuttiAvg,       tuttiFirstDynamicRedOp,
         tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
         tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
-    struct call call = {.kind = (int)(next(state) % tuttiNumCollectives),
+    struct call call = {.kind = (int)(next(state) % NKINDS),
                         .type = (tuttiDataType_t)(next(state) % tuttiNumTypes),
                         .root = (int)(next(state) % (uint64_t)nranks),
                         .nranks = nranks};
@@ -113,7 +180,11 @@ int random_calls_on_gpu(const struct gpu_rank *rank, uint64_t seed, int ncalls)
         const struct call call = draw(&state, rank->nranks);
         const bool on_stream = next(&state) % 2 || call.kind == tuttiCollBarrier;
         struct placed placed;
-        place_call(&placed, rank, &call, next(&state) % 4 * call_type_size(call.type));
+        const size_t skew = next(&state) % 4 * call_type_size(call.type);
+        if (next(&state) % 3 == 0 && call_can_be_in_place(&call))
+            place_call_in_place(&placed, rank, &call, skew);
+        else
+            place_call(&placed, rank, &call, skew);
         tuttiResult_t result = issue_call(&placed, on_stream ? stream : NULL);
         if (!result && on_stream) result = tuttiStreamSynchronize(stream);
         const bool right = check_call(&placed) && !result;

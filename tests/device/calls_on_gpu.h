@@ -9,7 +9,7 @@
 struct placed {
     struct call call;
     const struct gpu_rank *rank;
-    char *memory[2]; /* in which the buffers lie */
+    char *memory[2]; /* in which the buffers lie; [1] NULL: both in one */
     char *input, *output;
     size_t input_bytes, output_bytes;
     tuttiRedOp_t op; /* what the call is issued with */
@@ -19,6 +19,9 @@ struct placed {
 /* skew: bytes by which the buffers miss an alignment of 256. */
 void place_call(struct placed *placed, const struct gpu_rank *rank, const struct call *call,
                 size_t skew);
+/* The same with both buffers in one memory, for a call that can be in place. */
+void place_call_in_place(struct placed *placed, const struct gpu_rank *rank,
+                         const struct call *call, size_t skew);
 tuttiResult_t issue_call(const struct placed *placed, tuttiStream_t stream);
 /* Whether the output and the byte behind it are as they must be; gives the memory back. */
 bool check_call(struct placed *placed);

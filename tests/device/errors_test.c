@@ -41,21 +41,26 @@ static void bad_arguments(struct gpu_rank *rank)
     check_error(rank, tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, comm, hosts),
                 tuttiInvalidUsage, "a stream of the host cannot run a call on device memory");
     check_error(rank, tuttiStreamLaunch(others, free, NULL), tuttiInvalidUsage, "cuLaunchHostFunc");
-    check_error(rank, tuttiSend(here, 4, tuttiFloat, 0, comm, NULL), tuttiInvalidUsage,
-                "for memory of the host only");
+    check_error(rank, tuttiSend(there, 4, tuttiFloat, 1 - rank->rank, comm, NULL),
+                tuttiInvalidArgument, "sendbuff");
     check_error(rank, tuttiRecv(here, 4, tuttiFloat, 0, comm, others), tuttiInvalidUsage,
-                "for streams of the host only");
+                "the stream is of GPU");
+    check_error(rank, tuttiRecv(here, 4, tuttiFloat, 0, comm, hosts), tuttiInvalidUsage,
+                "a stream of the host cannot run a call on device memory");
     check_error(
-        rank, tuttiAllGatherV(here, here + 4, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
-        tuttiInvalidUsage, "for memory of the host only");
+        rank, tuttiAllGatherV(here, on_host, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
+        tuttiInvalidArgument, "is memory of the host that GPU");
     check_error(rank,
-                tuttiAlltoAllV(here, (const size_t[]){1, 1}, NULL, here + 4, (const size_t[]){1, 1},
+                tuttiAllGatherV(here, there, (const size_t[]){1, 1}, NULL, tuttiFloat, comm, NULL),
+                tuttiInvalidArgument, "recvbuff");
+    check_error(rank,
+                tuttiAlltoAllV(here, (const size_t[]){1, 1}, NULL, there, (const size_t[]){1, 1},
                                NULL, tuttiFloat, comm, NULL),
-                tuttiInvalidUsage, "for memory of the host only");
+                tuttiInvalidArgument, "recvbuff");
     check_error(rank,
                 tuttiAlltoAllV(on_host, (const size_t[]){1, 1}, NULL, on_host + 2,
                                (const size_t[]){1, 1}, NULL, tuttiFloat, comm, others),
-                tuttiInvalidUsage, "for streams of the host only");
+                tuttiInvalidUsage, "the stream is of GPU");
     check_error(rank, tuttiStreamFromDevice(&wrong, rank->gpu, device_stream), tuttiInvalidArgument,
                 "is no stream of GPU");
     CHECK_EQ(tuttiAllReduce(here, here, 4, tuttiFloat, tuttiSum, comm, NULL), tuttiSuccess);

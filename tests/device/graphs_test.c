@@ -290,3 +290,64 @@ TEST(device_graphs, what_a_graph_needs_stays_when_other_calls_need_room)
 {
     on_gpus(2, 1, NULL, later_calls, NULL);
 }
+
+/* One gather in place of counts (0 1 2 ...) rotated by `shift`, element i of rank r is r * 100 + i
+ * + shift. */
+static tuttiResult_t gather(const struct gpu_rank *rank, int *memory, size_t shift,
+                            tuttiStream_t stream)
+{
+    size_t counts[MOST_RANKS], before = 0;
+    const size_t n = (size_t)rank->nranks;
+    for (size_t r = 0; r < n; r++) {
+        counts[r] = (r + shift) % n * 50;
+        if ((int)r < rank->rank) before += counts[r];
+    }
+    return tuttiAllGatherV(memory + before, memory, counts, NULL, tuttiInt32, rank->comm, stream);
+}
+
+static int wrong_elements(const struct gpu_rank *rank, const int *memory, size_t shift, bool write)
+{
+    enum { ROOM = MOST_RANKS * MOST_RANKS * 50 };
+    int data[ROOM], nwrong = 0;
+    size_t at = 0;
+    const size_t n = (size_t)rank->nranks;
+    if (!write) gpu_read(rank->gpu, data, memory, sizeof data);
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < (r + shift) % n * 50; i++, at++) {
+            const int right = (int)(r * 100 + i + shift);
+            nwrong += !write && data[at] != right;
+            data[at] = (int)r == rank->rank ? right : -1;
+        }
+    if (write) gpu_write(rank->gpu, (void *)(uintptr_t)memory, data, at * sizeof *data);
+    return nwrong;
+}
+
+/* Two captured calls whose counts differ, with many direct ones between their replays, which take
+ * the memory of each other's tables. */
+static void counts_of_their_own(struct gpu_rank *rank)
+{
+    enum { NDIRECT = 20 };
+    struct both stream;
+    int *memory[3];
+    streams_create(rank, &stream, 1);
+    for (int i = 0; i < 3; i++) memory[i] = (int *)gpu_memory(rank->gpu, 1 << 16);
+    capture_begin(stream.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    for (size_t i = 0; i < 2; i++) CHECK_EQ(gather(rank, memory[i], i, stream.tutti), tuttiSuccess);
+    CUgraphExec graph = capture_end(stream.cuda);
+    for (size_t turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < 2; i++) (void)wrong_elements(rank, memory[i], i, true);
+        for (size_t i = 0; i < NDIRECT; i++)
+            CHECK_EQ(gather(rank, memory[2], 2 + i % 2, stream.tutti), tuttiSuccess);
+        replay(graph, stream.cuda);
+        for (size_t i = 0; i < 2; i++) CHECK_EQ(wrong_elements(rank, memory[i], i, false), 0);
+    }
+    CHECK_EQ(tuttiStreamSynchronize(stream.tutti), tuttiSuccess);
+    CALL(cuGraphExecDestroy, graph);
+    streams_destroy(rank, &stream, 1);
+    for (int i = 0; i < 3; i++) gpu_free(memory[i]);
+}
+
+TEST(device_graphs, captured_calls_keep_their_count_for_each_rank)
+{
+    on_gpus(3, 2, NULL, counts_of_their_own, NULL);
+}

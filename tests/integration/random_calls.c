@@ -62,47 +62,21 @@ static void draw_call(struct run *run, struct call *call, int *which)
     if (call->kind == tuttiCollBarrier) call->count = 0;
 }
 
-/* Where the input lies from the start of memory, when in place; the output's offset in *output. */
+/* Where the input lies from the start of memory; the output's offset in *output. */
 static size_t place(const struct call *call, int rank, bool in_place, size_t *output)
 {
-    const size_t size = call_type_size(call->type), block = call->count * size;
-    *output = call_input_count(call, rank) * size + 64;
-    if (!in_place) return 0;
-    *output = 0;
-    switch (call->kind) {
-    case tuttiCollReduceScatter:
-        *output = (size_t)rank * block;
-        return 0;
-    case tuttiCollScatter:
-        *output = rank == call->root ? (size_t)rank * block : 0;
-        return 0;
-    case tuttiCollAllGather:
-        return (size_t)rank * block;
-    case tuttiCollGather:
-        return rank == call->root ? (size_t)rank * block : 0;
-    case REDUCE_SCATTER_V:
-        *output = call_displ(call, true, rank, rank) * size;
-        return 0;
-    case SCATTER_V:
-        *output = rank == call->root ? call_displ(call, true, rank, rank) * size : 0;
-        return 0;
-    case ALL_GATHER_V:
-        return call_displ(call, false, rank, rank) * size;
-    case GATHER_V:
-        return rank == call->root ? call_displ(call, false, rank, rank) * size : 0;
-    default:
-        return 0;
-    }
+    size_t input = 0;
+    *output = call_input_count(call, rank) * call_type_size(call->type) + 64;
+    if (in_place) call_in_place(call, rank, &input, output);
+    return input;
 }
 
 static bool prepare(struct run *run, struct pending *p)
 {
     const struct call *call = &p->call;
     const size_t size = call_type_size(call->type);
-    const bool can = call->kind != tuttiCollAllToAll && call->kind != EXCHANGE &&
-                     call->kind != tuttiCollBarrier && call->kind != ALL_TO_ALL_V;
     size_t output;
-    p->in_place = can && random_below(&run->own, 2);
+    p->in_place = call_can_be_in_place(call) && random_below(&run->own, 2);
     const size_t skew = (size_t)random_below(&run->own, 4) * size;
     const size_t input = place(call, p->rank, p->in_place, &output);
     p->memory_bytes =
@@ -130,16 +104,10 @@ static tuttiResult_t issue_blocks(const struct pending *p, tuttiRedOp_t op, tutt
 {
     const struct call *c = &p->call;
     const bool is_root = p->rank == c->root;
-    size_t counts[2][MOST_CALL_RANKS], displs[2][MOST_CALL_RANKS]; /* [1]: of the input */
-    const size_t *at[2];
-    for (int input = 0; input < 2; input++) {
-        at[input] = call_has_gaps(c, input, p->rank) ? displs[input] : NULL;
-        for (int r = 0; r < c->nranks; r++) {
-            counts[input][r] = input ? call_block(c, p->rank, r)
-                                     : call_block(c, r, c->kind == ALL_TO_ALL_V ? p->rank : r);
-            displs[input][r] = call_displ(c, input, p->rank, r);
-        }
-    }
+    struct call_arrays arrays;
+    call_arrays_of(c, p->rank, &arrays);
+    const size_t *const counts[2] = {arrays.counts[0], arrays.counts[1]};
+    const size_t *const *at = arrays.begins;
     void *const in = p->input, *const out = p->output;
     switch (c->kind) {
     case ALL_GATHER_V:

@@ -347,3 +347,57 @@ const char *call_text(const struct call *call)
              (int)call->type, (int)call->op, call->root, call->nranks);
     return text;
 }
+
+void call_arrays_of(const struct call *call, int rank, struct call_arrays *arrays)
+{
+    for (int input = 0; input < 2; input++) {
+        arrays->begins[input] = call_has_gaps(call, input, rank) ? arrays->displs[input] : NULL;
+        for (int r = 0; r < call->nranks; r++) {
+            arrays->counts[input][r] =
+                input ? call_block(call, rank, r)
+                      : call_block(call, r, call->kind == ALL_TO_ALL_V ? rank : r);
+            arrays->displs[input][r] = call_displ(call, input, rank, r);
+        }
+    }
+}
+
+bool call_can_be_in_place(const struct call *call)
+{
+    return call->kind != tuttiCollAllToAll && call->kind != EXCHANGE &&
+           call->kind != tuttiCollBarrier && call->kind != ALL_TO_ALL_V;
+}
+
+void call_in_place(const struct call *call, int rank, size_t *input, size_t *output)
+{
+    const size_t size = call_type_size(call->type), block = call->count * size;
+    const bool is_root = rank == call->root;
+    *input = *output = 0;
+    switch (call->kind) {
+    case tuttiCollReduceScatter:
+        *output = (size_t)rank * block;
+        break;
+    case tuttiCollScatter:
+        *output = is_root ? (size_t)rank * block : 0;
+        break;
+    case tuttiCollAllGather:
+        *input = (size_t)rank * block;
+        break;
+    case tuttiCollGather:
+        *input = is_root ? (size_t)rank * block : 0;
+        break;
+    case REDUCE_SCATTER_V:
+        *output = call_displ(call, true, rank, rank) * size;
+        break;
+    case SCATTER_V:
+        *output = is_root ? call_displ(call, true, rank, rank) * size : 0;
+        break;
+    case ALL_GATHER_V:
+        *input = call_displ(call, false, rank, rank) * size;
+        break;
+    case GATHER_V:
+        *input = is_root ? call_displ(call, false, rank, rank) * size : 0;
+        break;
+    default:
+        break;
+    }
+}

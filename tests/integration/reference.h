@@ -44,6 +44,18 @@ size_t call_displ(const struct call *call, bool input, int of, int rank);
  */
 bool call_has_gaps(const struct call *call, bool input, int of);
 
+/* The arrays that a rank passes to a kind with a V; [1]: of the input. */
+struct call_arrays {
+    size_t counts[2][MOST_CALL_RANKS], displs[2][MOST_CALL_RANKS];
+    const size_t *begins[2]; /* the displs; NULL: the blocks are packed */
+};
+void call_arrays_of(const struct call *call, int rank, struct call_arrays *arrays);
+
+/* Whether the call has a form in place. */
+bool call_can_be_in_place(const struct call *call);
+/* Where a rank's input and output lie in the memory that they share in place, in bytes. */
+void call_in_place(const struct call *call, int rank, size_t *input, size_t *output);
+
 /* Elements in a rank's buffers, with gaps; 0 where the buffer means nothing. */
 size_t call_input_count(const struct call *call, int rank);
 size_t call_output_count(const struct call *call, int rank);

@@ -311,6 +311,18 @@ static __device__ inline uint32_t tt_pass_difference(const tt_pass *pass)
     return difference;
 }
 
+/* Copies bytes: as tt_fold_pass, with one source and elements of one byte. */
+static __device__ inline void tt_pass_bytes(const struct tt_pass *pass)
+{
+    const uint32_t difference = tt_pass_difference(pass);
+    const uint32_t first = (uint32_t)(uintptr_t)pass->targets[0];
+    tt_pass_parts parts = {pass->count, 0, 16};
+    if (difference % 16) parts.unit = difference & (0 - difference) & 15;
+    parts.head = (0 - first) & (parts.unit - 1);
+    if (parts.head > parts.nbytes) parts.head = (uint32_t)parts.nbytes;
+    tt_pass_copy(pass, parts);
+}
+
 /* Folds, or copies. Called by all threads of the block with the same values. No thread waits for
  * another: the caller orders the accesses before and after. */
 static __device__ inline void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)

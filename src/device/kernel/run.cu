@@ -5,6 +5,7 @@
  * beginning of a round the threads find the pieces of all steps at once, thread i those of step i:
  * a walk is a chain of multiplications that would stand in every step's way. After a failure every
  * wait ends, every block leaves, and the call still counts as ended. */
+#include "device/kernel/exchange.cuh"
 #include "device/kernel/step.cuh"
 
 /* All threads: the channel's steps, round by round. */
@@ -91,7 +92,12 @@ extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
         if (!runs) tt_report_failure(call->state, call->report, TT_DEVICE_ABORTED, -1, index, 0);
         runs = runs && !tt_load_failure(call->state);
     }
-    if (__syncthreads_and(runs)) run_block(&block, call, blockIdx.x - call->first_block);
+    if (__syncthreads_and(runs)) {
+        if (call->exchange)
+            tt_run_exchange(&block, call, blockIdx.x - call->first_block);
+        else
+            run_block(&block, call, blockIdx.x - call->first_block);
+    }
     __syncthreads();
     if (threadIdx.x == 0) tt_count_ended(call);
 }

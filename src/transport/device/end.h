@@ -19,6 +19,7 @@ enum { TT_LINE_DATA = 8, TT_LINE_BYTES = 16 };
 struct tt_device_note {
     uint64_t reference; /* where the message lies; 0: in its slot. Only where end->reaches */
     uint64_t head;      /* of this message: a receiver may find the head of a later one */
+    uint64_t nbytes;    /* of the send of which this message is a part; other calls do not say it */
 };
 
 struct tt_device_end {

@@ -1,0 +1,312 @@
+/* Sends and receives on device memory: those of a group become one call of a kernel. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "communicator/device.h"
+#include "executor/exchange.h"
+
+/* Longer messages are moved by several flows, that is, blocks. */
+enum { PART_BYTES = 1 << 17 };
+/* Parts of at least so many bytes are sent by reference: the sender waits for the receiver anyway.
+ */
+enum { REFERENCE_BYTES = 8192 };
+
+/* ---- Of a group: gathering ------------------------------------------------------------------ */
+
+static bool is_p2p(const struct tt_pending_call *call)
+{
+    return call->on_device && (call->kind == TT_WORK_SEND || call->kind == TT_WORK_RECV);
+}
+
+/* The i-th send of a rank to itself goes to its i-th receive from itself. */
+static tt_status check_own(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
+{
+    const int rank = comm->rank;
+    int sends = 0, receives = 0, s = 0;
+    for (int i = 0; i < exchange->ncalls; i++)
+        if (exchange->calls[i].peer == rank) *(exchange->calls[i].sends ? &sends : &receives) += 1;
+    if (sends != receives)
+        return tt_fail(
+            TT_ERR_USAGE,
+            "rank %d sends %d messages to itself in a group and receives %d from itself: "
+            "on a GPU both must be in the same group",
+            rank, sends, receives);
+    for (int r = 0; r < exchange->ncalls; r++) {
+        const struct tt_exchange_call *receive = &exchange->calls[r];
+        if (receive->peer != rank || receive->sends) continue;
+        while (exchange->calls[s].peer != rank || !exchange->calls[s].sends) s++;
+        const struct tt_exchange_call *send = &exchange->calls[s++];
+        if (send->nbytes != receive->nbytes)
+            return tt_fail(TT_ERR_USAGE,
+                           "rank %d sends %zu bytes to itself, and receives %zu bytes: give both "
+                           "the same count",
+                           rank, send->nbytes, receive->nbytes);
+    }
+    return TT_OK;
+}
+
+/* Of the communicator's calls among these. */
+static tt_status make_exchange(tuttiComm_t comm, const struct tt_pending_call *calls, int ncalls,
+                               struct tt_group_exchange **out)
+{
+    int n = 0;
+    for (int i = 0; i < ncalls; i++) n += calls[i].comm == comm && is_p2p(&calls[i]);
+    struct tt_group_exchange *exchange =
+        malloc(sizeof *exchange + (size_t)n * sizeof exchange->calls[0]);
+    if (!exchange) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", n);
+    *exchange = (struct tt_group_exchange){.ncalls = 0};
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].comm == comm && is_p2p(&calls[i]))
+            exchange->calls[exchange->ncalls++] =
+                (struct tt_exchange_call){.data = calls[i].data,
+                                          .nbytes = calls[i].nbytes,
+                                          .peer = calls[i].peer,
+                                          .sends = calls[i].kind == TT_WORK_SEND};
+    const tt_status status = check_own(comm, exchange);
+    if (status)
+        free(exchange);
+    else
+        *out = exchange;
+    return status;
+}
+
+/* The place of the call of the same communicator, and stream if `same_stream`, among these; n:
+ * there is none. */
+static int find_like(const struct tt_pending_call *calls, int n, const struct tt_pending_call *call,
+                     bool same_stream)
+{
+    int i = 0;
+    while (i < n &&
+           (calls[i].comm != call->comm || (same_stream && calls[i].stream != call->stream)))
+        i++;
+    return i;
+}
+
+/* The exchanges of all communicators. Returns their number, or an error after which there are none.
+ */
+static int make_exchanges(const struct tt_pending_call *calls, int ncalls,
+                          struct tt_pending_call *made)
+{
+    int n = 0;
+    for (int i = 0; i < ncalls; i++) {
+        if (!is_p2p(&calls[i]) || find_like(made, n, &calls[i], true) < n) continue;
+        const int first = find_like(made, n, &calls[i], false);
+        tt_status status = TT_OK;
+        made[n] = (struct tt_pending_call){.comm = calls[i].comm,
+                                           .stream = calls[i].stream,
+                                           .kind = TT_WORK_EXCHANGE,
+                                           .on_device = true,
+                                           .is_first = first == n};
+        if (first == n)
+            status = make_exchange(calls[i].comm, calls, ncalls, &made[n].exchange);
+        else
+            made[n].exchange = made[first].exchange;
+        if (status) {
+            while (--n >= 0) tt_exchange_release(made[n].exchange);
+            return status;
+        }
+        made[n++].exchange->nworks++;
+    }
+    return n;
+}
+
+tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls)
+{
+    int np2p = 0, nothers = 0;
+    for (int i = 0; i < *ncalls; i++) np2p += is_p2p(&calls[i]);
+    if (!np2p) return TT_OK;
+    struct tt_pending_call *made = malloc((size_t)np2p * sizeof *made);
+    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", np2p);
+    const int n = make_exchanges(calls, *ncalls, made);
+    if (n < 0) {
+        free(made);
+        return n;
+    }
+    for (int i = 0; i < *ncalls; i++)
+        if (!is_p2p(&calls[i])) calls[nothers++] = calls[i];
+    memcpy(calls + nothers, made, (size_t)n * sizeof *made);
+    free(made);
+    *ncalls = nothers + n;
+    return TT_OK;
+}
+
+/* ---- The plan ------------------------------------------------------------------------------- */
+
+/* Parts into which messages are divided at most, the same on all ranks: as many as there are links
+ * between two ranks, and fewer where the flows of an exchange of all with all would not fit. */
+static uint64_t most_parts(const struct tuttiComm *comm)
+{
+    const struct tt_comm_device *on = comm->on_gpu;
+    const uint64_t nchannels = tt_device_room_links(on->room)->nchannels;
+    const uint64_t fit =
+        (uint64_t)TT_DEVICE_MOST_FLOWS * (uint64_t)on->most_blocks / (2 * (uint64_t)comm->nranks);
+    return fit < 1 ? 1 : fit < nchannels ? fit : nchannels;
+}
+
+static uint64_t parts_of(const struct tuttiComm *comm, size_t nbytes)
+{
+    const uint64_t most = most_parts(comm), wanted = nbytes / PART_BYTES;
+    return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+/* A table while it is filled, or, with `plan` NULL, counted. */
+struct filling {
+    struct tt_device_exchange *plan;
+    uint32_t nflows, ntransfers;
+};
+
+static void add_transfer(struct filling *to, const struct tt_device_transfer *transfer)
+{
+    if (to->plan) tt_device_transfers(to->plan)[to->ntransfers] = *transfer;
+    to->ntransfers++;
+}
+
+/* The flows of the messages that were added from `first` on. */
+static void add_flows(struct filling *to, const struct tuttiComm *comm, int peer, bool outgoing,
+                      uint32_t first, uint64_t nparts)
+{
+    const uint32_t nchannels = tt_device_room_links(comm->on_gpu->room)->nchannels;
+    for (uint32_t part = 0; part < nparts; part++, to->nflows++) {
+        /* The first part has a channel of its own: short messages do not meet collectives. */
+        const uint32_t channel = part ? part - 1 : nchannels - 1;
+        if (!to->plan) continue;
+        tt_device_flows(to->plan)[to->nflows] = (struct tt_device_flow){
+            .peer = (uint32_t)peer,
+            .outgoing = outgoing,
+            .end = peer == comm->rank
+                       ? UINT32_MAX
+                       : tt_device_end_at(nchannels, (uint32_t)peer, channel, outgoing),
+            .part = part,
+            .first = first,
+            .number = to->ntransfers - first};
+    }
+}
+
+/* Messages to, or from, a peer; to itself: both. */
+static void add_peer(struct filling *to, const struct tuttiComm *comm,
+                     const struct tt_group_exchange *exchange, int peer, bool outgoing)
+{
+    const uint32_t first = to->ntransfers;
+    uint64_t nparts = 0;
+    int s = 0;
+    for (int i = 0; i < exchange->ncalls; i++) {
+        const struct tt_exchange_call *call = &exchange->calls[i];
+        if (call->peer != peer || call->sends != outgoing) continue;
+        struct tt_device_transfer transfer = {
+            .data = call->data, .nbytes = call->nbytes, .nparts = parts_of(comm, call->nbytes)};
+        if (peer == comm->rank) {
+            while (exchange->calls[s].peer != peer || !exchange->calls[s].sends) s++;
+            transfer.source = exchange->calls[s++].data;
+        }
+        add_transfer(to, &transfer);
+        if (transfer.nparts > nparts) nparts = transfer.nparts;
+    }
+    add_flows(to, comm, peer, outgoing, first, nparts);
+}
+
+/* Peers by distance, so that not all ranks begin with the same. */
+static void add_all(struct filling *to, const struct tuttiComm *comm,
+                    const struct tt_group_exchange *exchange)
+{
+    const int n = comm->nranks;
+    add_peer(to, comm, exchange, comm->rank, false);
+    for (int k = 1; k < n; k++) {
+        add_peer(to, comm, exchange, (comm->rank + k) % n, true);
+        add_peer(to, comm, exchange, (comm->rank + n - k) % n, false);
+    }
+}
+
+static tt_status make_plan(const struct tuttiComm *comm, struct tt_group_exchange *exchange)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    struct filling count = {.plan = NULL};
+    void *table;
+    add_all(&count, comm, exchange);
+    const size_t nbytes = sizeof(struct tt_device_exchange) +
+                          count.nflows * sizeof(struct tt_device_flow) +
+                          count.ntransfers * sizeof(struct tt_device_transfer);
+    TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
+                               exchange->kernel.number, &table));
+    struct filling filling = {.plan = table};
+    *filling.plan =
+        (struct tt_device_exchange){.nflows = count.nflows, .ntransfers = count.ntransfers};
+    add_all(&filling, comm, exchange);
+    exchange->plan = filling.plan;
+    return TT_OK;
+}
+
+/* ---- Begin and launch ----------------------------------------------------------------------- */
+
+/* A peer of the exchange that has left; -1: all are here. */
+static int absent_peer(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
+{
+    for (int i = 0; i < exchange->ncalls; i++) {
+        const int peer = exchange->calls[i].peer;
+        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, peer)->state,
+                                 memory_order_acquire) != TT_RANK_HERE)
+            return peer;
+    }
+    return -1;
+}
+
+/* As for collectives (device_call.c): a peer that leaves sees this rank, or this rank sees it. */
+static bool may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
+{
+    if (tt_fabric_borrow(comm->fabric)) return false;
+    if (absent_peer(comm, exchange) < 0) return true;
+    tt_fabric_give_back(comm->fabric);
+    return false;
+}
+
+void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work)
+{
+    struct tt_comm_device *on = pending->comm->on_gpu;
+    struct tt_group_exchange *exchange = pending->exchange;
+    if (pending->is_first) {
+        exchange->kernel = (struct tt_kernel_run){.report = on->report,
+                                                  .context = tt_device_context(on->device),
+                                                  .stream = on->stream,
+                                                  .number = ++on->issued};
+        exchange->kernel.uses_peers = may_use_peers(pending->comm, exchange);
+    }
+    tt_exchange_begin(work, &pending->comm->engine, exchange, pending->is_first);
+}
+
+static tt_status fail_alone(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
+{
+    char name[128];
+    TT_TRY(tt_fabric_check(comm->fabric));
+    tt_fabric_name_rank(comm->fabric, absent_peer(comm, exchange), name, sizeof name);
+    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
+}
+
+tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
+{
+    const struct tuttiComm *comm = pending->comm;
+    const struct tt_comm_device *on = comm->on_gpu;
+    const struct tt_device_links *links = tt_device_room_links(on->room);
+    struct tt_group_exchange *exchange = pending->exchange;
+    if (!exchange->kernel.uses_peers) return fail_alone(comm, exchange);
+    TT_TRY(make_plan(comm, exchange));
+    const uint32_t nflows = exchange->plan->nflows, most = links->nchannels - 1;
+    uint32_t nblocks = nflows < most ? nflows : most;
+    if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
+        nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
+    if (nblocks > (uint32_t)on->most_blocks) nblocks = (uint32_t)on->most_blocks;
+    if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
+        return tt_fail(TT_ERR_USAGE,
+                       "a group exchanges messages with %u peers and directions; a rank's share of "
+                       "its GPU, %u blocks, takes %u: use smaller groups, or fewer ranks on a GPU",
+                       nflows, nblocks, nblocks * TT_DEVICE_MOST_FLOWS);
+    *call = (struct tt_device_call){.exchange = exchange->plan,
+                                    .links = *links,
+                                    .state = on->state,
+                                    .report = on->report,
+                                    .reference_bytes = REFERENCE_BYTES,
+                                    .type = TT_UINT8,
+                                    .op = TT_SUM,
+                                    .signature = TT_DEVICE_EXCHANGE_BIT,
+                                    .nblocks = nblocks,
+                                    .number = exchange->kernel.number};
+    return TT_OK;
+}

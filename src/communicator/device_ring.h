@@ -1,0 +1,40 @@
+/* Pinned memory from which calls on a GPU take what their kernels read beside the program: a count
+ * for each rank, the sends and receives of a group. A ring: the calls of a rank end in the order in
+ * which they were issued, and memory of one that has ended is taken again. No call of the driver
+ * but where the ring grows, which waits for no kernel. */
+#ifndef TT_COMMUNICATOR_DEVICE_RING_H
+#define TT_COMMUNICATOR_DEVICE_RING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "device/call.h"
+#include "driver/context.h"
+
+/* What was allocated: the ring, smaller ones before it, tables that are kept. */
+struct tt_ring_memory {
+    void *memory;
+    struct tt_ring_memory *next;
+};
+
+/* Zeroed: empty. Owner: the issuing thread. */
+struct tt_device_ring {
+    char *memory;  /* NULL: none yet */
+    size_t nbytes; /* a power of two */
+    uint64_t
+        begin;    /* of the oldest table, and end of the newest: bytes taken since the memory was */
+    uint64_t end; /* new; the place in the memory is the rest modulo nbytes */
+    struct tt_ring_memory *all;
+};
+
+/* Memory for the call with this number (struct tt_kernel_run), 16-byte aligned, which it has until
+ * the report says that the call has ended. Numbers never fall; 0: until the ring is freed. SYSTEM:
+ * out of memory. */
+TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,
+                                           const struct tt_device_report *report, size_t nbytes,
+                                           uint64_t number, void **table);
+/* No kernel uses it any more. */
+void tt_device_ring_free(struct tt_device_ring *ring, struct tt_context *context);
+
+#endif

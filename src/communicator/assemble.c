@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "communicator/device.h"
+#include "communicator/staged.h"
 
 static const uint64_t comm_magic = 0x7475747469636f6dull;
 
@@ -235,10 +237,15 @@ static bool any_gpu(const struct making *making)
     return false;
 }
 
-/* Whether this communicator's calls may be on device memory; if not, no_gpu says why. */
+/* Whether kernels may run this communicator's calls; if not, no_gpu says why. */
 static bool all_have_gpus(const struct making *making)
 {
     tuttiComm_t comm = making->comm;
+    if (!tt_config_int(TT_CONFIG_DEVICE_KERNELS)) {
+        snprintf(comm->no_gpu, sizeof comm->no_gpu, "TUTTI_DEVICE_KERNELS is off on rank %d",
+                 comm->rank);
+        return false;
+    }
     for (int r = 0; r < comm->nranks; r++)
         if (!making->everyone[participant(making, r)].has_gpu) {
             snprintf(comm->no_gpu, sizeof comm->no_gpu,
@@ -250,20 +257,18 @@ static bool all_have_gpus(const struct making *making)
     return false;
 }
 
-/* A GPU that the config does not name may be one that the program uses for itself: then a
- * communicator for memory of the host does without it. */
-static tt_status drop_gpu(struct making *making, tt_status status)
+/* This rank's GPU cannot run kernels for the communicator. */
+static void drop_kernels(const struct making *making, tt_status status)
 {
     tuttiComm_t comm = making->comm;
-    if (!status || making->config->needs_gpu) return status;
+    if (!status) return;
     snprintf(comm->no_gpu, sizeof comm->no_gpu, "%.*s", (int)sizeof comm->no_gpu - 1,
              tt_last_error());
-    TT_INFO("communicator %s has no GPU: %s", comm->name, tt_last_error());
     tt_comm_device_drop(comm);
-    return TT_OK;
 }
 
-/* After a round in which each rank may have dropped its GPU: all ranks have one, or none has. */
+/* After a round in which each rank may have dropped its kernels: all ranks have them, or none has.
+ */
 static tt_status agree_on_gpus(struct making *making)
 {
     const struct tt_exchange *exchange = making->exchange;
@@ -275,11 +280,37 @@ static tt_status agree_on_gpus(struct making *making)
     for (int r = 0; !status && making->member && r < making->nranks; r++) {
         if (all[participant(making, r)] || !making->comm->on_gpu) continue;
         snprintf(making->comm->no_gpu, sizeof making->comm->no_gpu,
-                 "rank %d could not use its GPU (its log at INFO says why)", r);
+                 "kernels cannot run for rank %d (its log at INFO says why)", r);
         tt_comm_device_drop(making->comm);
     }
     free(all);
     return status;
+}
+
+/* Calls on the memory of this rank's GPU go through the host. A GPU that the config does not name
+ * may be one that the program uses for itself: then a communicator for memory of the host does
+ * without it. */
+static tt_status do_without_kernels(struct making *making)
+{
+    tuttiComm_t comm = making->comm;
+    if (comm->on_gpu) return TT_OK;
+    if (comm->gpu < 0) {
+        snprintf(comm->no_gpu, sizeof comm->no_gpu,
+                 "this rank has none (tuttiConfig_t's device, or a current context at init)");
+        return TT_OK;
+    }
+    const tt_status status = tt_comm_staged_open(comm);
+    if (status && making->config->needs_gpu) return status;
+    if (!status) {
+        TT_INFO("communicator %s: rank %d: calls on memory of GPU %d go through memory of the "
+                "host: %s",
+                comm->name, comm->rank, comm->gpu, comm->no_gpu);
+        return TT_OK;
+    }
+    snprintf(comm->no_gpu, sizeof comm->no_gpu, "%.*s", (int)sizeof comm->no_gpu - 1,
+             tt_last_error());
+    TT_INFO("communicator %s has no GPU: %s", comm->name, tt_last_error());
+    return TT_OK;
 }
 
 /* Each rank with a GPU sends the others how to reach its memory. */
@@ -292,17 +323,19 @@ static tt_status connect_gpus(struct making *making)
     if (!all || !ours)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
     else if (making->member && all_have_gpus(making))
-        making->status =
-            drop_gpu(making, tt_comm_device_offer(making->comm, &making->links, &mine));
+        drop_kernels(making, tt_comm_device_offer(making->comm, &making->links, &mine));
     tt_status status = agree_on_gpus(making);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
     if (!status && making->member && making->comm->on_gpu) {
         for (int r = 0; r < making->nranks; r++) ours[r] = all[participant(making, r)];
-        making->status = drop_gpu(making, tt_comm_device_connect(making->comm, ours));
+        drop_kernels(making, tt_comm_device_connect(making->comm, ours));
     }
     free(all);
     free(ours);
-    return status ? status : agree_on_gpus(making);
+    if (!status) status = agree_on_gpus(making);
+    if (status) return status;
+    if (making->member) making->status = do_without_kernels(making);
+    return agree(making);
 }
 
 static void finish(struct making *making)
@@ -410,6 +443,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
     tt_comm_device_free(comm);
+    tt_comm_staged_free(comm);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

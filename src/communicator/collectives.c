@@ -3,6 +3,7 @@
 
 #include "communicator/device.h"
 #include "communicator/request.h"
+#include "communicator/staged.h"
 
 tt_status tt_request_type(const char *function, tuttiDataType_t type, size_t *element)
 {
@@ -148,12 +149,18 @@ static bool is_remembered(const struct tt_memo *memo, const struct tt_request *r
            memo->op < (int)tuttiFirstDynamicRedOp;
 }
 
+/* Bytes before this rank's block in the buffer that holds all blocks. */
+static size_t before_own(const struct tt_request *request, const struct tt_memo *memo)
+{
+    return (size_t)request->comm->rank * request->count * memo->element;
+}
+
 static tt_status check_buffers(const struct tt_request *request, const struct tt_memo *memo)
 {
     TT_TRY(tt_request_buffer(request->function, "sendbuff", request->input, memo->in));
     TT_TRY(tt_request_buffer(request->function, "recvbuff", request->output, memo->out));
     const uintptr_t in = (uintptr_t)request->input, out = (uintptr_t)request->output;
-    const size_t before = (size_t)request->comm->rank * request->count * memo->element;
+    const size_t before = before_own(request, memo);
     const bool gathers = tt_collective_row(request->collective)->output == TT_HOLDS_ALL;
     return tt_request_overlap(request, (struct tt_extent){in, memo->in},
                               (struct tt_extent){out, memo->out}, (gathers ? out : in) + before);
@@ -189,6 +196,20 @@ static tt_status issue_on_device(const struct tt_request *request, const struct 
     return tt_issue(&pending);
 }
 
+/* A call on device memory that the host carries out, as the memo says. */
+static tt_status issue_staged(const struct tt_request *request, const struct tt_memo *memo)
+{
+    struct tt_pending_call pending = {.comm = request->comm,
+                                      .stream = request->stream,
+                                      .kind = TT_WORK_COLLECTIVE,
+                                      .call = memo->call,
+                                      .cached = memo->cached};
+    TT_TRY(tt_comm_stage_collective(&pending, request, memo->in, memo->out,
+                                    before_own(request, memo)));
+    tt_count_call(&request->comm->counts.collectives[request->collective], memo->payload);
+    return tt_issue(&pending);
+}
+
 /* A call that is not like the last one, or that may be on device memory. */
 static tt_status check_and_issue(const struct tt_request *request, bool may_be_on_device)
 {
@@ -199,9 +220,10 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
         TT_TRY(check_buffers(request, &fresh));
         TT_TRY(tt_comm_route(request, &fresh, &on_device));
     }
-    if (on_device) return issue_on_device(request, &fresh);
+    const bool staged = on_device && request->comm->staged;
+    if (on_device && !staged) return issue_on_device(request, &fresh);
     if (!is_remembered(memo, request)) TT_TRY(prepare(request, &fresh, false, memo));
-    return issue_prepared(request, memo);
+    return staged ? issue_staged(request, memo) : issue_prepared(request, memo);
 }
 
 static const struct tt_stream *stream_of(const struct tt_request *request)
@@ -334,10 +356,12 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
     pending.comm = comm;
     pending.stream = stream;
     pending.kind = kind;
-    pending.on_device = on_device;
+    pending.on_device = on_device && !comm->staged;
+    pending.stage = NULL;
     pending.data = (void *)(uintptr_t)data;
     pending.nbytes = count * element;
     pending.peer = peer;
+    if (on_device && comm->staged) TT_TRY(tt_comm_stage_message(&pending));
     return tt_issue(&pending);
 }
 

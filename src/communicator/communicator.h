@@ -21,6 +21,8 @@ enum { TT_MOST_CACHED = 32, TT_BINDINGS_KEPT = 4 };
 
 struct tt_comm_device;
 struct tt_group_exchange;
+struct tt_comm_staged;
+struct tt_stage;
 
 /* A program made once and kept for the next call like it, and its last bindings. Owned by the
  * communicator's cache. */
@@ -80,8 +82,9 @@ struct tuttiComm {
     uint8_t key[TT_KEY_BYTES]; /* secret; of its connections and of communicators split from it */
     struct tt_fabric *fabric;
     struct tt_setting setting;
-    struct tt_comm_device *on_gpu; /* NULL: no calls on device memory, because of no_gpu */
+    struct tt_comm_device *on_gpu; /* NULL: kernels run no calls, because of no_gpu */
     char no_gpu[128];
+    struct tt_comm_staged *staged; /* NULL: calls on device memory are kernels', or refused */
     struct {
         struct tt_bootstrap_counts bootstrap;
         uint64_t join_ns, total_ns;
@@ -209,6 +212,7 @@ struct tt_pending_call {
     struct tt_call call;      /* collectives */
     struct tt_cached *cached; /* whose program the call uses */
     bool on_device;           /* a kernel carries the call out */
+    struct tt_stage *stage;   /* in which its buffers lie; NULL: they are the caller's */
     void *data;               /* point to point */
     size_t nbytes;
     int peer;

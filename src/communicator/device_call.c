@@ -5,6 +5,7 @@
 
 #include "base/config.h"
 #include "communicator/graphs.h"
+#include "communicator/staged.h"
 #include "device/tables.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
@@ -28,7 +29,7 @@ static tt_status look_at(const struct tt_request *request, const char *name, con
     if (!nbytes) return TT_OK;
     TT_TRY(tt_driver_pointer(buffer, found));
     if (found->kind != TT_POINTER_DEVICE) return TT_OK;
-    if (!request->comm->on_gpu)
+    if (!tt_comm_takes_gpus(request->comm))
         return tt_fail(TT_ERR_USAGE,
                        "%s: %s %p is memory of GPU %d, but communicator %s has no GPU: %s",
                        request->function, name, buffer, found->gpu, request->comm->name,
@@ -71,6 +72,19 @@ static void *users_stream(tuttiStream_t stream)
     return stream ? tt_stream_device_stream((struct tt_stream *)stream) : NULL;
 }
 
+/* The host would not run the call when the graph is launched. */
+static tt_status refuse_capture(const struct tt_request *request, struct tt_context *context)
+{
+    bool capturing;
+    TT_TRY(tt_context_stream_capturing(context, users_stream(request->stream), &capturing));
+    if (!capturing) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%s: the CUDA stream is being captured into a graph, or must not be used while "
+                   "another is; calls of communicator %s cannot be captured, because they go "
+                   "through memory of the host: %s",
+                   request->function, request->comm->name, request->comm->no_gpu);
+}
+
 static tt_status check_legacy(const struct tt_request *request)
 {
     bool forbidden = false;
@@ -99,7 +113,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
     *on_device = any || context;
     TT_TRY(check_scalar(request, memo->call.scalar, *on_device));
     if (!*on_device) return TT_OK;
-    if (!comm->on_gpu)
+    if (!tt_comm_takes_gpus(comm))
         return tt_fail(TT_ERR_USAGE,
                        "%s: the stream is a GPU's, but communicator %s has no GPU: %s",
                        request->function, comm->name, comm->no_gpu);
@@ -118,7 +132,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
         return refuse_host_memory(request, "sendbuff", request->input);
     if (memo->out && out.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "recvbuff", request->output);
-    return check_legacy(request);
+    return comm->staged ? refuse_capture(request, comm->staged->context) : check_legacy(request);
 }
 
 /* Whether a pointer, of which the call uses nothing, is memory of this rank's GPU. */

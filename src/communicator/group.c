@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "communicator/graphs.h"
+#include "communicator/staged.h"
 #include "executor/exchange.h"
 #include "executor/stream.h"
 
@@ -86,6 +87,7 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
         tt_comm_exchange_begin(pending, work);
         break;
     }
+    if (pending->stage) tt_comm_staged_begin(pending, work);
 }
 
 static tt_status run_batch(struct tt_task *task)
@@ -157,6 +159,11 @@ static void leave_calls(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
 }
 
+static struct tt_stream *attendant_of(const struct tuttiComm *comm)
+{
+    return comm->on_gpu ? comm->on_gpu->attendant : comm->staged->attendant;
+}
+
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
 static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
@@ -164,12 +171,13 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
     struct batch *own = NULL;
     for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
     tt_comm_device_launch(calls, ncalls);
+    tt_comm_staged_launch(calls, ncalls);
     leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
         if (gpus_stream(&calls[i])) {
             tt_stream_begin(gpus_stream(&calls[i]));
-            tt_stream_push(calls[i].comm->on_gpu->attendant, &batches[i]->task);
+            tt_stream_push(attendant_of(calls[i].comm), &batches[i]->task);
         } else if (calls[i].stream) {
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
         } else {
@@ -179,7 +187,7 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
     if (!own) return TT_OK;
     const tt_status status = tt_run(own->works, own->nworks, false);
     free(own);
-    return status;
+    return tt_comm_staged_finish(calls, ncalls, status);
 }
 
 /* Small messages for which there is room, or that have come, are done in a straight line. Of the
@@ -204,7 +212,7 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     *only_p2p = true;
     if (ncalls > FEW_CALLS) return false;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || calls[i].on_device) return false;
+        if (calls[i].stream || calls[i].on_device || calls[i].stage) return false;
         *only_p2p =
             *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE && calls[i].comm == calls[0].comm;
     }
@@ -229,12 +237,14 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
     return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
 
-/* Calls that will not be issued: nobody else frees their tables of blocks and exchanges. */
+/* Calls that will not be issued: nobody else frees their tables of blocks, exchanges and staging
+ * memory. */
 static void drop_calls(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++) {
         if (has_table(&calls[i])) free((void *)(uintptr_t)calls[i].call.binding);
         if (calls[i].kind == TT_WORK_EXCHANGE) tt_exchange_release(calls[i].exchange);
+        tt_stage_drop(calls[i].stage);
     }
 }
 
@@ -248,8 +258,9 @@ static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
     if (status || ncalls < 1) return status;
     enter_calls(calls, ncalls);
     struct batch **batches = calloc((unsigned)ncalls, sizeof *batches);
-    status = batches ? make_batches(calls, ncalls, batches)
+    status = batches ? tt_comm_staged_link(calls, ncalls)
                      : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
+    if (!status) status = make_batches(calls, ncalls, batches);
     if (status) {
         leave_calls(calls, ncalls);
         drop_calls(calls, ncalls);

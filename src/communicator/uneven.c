@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "communicator/device.h"
+#include "communicator/staged.h"
 
 /* The counts of a call, and where the blocks lie in this rank's buffer that holds all of them. */
 struct uneven {
@@ -188,13 +189,16 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     if (may_be_on_device(request))
         TT_TRY(tt_comm_route_extents(request, used.in, used.out, pending.call.scalar,
                                      &pending.on_device));
+    const bool staged = pending.on_device && request->comm->staged;
+    pending.on_device = pending.on_device && !staged;
     const struct tt_selection selection = {.collective = request->collective,
                                            .root = request->root,
                                            .nbytes = total * element,
                                            .uneven = true,
                                            .on_device = pending.on_device};
     TT_TRY(tt_comm_select(request->comm, &selection, &pending.cached));
-    const struct tt_counts counts = {.counts = uneven.counts, .begins = uneven.displs};
+    const struct tt_counts counts = {.counts = uneven.counts,
+                                     .begins = staged ? NULL : uneven.displs};
     TT_TRY(bind_counts(&pending, &counts, element));
     pending.call.input = request->input;
     pending.call.output = request->output;
@@ -204,6 +208,13 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     pending.call.entry =
         tt_call_entry_make(pending.call.loaded->program, total, &pending.call.reduction);
     if (pending.on_device) pending.call.entry.type |= TT_ENTRY_ON_DEVICE;
+    const tt_status status =
+        staged ? tt_comm_stage_uneven(&pending, request, uneven.counts, uneven.displs, element)
+               : TT_OK;
+    if (status) {
+        free((void *)(uintptr_t)pending.call.binding);
+        return status;
+    }
     tt_count_call(&request->comm->counts.collectives[request->collective], total * element);
     return tt_issue(&pending);
 }
@@ -299,14 +310,16 @@ static tt_status issue_next(const struct tt_request *request, struct side *side,
     if (peer == 0) side->packed = 0;
     const size_t begin = uneven->displs ? uneven->displs[peer] : side->packed;
     side->packed += count;
-    return tt_issue(
-        &(struct tt_pending_call){.comm = request->comm,
-                                  .stream = request->stream,
-                                  .kind = side->kind,
-                                  .on_device = side->on_device,
-                                  .data = (void *)(count ? side->buffer + begin * element : 0),
-                                  .nbytes = count * element,
-                                  .peer = peer});
+    const bool staged = side->on_device && request->comm->staged;
+    struct tt_pending_call pending = {.comm = request->comm,
+                                      .stream = request->stream,
+                                      .kind = side->kind,
+                                      .on_device = side->on_device && !staged,
+                                      .data = (void *)(count ? side->buffer + begin * element : 0),
+                                      .nbytes = count * element,
+                                      .peer = peer};
+    if (staged) TT_TRY(tt_comm_stage_message(&pending));
+    return tt_issue(&pending);
 }
 
 /* In a group. Each rank begins with the next one, so that no rank is everybody's first. */

@@ -221,3 +221,34 @@ tt_status tt_context_stream_follow(struct tt_context *context, void *after, void
     tt_context_leave(context);
     return status;
 }
+
+tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
+                                 const void *from, size_t nbytes)
+{
+    if (nbytes == 0) return TT_OK;
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->MemcpyAsync((CUdeviceptr)(uintptr_t)to,
+                                                     (CUdeviceptr)(uintptr_t)from, nbytes, stream);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuMemcpyAsync");
+}
+
+tt_status tt_context_stream_store(struct tt_context *context, void *stream, uint32_t *word,
+                                  uint32_t value)
+{
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)word,
+                                                            value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamWriteValue32");
+}
+
+tt_status tt_context_stream_await(struct tt_context *context, void *stream, const uint32_t *word,
+                                  uint32_t value)
+{
+    TT_TRY(tt_context_enter(context));
+    const CUresult result = context->cu->StreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)word,
+                                                           value, CU_STREAM_WAIT_VALUE_GEQ);
+    tt_context_leave(context);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuStreamWaitValue32");
+}

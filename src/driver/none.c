@@ -234,3 +234,24 @@ tt_status tt_context_event_wait(struct tt_context *context, void *event, void *s
     (void)context, (void)event, (void)stream;
     return refuse();
 }
+
+tt_status tt_context_stream_copy(struct tt_context *context, void *stream, void *to,
+                                 const void *from, size_t nbytes)
+{
+    (void)context, (void)stream, (void)to, (void)from, (void)nbytes;
+    return refuse();
+}
+
+tt_status tt_context_stream_store(struct tt_context *context, void *stream, uint32_t *word,
+                                  uint32_t value)
+{
+    (void)context, (void)stream, (void)word, (void)value;
+    return refuse();
+}
+
+tt_status tt_context_stream_await(struct tt_context *context, void *stream, const uint32_t *word,
+                                  uint32_t value)
+{
+    (void)context, (void)stream, (void)word, (void)value;
+    return refuse();
+}

@@ -101,6 +101,34 @@ struct tt_kernel_run {
                        * has sent by reference; 0: none yet */
 };
 
+/* Words in pinned memory with which a CUDA stream and a call on staging memory wait for one
+ * another: each gets the number of the staging memory's use. */
+struct tt_stage_words {
+    uint32_t ready; /* by the stream: the input is in staging memory */
+    uint32_t done;  /* by the host: the call has ended */
+    uint32_t ended; /* by the stream: the output was copied, staging memory is free */
+    uint32_t unused;
+    char scalar[8]; /* of a pre-multiplied sum */
+};
+
+/* A call whose buffers are staging memory, for the memory of a GPU (communicator/staged.h). Zero:
+ * they are the caller's. */
+struct tt_staged_run {
+    struct tt_stage_words *words;
+    uint32_t number;                    /* that the words get */
+    struct tt_context *context;         /* of the rank's GPU */
+    void *stream;                       /* of the rank, to ask whether the GPU is lost */
+    const struct tt_stage_copy *before; /* copied when the call begins; NULL: nothing is */
+};
+
+/* A copy on the host, in a list. */
+struct tt_stage_copy {
+    void *to;
+    const void *from;
+    size_t nbytes;
+    struct tt_stage_copy *next;
+};
+
 /* What a collective call asks for. Plain data but for the caller's pointers. */
 struct tt_call {
     const struct tt_loaded *loaded; /* borrowed until the operation is done */
@@ -187,6 +215,7 @@ struct tt_work {
     uint64_t turn;       /* number among the calls it is ordered with, from 1 */
     int64_t deadline_ns; /* 0: not set yet */
     uint64_t progress;   /* grows whenever something moved */
+    struct tt_staged_run staged;
     union {
         struct tt_collective_work collective;
         struct tt_p2p_work p2p;

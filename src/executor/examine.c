@@ -6,6 +6,7 @@
 #include "executor/exchange.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
+#include "executor/staged_run.h"
 
 enum {
     EXPLAIN_MS = 500, /* how long the record of a call may come after its message */
@@ -299,6 +300,7 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
     if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
+    if (!started) TT_TRY(tt_staged_check(work));
     if (work->kind == TT_WORK_EXCHANGE)
         TT_TRY(tt_exchange_check(work));
     else

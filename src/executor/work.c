@@ -6,6 +6,7 @@
 #include "executor/exchange.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
+#include "executor/staged_run.h"
 
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
@@ -77,6 +78,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
     work->deadline_ns = 0;
     work->progress = 0;
+    work->staged.words = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
                                      .nbytes = nbytes,
@@ -275,6 +277,7 @@ static tt_status start_collective(struct tt_work *work)
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
+    tt_staged_begin(work);
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     find_memory(work);
@@ -310,9 +313,11 @@ static tt_status advance_in_turn(struct tt_work *work)
 {
     if (work->state == TT_WORK_WITHDRAWING) return work->status;
     const bool on_device = tt_work_on_device(work);
-    if (work->state == TT_WORK_ISSUED && on_device && !tt_kernel_has_begun(work))
-        return TT_IN_PROGRESS;
-    if (work->state == TT_WORK_ISSUED) TT_TRY(start(work));
+    if (work->state == TT_WORK_ISSUED) {
+        if (on_device ? !tt_kernel_has_begun(work) : !tt_staged_is_ready(work))
+            return TT_IN_PROGRESS;
+        TT_TRY(start(work));
+    }
     if (work->state == TT_WORK_RUNNING)
         TT_AWAIT(on_device                          ? tt_kernel_advance(work)
                  : work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
@@ -367,6 +372,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     if (status) take_back(work);
     if (tt_work_on_device(work)) tt_kernel_leave_peers(work);
     if (status) tt_fabric_pass_on(work->engine->fabric);
+    tt_staged_end(work);
     work->state = TT_WORK_DONE;
     work->status = status;
     work->progress++;

@@ -175,7 +175,10 @@ int random_calls_on_gpu(const struct gpu_rank *rank, uint64_t seed, int ncalls)
     int nwrong = 0;
     tuttiStream_t stream;
     void *device_stream = gpu_stream(rank->gpu);
-    if (tuttiStreamFromDevice(&stream, rank->gpu, device_stream) != tuttiSuccess) return ncalls;
+    const tuttiResult_t made = rank->gpu < 0
+                                   ? tuttiStreamCreate(&stream)
+                                   : tuttiStreamFromDevice(&stream, rank->gpu, device_stream);
+    if (made != tuttiSuccess) return ncalls;
     for (int i = 0; i < ncalls; i++) {
         const struct call call = draw(&state, rank->nranks);
         const bool on_stream = next(&state) % 2 || call.kind == tuttiCollBarrier;

@@ -19,21 +19,56 @@ run "four processes on two GPUs" 4 2 12 8
 TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
 VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
 
-# GPUs that cannot reach each other: no obstacle to a communicator for memory of the host, an error where they are named.
+# GPUs that cannot reach each other: calls on their memory go through the host, and the log says why.
 VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0
-output=$(VGPU_PEERS=0 "$BIN/tutti-run" -n 2 --timeout 100 "$PROGRAM" 2 16 1 2>&1) && fail "GPUs without peer access were connected"
-grep -q "GPU 0.*GPU 1\|GPU 1.*GPU 0" <<<"$output" || fail "the error does not name both GPUs: $output"
+TUTTI_LOG=INFO VGPU_PEERS=0 run "GPUs without peer access" 2 2 16 4
+grep -q "through memory of the host: .*GPU 0.*GPU 1\|through memory of the host: .*GPU 1.*GPU 0" <<<"$output" ||
+    fail "the log does not name both GPUs: $output"
 
-# The death of a process before its part of a call: the kernels of the others end, and the errors name it.
+# start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Their output and status are in $folder.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-for rank in 0 1 2; do
-    RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 TUTTI_INIT_METHOD=file://$folder/id \
-        timeout 100 "$PROGRAM" 1 13 1 2 >"$folder/$rank" 2>&1 &
-done
-wait
-for rank in 0 1; do
-    grep -q "rank $rank: .*rank 2 .*has died" "$folder/$rank" || fail "rank $rank does not name rank 2, which died: $(cat "$folder/$rank")"
-done
+start() {
+    local hosts=$1 rank pids=()
+    local n=${#hosts}
+    shift
+    rm -f "$folder"/*
+    for ((rank = 0; rank < n; rank++)); do
+        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n TUTTI_INIT_METHOD=file://$folder/id \
+            TUTTI_HOST_ID=${hosts:rank:1} timeout 100 "$PROGRAM" "$@" >"$folder/$rank" 2>&1 &
+        pids+=($!)
+    done
+    for rank in "${!pids[@]}"; do
+        wait "${pids[rank]}"
+        echo "status $?" >>"$folder/$rank"
+    done
+}
+
+# all_end WHAT: every rank has succeeded.
+all_end() {
+    local file
+    for file in "$folder"/[0-9]*; do
+        grep -q "^status 0" "$file" || fail "$1: rank ${file##*/}: $(cat "$file")"
+    done
+}
+
+# names_the_dead WHAT: ranks 0 and 1 name rank 2, which died.
+names_the_dead() {
+    for rank in 0 1; do
+        grep -q "rank $rank: .*rank 2 .*has died" "$folder/$rank" ||
+            fail "$1: rank $rank does not name rank 2, which died: $(cat "$folder/$rank")"
+    done
+}
+
+start aabb 2 17 8
+all_end "four ranks on GPUs of two hosts"
+TUTTI_DEVICE_KERNELS=0 start aabbb -2 18 40
+all_end "every kind of call among five ranks of two hosts, two of them without a GPU"
+
+# The death of a process before its part of a call: kernels and CUDA streams of the others go on, and the errors name it.
+start aaa 1 13 1 2
+names_the_dead "by kernels"
+start aab 1 19 1 2
+names_the_dead "through the host"
 [ $status -eq 0 ] && echo "all jobs ended as expected"
 exit $status

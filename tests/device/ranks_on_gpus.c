@@ -36,13 +36,21 @@ static void *run(void *argument)
 void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
              void (*body)(struct gpu_rank *rank), void *arg)
 {
+    int gpus[MOST_RANKS];
+    for (int r = 0; r < nranks; r++) gpus[r] = r % ngpus;
+    on_devices(nranks, gpus, config, body, arg);
+}
+
+void on_devices(int nranks, const int *gpus, const tuttiConfig_t *config,
+                void (*body)(struct gpu_rank *rank), void *arg)
+{
     struct thread threads[MOST_RANKS];
     pthread_t handles[MOST_RANKS];
     tuttiUniqueId id;
     CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
     for (int r = 0; r < nranks; r++) {
         threads[r] = (struct thread){
-            {.rank = r, .nranks = nranks, .gpu = r % ngpus, .arg = arg}, config, id, body};
+            {.rank = r, .nranks = nranks, .gpu = gpus[r], .arg = arg}, config, id, body};
         CHECK(pthread_create(&handles[r], NULL, run, &threads[r]) == 0);
     }
     for (int r = 0; r < nranks; r++) pthread_join(handles[r], NULL);
@@ -55,6 +63,8 @@ static struct {
     pthread_mutex_t lock;
     int number;
     void *at[MOST_GARBAGE];
+    int nhost;
+    void *of_host[MOST_GARBAGE]; /* what gpu_memory has made there */
 } garbage = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The context stays retained: it holds the test's memory. */
@@ -72,11 +82,30 @@ static void leave(void)
     CALL(cuCtxPopCurrent_v2, &context);
 }
 
+static char *keep_host(void *memory)
+{
+    pthread_mutex_lock(&garbage.lock);
+    if (garbage.nhost < MOST_GARBAGE) garbage.of_host[garbage.nhost++] = memory;
+    pthread_mutex_unlock(&garbage.lock);
+    return memory;
+}
+
+static bool is_of_host_locked(void *memory)
+{
+    for (int i = 0; i < garbage.nhost; i++) {
+        if (garbage.of_host[i] != memory) continue;
+        garbage.of_host[i] = garbage.of_host[--garbage.nhost];
+        return true;
+    }
+    return false;
+}
+
 char *gpu_memory(int gpu, size_t nbytes)
 {
     CUdeviceptr memory = 0;
     void *filled = malloc(nbytes);
     memset(filled, 0xa5, nbytes);
+    if (gpu < 0) return keep_host(filled);
     enter(gpu);
     CALL(cuMemAlloc_v2, &memory, nbytes ? nbytes : 1);
     leave();
@@ -88,7 +117,10 @@ char *gpu_memory(int gpu, size_t nbytes)
 void gpu_free(void *memory)
 {
     pthread_mutex_lock(&garbage.lock);
-    if (garbage.number < MOST_GARBAGE) garbage.at[garbage.number++] = memory;
+    if (is_of_host_locked(memory))
+        free(memory);
+    else if (garbage.number < MOST_GARBAGE)
+        garbage.at[garbage.number++] = memory;
     pthread_mutex_unlock(&garbage.lock);
 }
 
@@ -99,8 +131,19 @@ void gpu_free_all(void)
     leave();
 }
 
+void gpu_fill(int gpu, void *stream, void *memory, unsigned word, size_t nwords)
+{
+    enter(gpu);
+    CALL(cuMemsetD32Async, (CUdeviceptr)memory, word, nwords, stream);
+    leave();
+}
+
 void gpu_write(int gpu, void *to, const void *from, size_t nbytes)
 {
+    if (gpu < 0) {
+        memcpy(to, from, nbytes);
+        return;
+    }
     void *stream = gpu_stream(gpu);
     enter(gpu);
     CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr)to, from, nbytes, stream);
@@ -111,6 +154,10 @@ void gpu_write(int gpu, void *to, const void *from, size_t nbytes)
 
 void gpu_read(int gpu, void *to, const void *from, size_t nbytes)
 {
+    if (gpu < 0) {
+        memcpy(to, from, nbytes);
+        return;
+    }
     void *stream = gpu_stream(gpu);
     enter(gpu);
     CALL(cuMemcpyDtoHAsync_v2, to, (CUdeviceptr)from, nbytes, stream);
@@ -122,6 +169,7 @@ void gpu_read(int gpu, void *to, const void *from, size_t nbytes)
 void *gpu_stream(int gpu)
 {
     CUstream stream = NULL;
+    if (gpu < 0) return NULL;
     enter(gpu);
     CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     leave();
@@ -130,6 +178,7 @@ void *gpu_stream(int gpu)
 
 void gpu_stream_destroy(int gpu, void *stream)
 {
+    if (gpu < 0) return;
     enter(gpu);
     CALL(cuStreamDestroy_v2, stream);
     leave();

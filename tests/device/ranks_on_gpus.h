@@ -11,7 +11,8 @@ enum { MOST_RANKS = 8 };
 
 /* One rank, for the body of a test. */
 struct gpu_rank {
-    int rank, nranks, gpu;
+    int rank, nranks;
+    int gpu; /* -1: none; the memory below is then the host's */
     tuttiComm_t comm;
     void *arg;
 };
@@ -21,15 +22,21 @@ struct gpu_rank {
 void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
              void (*body)(struct gpu_rank *rank), void *arg);
 
+/* The same with the GPU of each rank; -1: none. */
+void on_devices(int nranks, const int *gpus, const tuttiConfig_t *config,
+                void (*body)(struct gpu_rank *rank), void *arg);
+
 /* Memory of a GPU; filled with 0xa5. Copies wait for nothing but themselves. */
 char *gpu_memory(int gpu, size_t nbytes);
 /* Frees it with the next gpu_free_all, which on_gpus calls at its end: freeing waits for all
  * kernels, also for those of ranks that wait for this one. */
 void gpu_free(void *memory);
 void gpu_free_all(void);
+/* Of memory of a GPU: fills it on the stream, in order with its other work. */
+void gpu_fill(int gpu, void *stream, void *memory, unsigned word, size_t nwords);
 void gpu_write(int gpu, void *to, const void *from, size_t nbytes);
 void gpu_read(int gpu, void *to, const void *from, size_t nbytes);
-/* A CUDA stream that does not wait for the legacy one. */
+/* A CUDA stream that does not wait for the legacy one; NULL where there is no GPU. */
 void *gpu_stream(int gpu);
 void gpu_stream_destroy(int gpu, void *stream);
 void gpu_capture(int gpu, void *stream);

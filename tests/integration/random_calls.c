@@ -16,6 +16,7 @@ struct pending {
     int rank; /* in the call's communicator */
     tuttiComm_t comm;
     char *memory;
+    char *image; /* of memory, on the host; memory itself where that is the host's */
     size_t memory_bytes;
     bool window;          /* memory is tuttiMemAlloc's */
     char *input, *output; /* within memory; may overlap when in place */
@@ -24,6 +25,7 @@ struct pending {
 };
 
 struct run {
+    const struct call_memory *elsewhere; /* NULL: buffers are memory of the host */
     tuttiComm_t comms[NCOMMS];
     int ranks[NCOMMS], nranks[NCOMMS];
     tuttiStream_t streams[NCOMMS];
@@ -71,6 +73,35 @@ static size_t place(const struct call *call, int rank, bool in_place, size_t *ou
     return input;
 }
 
+static bool allocate(struct run *run, struct pending *p)
+{
+    void *memory = NULL;
+    if (run->elsewhere) {
+        p->memory = run->elsewhere->allocate(run->elsewhere->gpu, p->memory_bytes);
+        p->image = malloc(p->memory_bytes);
+        return p->memory && p->image;
+    }
+    p->window = random_below(&run->own, 4) == 0;
+    if (p->window ? tuttiMemAlloc(&memory, p->memory_bytes) != tuttiSuccess
+                  : !(memory = malloc(p->memory_bytes)))
+        return false;
+    p->memory = p->image = memory;
+    return true;
+}
+
+static tuttiResult_t free_memory(struct run *run, struct pending *p)
+{
+    if (run->elsewhere) {
+        run->elsewhere->free(p->memory);
+        free(p->image);
+    } else if (p->window) {
+        return tuttiMemFree(p->memory);
+    } else {
+        free(p->memory);
+    }
+    return tuttiSuccess;
+}
+
 static bool prepare(struct run *run, struct pending *p)
 {
     const struct call *call = &p->call;
@@ -81,16 +112,13 @@ static bool prepare(struct run *run, struct pending *p)
     const size_t input = place(call, p->rank, p->in_place, &output);
     p->memory_bytes =
         (call_input_count(call, p->rank) + call_output_count(call, p->rank)) * size + 256;
-    p->window = random_below(&run->own, 4) == 0;
-    void *memory = NULL;
-    if (p->window ? tuttiMemAlloc(&memory, p->memory_bytes) != tuttiSuccess
-                  : !(memory = malloc(p->memory_bytes)))
-        return false;
-    p->memory = memory;
+    if (!allocate(run, p)) return false;
     p->input = p->memory + skew + input;
     p->output = p->memory + skew + output;
-    memset(p->memory, 0xa5, p->memory_bytes);
-    call_input(call, p->rank, p->input);
+    memset(p->image, 0xa5, p->memory_bytes);
+    call_input(call, p->rank, p->image + skew + input);
+    if (run->elsewhere)
+        run->elsewhere->write(run->elsewhere->gpu, p->memory, p->image, p->memory_bytes);
     p->dynamic = 0;
     if (!call_reduces(call) || call->op != tuttiFirstDynamicRedOp) return true;
     char scalar[8];
@@ -178,18 +206,17 @@ static void check(struct run *run, struct pending *p)
     call_expected(&p->call, p->rank, expected + (p->output - p->memory));
     /* A rank that is not the root keeps its input, wherever it lies; an in-place root's is
      * overwritten by the result. */
+    if (run->elsewhere)
+        run->elsewhere->read(run->elsewhere->gpu, p->image, p->memory, p->memory_bytes);
     size_t i = 0;
-    while (i < p->memory_bytes && expected[i] == p->memory[i]) i++;
+    while (i < p->memory_bytes && expected[i] == p->image[i]) i++;
     if (i < p->memory_bytes)
         complain(run, p, "first wrong element",
                  ((long long)i - (p->output - p->memory)) / (long long)size);
     free(expected);
     if (p->dynamic && tuttiRedOpDestroy(p->dynamic, p->comm) != tuttiSuccess)
         complain(run, p, "op destroy", 0);
-    if (!p->window)
-        free(p->memory);
-    else if (tuttiMemFree(p->memory) != tuttiSuccess)
-        complain(run, p, "free", 0);
+    if (free_memory(run, p) != tuttiSuccess) complain(run, p, "free", 0);
 }
 
 static void need(struct run *run, tuttiResult_t result, const char *what)
@@ -260,10 +287,25 @@ static int batch(struct run *run)
     return n;
 }
 
+static tuttiResult_t make_stream(const struct run *run, tuttiStream_t *stream, void **device_stream)
+{
+    if (!run->elsewhere) return tuttiStreamCreate(stream);
+    *device_stream = run->elsewhere->make_stream(run->elsewhere->gpu);
+    return tuttiStreamFromDevice(stream, run->elsewhere->gpu, *device_stream);
+}
+
 int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls)
 {
+    return random_calls_in(NULL, comm, seed, ncalls);
+}
+
+int random_calls_in(const struct call_memory *elsewhere, tuttiComm_t comm, uint64_t seed,
+                    int ncalls)
+{
     struct run *run = calloc(1, sizeof *run);
+    void *device_streams[NCOMMS];
     if (!run) abort();
+    run->elsewhere = elsewhere;
     run->comms[0] = comm;
     int rank, nranks;
     if (tuttiCommUserRank(comm, &rank) || tuttiCommCount(comm, &nranks)) abort();
@@ -278,7 +320,7 @@ int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls)
             run->nwrong++;
     }
     for (int c = 0; c < NCOMMS; c++) {
-        if (tuttiStreamCreate(&run->streams[c])) abort();
+        if (make_stream(run, &run->streams[c], &device_streams[c])) abort();
         if (!run->comms[c]) continue;
         if (tuttiCommUserRank(run->comms[c], &run->ranks[c]) ||
             tuttiCommCount(run->comms[c], &run->nranks[c]))
@@ -289,6 +331,7 @@ int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls)
     for (int c = 0; c < NCOMMS; c++) {
         if (c && tuttiCommDestroy(run->comms[c])) run->nwrong++;
         if (tuttiStreamDestroy(run->streams[c])) run->nwrong++;
+        if (elsewhere) elsewhere->destroy_stream(elsewhere->gpu, device_streams[c]);
     }
     const int nwrong = run->nwrong;
     free(run);

@@ -12,4 +12,18 @@
  * or came out wrong; the first few are said on stderr. */
 int random_calls(tuttiComm_t comm, uint64_t seed, int ncalls);
 
+/* Memory and streams of a GPU, in which the calls' buffers lie. */
+struct call_memory {
+    int gpu;
+    char *(*allocate)(int gpu, size_t nbytes);
+    void (*free)(void *memory);
+    void (*write)(int gpu, void *to, const void *from, size_t nbytes);
+    void (*read)(int gpu, void *to, const void *from, size_t nbytes);
+    void *(*make_stream)(int gpu);
+    void (*destroy_stream)(int gpu, void *stream);
+};
+/* The same with buffers elsewhere; NULL: on the host, as above. */
+int random_calls_in(const struct call_memory *elsewhere, tuttiComm_t comm, uint64_t seed,
+                    int ncalls);
+
 #endif

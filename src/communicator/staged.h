@@ -1,0 +1,113 @@
+/* Calls on GPU memory in a communicator that cannot run them by kernels: not all of its ranks have
+ * GPUs of one host, or kernels cannot run there. Such a call runs on the host, on staging memory,
+ * which is pinned memory of the communicator:
+ *
+ *     the user's CUDA stream      staging memory      the attendant, a thread of the host
+ *     copy of the input    ---->  input
+ *     store                ---->  ready         ---->  waits for it, then runs the call on staging
+ *     wait                 <----  done          <----  memory as any call of the host
+ *     copy of the output   <----  output
+ *     store                ---->  ended: the next call may use the staging memory
+ *
+ * The other ranks see a call of the host. The calling thread only queues; the attendant copies
+ * nothing. A call without a stream does the same on a stream of the rank, which follows the legacy
+ * stream, and the calling thread runs the call and queues the copy of the output afterwards.
+ *
+ * Where a collective may be in place, it is so in staging memory, whatever the caller's buffers
+ * are. */
+#ifndef TT_COMMUNICATOR_STAGED_H
+#define TT_COMMUNICATOR_STAGED_H
+
+#include "communicator/request.h"
+#include "executor/stream.h"
+
+struct tt_stage_block;
+
+enum { TT_STAGE_CLASSES = 48 }; /* staging memory has 2^class bytes */
+
+/* A piece of the caller's memory and its place in staging memory. */
+struct tt_stage_piece {
+    char *users, *staged;
+    size_t nbytes;
+};
+
+/* Staging memory of one call. Part of a block; used again and again. */
+struct tt_stage {
+    struct tt_stage_words *words; /* pinned, as is the memory */
+    char *memory;
+    bool is_used;    /* by a call, until its words say that it has ended */
+    uint32_t number; /* of the last use */
+    /* of this use */
+    bool failed;                   /* its stream may never say that it has ended */
+    bool is_collective;            /* the call */
+    struct tt_stage_piece *pieces; /* [room] */
+    int room, nin, nout;           /* pieces of the input, then those of the output */
+    struct tt_stage_copy *before;  /* what its input takes from outputs of the same group */
+    struct tt_stage *reader;       /* another that takes some of this output */
+    uint32_t reader_number;
+    struct tt_stage *next; /* of the class */
+};
+
+/* What a communicator has for such calls. Owned by the communicator. */
+struct tt_comm_staged {
+    /* immutable after init */
+    struct tt_context *context; /* of the rank's GPU */
+    void *stream;               /* of the rank, for calls without one */
+    struct tt_stream *attendant;
+    /* owner: the issuing thread */
+    struct tt_stage *stages[TT_STAGE_CLASSES];
+    struct tt_stage_block *blocks;
+    struct tt_comm_staged *next_left; /* of those whose communicators are gone */
+};
+
+/* Whether calls may be on the memory of this rank's GPU. */
+static inline bool tt_comm_takes_gpus(const struct tuttiComm *comm)
+{
+    return comm->on_gpu || comm->staged;
+}
+
+/* ---- Creation ------------------------------------------------------------------------------- */
+
+/* Opens this rank's GPU (comm->gpu) for staged calls; sets comm->staged. */
+TT_NODISCARD tt_status tt_comm_staged_open(tuttiComm_t comm);
+/* No call is outstanding. What CUDA streams may still use is freed later: by the next call of this
+ * function or of tt_comm_staged_open. comm->staged may be NULL. */
+void tt_comm_staged_free(tuttiComm_t comm);
+
+/* Staging memory for a call with at most npieces pieces. SYSTEM: out of pinned memory. */
+TT_NODISCARD tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbytes, int npieces,
+                                     struct tt_stage **stage);
+/* The call was not issued. NULL is allowed. */
+void tt_stage_drop(struct tt_stage *stage);
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* Gives the call staging memory: afterwards its buffers and its scalar lie there. A failure is the
+ * communicator's. In and out: bytes of this rank's buffers; own: bytes before this rank's block in
+ * a buffer that holds all. */
+TT_NODISCARD tt_status tt_comm_stage_collective(struct tt_pending_call *pending,
+                                                const struct tt_request *request, size_t in,
+                                                size_t out, size_t own);
+/* The same with a count and a place for each rank (displs NULL: packed), in elements. In staging
+ * memory the blocks are packed. */
+TT_NODISCARD tt_status tt_comm_stage_uneven(struct tt_pending_call *pending,
+                                            const struct tt_request *request, const size_t *counts,
+                                            const size_t *displs, size_t element);
+TT_NODISCARD tt_status tt_comm_stage_message(struct tt_pending_call *pending);
+
+/* Before the calls of a group begin: finds the collectives whose input is the output of an earlier
+ * one of the group. SYSTEM: out of memory; USAGE: a stream is being captured. */
+TT_NODISCARD tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
+/* Connects the work of a call with its staging memory; before any call is launched. */
+void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work);
+/* Queues the copies of these calls (those that are staged), after they have begun: what the streams
+ * do before the calls, then what they do after them, so that calls of several ranks on one stream
+ * do not wait for one another. Failures are the communicators'. Enters the calls without a stream.
+ */
+void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls);
+/* Copies the output of those without a stream, which have run, and leaves them. status: what the
+ * run gave; returns it, or the first failure here. */
+TT_NODISCARD tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls,
+                                             tt_status status);
+
+#endif

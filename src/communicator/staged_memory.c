@@ -1,0 +1,226 @@
+/* Staging memory: pinned memory that calls use in turn, freed when no CUDA stream uses it. */
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process_lock.h"
+#include "communicator/staged.h"
+
+enum {
+    LEAST_CLASS = 12,
+    SHARED_BYTES = 256 << 10, /* stages that are smaller lie together in a block of this size */
+    WORDS_BYTES = 64,         /* a line for the words of each stage */
+    LEAVE_MS = 1000,          /* how long a rank that leaves waits for the user's CUDA streams */
+};
+
+_Static_assert(sizeof(struct tt_stage_words) <= WORDS_BYTES, "the words of a stage fit their line");
+
+/* One allocation of pinned memory: the words of the stages, then their memory. */
+struct tt_stage_block {
+    void *memory;
+    struct tt_stage_block *next;
+    int nstages;
+    struct tt_stage stages[];
+};
+
+/* ---- Stages --------------------------------------------------------------------------------- */
+
+/* Whether the stream has ended its part of the last use. */
+static bool has_ended(const struct tt_stage *stage)
+{
+    /* release: the stream's store (tt_comm_staged_launch) */
+    return !stage->failed &&
+           __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
+}
+
+/* Whether a call of the same group has still to take some of the output. */
+static bool is_read(const struct tt_stage *stage)
+{
+    const struct tt_stage *reader = stage->reader;
+    return reader && (int32_t)(__atomic_load_n(&reader->words->done, __ATOMIC_ACQUIRE) -
+                               stage->reader_number) < 0;
+}
+
+static bool is_free(const struct tt_stage *stage)
+{
+    return !stage->is_used || (has_ended(stage) && !is_read(stage));
+}
+
+static void forget_copies(struct tt_stage *stage)
+{
+    while (stage->before) {
+        struct tt_stage_copy *copy = stage->before;
+        stage->before = copy->next;
+        free(copy);
+    }
+}
+
+static int class_of(size_t nbytes)
+{
+    int class = LEAST_CLASS;
+    while (class < TT_STAGE_CLASSES && (size_t)1 << class < nbytes) class ++;
+    return class;
+}
+
+static tt_status make_block(struct tt_comm_staged *staged, int class)
+{
+    const size_t nbytes = (size_t)1 << class;
+    const size_t n = nbytes < SHARED_BYTES ? SHARED_BYTES / nbytes : 1;
+    struct tt_stage_block *block = calloc(1, sizeof *block + n * sizeof block->stages[0]);
+    if (!block) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu entries of staging memory", n);
+    const tt_status status =
+        tt_context_allocate_host(staged->context, n * (nbytes + WORDS_BYTES), &block->memory);
+    if (status) {
+        free(block);
+        return status;
+    }
+    char *words = block->memory, *memory = words + n * WORDS_BYTES;
+    block->nstages = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        struct tt_stage *stage = &block->stages[i];
+        stage->words = (struct tt_stage_words *)(void *)(words + i * WORDS_BYTES);
+        stage->memory = memory + i * nbytes;
+        stage->next = staged->stages[class];
+        staged->stages[class] = stage;
+    }
+    block->next = staged->blocks;
+    staged->blocks = block;
+    return TT_OK;
+}
+
+static tt_status find(struct tt_comm_staged *staged, int class, struct tt_stage **out)
+{
+    struct tt_stage *stage = staged->stages[class];
+    while (stage && !is_free(stage)) stage = stage->next;
+    if (!stage) TT_TRY(make_block(staged, class));
+    *out = stage ? stage : staged->stages[class];
+    return TT_OK;
+}
+
+tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbytes, int npieces,
+                        struct tt_stage **out)
+{
+    struct tt_stage *stage;
+    const int class = class_of(nbytes);
+    if (class >= TT_STAGE_CLASSES)
+        return tt_fail(TT_ERR_SYSTEM, "%zu bytes are more than staging memory can have", nbytes);
+    TT_TRY(find(staged, class, &stage));
+    if (npieces > stage->room) {
+        struct tt_stage_piece *pieces = malloc((size_t)npieces * sizeof *pieces);
+        if (!pieces) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d pieces", npieces);
+        free(stage->pieces);
+        stage->pieces = pieces;
+        stage->room = npieces;
+    }
+    forget_copies(stage);
+    stage->is_used = true;
+    stage->number++;
+    stage->reader = NULL;
+    stage->nin = stage->nout = 0;
+    *out = stage;
+    return TT_OK;
+}
+
+void tt_stage_drop(struct tt_stage *stage)
+{
+    if (stage) stage->is_used = false;
+}
+
+/* ---- Creation and end ----------------------------------------------------------------------- */
+
+static void free_blocks(struct tt_comm_staged *staged)
+{
+    while (staged->blocks) {
+        struct tt_stage_block *block = staged->blocks;
+        staged->blocks = block->next;
+        for (int i = 0; i < block->nstages; i++) {
+            forget_copies(&block->stages[i]);
+            free(block->stages[i].pieces);
+        }
+        tt_context_free_host(staged->context, block->memory);
+        free(block);
+    }
+}
+
+static void free_all(struct tt_comm_staged *staged)
+{
+    free_blocks(staged);
+    if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
+    tt_context_close(staged->context);
+    free(staged);
+}
+
+static bool all_are_free(const struct tt_comm_staged *staged)
+{
+    for (const struct tt_stage_block *block = staged->blocks; block; block = block->next)
+        for (int i = 0; i < block->nstages; i++)
+            if (!is_free(&block->stages[i])) return false;
+    return true;
+}
+
+/* What CUDA streams may still use. */
+static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
+static struct tt_comm_staged *left;
+
+static void free_left(void)
+{
+    tt_process_lock(&left_lock);
+    for (struct tt_comm_staged **at = &left; *at;) {
+        struct tt_comm_staged *staged = *at;
+        if (!all_are_free(staged)) {
+            at = &staged->next_left;
+            continue;
+        }
+        *at = staged->next_left;
+        free_all(staged);
+    }
+    tt_process_unlock(&left_lock);
+}
+
+tt_status tt_comm_staged_open(tuttiComm_t comm)
+{
+    free_left();
+    struct tt_comm_staged *staged = calloc(1, sizeof *staged);
+    if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
+    tt_status status = tt_context_open(comm->gpu, &staged->context);
+    if (status) {
+        free(staged);
+        return status;
+    }
+    status = tt_context_stream_create(staged->context, &staged->stream);
+    if (!status) status = tt_stream_create(&staged->attendant);
+    if (status) {
+        free_all(staged);
+        return status;
+    }
+    comm->staged = staged;
+    return TT_OK;
+}
+
+void tt_comm_staged_free(tuttiComm_t comm)
+{
+    struct tt_comm_staged *staged = comm->staged;
+    if (!staged) return;
+    const int64_t deadline_ns = tt_deadline_ns(LEAVE_MS);
+    tt_stream_destroy(staged->attendant);
+    staged->attendant = NULL;
+    comm->staged = NULL;
+    free_left();
+    while (!all_are_free(staged) && !tt_expired(deadline_ns)) {
+        sched_yield();
+        usleep(50);
+    }
+    if (all_are_free(staged)) {
+        free_all(staged);
+        return;
+    }
+    TT_INFO("communicator %s: rank %d leaves its staging memory to CUDA streams that have not come "
+            "to the end of its calls",
+            comm->name, comm->rank);
+    tt_process_lock(&left_lock);
+    staged->next_left = left;
+    left = staged;
+    tt_process_unlock(&left_lock);
+}

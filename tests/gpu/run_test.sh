@@ -32,11 +32,33 @@ assert any(row["part"] == "bandwidth" and row["copy_gbs"] > 0 and row["bytes"] >
 END
 else echo "skipped: no python3 to read the JSON with"; fi
 
-# A perf test that fails is a failure; no time, no GPU and no build are said.
-mkdir "$out/bin" "$out/tests" && ln -s "$BINARY"/bin/* "$out/bin" && ln -s "$BINARY/tests/gpu_checks" "$out/tests"
-rm "$out/bin/all_reduce_perf" && printf '#!/bin/sh\necho "it failed \\"so\\""\nexit 1\n' >"$out/bin/all_reduce_perf"
-chmod +x "$out/bin/all_reduce_perf"
-expect 1 "failed +one GPU +matrix +all_reduce, threads: 1 .* status 1: it failed 'so'" --short -b "$out" -t 6
+# The long form, with programs that only say what such programs would: its runs, results and counts.
+mkdir "$out/bin" "$out/tests" "$out/tools"
+cat >"$out/bin/all_reduce_perf" <<'END'
+#!/bin/sh
+case " $0 $* " in
+*/alltoall_perf*) echo 'rank 0: it "failed"' && exit 1 ;;
+*/sendrecv_perf*) echo '# error: tuttiSend: this call is for streams of the host only' && exit 1 ;;
+esac
+echo '         260            65     float     sum      -1   898.88    1.50    2.50       0   913.01    0.00    0.00       0'
+echo '# Out of bounds values : 0 OK'
+END
+printf '#!/bin/sh\nshift 2\nexec "$@"\n' >"$out/bin/tutti-run"
+printf '#!/bin/sh\nshift 4\nexec "$@"\n' >"$out/tools/compute-sanitizer"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\ncase "$1 $RANK" in devices*) echo 1 real A GPU ;; copy*) echo 12.5 ;; *1) exit 137 ;; esac\n' >"$out/tests/gpu_checks"
+chmod +x "$out"/*/*
+for program in all_gather broadcast reduce_scatter reduce alltoall scatter gather barrier sendrecv all_gatherv reduce_scatterv \
+    gatherv scatterv alltoallv hypercube; do ln -s all_reduce_perf "$out/bin/${program}_perf"; done
+PATH=$out/tools:$PATH expect 1 '^164 passed, 9 failed, 9 not supported, 1 left out' -b "$out"
+for line in "failed +one GPU +matrix +alltoall, processes: 8 .* status 1: rank 0: it 'failed'" \
+    'left out +all GPUs +matrix +two GPUs .* there is one GPU' 'passed +one GPU +sanitizer +memcheck, threads: 2' \
+    'passed +one GPU +bandwidth +all_gather, threads: 8, 256M .* 898.88 us, algbw 1.50, busbw 2.50 GB/s; a copy: 12.5 GB/s'; do
+    grep -qE "^$line" <<<"$output" || { echo "no line '$line' in:" && echo "$output" && failed=1; }
+done
+! grep -q virtual <<<"$output" || { echo "GPUs that are real are called virtual" && failed=1; }
+
+# No time, no GPU and no build are said.
 expect 1 '^0 passed, 0 failed, 0 not supported, [0-9]+ left out' --short -t 0
 VGPU_DEVICES=0 expect 2 'there is no GPU' --short
 expect 2 'no perf tests and no tutti-run' --short -b "$out/tests"

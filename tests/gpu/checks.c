@@ -1,0 +1,281 @@
+/* Checks of calls on GPUs that the perf tests do not make: what fails in the middle of a kernel,
+ * and how fast the GPU copies. Runs on hardware and on virtual GPUs; `run` beside this calls it.
+ *
+ * checks devices         prints the number of GPUs, the name of the first, and "virtual" or "real"
+ * checks copy BYTES      prints GB/s of a copy inside the GPU's memory
+ * checks abort           a rank aborts while the other's kernel waits for it
+ * checks deadline        a rank never calls
+ * checks mismatch        two ranks make different calls
+ * checks death RANK      one process of a job of the environment: RANK kills itself while the
+ * kernels of the others wait for it
+ *
+ * Exit status: 0 as expected, 1 not, 2 a bad command line. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/gpu.h"
+#include "common/timing.h"
+
+enum { NRANKS = 2, COUNT = 5000, TIMEOUT_MS = 500, LIMIT_MS = 60000 };
+
+/* A rank, by a thread or a process of its own. */
+struct rank {
+    int rank, nranks, gpu;
+    tuttiComm_t comm;
+    struct perf_gpu on;
+    tuttiStream_t stream;
+    void *memory;
+};
+
+/* What a check does on each of two ranks, and the deadline of their calls. */
+struct scene {
+    int timeout_ms;
+    void (*act)(struct rank *rank);
+};
+
+static atomic_int nfailed;
+static atomic_bool issued;   /* rank 0 has made its call */
+static atomic_bool returned; /* and has its result */
+
+static void fail(const struct rank *rank, const char *what, const char *why)
+{
+    fprintf(stderr, "rank %d: %s: %s\n", rank->rank, what, why);
+    atomic_fetch_add(&nfailed, 1);
+}
+
+static bool ok(const struct rank *rank, tuttiResult_t result, const char *what)
+{
+    if (result == tuttiSuccess) return true;
+    const char *why = rank->comm != NULL ? tuttiGetLastError(rank->comm) : "";
+    if (why[0] == '\0') why = tuttiGetLastError(NULL);
+    if (why[0] == '\0') why = perf_gpu_error();
+    fail(rank, what, why);
+    return false;
+}
+
+/* The result must be an error whose text has `text`. */
+static void must_fail(const struct rank *rank, tuttiResult_t result, const char *text)
+{
+    const char *error = tuttiGetLastError(rank->comm);
+    if (result == tuttiSuccess)
+        fail(rank, "all-reduce", "succeeded, but an error was expected");
+    else if (strstr(error, text) == NULL)
+        fail(rank, "the error does not say what happened", error);
+    else
+        printf("rank %d: %s\n", rank->rank, error);
+}
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+
+/* The communicator is there already. */
+static bool open_rank(struct rank *rank)
+{
+    return ok(rank, perf_gpu_open(&rank->on, rank->gpu), "GPU") &&
+           ok(rank, tuttiStreamFromDevice(&rank->stream, rank->gpu, rank->on.stream), "stream") &&
+           ok(rank, perf_gpu_allocate(&rank->on, COUNT * sizeof(float), &rank->memory), "memory") &&
+           ok(rank, perf_gpu_fill(&rank->on, rank->memory, 0, COUNT * sizeof(float)), "fill");
+}
+
+static void close_rank(struct rank *rank)
+{
+    if (rank->stream != NULL) (void)tuttiStreamDestroy(rank->stream);
+    if (rank->comm != NULL) (void)tuttiCommAbort(rank->comm);
+    if (rank->memory != NULL) perf_gpu_free(&rank->on, rank->memory);
+    perf_gpu_close(&rank->on);
+}
+
+/* Issues and waits. */
+static tuttiResult_t all_reduce(struct rank *rank, size_t count)
+{
+    tuttiResult_t result = tuttiAllReduce(rank->memory, rank->memory, count, tuttiFloat32, tuttiSum,
+                                          rank->comm, rank->stream);
+    if (rank->rank == 0) atomic_store(&issued, true);
+    if (result == tuttiSuccess) result = tuttiStreamSynchronize(rank->stream);
+    if (rank->rank == 0) atomic_store(&returned, true);
+    return result;
+}
+
+/* Returns when rank 0 has called; in the tenth of a second that follows its kernel begins. */
+static void await_kernel(void)
+{
+    while (!atomic_load(&issued)) sleep_ms(1);
+    sleep_ms(100);
+}
+
+static void await_result(void)
+{
+    while (!atomic_load(&returned)) sleep_ms(1);
+}
+
+struct thread {
+    struct rank rank;
+    const struct scene *scene;
+    tuttiUniqueId id;
+};
+
+static void *run_rank(void *argument)
+{
+    struct thread *thread = argument;
+    struct rank *rank = &thread->rank;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = rank->gpu;
+    config.timeoutMs = thread->scene->timeout_ms;
+    tuttiResult_t result =
+        tuttiCommInitRankConfig(&rank->comm, rank->nranks, thread->id, rank->rank, &config);
+    if (ok(rank, result, "init") && open_rank(rank)) thread->scene->act(rank);
+    close_rank(rank);
+    return NULL;
+}
+
+/* Two ranks as threads, on GPUs 0 and 1 where there are two. */
+static void play(const struct scene *scene, int ngpus)
+{
+    struct thread threads[NRANKS];
+    pthread_t handles[NRANKS];
+    tuttiUniqueId id;
+    atomic_store(&issued, false);
+    atomic_store(&returned, false);
+    if (tuttiGetUniqueId(&id) != tuttiSuccess) exit(1);
+    for (int i = 0; i < NRANKS; i++) {
+        threads[i] = (struct thread){
+            .rank = {.rank = i, .nranks = NRANKS, .gpu = i % ngpus}, .scene = scene, .id = id};
+        if (pthread_create(&handles[i], NULL, run_rank, &threads[i]) != 0) exit(1);
+    }
+    for (int i = 0; i < NRANKS; i++) pthread_join(handles[i], NULL);
+}
+
+/* ---- Scenes ---------------------------------------------------------------------------------- */
+
+static void be_right(struct rank *rank)
+{
+    (void)ok(rank, all_reduce(rank, COUNT), "all-reduce on a new communicator");
+    if (tuttiCommDestroy(rank->comm) != tuttiSuccess) fail(rank, "destroy", "failed");
+    rank->comm = NULL;
+}
+
+static void be_aborted(struct rank *rank)
+{
+    if (rank->rank == 0) {
+        must_fail(rank, all_reduce(rank, COUNT), "rank 1");
+        return;
+    }
+    await_kernel();
+    (void)tuttiCommAbort(rank->comm);
+    rank->comm = NULL;
+}
+
+/* Rank 1 stays, so that it is the deadline that ends rank 0's call. */
+static void be_late(struct rank *rank)
+{
+    if (rank->rank == 0)
+        must_fail(rank, all_reduce(rank, COUNT), "rank 1");
+    else
+        await_result();
+}
+
+static void be_different(struct rank *rank)
+{
+    must_fail(rank, all_reduce(rank, rank->rank == 0 ? COUNT : COUNT / 2), "count");
+}
+
+static int check(const char *name, int ngpus)
+{
+    static const struct {
+        const char *name;
+        struct scene scene;
+    } scenes[] = {{"abort", {LIMIT_MS, be_aborted}},
+                  {"deadline", {TIMEOUT_MS, be_late}},
+                  {"mismatch", {LIMIT_MS, be_different}}};
+    static const struct scene afterwards = {LIMIT_MS, be_right};
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        if (strcmp(scenes[i].name, name) != 0) continue;
+        play(&scenes[i].scene, ngpus);
+        play(&afterwards, ngpus); /* the GPU and the process are as before */
+        return atomic_load(&nfailed) > 0;
+    }
+    fprintf(stderr, "checks: '%s' is no check\n", name);
+    return 2;
+}
+
+static int check_death(int who, int ngpus)
+{
+    int local;
+    struct rank rank = {0};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = LIMIT_MS;
+    if (!ok(&rank, tuttiGetLauncher(&rank.rank, &rank.nranks, &local), "launcher")) return 1;
+    rank.gpu = config.device = local % ngpus;
+    if (!ok(&rank, tuttiCommInitEnv(&rank.comm, NULL, &config), "init") || !open_rank(&rank) ||
+        !ok(&rank, all_reduce(&rank, COUNT), "first all-reduce") ||
+        !ok(&rank, tuttiBarrier(rank.comm, NULL), "barrier"))
+        return 1;
+    if (rank.rank == who) {
+        sleep_ms(300); /* the kernels of the others begin */
+        kill(getpid(), SIGKILL);
+    }
+    char text[32];
+    snprintf(text, sizeof(text), "rank %d ", who);
+    must_fail(&rank, all_reduce(&rank, COUNT), text);
+    close_rank(&rank);
+    return atomic_load(&nfailed) > 0;
+}
+
+/* ---- The GPU --------------------------------------------------------------------------------- */
+
+static int print_copy(size_t nbytes)
+{
+    enum { NCOPIES = 20 };
+    struct rank rank = {.nranks = 1};
+    void *to = NULL;
+    if (!ok(&rank, perf_gpu_open(&rank.on, 0), "GPU") ||
+        !ok(&rank, perf_gpu_allocate(&rank.on, nbytes, &rank.memory), "memory") ||
+        !ok(&rank, perf_gpu_allocate(&rank.on, nbytes, &to), "memory"))
+        return 1;
+    double start = 0;
+    for (int i = -1; i < NCOPIES; i++) { /* the first is not timed */
+        if (i == 0 && !ok(&rank, perf_gpu_wait(&rank.on), "wait")) return 1;
+        if (i == 0) start = perf_now();
+        if (!ok(&rank, perf_gpu_copy(&rank.on, to, rank.memory, nbytes), "copy")) return 1;
+    }
+    if (!ok(&rank, perf_gpu_wait(&rank.on), "wait")) return 1;
+    printf("%.3f\n", 1e-9 * NCOPIES * (double)nbytes / (perf_now() - start));
+    perf_gpu_free(&rank.on, to);
+    close_rank(&rank);
+    return 0;
+}
+
+static void print_devices(int ngpus)
+{
+    char name[128], pci[32];
+    perf_gpu_describe(0, name, sizeof(name), pci, sizeof(pci));
+    printf("%d %s %s\n", ngpus, perf_gpu_is_virtual(name) ? "virtual" : "real", name);
+}
+
+int main(int argc, char **argv)
+{
+    int ngpus;
+    if (argc < 2) return 2;
+    if (perf_gpu_load(&ngpus) != tuttiSuccess) {
+        fprintf(stderr, "%s\n", perf_gpu_error());
+        return 1;
+    }
+    if (argc == 2 && strcmp(argv[1], "devices") == 0) {
+        print_devices(ngpus);
+        return 0;
+    }
+    if (argc == 2) return check(argv[1], ngpus);
+    if (strcmp(argv[1], "death") == 0) return check_death(atoi(argv[2]), ngpus);
+    if (strcmp(argv[1], "copy") == 0) return print_copy(strtoull(argv[2], NULL, 0));
+    return 2;
+}

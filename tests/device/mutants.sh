@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 2
 nvcc=${NVCC:-/usr/local/cuda/bin/nvcc}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$build/vgpu VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict TT_DEVICE_RANKS=${TT_DEVICE_RANKS:-3}
-filter=run.every_algorithm*:run.a_*:run.abort*
+filter=${FILTER:-run.every_algorithm*:run.a_*:run.abort*}
 ncaught=0 nmutants=0
 
 # mutant NAME FILE SED: compiles and runs.

@@ -15,7 +15,7 @@ static void make(struct job *job, enum tt_collective collective, const char *alg
     *job = (struct job){.algorithm = tt_algorithm_find(collective, algorithm),
                         .nranks = NRANKS,
                         .copies = 2,
-                        .count = collective == TT_ALL_REDUCE ? COUNT : 50,
+                        .count = collective == TT_REDUCE ? 50 : COUNT,
                         .protocol = protocol,
                         .slot_bytes = WORLD_SLOT_BYTES,
                         .line_bytes = WORLD_LINE_BYTES,
@@ -40,112 +40,117 @@ static bool await_failure(const struct tt_device_report *report)
     return true;
 }
 
-/* Calls whose output is memory of the host. */
-static void run_to_host(struct world *world, struct job *job, float *outputs[NRANKS])
+/* Launches all ranks at once: what they store reaches the host late and in any order, until the
+ * last of them ends. */
+static void launch(struct world *world, struct job *job, unsigned absent, struct world_run *run)
 {
     static float ones[COUNT];
     char *inputs[NRANKS];
-    struct world_run run;
-    const struct world_call call = {.job = job, .signature = 5, .apart = true};
+    const struct world_config config = {.nranks = NRANKS, .nslots = 4, .reaches = true};
+    const struct world_call call = {
+        .job = job, .signature = 5, .absent = absent, .reference_bytes = SIZE_MAX};
     for (int i = 0; i < COUNT; i++) ones[i] = 1;
     for (int r = 0; r < NRANKS; r++) inputs[r] = (char *)ones;
-    world_place(world, &call, inputs, &run);
-    for (int r = 0; r < NRANKS; r++) run.batch.calls[r].origin[TT_OUTPUT] = (char *)outputs[r];
-    for (uint64_t turn = 1; turn <= TURNS; turn++) {
-        for (int r = 0; r < NRANKS; r++) memset(outputs[r], 0, COUNT * sizeof(float));
-        world_launch(world, &call, &run);
-        for (int r = NRANKS - 1; r >= 0; r--) {
-            int nwrong = 0;
-            CHECK_MESSAGE(await64(&world->reports[r]->nended, turn), "a call did not end");
-            for (int i = 0; i < COUNT; i++) nwrong += outputs[r][i] != NRANKS;
-            CHECK_MESSAGE(nwrong == 0, "rank %d: %d of %d elements are not there yet", r, nwrong,
-                          COUNT);
-        }
-        world_wait(world);
-    }
-    world_remove(world, &run);
+    REQUIRE(world_open(world, &config));
+    world_place(world, &call, inputs, run);
+    for (int r = 0; r < NRANKS; r++) run->batch.calls[r].number = 1;
+}
+
+/* memory: of the host; NULL: none. */
+static void end(struct world *world, struct world_run *run, void *memory)
+{
+    world_abort(world, 1);
+    world_wait(world);
+    world_remove(world, run);
+    if (memory) CHECK_EQ(world->cu->MemFreeHost(memory), CUDA_SUCCESS);
+    world_close(world);
+}
+
+/* A broadcast along a line, of which rank 1 is absent: rank 0 ends, rank 2 waits. */
+static void end_first(struct job *job)
+{
+    struct world world;
+    struct world_run run;
+    void *memory = NULL;
+    int nwrong = 0;
+    launch(&world, job, 2, &run);
+    CHECK_EQ(world.cu->MemHostAlloc(&memory, COUNT * sizeof(float),
+                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+             CUDA_SUCCESS);
+    float *output = memory;
+    memset(output, 0, COUNT * sizeof(float));
+    run.batch.calls[0].origin[TT_OUTPUT] = memory;
+    world_launch(&world, &(struct world_call){.job = job}, &run);
+    CHECK_MESSAGE(await64(&world.reports[0]->ended, 1), "the call of rank 0 did not end");
+    for (int i = 0; i < COUNT; i++) nwrong += output[i] != 1;
+    CHECK_MESSAGE(nwrong == 0, "%d of %d elements are not there yet", nwrong, COUNT);
+    end(&world, &run, memory);
 }
 
 TEST(run, a_host_that_sees_a_call_ended_finds_its_output)
 {
-    struct world world;
     struct job job;
-    const struct world_config config = {.nranks = NRANKS, .nslots = 4, .reaches = true};
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
-        void *outputs[NRANKS] = {NULL};
-        make(&job, TT_ALL_REDUCE, "ring", p);
-        REQUIRE(world_open(&world, &config));
-        for (int r = 0; r < NRANKS; r++)
-            CHECK_EQ(world.cu->MemHostAlloc(&outputs[r], COUNT * sizeof(float),
-                                            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                     CUDA_SUCCESS);
-        run_to_host(&world, &job, (float *[]){outputs[0], outputs[1], outputs[2]});
-        for (int r = 0; r < NRANKS; r++) CHECK_EQ(world.cu->MemFreeHost(outputs[r]), CUDA_SUCCESS);
-        world_close(&world);
+        make(&job, TT_BROADCAST, "chain", p);
+        for (int i = 0; i < TURNS; i++) end_first(&job);
         job_clear(&job);
     }
 }
 
-/* Launches once; the caller says abort. */
-static void launch_failing(struct world *world, const struct world_call *call,
-                           struct world_run *run)
+/* The second call of rank 1 is another one. Rank 2, which takes from it, fails; rank 0 waits. */
+static void fail_second(struct job *job)
 {
-    static char zeros[4096];
-    char *inputs[NRANKS] = {zeros, zeros, zeros};
-    world_place(world, call, inputs, run);
-    world_launch(world, call, run);
-}
-
-/* A reduction to rank 0, whose message from rank 1 is another call's. */
-static void fail_at_root(struct world *world, struct job *job, unsigned absent,
-                         void (*look)(const struct tt_device_report *report))
-{
-    const struct world_config config = {.nranks = NRANKS, .nslots = 4, .reaches = true};
-    const struct world_call call = {
-        .job = job, .signature = 5, .other = 2, .absent = absent, .apart = true};
+    struct world world;
     struct world_run run;
-    REQUIRE(world_open(world, &config));
-    launch_failing(world, &call, &run);
-    look(world->reports[0]);
-    world_abort(world, 1);
-    world_wait(world);
-    world_remove(world, &run);
-    world_close(world);
-}
-
-static void look_at_failure(const struct tt_device_report *report)
-{
+    const struct world_call call = {.job = job};
+    launch(&world, job, 0, &run);
+    const struct tt_device_report *report = world.reports[2];
+    world_launch(&world, &call, &run);
+    for (int r = 0; r < NRANKS; r++) {
+        run.batch.calls[r].number = 2;
+        run.batch.calls[r].signature += r == 1;
+    }
+    world_launch(&world, &call, &run);
     CHECK_MESSAGE(await_failure(report), "no failure was reported");
-    CHECK_EQ(report->peer, 1);
+    const int32_t peer = report->peer;
+    const uint64_t sound = report->sound;
+    CHECK_EQ(peer, 1);
+    CHECK_EQ(sound, 1);
+    end(&world, &run, NULL);
 }
 
-static void look_at_end(const struct tt_device_report *report)
+TEST(run, a_host_that_sees_a_failure_finds_the_peer_and_which_calls_came_before)
 {
-    CHECK_MESSAGE(await64(&report->nended, 1), "the call did not end by itself");
+    struct job job;
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
+        make(&job, TT_ALL_REDUCE, "ring", p);
+        for (int i = 0; i < TURNS; i++) fail_second(&job);
+        job_clear(&job);
+    }
+}
+
+/* A reduction to rank 0: the message of rank 1 is another call's, and rank 2 never comes. The
+ * thread that waits for it must hear of the other thread's failure. */
+static void fail_at_root(struct job *job)
+{
+    struct world world;
+    struct world_run run;
+    launch(&world, job, 4, &run);
+    const struct tt_device_report *report = world.reports[0];
+    run.batch.calls[1].signature++;
+    world_launch(&world, &(struct world_call){.job = job}, &run);
+    CHECK_MESSAGE(await64(&report->ended, 1), "the call did not end by itself");
     CHECK_EQ(__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE), TT_DEVICE_MISMATCH);
     CHECK_EQ(report->peer, 1);
+    end(&world, &run, NULL);
 }
 
-TEST(run, a_host_that_sees_a_failure_finds_the_peer)
+TEST(run, a_failure_ends_the_other_waits_of_its_rank)
 {
-    struct world world;
     struct job job;
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
         make(&job, TT_REDUCE, "direct", p);
-        for (int i = 0; i < TURNS / 2; i++) fail_at_root(&world, &job, 0, look_at_failure);
-        job_clear(&job);
-    }
-}
-
-/* Rank 2 never comes: the thread that waits for its message must hear of the other thread's
- * failure. */
-TEST(run, a_failure_ends_the_other_waits_of_its_rank_and_is_there_when_the_call_has_ended)
-{
-    struct world world;
-    struct job job;
-    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
-        make(&job, TT_REDUCE, "direct", p);
-        for (int i = 0; i < TURNS / 2; i++) fail_at_root(&world, &job, 4, look_at_end);
+        fail_at_root(&job);
         job_clear(&job);
     }
 }

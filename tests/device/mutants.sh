@@ -8,8 +8,8 @@ build=$(realpath "$1"); shift
 cd "$(dirname "$0")/../.." || exit 2
 nvcc=${NVCC:-/usr/local/cuda/bin/nvcc}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-export LD_LIBRARY_PATH=$build/vgpu VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict TT_DEVICE_RANKS=${TT_DEVICE_RANKS:-3}
-filter=run.every_algorithm*:run.a_launch*:run.abort*:run.a_message*
+export LD_LIBRARY_PATH=$build/vgpu VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict TT_DEVICE_RANKS=${TT_DEVICE_RANKS:-3}
+filter=${FILTER:-run.every_algorithm*:run.a_*:run.abort*}
 ncaught=0 nmutants=0
 
 # mutant NAME FILE SED: compiles and runs.
@@ -60,7 +60,7 @@ mutant r3_store_cta port.cuh 's/st\.relaxed\.gpu\.global\.b128/st.relaxed.cta.gl
 mutant a3_vector_load port.cuh 's/\{ \.reg \.b128 q; ld\.relaxed\.gpu\.global\.b128 q, \[%2\]; mov\.b128 \{%0, %1\}, q; \}/ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];/'
 mutant a3_load_cta port.cuh 's/ld\.relaxed\.gpu\.global\.b128/ld.relaxed.cta.global.b128/'
 mutant r4_a4_relaxed port.cuh 's/atom\.acq_rel\.gpu/atom.relaxed.gpu/'
-mutant r5_relaxed port.cuh '/tt_count_ended/,/^}/s/st\.release\.sys/st.relaxed.sys/'
+mutant r5_relaxed port.cuh 's/asm volatile\("fence\.acq_rel\.sys;" ::: "memory"\); \/\* R5 \*\///'
 mutant reference_cta port.cuh 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta.global.or/'
 mutant failure_cta port.cuh 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
 
@@ -111,10 +111,10 @@ mutant r3_vector_store_sys port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\
 mutant r4_only_acquires port.cuh 's/atom\.acq_rel\.gpu/atom.acquire.gpu/'
 mutant a4_only_releases port.cuh 's/atom\.acq_rel\.gpu/atom.release.gpu/'
 mutant r4_a4_cta port.cuh 's/atom\.acq_rel\.gpu/atom.acq_rel.cta/'
-mutant r5_gpu port.cuh '/tt_count_ended/,/^}/s/st\.release\.sys/st.release.gpu/'
+mutant r5_gpu port.cuh 's/fence\.acq_rel\.sys;" ::: "memory"\); \/\* R5/fence.acq_rel.gpu;" ::: "memory"); \/* R5/'
 mutant r6_relaxed port.cuh '/tt_report_failure/,/^}/s/st\.release\.sys/st.relaxed.sys/'
-mutant abort_weak port.cuh '/tt_load_abort/,/^}/s/ld\.relaxed\.sys\.global/ld.global/'
-mutant abort_cta port.cuh '/tt_load_abort/,/^}/s/ld\.relaxed\.sys/ld.relaxed.cta/'
+mutant abort_weak port.cuh '/tt_load_sys/,/^}/s/ld\.relaxed\.sys\.global/ld.global/'
+mutant abort_cta port.cuh '/tt_load_sys/,/^}/s/ld\.relaxed\.sys/ld.relaxed.cta/'
 mutant failure_load_weak port.cuh '/tt_load_failure/,/^}/s/ld\.relaxed\.gpu/ld/'
 mutant begins_with_acq_rel_fence port.cuh 's/"fence\.sc\.sys;"/"fence.acq_rel.sys;"/'
 mutant begins_with_fence_of_the_gpu port.cuh 's/"fence\.sc\.sys;"/"fence.sc.gpu;"/'

@@ -222,13 +222,17 @@ TEST(run, a_launch_again_is_another_call)
 {
     struct world world;
     struct job job;
-    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
-        for (int apart = 0; apart < 2; apart++) {
+        for (int i = 0; i < 4; i++) {
+            const struct world_config config = {.nranks = 3,
+                                                .nslots = 4,
+                                                .reaches = true,
+                                                .system = i > 1,
+                                                .ngpus = i == 3 ? 2 : 1};
             make_small(&job, p);
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
-                .job = &job, .signature = 5, .ntimes = 9, .apart = apart};
+                .job = &job, .signature = 5, .ntimes = 9, .apart = i > 0};
             world_try(&world, &call, "nine launches of one call", 1);
             world_close(&world);
             job_clear(&job);
@@ -252,6 +256,11 @@ static void run_failing(struct world *world, const struct world_call *call, int 
     world_place(world, call, inputs, &run);
     world_launch(world, call, &run);
     world_launch(world, call, &run); /* after a failure a call ends at once */
+    for (int r = 0; r < world->config.nranks; r++)
+        for (int i = 0; !(call->absent >> r & 1) && i < 1000; i++) {
+            if (__atomic_load_n(&world->reports[r]->nbegun, __ATOMIC_ACQUIRE)) break;
+            pause_briefly();
+        }
     pause_briefly();
     for (int i = 0; first >= 0 && i < 1000; i++) {
         if (__atomic_load_n(&world->reports[first]->failure, __ATOMIC_ACQUIRE)) break;

@@ -99,21 +99,21 @@ static struct tt_device_links links_of(const struct world *world, int rank)
 /* ---- A world -------------------------------------------------------------------------------- */
 
 /* The kernel of the library, or, for mutants, of the file TT_TEST_KERNELS. */
-static bool load(struct world *world)
+static bool load(struct world *world, int gpu)
 {
     const char *path = getenv("TT_TEST_KERNELS");
     if (!path) {
-        CU(ModuleLoadDataEx(&world->module, tt_device_image, 0, NULL, NULL));
+        CU(ModuleLoadDataEx(&world->modules[gpu], tt_device_image, 0, NULL, NULL));
     } else {
         FILE *file = fopen(path, "rb");
         char *text = calloc(1, 16 << 20);
         CHECK(file && text && fread(text, 1, (16 << 20) - 1, file) > 0);
-        CU(ModuleLoadDataEx(&world->module, text, 0, NULL, NULL));
+        CU(ModuleLoadDataEx(&world->modules[gpu], text, 0, NULL, NULL));
         free(text);
         if (file) fclose(file);
     }
-    CU(ModuleGetFunction(&world->run, world->module, "tutti_run"));
-    return world->run != NULL;
+    CU(ModuleGetFunction(&world->runs[gpu], world->modules[gpu], "tutti_run"));
+    return world->runs[gpu] != NULL;
 }
 
 static CUdeviceptr allocate(struct world *world, size_t nbytes)
@@ -123,6 +123,53 @@ static CUdeviceptr allocate(struct world *world, size_t nbytes)
     return memory;
 }
 
+static int ngpus_of(const struct world *world)
+{
+    return world->config.ngpus ? world->config.ngpus : 1;
+}
+
+static int gpu_of(const struct world *world, int rank)
+{
+    return rank % ngpus_of(world);
+}
+
+static bool open_gpus(struct world *world)
+{
+    bool loaded = true;
+    CUcontext context;
+    for (int gpu = 0; gpu < ngpus_of(world); gpu++)
+        CU(DevicePrimaryCtxRetain(&world->contexts[gpu], gpu));
+    for (int gpu = ngpus_of(world) - 1; gpu >= 0; gpu--) {
+        CU(CtxPushCurrent(world->contexts[gpu]));
+        loaded = load(world, gpu) && loaded;
+        for (int other = 0; other < ngpus_of(world); other++)
+            if (other != gpu) OTHER(cuCtxEnablePeerAccess, world->contexts[other], 0);
+        if (gpu) CU(CtxPopCurrent(&context));
+    }
+    return loaded;
+}
+
+static void open_rank(struct world *world, int r)
+{
+    const int nranks = world->config.nranks;
+    const size_t nbytes =
+        ends_at(world) + (size_t)nranks * WORLD_CHANNELS * 2 * sizeof(struct tt_device_end);
+    void *report = NULL;
+    CUcontext context;
+    CU(CtxPushCurrent(world->contexts[gpu_of(world, r)]));
+    CU(StreamCreate(&world->streams[r], CU_STREAM_NON_BLOCKING));
+    world->links[r] = allocate(world, nbytes);
+    world->states[r] = allocate(world, sizeof(struct tt_device_state));
+    CU(MemsetD8Async(world->links[r], 0, nbytes, NULL));
+    CU(MemsetD8Async(world->states[r], 0, sizeof(struct tt_device_state), NULL));
+    CU(MemHostAlloc(&report, sizeof(struct tt_device_report),
+                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    memset(report, 0, sizeof(struct tt_device_report));
+    world->reports[r] = report;
+    CU(StreamSynchronize(NULL));
+    CU(CtxPopCurrent(&context));
+}
+
 bool world_open(struct world *world, const struct world_config *config)
 {
     *world = (struct world){.config = *config, .cu = tt_cuda_load()};
@@ -130,24 +177,8 @@ bool world_open(struct world *world, const struct world_config *config)
     pthread_cond_init(&world->done, NULL);
     CHECK(world->cu != NULL);
     if (!world->cu) return false;
-    CU(DevicePrimaryCtxRetain(&world->context, 0));
-    CU(CtxPushCurrent(world->context));
-    if (!load(world)) return false;
-    for (int r = 0; r < config->nranks; r++) {
-        const size_t nbytes = ends_at(world) + (size_t)config->nranks * WORLD_CHANNELS * 2 *
-                                                   sizeof(struct tt_device_end);
-        void *report = NULL;
-        CU(StreamCreate(&world->streams[r], CU_STREAM_NON_BLOCKING));
-        world->links[r] = allocate(world, nbytes);
-        world->states[r] = allocate(world, sizeof(struct tt_device_state));
-        CU(MemsetD8Async(world->links[r], 0, nbytes, NULL));
-        CU(MemsetD8Async(world->states[r], 0, sizeof(struct tt_device_state), NULL));
-        CU(MemHostAlloc(&report, sizeof(struct tt_device_report),
-                        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-        memset(report, 0, sizeof(struct tt_device_report));
-        world->reports[r] = report;
-    }
-    CU(StreamSynchronize(NULL));
+    if (!open_gpus(world)) return false;
+    for (int r = 0; r < config->nranks; r++) open_rank(world, r);
     for (int r = 0; r < config->nranks; r++) place_ends(world, r);
     return true;
 }
@@ -161,9 +192,12 @@ void world_close(struct world *world)
         CU(StreamDestroy(world->streams[r]));
     }
     CUcontext context;
-    CU(ModuleUnload(world->module));
-    CU(CtxPopCurrent(&context));
-    CU(DevicePrimaryCtxRelease(0));
+    for (int gpu = 0; gpu < ngpus_of(world); gpu++) {
+        if (gpu) CU(CtxPushCurrent(world->contexts[gpu]));
+        CU(ModuleUnload(world->modules[gpu]));
+        CU(CtxPopCurrent(&context));
+        CU(DevicePrimaryCtxRelease(gpu));
+    }
 }
 
 enum { STUCK_S = 40 };
@@ -300,27 +334,31 @@ void world_place(struct world *world, const struct world_call *call, char *const
     CU(StreamSynchronize(world->streams[0]));
 }
 
-static void launch(struct world *world, const struct tt_device_batch *batch, CUstream stream)
+/* On the GPU of the rank, in its stream. */
+static void launch(struct world *world, const struct tt_device_batch *batch, int rank)
 {
     uint32_t nblocks = 0;
+    CUcontext context;
+    CU(CtxPushCurrent(world->contexts[gpu_of(world, rank)]));
     for (uint32_t i = 0; i < batch->ncalls; i++) nblocks += batch->calls[i].nblocks;
     if (nblocks)
-        CU(LaunchKernel(world->run, nblocks, 1, 1, WORLD_THREADS, 1, 1,
-                        world->config.narrow ? WORLD_NARROW_BYTES : TT_DEVICE_MOST_COPIED, stream,
-                        (void *[]){(void *)(uintptr_t)batch}, NULL));
+        CU(LaunchKernel(world->runs[gpu_of(world, rank)], nblocks, 1, 1, WORLD_THREADS, 1, 1,
+                        world->config.narrow ? WORLD_NARROW_BYTES : TT_DEVICE_MOST_COPIED,
+                        world->streams[rank], (void *[]){(void *)(uintptr_t)batch}, NULL));
+    CU(CtxPopCurrent(&context));
 }
 
 void world_launch(struct world *world, const struct world_call *call, const struct world_run *run)
 {
-    if (!call->apart) {
-        launch(world, &run->batch, world->streams[0]);
+    if (!call->apart && ngpus_of(world) == 1) {
+        launch(world, &run->batch, 0);
         return;
     }
     for (uint32_t i = 0; i < run->batch.ncalls; i++) {
         struct tt_device_batch one = {.ncalls = 1};
         one.calls[0] = run->batch.calls[i];
         one.calls[0].first_block = 0;
-        launch(world, &one, world->streams[i]);
+        launch(world, &one, call->scrambled ? call->job->nranks - 1 - (int)i : (int)i);
     }
 }
 

@@ -24,14 +24,16 @@ struct world_config {
     bool reaches; /* receivers can read the senders' memory; else only those of even senders */
     bool system;  /* ordering accesses of scope .sys */
     bool narrow;  /* programs do not fit in shared memory */
+    int ngpus;    /* 2: rank r is on GPU r % 2, and `system` must be set; buffers are on GPU 0 */
 };
+enum { WORLD_GPUS = 2 };
 
 struct world {
     struct world_config config;
     const struct tt_cuda *cu;
-    CUcontext context;
-    CUmodule module;
-    CUfunction run;
+    CUcontext contexts[WORLD_GPUS]; /* the first one is the thread's current */
+    CUmodule modules[WORLD_GPUS];
+    CUfunction runs[WORLD_GPUS];
     CUstream streams[JOB_MOST_RANKS];
     CUdeviceptr links[JOB_MOST_RANKS]; /* what a rank receives, its tails, its table of ends */
     CUdeviceptr states[JOB_MOST_RANKS];
@@ -48,7 +50,7 @@ struct world_call {
     size_t reference_bytes;
     unsigned misaligned; /* bytes that the buffers lie behind an aligned address */
     bool in_place;
-    bool apart; /* each rank is a launch of its own */
+    bool apart; /* each rank is a launch of its own; always so with two GPUs */
     bool scalar_on_device;
     uint32_t signature;
     unsigned ntimes; /* launches of the same calls, one after the other */

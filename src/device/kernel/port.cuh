@@ -106,15 +106,17 @@ static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
+static __device__ uint64_t tt_load_sys(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
 /* Relaxed: nothing is read because of it. The host's store and this load are of scope .sys. */
 static __device__ uint64_t tt_load_abort(const struct tt_device_report *report)
 {
-    uint64_t value;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
-                 : "=l"(value)
-                 : "l"(&report->abort)
-                 : "memory");
-    return value;
+    return tt_load_sys(&report->abort);
 }
 
 /* Relaxed: nothing is read because of it. Blocks of the rank only: .gpu. */
@@ -126,6 +128,11 @@ static __device__ uint32_t tt_load_failure(const struct tt_device_state *state)
                  : "l"(&state->failure)
                  : "memory");
     return value;
+}
+
+static __device__ void tt_store_count(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
 
 static __device__ void tt_store_sys(uint32_t *word, uint32_t value)
@@ -144,6 +151,7 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
                  : "l"(&state->failure), "r"(failure)
                  : "memory");
     if (before) return;
+    tt_store_count(&report->sound, tt_load_sys(&report->ended));
     tt_store_sys((uint32_t *)&report->peer, (uint32_t)peer);
     tt_store_sys(&report->channel, channel);
     tt_store_sys(&report->step, step);
@@ -154,11 +162,6 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 }
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
-
-static __device__ void tt_store_count(uint64_t *word, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-}
 
 /* Each block says that the call has begun, and only then looks whether the host has aborted it; the
  * host aborts, and only then looks whether a call has begun (executor/kernel_run.c). With a fence

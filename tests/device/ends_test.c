@@ -1,0 +1,156 @@
+/* How calls of the kernel end, as the host sees it in the report: what the host may read then, and
+ * what ends without the host. With run_test.c one program. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim.h"
+#include "world.h"
+
+enum { NRANKS = 3, COUNT = 700, TURNS = 8, STUCK_S = 40 };
+
+static void make(struct job *job, enum tt_collective collective, const char *algorithm,
+                 uint32_t protocol)
+{
+    *job = (struct job){.algorithm = tt_algorithm_find(collective, algorithm),
+                        .nranks = NRANKS,
+                        .copies = 2,
+                        .count = collective == TT_REDUCE ? 50 : COUNT,
+                        .protocol = protocol,
+                        .slot_bytes = WORLD_SLOT_BYTES,
+                        .line_bytes = WORLD_LINE_BYTES,
+                        .reduction = {.type = TT_FLOAT32, .op = TT_SUM, .nranks = NRANKS}};
+    REQUIRE(job_make(job));
+}
+
+/* Looks without a pause, so that what is read next is read at once. False: it took very long. */
+static bool await64(const uint64_t *word, uint64_t value)
+{
+    const time_t until = time(NULL) + STUCK_S;
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
+        if (time(NULL) > until) return false;
+    return true;
+}
+
+static bool await_failure(const struct tt_device_report *report)
+{
+    const time_t until = time(NULL) + STUCK_S;
+    while (!__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE))
+        if (time(NULL) > until) return false;
+    return true;
+}
+
+/* Launches all ranks at once: what they store reaches the host late and in any order, until the
+ * last of them ends. */
+static void launch(struct world *world, struct job *job, unsigned absent, struct world_run *run)
+{
+    static float ones[COUNT];
+    char *inputs[NRANKS];
+    const struct world_config config = {.nranks = NRANKS, .nslots = 4, .reaches = true};
+    const struct world_call call = {
+        .job = job, .signature = 5, .absent = absent, .reference_bytes = SIZE_MAX};
+    for (int i = 0; i < COUNT; i++) ones[i] = 1;
+    for (int r = 0; r < NRANKS; r++) inputs[r] = (char *)ones;
+    REQUIRE(world_open(world, &config));
+    world_place(world, &call, inputs, run);
+    for (int r = 0; r < NRANKS; r++) run->batch.calls[r].number = 1;
+}
+
+/* memory: of the host; NULL: none. */
+static void end(struct world *world, struct world_run *run, void *memory)
+{
+    world_abort(world, 1);
+    world_wait(world);
+    world_remove(world, run);
+    if (memory) CHECK_EQ(world->cu->MemFreeHost(memory), CUDA_SUCCESS);
+    world_close(world);
+}
+
+/* A broadcast along a line, of which rank 1 is absent: rank 0 ends, rank 2 waits. */
+static void end_first(struct job *job)
+{
+    struct world world;
+    struct world_run run;
+    void *memory = NULL;
+    int nwrong = 0;
+    launch(&world, job, 2, &run);
+    CHECK_EQ(world.cu->MemHostAlloc(&memory, COUNT * sizeof(float),
+                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+             CUDA_SUCCESS);
+    float *output = memory;
+    memset(output, 0, COUNT * sizeof(float));
+    run.batch.calls[0].origin[TT_OUTPUT] = memory;
+    world_launch(&world, &(struct world_call){.job = job}, &run);
+    CHECK_MESSAGE(await64(&world.reports[0]->ended, 1), "the call of rank 0 did not end");
+    for (int i = 0; i < COUNT; i++) nwrong += output[i] != 1;
+    CHECK_MESSAGE(nwrong == 0, "%d of %d elements are not there yet", nwrong, COUNT);
+    end(&world, &run, memory);
+}
+
+TEST(run, a_host_that_sees_a_call_ended_finds_its_output)
+{
+    struct job job;
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
+        make(&job, TT_BROADCAST, "chain", p);
+        for (int i = 0; i < TURNS; i++) end_first(&job);
+        job_clear(&job);
+    }
+}
+
+/* The second call of rank 1 is another one. Rank 2, which takes from it, fails; rank 0 waits. */
+static void fail_second(struct job *job)
+{
+    struct world world;
+    struct world_run run;
+    const struct world_call call = {.job = job};
+    launch(&world, job, 0, &run);
+    const struct tt_device_report *report = world.reports[2];
+    world_launch(&world, &call, &run);
+    for (int r = 0; r < NRANKS; r++) {
+        run.batch.calls[r].number = 2;
+        run.batch.calls[r].signature += r == 1;
+    }
+    world_launch(&world, &call, &run);
+    CHECK_MESSAGE(await_failure(report), "no failure was reported");
+    const int32_t peer = report->peer;
+    const uint64_t sound = report->sound;
+    CHECK_EQ(peer, 1);
+    CHECK_EQ(sound, 1);
+    end(&world, &run, NULL);
+}
+
+TEST(run, a_host_that_sees_a_failure_finds_the_peer_and_which_calls_came_before)
+{
+    struct job job;
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
+        make(&job, TT_ALL_REDUCE, "ring", p);
+        for (int i = 0; i < TURNS; i++) fail_second(&job);
+        job_clear(&job);
+    }
+}
+
+/* A reduction to rank 0: the message of rank 1 is another call's, and rank 2 never comes. The
+ * thread that waits for it must hear of the other thread's failure. */
+static void fail_at_root(struct job *job)
+{
+    struct world world;
+    struct world_run run;
+    launch(&world, job, 4, &run);
+    const struct tt_device_report *report = world.reports[0];
+    run.batch.calls[1].signature++;
+    world_launch(&world, &(struct world_call){.job = job}, &run);
+    CHECK_MESSAGE(await64(&report->ended, 1), "the call did not end by itself");
+    CHECK_EQ(__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE), TT_DEVICE_MISMATCH);
+    CHECK_EQ(report->peer, 1);
+    end(&world, &run, NULL);
+}
+
+TEST(run, a_failure_ends_the_other_waits_of_its_rank)
+{
+    struct job job;
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
+        make(&job, TT_REDUCE, "direct", p);
+        fail_at_root(&job);
+        job_clear(&job);
+    }
+}

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../driver/calls.h"
 #include "graphs.h"
 
 enum { COUNT = 100 };

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-#include "../driver/calls.h"
-
 enum { NCALLS = 4 };
 
 static void place_some(struct placed *placed, const struct gpu_rank *rank)

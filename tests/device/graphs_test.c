@@ -128,10 +128,10 @@ static void nested(struct gpu_rank *rank)
 {
     struct both streams[2];
     struct placed placed[NCALLS];
-    CUevent fork, join;
+    CUevent fork = NULL, join = NULL;
     CUgraph child = NULL, parent = NULL;
-    CUgraphNode first, second;
-    CUgraphExec made[2];
+    CUgraphNode first = NULL, second = NULL;
+    CUgraphExec made[2] = {NULL};
     streams_create(rank, streams, 2);
     place_some(placed, rank);
     CALL(cuEventCreate, &fork, CU_EVENT_DISABLE_TIMING);

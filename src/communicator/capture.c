@@ -7,6 +7,7 @@
 /* Part of the signature of captured calls. The calls of a graph have no turn on the host: were a
  * replay to match a call without a graph, the turns of the ranks would get out of step. */
 enum { GRAPH_SIGNATURE = 0x5a17c9e3 };
+static_assert(!((uint32_t)GRAPH_SIGNATURE & TT_DEVICE_EXCHANGE_BIT), "the bit stays clear");
 
 /* A call that is captured. */
 struct taken {

@@ -1,5 +1,6 @@
 /* A rank of a job of processes, each on a virtual GPU: device_rank GPUS SEED NCALLS [RANK THAT
- * DIES]. Runs random calls; the last argument names a rank that kills itself before the last call.
+ * DIES [graph]]. Runs random calls; RANK kills itself before the last call, which with `graph` is a
+ * replay of a captured call that has been replayed before (RANK -1: nobody).
  * GPUS -N: every second rank has no GPU, the others have one of N; the calls are of every kind.
  * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
  * host. */
@@ -10,7 +11,7 @@
 #include <unistd.h>
 
 #include "../integration/random_calls.h"
-#include "calls_on_gpu.h"
+#include "graphs.h"
 #include "shim.h"
 
 /* In place of the tests' shim: calls of the driver that fail end the process. */
@@ -63,6 +64,36 @@ static tuttiResult_t last_call(const struct placed *placed)
     return issued != tuttiSuccess ? issued : idle != tuttiSuccess ? tuttiSystemError : result;
 }
 
+/* dies: this rank, before the last replay. 0: all was as it must be. */
+static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
+{
+    enum { COUNT = 5000, TIMES = 3 };
+    static float data[COUNT];
+    struct both stream;
+    tuttiResult_t result = tuttiSuccess;
+    streams_create(rank, &stream, 1);
+    float *here = (float *)gpu_memory(rank->gpu, sizeof data);
+    float expected = 1;
+    for (int i = 0; i < COUNT; i++) data[i] = 1;
+    gpu_write(rank->gpu, here, data, sizeof data);
+    CUgraphExec graph = capture_sum(rank, &stream, here, COUNT);
+    for (int i = 0; i < TIMES; i++) {
+        replay(graph, stream.cuda);
+        expected *= (float)rank->nranks;
+    }
+    gpu_read(rank->gpu, data, here, sizeof data);
+    if (data[0] != expected || data[COUNT - 1] != expected) return 1;
+    if (dies) kill(getpid(), SIGKILL);
+    if (anybody_dies) replay(graph, stream.cuda);
+    if (tuttiCommGetAsyncError(rank->comm, &result) != tuttiSuccess) return 1;
+    if (result != (anybody_dies ? tuttiRemoteError : tuttiSuccess))
+        return fail(rank->comm, "replay");
+    if (anybody_dies) printf("rank %d: %s\n", rank->rank, tuttiGetLastError(rank->comm));
+    CALL(cuGraphExecDestroy, graph);
+    streams_destroy(rank, &stream, 1);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) return 2;
@@ -77,7 +108,11 @@ int main(int argc, char **argv)
     if (tuttiCommInitEnv(&rank.comm, NULL, &config) != tuttiSuccess) return fail(NULL, "init");
     const int nwrong = run_calls(&rank, ngpus < 0, strtoull(argv[2], NULL, 0), atoi(argv[3]));
     if (nwrong) return 1;
-    if (argc > 4) {
+    if (argc > 5) {
+        const int dies = atoi(argv[4]);
+        const int status = replay_calls(&rank, rank.rank == dies, dies >= 0);
+        if (status) return status;
+    } else if (argc > 4) {
         struct placed placed;
         const struct call call = {
             .kind = tuttiCollAllReduce, .count = 100, .type = tuttiFloat32, .nranks = nranks};

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../driver/calls.h"
 #include "graphs.h"
 
 enum { COUNT = 100 };
@@ -268,7 +267,7 @@ TEST(device_graph_errors, an_abandoned_capture_leaves_the_communicator_as_it_was
 /* A blocking stream is captured, and a call comes for the legacy stream. */
 static void legacy(struct gpu_rank *rank)
 {
-    CUstream blocking;
+    CUstream blocking = NULL;
     gpu_use(rank->gpu);
     float *here = (float *)gpu_memory(rank->gpu, COUNT * sizeof *here);
     CALL(cuStreamCreate, &blocking, CU_STREAM_DEFAULT);

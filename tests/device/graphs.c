@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../driver/calls.h"
-
 void streams_create(const struct gpu_rank *rank, struct both *streams, int n)
 {
     gpu_use(rank->gpu);

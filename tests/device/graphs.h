@@ -2,8 +2,7 @@
 #ifndef TT_TESTS_DEVICE_GRAPHS_H
 #define TT_TESTS_DEVICE_GRAPHS_H
 
-#include <cuda.h>
-
+#include "../driver/calls.h"
 #include "calls_on_gpu.h"
 
 /* A CUDA stream of the rank's GPU, and the library's for it. */

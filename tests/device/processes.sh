@@ -25,6 +25,8 @@ TUTTI_LOG=INFO VGPU_PEERS=0 run "GPUs without peer access" 2 2 16 4
 grep -q "through memory of the host: .*GPU 0.*GPU 1\|through memory of the host: .*GPU 1.*GPU 0" <<<"$output" ||
     fail "the log does not name both GPUs: $output"
 
+run "captured calls of three processes on two GPUs" 3 2 17 1 -1 graph
+
 # start HOSTS ARGUMENTS...: a rank for each letter; the same letter is the same host. Their output and status are in $folder.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -68,6 +70,8 @@ all_end "every kind of call among five ranks of two hosts, two of them without a
 # The death of a process before its part of a call: kernels and CUDA streams of the others go on, and the errors name it.
 start aaa 1 13 1 2
 names_the_dead "by kernels"
+start aaa 1 13 1 2 graph
+names_the_dead "in a replay"
 start aab 1 19 1 2
 names_the_dead "through the host"
 [ $status -eq 0 ] && echo "all jobs ended as expected"

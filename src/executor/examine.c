@@ -174,13 +174,12 @@ static bool may_explain_itself(struct tt_work *work, int peer)
     return !tt_expired(work->collective.mismatch_ns);
 }
 
-/* Ranks that agree on this call may have disagreed on an earlier one in which neither took a
- * message of the other: then finds the last such call. */
+/* Ranks that agree on the latest call of both may have disagreed on an earlier one in which neither
+ * took a message of the other: finds the last call of the same number that differs. */
 static void find_difference(const struct tt_fabric *fabric, int peer, struct entered *own,
                             struct entered *other)
 {
-    if (own->seq != other->seq || !agree(&own->call, &other->call)) return;
-    for (uint64_t seq = own->seq - 1; seq > 0; seq--) {
+    for (uint64_t seq = own->seq < other->seq ? own->seq : other->seq; seq > 0; seq--) {
         const struct entered mine = numbered(fabric, fabric->rank, seq);
         const struct entered theirs = numbered(fabric, peer, seq);
         if (!mine.seq || !theirs.seq) return;

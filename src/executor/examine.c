@@ -174,13 +174,30 @@ static bool may_explain_itself(struct tt_work *work, int peer)
     return !tt_expired(work->collective.mismatch_ns);
 }
 
+/* Ranks that agree on the latest call of both may have disagreed on an earlier one in which neither
+ * took a message of the other: finds the last call of the same number that differs. */
+static void find_difference(const struct tt_fabric *fabric, int peer, struct entered *own,
+                            struct entered *other)
+{
+    for (uint64_t seq = own->seq < other->seq ? own->seq : other->seq; seq > 0; seq--) {
+        const struct entered mine = numbered(fabric, fabric->rank, seq);
+        const struct entered theirs = numbered(fabric, peer, seq);
+        if (!mine.seq || !theirs.seq) return;
+        if (agree(&mine.call, &theirs.call)) continue;
+        *own = mine;
+        *other = theirs;
+        return;
+    }
+}
+
 tt_status tt_work_mismatch(struct tt_work *work, int peer)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     char name[128], own_name[128], theirs[240], mine[240];
     if (may_explain_itself(work, peer)) return TT_IN_PROGRESS;
-    const struct entered same = numbered(fabric, peer, work->turn), own = entered_of(work);
-    const struct entered other = same.seq ? same : latest_of(fabric, peer);
+    const struct entered same = numbered(fabric, peer, work->turn);
+    struct entered own = entered_of(work), other = same.seq ? same : latest_of(fabric, peer);
+    find_difference(fabric, peer, &own, &other);
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
     tt_fabric_name_rank(fabric, fabric->rank, own_name, sizeof own_name);
     if (other.seq)

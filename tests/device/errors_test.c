@@ -163,6 +163,24 @@ TEST(device_errors, ranks_with_different_counts_get_an_error_that_shows_both)
     on_gpus(3, 2, NULL, different_counts, NULL);
 }
 
+/* Each rank is the root of its broadcast, so none takes a message: the next call finds it. */
+static void two_roots(struct gpu_rank *rank)
+{
+    float *memory = (float *)gpu_memory(rank->gpu, 400);
+    CHECK_EQ(tuttiBroadcast(memory, memory, 100, tuttiFloat, rank->rank, rank->comm, NULL),
+             tuttiSuccess);
+    tuttiResult_t result =
+        tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, NULL);
+    check_error(rank, result, tuttiInvalidUsage, "broadcast number 1 (count 100, float, root 0)");
+    check_error(rank, result, tuttiInvalidUsage, "broadcast number 1 (count 100, float, root 1)");
+    gpu_free(memory);
+}
+
+TEST(device_errors, an_earlier_call_on_which_ranks_disagreed_is_the_one_that_is_named)
+{
+    on_gpus(2, 1, NULL, two_roots, NULL);
+}
+
 static void host_and_device(struct gpu_rank *rank)
 {
     float on_host[100] = {0};

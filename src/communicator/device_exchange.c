@@ -130,7 +130,7 @@ tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls)
     return TT_OK;
 }
 
-/* ---- The plan ------------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------ */
 
 /* Parts into which messages are divided at most, the same on all ranks: as many as there are links
  * between two ranks, and fewer where the flows of an exchange of all with all would not fit. */
@@ -149,15 +149,15 @@ static uint64_t parts_of(const struct tuttiComm *comm, size_t nbytes)
     return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-/* A table while it is filled, or, with `plan` NULL, counted. */
+/* A table while it is filled, or, with `table` NULL, counted. */
 struct filling {
-    struct tt_device_exchange *plan;
+    struct tt_device_exchange *table;
     uint32_t nflows, ntransfers;
 };
 
 static void add_transfer(struct filling *to, const struct tt_device_transfer *transfer)
 {
-    if (to->plan) tt_device_transfers(to->plan)[to->ntransfers] = *transfer;
+    if (to->table) tt_device_transfers(to->table)[to->ntransfers] = *transfer;
     to->ntransfers++;
 }
 
@@ -169,8 +169,8 @@ static void add_flows(struct filling *to, const struct tuttiComm *comm, int peer
     for (uint32_t part = 0; part < nparts; part++, to->nflows++) {
         /* The first part has a channel of its own: short messages do not meet collectives. */
         const uint32_t channel = part ? part - 1 : nchannels - 1;
-        if (!to->plan) continue;
-        tt_device_flows(to->plan)[to->nflows] = (struct tt_device_flow){
+        if (!to->table) continue;
+        tt_device_flows(to->table)[to->nflows] = (struct tt_device_flow){
             .peer = (uint32_t)peer,
             .outgoing = outgoing,
             .end = peer == comm->rank
@@ -216,10 +216,10 @@ static void add_all(struct filling *to, const struct tuttiComm *comm,
     }
 }
 
-static tt_status make_plan(const struct tuttiComm *comm, struct tt_group_exchange *exchange)
+static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchange *exchange)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    struct filling count = {.plan = NULL};
+    struct filling count = {.table = NULL};
     void *table;
     add_all(&count, comm, exchange);
     const size_t nbytes = sizeof(struct tt_device_exchange) +
@@ -227,11 +227,11 @@ static tt_status make_plan(const struct tuttiComm *comm, struct tt_group_exchang
                           count.ntransfers * sizeof(struct tt_device_transfer);
     TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
                                exchange->kernel.number, &table));
-    struct filling filling = {.plan = table};
-    *filling.plan =
+    struct filling filling = {.table = table};
+    *filling.table =
         (struct tt_device_exchange){.nflows = count.nflows, .ntransfers = count.ntransfers};
     add_all(&filling, comm, exchange);
-    exchange->plan = filling.plan;
+    exchange->table = filling.table;
     return TT_OK;
 }
 
@@ -287,8 +287,8 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
     const struct tt_device_links *links = tt_device_room_links(on->room);
     struct tt_group_exchange *exchange = pending->exchange;
     if (!exchange->kernel.uses_peers) return fail_alone(comm, exchange);
-    TT_TRY(make_plan(comm, exchange));
-    const uint32_t nflows = exchange->plan->nflows, most = links->nchannels - 1;
+    TT_TRY(make_table(comm, exchange));
+    const uint32_t nflows = exchange->table->nflows, most = links->nchannels - 1;
     uint32_t nblocks = nflows < most ? nflows : most;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
@@ -298,7 +298,7 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
                        "a group exchanges messages with %u peers and directions; a rank's share of "
                        "its GPU, %u blocks, takes %u: use smaller groups, or fewer ranks on a GPU",
                        nflows, nblocks, nblocks * TT_DEVICE_MOST_FLOWS);
-    *call = (struct tt_device_call){.exchange = exchange->plan,
+    *call = (struct tt_device_call){.exchange = exchange->table,
                                     .links = *links,
                                     .state = on->state,
                                     .report = on->report,

@@ -16,7 +16,7 @@ static struct header *header_at(const struct tt_device_ring *ring, uint64_t at)
     return (struct header *)(ring->memory + (at & (ring->nbytes - 1)));
 }
 
-/* Takes back the tables of calls that have ended: their kernels have read them (A5). */
+/* Takes back the tables of calls that have ended: their kernels have read them (A5 of port.cuh). */
 static void take_back(struct tt_device_ring *ring, const struct tt_device_report *report)
 {
     const uint64_t ended = __atomic_load_n(&report->ended, __ATOMIC_ACQUIRE);

@@ -46,10 +46,10 @@ static bool is_done(const struct tt_device_flow *flow)
 /* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. */
 static const struct tt_device_flow *next_missing(const struct tt_work *work, uint32_t from)
 {
-    struct tt_device_exchange *plan = work->exchange.exchange->plan;
+    struct tt_device_exchange *table = work->exchange.exchange->table;
     const int rank = work->engine->fabric->rank;
-    for (uint32_t i = from; plan && i < plan->nflows; i++) {
-        const struct tt_device_flow *flow = &tt_device_flows(plan)[i];
+    for (uint32_t i = from; table && i < table->nflows; i++) {
+        const struct tt_device_flow *flow = &tt_device_flows(table)[i];
         if (flow->part == 0 && flow->peer != (uint32_t)rank && !is_done(flow)) return flow;
     }
     return NULL;
@@ -57,7 +57,7 @@ static const struct tt_device_flow *next_missing(const struct tt_work *work, uin
 
 static uint32_t after(const struct tt_work *work, const struct tt_device_flow *flow)
 {
-    return (uint32_t)(flow - tt_device_flows(work->exchange.exchange->plan)) + 1;
+    return (uint32_t)(flow - tt_device_flows(work->exchange.exchange->table)) + 1;
 }
 
 /* A message in the host's link from the peer: it was sent from memory of the host. */
@@ -94,7 +94,7 @@ tt_status tt_exchange_mismatch(struct tt_work *work)
     struct tt_group_exchange *exchange = work->exchange.exchange;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_device_report *report = exchange->kernel.report;
-    const struct tt_device_flow *flow = &tt_device_flows(exchange->plan)[report->step];
+    const struct tt_device_flow *flow = &tt_device_flows(exchange->table)[report->step];
     char sender[128], receiver[128];
     tt_fabric_name_rank(fabric, (int)flow->peer, sender, sizeof sender);
     tt_fabric_name_rank(fabric, fabric->rank, receiver, sizeof receiver);

@@ -14,9 +14,9 @@ struct tt_exchange_call {
 
 /* Owned by its works together, one for each stream of the group; the last one frees it. */
 struct tt_group_exchange {
-    _Atomic int nworks;              /* that are not done */
-    struct tt_kernel_run kernel;     /* as the first work has it */
-    struct tt_device_exchange *plan; /* pinned, written by the kernel; NULL: not launched */
+    _Atomic int nworks;               /* that are not done */
+    struct tt_kernel_run kernel;      /* as the first work has it */
+    struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
     int ncalls;
     struct tt_exchange_call calls[]; /* in the order of the group */
 };

@@ -130,7 +130,7 @@ tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls)
     return TT_OK;
 }
 
-/* ---- The table ------------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------ */
 
 /* Parts into which messages are divided at most, the same on all ranks: as many as there are links
  * between two ranks, and fewer where the flows of an exchange of all with all would not fit. */

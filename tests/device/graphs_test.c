@@ -324,7 +324,7 @@ static int wrong_elements(const struct gpu_rank *rank, const int *memory, size_t
  * the memory of each other's tables. */
 static void counts_of_their_own(struct gpu_rank *rank)
 {
-    enum { NDIRECT = 20 };
+    enum { NDIRECT = 6 };
     struct both stream;
     int *memory[3];
     streams_create(rank, &stream, 1);

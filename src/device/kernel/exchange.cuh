@@ -23,11 +23,11 @@ enum tt_flow_state {
 /* In shared memory, owner: one thread. */
 struct tt_flow {
     struct tt_device_end end;     /* a copy */
-    struct tt_device_flow own;    /* a copy of the entry: that may be memory of the host */
-    struct tt_device_flow *table; /* the entry, written to */
+    struct tt_device_flow own;    /* a copy of what is given, which may be memory of the host */
+    struct tt_device_flow *given; /* written to */
     uint32_t index;               /* of the call's flows */
     struct tt_device_transfer now;
-    uint32_t next;         /* of the table's transfers, after `now` */
+    uint32_t next;         /* of the given transfers, after `now` */
     uint32_t state;        /* enum tt_flow_state */
     uint64_t at, left;     /* bytes of `now` before what is not moved yet; of the part after that */
     const char *message;   /* incoming: the rest of a message that was taken; NULL: none */
@@ -52,24 +52,24 @@ static __device__ bool tt_flow_is_local(const struct tt_flow *flow)
 /* Goes to the next message that has the flow's part. */
 static __device__ void tt_flow_next(const struct tt_block *block, struct tt_flow *flow)
 {
-    const struct tt_device_flow *table = &flow->own;
+    const struct tt_device_flow *given = &flow->own;
     const struct tt_device_transfer *all = tt_device_transfers(block->call.exchange);
-    while (flow->next < table->number) {
-        flow->now = all[table->first + flow->next++];
-        if (flow->now.nparts <= table->part) continue;
-        flow->left = tt_device_part(&flow->now, table->part, &flow->at);
+    while (flow->next < given->number) {
+        flow->now = all[given->first + flow->next++];
+        if (flow->now.nparts <= given->part) continue;
+        flow->left = tt_device_part(&flow->now, given->part, &flow->at);
         flow->fresh = true;
         return;
     }
-    flow->state = table->outgoing ? TT_FLOW_DRAINS : TT_FLOW_DONE;
-    if (!table->outgoing) tt_store_sys(&flow->table->done, 1);
+    flow->state = given->outgoing ? TT_FLOW_DRAINS : TT_FLOW_DONE;
+    if (!given->outgoing) tt_store_sys(&flow->given->done, 1);
 }
 
 static __device__ void tt_flow_open(const struct tt_block *block, struct tt_flow *flow,
                                     uint32_t index)
 {
-    flow->table = &tt_device_flows(block->call.exchange)[index];
-    flow->own = *flow->table;
+    flow->given = &tt_device_flows(block->call.exchange)[index];
+    flow->own = *flow->given;
     flow->index = index;
     const uint32_t end = flow->own.end;
     if (end != UINT32_MAX) flow->end = block->call.links.ends[end];
@@ -132,8 +132,8 @@ static __device__ bool tt_flow_take(const struct tt_block *block, struct tt_flow
     const uint64_t mine = tt_device_head(end->count + 1, block->call.signature);
     if ((uint32_t)head != (uint32_t)mine) head = note->head;
     if (head != mine || note->nbytes != flow->now.nbytes) {
-        flow->table->sent = head == mine ? note->nbytes : UINT64_MAX; /* R6 */
-        flow->table->wanted = flow->now.nbytes;
+        flow->given->sent = head == mine ? note->nbytes : UINT64_MAX; /* R6 */
+        flow->given->wanted = flow->now.nbytes;
         tt_report_failure(block->call.state, block->call.report, TT_DEVICE_MISMATCH,
                           (int32_t)flow->own.peer, block->part, flow->index);
         return false;
@@ -167,7 +167,7 @@ static __device__ bool tt_flow_look(const struct tt_block *block, struct tt_flow
     flow->ready = false;
     if (flow->state == TT_FLOW_DRAINS && tt_flow_may_fill(flow, 0)) {
         flow->state = TT_FLOW_DONE;
-        tt_store_sys(&flow->table->done, 1);
+        tt_store_sys(&flow->given->done, 1);
     }
     if (flow->state != TT_FLOW_MOVES) return true;
     if (tt_flow_is_local(flow))

@@ -63,13 +63,14 @@ static struct layout lay_out(const struct tt_request *request, size_t in, size_t
 /* Pieces that follow one another in both memories become one. */
 static void add(struct tt_stage *stage, int *number, char *users, char *staged, size_t nbytes)
 {
-    struct tt_stage_piece *end = &stage->pieces[stage->nin + stage->nout], *last = end - 1;
+    const int end = stage->nin + stage->nout;
+    struct tt_stage_piece *last = *number ? &stage->pieces[end - 1] : NULL;
     if (!nbytes) return;
-    if (*number && last->users + last->nbytes == users && last->staged + last->nbytes == staged) {
+    if (last && last->users + last->nbytes == users && last->staged + last->nbytes == staged) {
         last->nbytes += nbytes;
         return;
     }
-    *end = (struct tt_stage_piece){users, staged, nbytes};
+    stage->pieces[end] = (struct tt_stage_piece){users, staged, nbytes};
     ++*number;
 }
 

@@ -175,6 +175,10 @@ void tt_comm_describe_links(tuttiComm_t comm, void (*emit)(void *arg, const char
            header->meet_bytes,
            comm->fabric->oversubscribed ? "yielding (more ranks than cores)"
                                         : "spinning (a core for each rank)");
+    if (comm->on_gpu) tt_say(&output, "  calls on memory of GPU %d: by kernels", comm->gpu);
+    if (comm->staged)
+        tt_say(&output, "  calls on memory of GPU %d: through memory of the host: %s", comm->gpu,
+               comm->no_gpu);
     for (int peer = 0; peer < comm->nranks; peer++) {
         tt_fabric_name_rank(comm->fabric, peer, name, sizeof name);
         tt_engine_enter(&comm->engine);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `run --short` on virtual GPUs: its runs pass, failures are counted, and what it cannot try it says. BINARY: the build's folder.
+# Tries "run --short" on virtual GPUs: its runs pass, failures are counted, and what it cannot try it says. BINARY: the build's folder.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 failed=0

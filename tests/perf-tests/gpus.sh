@@ -43,6 +43,9 @@ for program in broadcast alltoall scatter gather; do
     expect 0 "$right" "$BIN/${program}_perf" "${small[@]}" -t 2 -r 1 -d int32 -u 1
 done
 expect 0 "$right" "$BIN/barrier_perf" "${small[@]}" -t 2
+expect 0 "$right" "$BIN/tutti-run" -n 2 "$BIN/sendrecv_perf" "${small[@]}"
+expect 0 "$right" "$BIN/hypercube_perf" "${small[@]}" -g 3
+for program in all_gatherv alltoallv; do expect 0 "$right" "$BIN/${program}_perf" "${small[@]}" -t 3; done
 
 # Ways of calling and of reporting.
 expect 0 "$right" "$BIN/all_reduce_perf" "${small[@]}" -t 2 -p 1 --stream null -M 1 -n 2

@@ -5,11 +5,10 @@
 
 static CUresult count(int gpu, struct vgpu_traffic *traffic)
 {
-    CUresult result = vd_enter();
-    if (result == CUDA_SUCCESS && (gpu < 0 || gpu >= vd.ndevices))
-        result = CUDA_ERROR_INVALID_DEVICE;
-    if (result == CUDA_SUCCESS) vg_machine_traffic(vd.machine, gpu, traffic);
-    return (int)vd_leave(result);
+    VD_ENTER();
+    if (gpu < 0 || gpu >= vd.ndevices) return vd_leave(CUDA_ERROR_INVALID_DEVICE);
+    vg_machine_traffic(vd.machine, gpu, traffic);
+    return vd_leave(CUDA_SUCCESS);
 }
 
 __attribute__((visibility("default"))) int vgpu_traffic(int gpu, struct vgpu_traffic *traffic)

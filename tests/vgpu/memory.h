@@ -23,8 +23,8 @@ struct vg_region {
     unsigned char *defined; /* a bit a byte that was written, or NULL: not asked for */
     struct vg_notes *notes; /* NULL until the model needs it; vg_model_forget frees it */
     int device;             /* the GPU that it lies on; -1: the host */
-    bool reachable; /* the host or another process can address the bytes: item 3 of the model */
-    bool readonly;
+    bool reachable;   /* the host or another process can address the bytes: item 3 of the model */
+    bool readonly;    /* kernels may not write: constants, memory of the host */
     uint32_t readers; /* a bit each GPU whose kernels may only read */
     bool freed;       /* kept for a while, for errors that name it */
     const char *what; /* "cuMemAlloc", "variable table of module 2", ... */

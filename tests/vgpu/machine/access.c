@@ -70,8 +70,7 @@ static struct vg_how how_of(const struct vg_instr *in, uint32_t nbytes)
                            .where = (uint64_t)(uintptr_t)in};
 }
 
-/* Bytes only: the settings say that there is no model and nobody else accesses them, or they cannot
- * change. */
+/* Bytes only: the settings say that there is no model, and nobody else accesses them. */
 #define COPY_LANES(type, lane_type, convert)                                                       \
     do {                                                                                           \
         lane_type *d = (lane_type *)(void *)a->r.frame[a->in->dst[c]];                             \
@@ -125,7 +124,7 @@ static enum vg_step load(const struct access *a, uint32_t lanes, struct vg_regio
 {
     struct vg_block *block = a->warp->block;
     struct vg_machine *machine = block->run->machine;
-    const bool plain = (machine->settings.model.off && !region->reachable) || region->readonly;
+    const bool plain = machine->settings.model.off && !region->reachable;
     const struct vg_how how = how_of(a->in, a->nbytes);
     const bool watches = watched(a);
     uint64_t sum = 0;

@@ -15,6 +15,7 @@ static void release(struct vg_block *block, uint32_t number)
         struct vg_warp *warp = &block->warps[w];
         threads[w / 2] |= (uint64_t)barrier->waits[w] << (w % 2 * 32);
         if (barrier->waits[w] == 0) continue;
+        warp->nwatch = 0; /* what is read from here on may be ordered after what was read before */
         for (uint32_t i = 0; i < warp->nparts; i++) {
             struct vg_fragment *f = &warp->part[i];
             if (f->state != VG_BLOCKED || f->barrier != number) continue;

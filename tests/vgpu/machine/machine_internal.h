@@ -53,8 +53,9 @@ struct vg_fragment {
 struct vg_watch {
     const struct vg_instr *in;
     uint32_t lanes;
-    uint32_t looks, same; /* same: how often in a row the registers were as at the look before */
-    uint64_t sum, address, state;
+    uint32_t looks, same; /* same: in how many spans of looks in a row the registers came back */
+    bool back;            /* in this span: to what they were when it began */
+    uint64_t sum, address, state, sketch;
     const struct vg_region *region;
 };
 

@@ -26,6 +26,16 @@ static uint64_t state_of(const struct vg_warp *warp, const struct vg_fragment *f
     return sum;
 }
 
+/* Those of one lane: where they differ, the states do. */
+static uint64_t sketch_of(const struct vg_warp *warp, const struct vg_fragment *fragment)
+{
+    const struct vg_frame *frame = fragment->frame;
+    const uint32_t nunits = frame->base + frame->function->nunits, lane = vg_first(fragment->mask);
+    uint64_t sum = 0;
+    for (uint32_t u = 0; u < nunits; u++) sum = (sum << 1 | sum >> 63) + warp->units[u][lane];
+    return sum;
+}
+
 /* The value has changed. A thread that came back to a plain load with the same registers waited for
  * that, and nothing of its own can have ordered the two. */
 static void polled(const struct vg_warp *warp, const struct vg_watch *watch)
@@ -40,12 +50,29 @@ static void polled(const struct vg_warp *warp, const struct vg_watch *watch)
                     watch->region, watch->address - watch->region->address, &how);
 }
 
-/* Looks that find the registers as they were are counted: at the 1st, 2nd, 4th, 8th ... look, so
- * that a thread that goes round a few words is found at one of them again. */
+/* Spans begin at the 1st, 2nd, 4th, 8th ... look: a thread that goes round a few words, or counts
+ * its looks and begins anew, comes back to the same registers within one. */
+static void look(const struct vg_warp *warp, const struct vg_fragment *fragment,
+                 struct vg_watch *watch)
+{
+    watch->looks++;
+    const bool begins = (watch->looks & (watch->looks - 1)) == 0;
+    if (watch->back && !begins) return;
+    const uint64_t sketch = sketch_of(warp, fragment);
+    if (sketch != watch->sketch && !begins) return;
+    const uint64_t state = state_of(warp, fragment);
+    watch->back = watch->back || state == watch->state;
+    if (!begins) return;
+    watch->same = watch->back ? watch->same + 1 : 0;
+    watch->back = false;
+    watch->state = state;
+    watch->sketch = sketch;
+}
+
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
                    uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum)
 {
-    if (region->readonly) return;
+    if (region->readonly && !region->reachable) return; /* constants */
     if (warp->watch == NULL) warp->watch = calloc(VG_WATCHED, sizeof *warp->watch);
     if (warp->watch == NULL) return;
     for (uint32_t i = 0; i < warp->nwatch; i++) {
@@ -56,11 +83,7 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
             vg_moved(warp, fragment);
             return;
         }
-        watch->looks++;
-        if ((watch->looks & (watch->looks - 1)) != 0) return;
-        const uint64_t state = state_of(warp, fragment);
-        watch->same = state == watch->state ? watch->same + 1 : 0;
-        watch->state = state;
+        look(warp, fragment, watch);
         return;
     }
     if (warp->nwatch == VG_WATCHED) return;

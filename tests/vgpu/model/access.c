@@ -41,8 +41,7 @@ void vg_model_load(struct vg_block_clock *block, uint32_t thread, struct vg_regi
     struct vg_model *model = block->model;
     model->counts.loads++;
     tick(model);
-    if (!model->settings.off && !region->readonly &&
-        !vg_note_simple(block, thread, region, offset, how, VG_READS))
+    if (!model->settings.off && !vg_note_simple(block, thread, region, offset, how, VG_READS))
         vg_note(block, thread, region, offset, how, VG_READS);
     if (region->reachable) {
         const struct vg_look look =
@@ -95,7 +94,7 @@ void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regi
     *(write ? &model->counts.stores : &model->counts.loads) += nbytes / 16 + 1;
     model->now += nbytes / 16;
     tick(model);
-    if (model->settings.off || (region->readonly && !write)) return;
+    if (model->settings.off) return;
     vg_note_bulk(block, thread, region, offset, nbytes, hows, write ? VG_WRITES : VG_READS);
 }
 
@@ -139,7 +138,7 @@ void vg_model_copy_note(struct vg_block_clock *block, uint32_t thread, uint32_t 
                         struct vg_region *region, uint64_t offset, const struct vg_how *how,
                         bool write)
 {
-    if (block->model->settings.off || region->readonly) return;
+    if (block->model->settings.off) return;
     vg_note_copy(block, thread, number, region, offset, how, write ? VG_WRITES : VG_READS);
 }
 

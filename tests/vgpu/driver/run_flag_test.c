@@ -1,0 +1,170 @@
+/* How kernels wait for words: by a count of looks, in memory that they may only read, behind
+ * barriers; and words in constant memory. */
+#include "testing.h"
+
+#include <sched.h>
+#include <shim.h>
+#include <string.h>
+
+#define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
+
+static CUfunction load(const char *ptx, CUmodule *module)
+{
+    CUfunction kernel = NULL;
+    OK(cuModuleLoadData(module, ptx));
+    OK(cuModuleGetFunction(&kernel, *module, "k"));
+    return kernel;
+}
+
+/* ---- a wait that counts its looks ---- */
+
+static void counts_its_looks(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u64 flag, .param .u32 n) {\n"
+             ".reg .u32 %r<4>; .reg .u64 %d<2>; .reg .pred %p<3>;\n"
+             "ld.param.u64 %d1, [flag]; ld.param.u32 %r1, [n];\n"
+             "A: mov.u32 %r2, 0;\n"
+             "W: add.u32 %r2, %r2, 1; setp.eq.u32 %p1, %r2, %r1; @%p1 bra A;\n"
+             "ld.acquire.gpu.global.u32 %r3, [%d1]; setp.eq.u32 %p2, %r3, 0; @%p2 bra W; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    CUdeviceptr flag = vt_device(64);
+    uint32_t looks = 1000;
+    OK(vt_launch(kernel, 1, NULL, (void *[]){&flag, &looks}));
+    CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_TIMEOUT);
+}
+
+TEST(vgpu_flags, a_wait_for_nobody_that_counts_its_looks_is_a_deadlock)
+{
+    char text[4096];
+    CHECK_EQ(vt_run(NULL, counts_its_looks, text, sizeof text), 86);
+    CHECK_MESSAGE(strstr(text, "deadlock: all work waits") != NULL, "%s", text);
+}
+
+/* ---- a flag in memory that the GPU may only read ---- */
+
+enum { ROUNDS = 20, PAGE = 4096 };
+
+static void read_only_flag(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u64 flag, .param .u64 data, .param .u32 n) {\n"
+             ".reg .u32 %r<5>; .reg .u64 %d<3>; .reg .pred %p<3>;\n"
+             "ld.param.u64 %d1, [flag]; ld.param.u64 %d2, [data]; ld.param.u32 %r1, [n];\n"
+             "mov.u32 %r2, 0;\n"
+             "N: add.u32 %r2, %r2, 1;\n"
+             "W: ld.acquire.sys.global.u32 %r3, [%d1]; setp.ne.u32 %p1, %r3, %r2; @%p1 bra W;\n"
+             "ld.global.u32 %r4, [%d2]; setp.eq.u32 %p1, %r4, %r2; @%p1 bra G; trap;\n"
+             "G: st.release.sys.global.u32 [%d2+128], %r2;\n"
+             "setp.ne.u32 %p1, %r2, %r1; @%p1 bra N; ret; }\n";
+    static uint32_t flag[PAGE / 4] __attribute__((aligned(PAGE)));
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    volatile uint32_t *data = vt_mapped(256);
+    CUdeviceptr words[2] = {(CUdeviceptr)flag, (CUdeviceptr)data};
+    uint32_t rounds = ROUNDS;
+    OK(cuMemHostRegister(flag, sizeof flag, CU_MEMHOSTREGISTER_READ_ONLY));
+    OK(vt_launch(kernel, 1, NULL, (void *[]){&words[0], &words[1], &rounds}));
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        data[0] = i;
+        __atomic_store_n(&flag[0], i, __ATOMIC_RELEASE);
+        while (__atomic_load_n(&data[32], __ATOMIC_ACQUIRE) != i) {
+            const CUresult result = cuStreamQuery(NULL);
+            if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) continue;
+            CHECK_EQ(result, CUDA_SUCCESS);
+            return;
+        }
+    }
+    OK(cuCtxSynchronize());
+}
+
+TEST(vgpu_flags, in_read_only_memory_of_the_host_hands_on_what_the_host_wrote)
+{
+    vt_quiet((const char *[]){"VGPU_SEED=1", NULL}, read_only_flag);
+    vt_quiet((const char *[]){"VGPU_SEED=2", NULL}, read_only_flag);
+}
+
+/* ---- plain loads of the host's memory behind a barrier ---- */
+
+/* Thread 0 waits for the number of a command; the other warp computes for long, and stores
+ * nothing. */
+static void commands(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u64 words, .param .u32 none) {\n"
+             ".reg .u32 %r<6>; .reg .u64 %d<2>; .reg .pred %p<3>;\n"
+             "ld.param.u64 %d1, [words]; mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0;\n"
+             "mov.u32 %r2, 0;\n"
+             "N: @%p1 bra B; add.u32 %r2, %r2, 1;\n"
+             "W: ld.acquire.sys.global.u32 %r3, [%d1]; setp.ne.u32 %p2, %r3, %r2; @%p2 bra W;\n"
+             "B: bar.sync 0; mov.u32 %r5, 0; mov.u32 %r3, 0;\n"
+             "C: add.u32 %r5, %r5, 1; setp.ne.u32 %p2, %r5, 400; @%p2 bra C;\n"
+             "ld.global.u32 %r4, [%d1+256]; bar.sync 0; @%p1 bra D;\n"
+             "st.release.sys.global.u32 [%d1+512], %r2;\n"
+             "D: setp.ne.u32 %p2, %r4, 2; mov.u32 %r4, 0; @%p2 bra N; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    volatile uint32_t *words = vt_mapped(1024);
+    CUdeviceptr at = (CUdeviceptr)words;
+    uint32_t none = 0;
+    OK(vt_launch(kernel, 64, NULL, (void *[]){&at, &none}));
+    for (uint32_t i = 1; i <= 40; i++) {
+        words[64] = i == 40 ? 2 : 1;
+        __atomic_store_n(&words[0], i, __ATOMIC_RELEASE);
+        while (__atomic_load_n(&words[128], __ATOMIC_ACQUIRE) != i) sched_yield();
+    }
+    OK(cuCtxSynchronize());
+}
+
+TEST(vgpu_flags, a_plain_load_that_barriers_order_is_no_wait)
+{
+    vt_quiet(NULL, commands);
+}
+
+/* ---- constant memory ---- */
+
+static void copy_to_constant(bool ordered)
+{
+    static const char ptx[] = HEAD ".visible .const .align 4 .b8 settings[64];\n"
+                                   ".visible .entry k(.param .u64 out, .param .u32 none) {\n"
+                                   ".reg .u32 %r<2>; .reg .u64 %d<2>;\n"
+                                   "ld.param.u64 %d1, [out]; ld.const.u32 %r1, [settings+4];\n"
+                                   "st.global.u32 [%d1], %r1; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    CUdeviceptr settings = 0, out = vt_device(64);
+    size_t nbytes = 0;
+    uint32_t none = 0;
+    const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream other = ordered ? stream : vt_stream(CU_STREAM_NON_BLOCKING);
+    volatile uint32_t *new = vt_mapped(64);
+    new[1] = 7;
+    OK(cuModuleGetGlobal(&settings, &nbytes, module, "settings"));
+    for (int i = 0; i < 2; i++) {
+        OK(vt_launch(kernel, 1, stream, (void *[]){&out, &none}));
+        OK(cuMemcpyHtoDAsync(settings, (const void *)new, nbytes, other));
+    }
+    OK(cuCtxSynchronize());
+    if (ordered) CHECK_EQ(vt_read(out, 0), 7);
+    OK(cuModuleUnload(module));
+}
+
+static void copy_beside_a_kernel(void)
+{
+    copy_to_constant(false);
+}
+
+static void copy_between_kernels(void)
+{
+    copy_to_constant(true);
+}
+
+TEST(vgpu_flags, constants_that_a_copy_changes_beside_a_kernel_race)
+{
+    char text[4096];
+    CHECK_EQ(vt_run(NULL, copy_beside_a_kernel, text, sizeof text), 86);
+    CHECK_MESSAGE(strstr(text, "race at ") != NULL && strstr(text, "offset 4 of variable settings"),
+                  "%s", text);
+    vt_quiet(NULL, copy_between_kernels);
+}

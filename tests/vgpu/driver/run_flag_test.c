@@ -5,8 +5,13 @@
 #include <sched.h>
 #include <shim.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
+
+enum { PAGE = 4096 };
 
 static CUfunction load(const char *ptx, CUmodule *module)
 {
@@ -42,9 +47,45 @@ TEST(vgpu_flags, a_wait_for_nobody_that_counts_its_looks_is_a_deadlock)
     CHECK_MESSAGE(strstr(text, "deadlock: all work waits") != NULL, "%s", text);
 }
 
+/* ---- a wait for many words, of which another process writes the last ---- */
+
+static void looks_at_many_words(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u64 mine, .param .u64 theirs) {\n"
+             ".reg .u32 %r<3>; .reg .u64 %d<4>; .reg .pred %p<2>;\n"
+             "ld.param.u64 %d1, [mine]; ld.param.u64 %d2, [theirs];\n"
+             "W: mov.u32 %r1, 0; mov.u64 %d3, %d1;\n"
+             "N: ld.relaxed.sys.global.u32 %r2, [%d3]; setp.ne.u32 %p1, %r2, 0; @%p1 bra E;\n"
+             "add.u64 %d3, %d3, 4; add.u32 %r1, %r1, 1; setp.ne.u32 %p1, %r1, 200; @%p1 bra N;\n"
+             "ld.relaxed.sys.global.u32 %r2, [%d2]; setp.eq.u32 %p1, %r2, 0; @%p1 bra W;\n"
+             "E: ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    uint32_t *word = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr words[2] = {vt_device(1024), (CUdeviceptr)word};
+    REQUIRE(word != MAP_FAILED);
+    OK(cuMemHostRegister(word, PAGE, 0));
+    const pid_t other = fork();
+    REQUIRE(other >= 0);
+    if (other == 0) {
+        usleep(300000);
+        __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+        _exit(0);
+    }
+    OK(vt_launch(kernel, 1, NULL, (void *[]){&words[0], &words[1]}));
+    OK(cuCtxSynchronize());
+    CHECK_EQ(waitpid(other, NULL, 0), other);
+}
+
+TEST(vgpu_flags, a_wait_for_many_words_knows_the_one_that_another_process_writes)
+{
+    vt_quiet(NULL, looks_at_many_words);
+}
+
 /* ---- a flag in memory that the GPU may only read ---- */
 
-enum { ROUNDS = 20, PAGE = 4096 };
+enum { ROUNDS = 20 };
 
 static void read_only_flag(void)
 {

@@ -86,7 +86,11 @@ void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const str
         look(warp, fragment, watch);
         return;
     }
-    if (warp->nwatch == VG_WATCHED) return;
+    struct vg_watch *last = &warp->watch[VG_WATCHED - 1];
+    if (warp->nwatch == VG_WATCHED) { /* one that others can write must not be missed */
+        if (!region->reachable || last->region->reachable) return;
+        warp->nwatch--;
+    }
     warp->watch[warp->nwatch++] = (struct vg_watch){
         .in = in, .lanes = lanes, .sum = sum, .address = address, .region = region};
 }

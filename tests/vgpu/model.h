@@ -23,8 +23,8 @@ struct vg_how {     /* an access, as its instruction says it; constant for the i
     bool nc;        /* ld.global.nc */
     bool red;       /* red: what it reads is part of no acquire pattern (8.8) */
     bool engine;    /* of a copy or fill of the driver's: weak, but no race with a strong access of
-                     * scope .sys, so that a copy may set or read a flag. The manual says nothing
-                     * about copies. */
+                     * scope .sys, so that a copy may set or read a flag; who reads one acquires it.
+                     * The manual says nothing about copies. */
     uint64_t where; /* given back in reports: the machine's name for the instruction */
 };
 

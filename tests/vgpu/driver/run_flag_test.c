@@ -163,6 +163,56 @@ TEST(vgpu_flags, a_plain_load_that_barriers_order_is_no_wait)
     vt_quiet(NULL, commands);
 }
 
+/* ---- a flag in a GPU's memory that the host reads by copies ---- */
+
+/* The kernel waits for the host at its end, so that only the flag orders what follows. */
+static void flag_by_copies(bool released)
+{
+    static const char ptx[] = HEAD
+        ".visible .entry k(.param .u64 data, .param .u64 go, .param .u32 released) {\n"
+        ".reg .u32 %r<3>; .reg .u64 %d<3>; .reg .pred %p<3>;\n"
+        "ld.param.u64 %d1, [data]; ld.param.u64 %d2, [go]; ld.param.u32 %r1, [released];\n"
+        "setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, 7; st.global.u32 [%d1], %r2;\n"
+        "@%p1 fence.acq_rel.sys; st.relaxed.sys.global.u32 [%d1+128], %r2;\n"
+        "W: ld.acquire.sys.global.u32 %r1, [%d2]; setp.eq.u32 %p2, %r1, 0; @%p2 bra W; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    volatile uint32_t *host = vt_mapped(256);
+    CUdeviceptr data = vt_device(256), go = (CUdeviceptr)&host[0];
+    const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream other = vt_stream(CU_STREAM_NON_BLOCKING);
+    uint32_t word = released;
+    OK(vt_launch(kernel, 1, stream, (void *[]){&data, &go, &word}));
+    for (word = 0; word != 7;) {
+        OK(cuMemcpyDtoHAsync((void *)&host[32], data + 128, 4, other));
+        OK(cuStreamSynchronize(other));
+        word = host[32];
+    }
+    OK(vt_put(data, 8, other));
+    OK(cuStreamSynchronize(other));
+    __atomic_store_n(&host[0], 1, __ATOMIC_RELEASE);
+    OK(cuCtxSynchronize());
+    CHECK_EQ(vt_read(data, 0), 8);
+}
+
+static void released_flag_by_copies(void)
+{
+    flag_by_copies(true);
+}
+
+static void unreleased_flag_by_copies(void)
+{
+    flag_by_copies(false);
+}
+
+TEST(vgpu_flags, that_the_host_reads_by_copies_hand_on_what_was_released)
+{
+    char text[4096];
+    vt_quiet(NULL, released_flag_by_copies);
+    CHECK_EQ(vt_run(NULL, unreleased_flag_by_copies, text, sizeof text), 86);
+    CHECK_MESSAGE(strstr(text, "race at ") != NULL, "%s", text);
+}
+
 /* ---- constant memory ---- */
 
 static void copy_to_constant(bool ordered)

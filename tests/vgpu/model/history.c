@@ -294,3 +294,19 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     }
     vg_releases_put(handed_on);
 }
+
+void vg_history_copied(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                       uint64_t offset, uint64_t nbytes)
+{
+    static const struct vg_how how = {.order = VG_ACQUIRE, .scope = VG_SCOPE_SYS};
+    for (uint64_t word = offset / 4; word < (offset + nbytes + 3) / 4; word++) {
+        const struct vg_more *more = vg_cell_make(region, word)->more;
+        struct vg_history *history = more != NULL ? more->histories : NULL;
+        for (; history != NULL; history = history->next) {
+            if (history->ended || !vg_history_overlaps(history, offset, (uint32_t)nbytes)) continue;
+            const struct entry *newest = &history->at[history->n - 1];
+            if (newest->strong && newest->scope == VG_SCOPE_SYS)
+                vg_acquire(block, thread, &how, history->location, newest->releases);
+        }
+    }
+}

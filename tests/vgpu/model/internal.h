@@ -341,6 +341,11 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
 bool vg_history_saw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                     uint64_t word, const struct vg_access *access, bool others);
 
+/* A copy of the driver's has read the bytes, a flag perhaps: what was released with their values
+ * comes before it. */
+void vg_history_copied(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
+                       uint64_t offset, uint64_t nbytes);
+
 /* published.c: histories of reachable memory; the values are the buffer's. */
 /* When a load or an atomic read the bytes. */
 struct vg_look {

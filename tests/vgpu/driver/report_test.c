@@ -25,11 +25,19 @@ static int run(const char *format, const char *one, const char *two)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+static void remove_folder(void)
+{
+    run("rm -r %s%s", folder, "");
+}
+
 static const char *temporary(const char *name)
 {
     static char path[256];
     static bool made;
-    if (!made) made = mkdtemp(folder) != NULL;
+    if (!made) {
+        made = mkdtemp(folder) != NULL;
+        if (made) atexit(remove_folder);
+    }
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }

@@ -227,6 +227,7 @@ static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchan
                           count.ntransfers * sizeof(struct tt_device_transfer);
     TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
                                exchange->kernel.number, &table));
+    exchange->held = tt_device_ring_hold(table);
     struct filling filling = {.table = table};
     *filling.table =
         (struct tt_device_exchange){.nflows = count.nflows, .ntransfers = count.ntransfers};

@@ -7,22 +7,27 @@ enum { LEAST_BYTES = 1 << 16 };
 
 /* Before each table. */
 struct header {
-    uint64_t number; /* of the call; 0: nobody's, up to the end of the memory */
-    uint64_t nbytes; /* with the header */
+    uint64_t number;       /* of the call; 0: nobody's, up to the end of the memory */
+    uint64_t nbytes;       /* with the header */
+    _Atomic uint64_t held; /* 1: the host still uses the table */
+    uint64_t unused;
 };
+static_assert(sizeof(struct header) == 32, "a power of two: tables are multiples of it");
 
 static struct header *header_at(const struct tt_device_ring *ring, uint64_t at)
 {
     return (struct header *)(ring->memory + (at & (ring->nbytes - 1)));
 }
 
-/* Takes back the tables of calls that have ended: their kernels have read them (A5 of port.cuh). */
+/* Takes back the tables of calls that have ended: their kernels have read them (A5 of port.cuh),
+ * and the host has, which looks at a call later. */
 static void take_back(struct tt_device_ring *ring, const struct tt_device_report *report)
 {
     const uint64_t ended = __atomic_load_n(&report->ended, __ATOMIC_ACQUIRE);
     while (ring->begin != ring->end) {
         const struct header *header = header_at(ring, ring->begin);
         if (header->number > ended) return;
+        if (atomic_load_explicit(&header->held, memory_order_acquire)) return; /* release: holder */
         ring->begin += header->nbytes;
     }
 }
@@ -82,10 +87,17 @@ tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *co
     if (over) *header_at(ring, ring->end) = (struct header){.nbytes = over};
     ring->end += over;
     struct header *header = header_at(ring, ring->end);
-    *header = (struct header){number, need};
+    *header = (struct header){.number = number, .nbytes = need};
     ring->end += need;
     *table = header + 1;
     return TT_OK;
+}
+
+_Atomic uint64_t *tt_device_ring_hold(void *table)
+{
+    struct header *header = (struct header *)table - 1;
+    atomic_store_explicit(&header->held, 1, memory_order_relaxed);
+    return &header->held;
 }
 
 void tt_device_ring_free(struct tt_device_ring *ring, struct tt_context *context)

@@ -5,6 +5,7 @@
 #ifndef TT_COMMUNICATOR_DEVICE_RING_H
 #define TT_COMMUNICATOR_DEVICE_RING_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,9 @@ struct tt_device_ring {
 TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,
                                            const struct tt_device_report *report, size_t nbytes,
                                            uint64_t number, void **table);
+/* Of a call with a number: keeps the table also after that, until 0 is stored, with release, in the
+ * word that this returns. */
+_Atomic uint64_t *tt_device_ring_hold(void *table);
 /* No kernel uses it any more. */
 void tt_device_ring_free(struct tt_device_ring *ring, struct tt_context *context);
 

@@ -84,15 +84,15 @@ static void fail(const struct tt_graphs *graphs, tt_status status, const char *t
 
 enum { MESSAGE = 900 };
 
-/* A replay has ended without its result. */
-static void fail_replay_locked(const struct tt_graphs *graphs, const struct seen *seen)
+/* A replay has ended without its result. captured: which call. */
+static void fail_replay_locked(const struct tt_graphs *graphs, uint64_t captured)
 {
     const struct tuttiComm *comm = graphs->comm;
     const struct tt_device_report *report = graphs->report;
     char mine[128], peer[128], call[240], text[MESSAGE];
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
     tt_fabric_name_rank(comm->fabric, comm->rank, mine, sizeof mine);
-    describe_locked(graphs, seen->captured, call, sizeof call);
+    describe_locked(graphs, captured, call, sizeof call);
     if (failure == TT_DEVICE_MISMATCH) {
         tt_fabric_name_rank(comm->fabric, report->peer, peer, sizeof peer);
         snprintf(text, sizeof text,
@@ -180,13 +180,16 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
 
 /* ---- The watcher ---------------------------------------------------------------------------- */
 
-/* As tt_kernel_stop: a replay that begins from now on sees the word and ends. */
-static void close_locked(struct tt_graphs *graphs)
+/* As tt_kernel_stop: a replay that begins from now on sees the word and ends. abort: so does what
+ * runs. */
+static void close_locked(struct tt_graphs *graphs, bool abort)
 {
     if (graphs->closed) return;
-    if (!graphs->grace_ns) graphs->grace_ns = tt_deadline_ns(GRACE_MS);
-    (void)__atomic_exchange_n(&graphs->report->abort, tt_expired(graphs->grace_ns) ? 2 : 1,
-                              __ATOMIC_SEQ_CST);
+    if (abort && !graphs->grace_ns) graphs->grace_ns = tt_deadline_ns(GRACE_MS);
+    if (abort)
+        (void)__atomic_exchange_n(&graphs->report->abort, tt_expired(graphs->grace_ns) ? 2 : 1,
+                                  __ATOMIC_SEQ_CST);
+    (void)__atomic_exchange_n(&graphs->report->closed, 1, __ATOMIC_SEQ_CST);
     if (!have_ended(graphs->report) &&
         tt_context_stream_query(graphs->context, graphs->stream) >= 0)
         return;
@@ -200,7 +203,7 @@ static bool has_failed(const struct tt_graphs *graphs)
 }
 
 /* A rank that leaves waits for this rank to stop using its memory: no replay can succeed from then
- * on, but those that it has ended its part of go on. */
+ * on, but those that it has ended its part of go on, and so do sends and receives of the others. */
 static void look_locked(struct tt_graphs *graphs, struct seen *seen)
 {
     bool left = false;
@@ -208,17 +211,19 @@ static void look_locked(struct tt_graphs *graphs, struct seen *seen)
     publish(graphs, seen);
     if (!has_failed(graphs) && !check_peers_locked(graphs, seen, &left)) {
         const uint32_t failure = __atomic_load_n(&graphs->report->failure, __ATOMIC_ACQUIRE);
+        const uint64_t replay = failure ? read_word(&graphs->report->replay) : 0;
         if (failure == TT_DEVICE_ABORTED && left)
             fail(graphs, TT_ERR_REMOTE,
                  "a CUDA graph was replayed after a rank had left: it "
                  "destroyed its communicator");
-        else if (failure && failure != TT_DEVICE_ABORTED && seen->captured)
-            fail_replay_locked(graphs, seen);
+        else if (failure != TT_DEVICE_ABORTED && replay)
+            fail_replay_locked(graphs, replay);
         else if (seen->runs)
             check_deadline_locked(graphs, seen);
         if (seen->runs) check_gpu_locked(graphs);
     }
-    if (has_failed(graphs) || (left && !seen->runs)) close_locked(graphs);
+    const bool failed = has_failed(graphs);
+    if (failed || (left && !seen->runs)) close_locked(graphs, failed);
 }
 
 static void wait_locked(struct tt_graphs *graphs, bool busy)
@@ -391,7 +396,8 @@ void tt_graphs_end(struct tt_comm_device *on)
     publish(graphs, &seen);
     const int64_t deadline_ns = tt_deadline_ns(END_MS);
     pthread_mutex_lock(&graphs->lock);
-    for (close_locked(graphs); !graphs->closed && !tt_expired(deadline_ns); close_locked(graphs))
+    for (close_locked(graphs, true); !graphs->closed && !tt_expired(deadline_ns);
+         close_locked(graphs, true))
         wait_locked(graphs, true);
     if (!graphs->closed) tt_fabric_give_back(graphs->comm->fabric);
     graphs->comm = NULL;

@@ -59,11 +59,13 @@ static bool has_table(const struct tt_pending_call *pending)
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
 
-/* The calls of a group on one stream; of a stream of a GPU, those of one communicator. Freed by who
- * runs it. */
+/* The calls of a group on one stream; or those of one communicator on streams of its GPU, all of
+ * them: one thread runs these, and no call waits for one that it would run later. Freed by who runs
+ * it. */
 struct batch {
-    struct tt_task task;      /* first: the task's address is the batch's */
-    struct tt_stream *stream; /* of a GPU, to which the end is told; else NULL */
+    struct tt_task task; /* first: the task's address is the batch's */
+    /* Of each work, behind the works: of a GPU, to which the end is told; else NULL */
+    struct tt_stream **streams;
     int nworks;
     struct tt_work works[];
 };
@@ -94,7 +96,8 @@ static tt_status run_batch(struct tt_task *task)
 {
     struct batch *batch = (struct batch *)task;
     const tt_status status = tt_run(batch->works, batch->nworks, true);
-    if (batch->stream) tt_stream_end(batch->stream, status);
+    for (int i = 0; i < batch->nworks; i++)
+        if (batch->streams[i]) tt_stream_end(batch->streams[i], status);
     free(batch);
     return status;
 }
@@ -107,18 +110,21 @@ static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
 
 static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
 {
-    return a->stream == b->stream && (a->comm == b->comm || !gpus_stream(a));
+    if (gpus_stream(a) && gpus_stream(b)) return a->comm == b->comm;
+    return a->stream == b->stream;
 }
 
 static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
                                 const struct tt_pending_call *first)
 {
+    struct batch *batch;
     int nworks = 0;
     for (int i = 0; i < ncalls; i++) nworks += share_batch(&calls[i], first);
-    struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
+    const size_t each = sizeof batch->works[0] + sizeof batch->streams[0];
+    batch = malloc(sizeof *batch + (size_t)nworks * each);
     if (!batch) return NULL;
     batch->task.run = run_batch;
-    batch->stream = gpus_stream(first);
+    batch->streams = (struct tt_stream **)&batch->works[nworks];
     batch->nworks = 0;
     return batch;
 }
@@ -164,20 +170,31 @@ static struct tt_stream *attendant_of(const struct tuttiComm *comm)
     return comm->on_gpu ? comm->on_gpu->attendant : comm->staged->attendant;
 }
 
+static void add_work(struct batch *batch, struct tt_pending_call *call)
+{
+    batch->streams[batch->nworks] = gpus_stream(call);
+    begin(&batch->works[batch->nworks++], call);
+}
+
+static void hand_to_attendant(const struct tuttiComm *comm, struct batch *batch)
+{
+    for (int i = 0; i < batch->nworks; i++) tt_stream_begin(batch->streams[i]);
+    tt_stream_push(attendant_of(comm), &batch->task);
+}
+
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
 static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
-    for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+    for (int i = 0; i < ncalls; i++) add_work(batches[i], &calls[i]);
     tt_comm_device_launch(calls, ncalls);
     tt_comm_staged_launch(calls, ncalls);
     leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
         if (gpus_stream(&calls[i])) {
-            tt_stream_begin(gpus_stream(&calls[i]));
-            tt_stream_push(attendant_of(calls[i].comm), &batches[i]->task);
+            hand_to_attendant(calls[i].comm, batches[i]);
         } else if (calls[i].stream) {
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
         } else {

@@ -76,9 +76,12 @@ struct tt_device_report {
     /* Written by the host: 1: every wait ends; a rank that has sent references waits until nobody
      * reads its memory; 2: that wait ends too. In a cache line of its own */
     uint64_t abort;
-    uint64_t unused[6];
-    uint64_t sound; /* of a failure: `ended` before it: these calls have their results. Written by
-                     * the kernel before `failure` */
+    uint64_t closed; /* written by the host: 1: calls of graphs that begin later end at once */
+    uint64_t unused[4];
+    /* Of a failure, written by the kernel before `failure`: `captured` of the call that failed;
+     * and `ended` before it: these calls have their results. If `replay` is 0, the next one failed
+     */
+    uint64_t replay, sound;
     /* Calls that have begun, ended, also those of graphs; written by the kernel */
     uint64_t nbegun, nended;
     uint32_t failure; /* enum tt_device_failure; written once, by the first block that fails */

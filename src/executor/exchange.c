@@ -23,7 +23,10 @@ void tt_exchange_begin(struct tt_work *work, struct tt_engine *engine,
 
 void tt_exchange_release(struct tt_group_exchange *exchange)
 {
-    if (atomic_fetch_sub_explicit(&exchange->nworks, 1, memory_order_acq_rel) == 1) free(exchange);
+    if (atomic_fetch_sub_explicit(&exchange->nworks, 1, memory_order_acq_rel) > 1) return;
+    /* acquire: take_back of device_ring.c */
+    if (exchange->held) atomic_store_explicit(exchange->held, 0, memory_order_release);
+    free(exchange);
 }
 
 void tt_exchange_describe(const struct tt_work *work, char *text, size_t size)

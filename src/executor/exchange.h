@@ -17,6 +17,7 @@ struct tt_group_exchange {
     _Atomic int nworks;               /* that are not done */
     struct tt_kernel_run kernel;      /* as the first work has it */
     struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
+    _Atomic uint64_t *held;           /* of the table: 0 is stored when the last work is done */
     int ncalls;
     struct tt_exchange_call calls[]; /* in the order of the group */
 };

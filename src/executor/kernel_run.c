@@ -20,14 +20,30 @@ bool tt_kernel_has_begun(struct tt_work *work)
     return read_word(&kernel->report->begun) >= kernel->number;
 }
 
+/* Of a report with a failure. A later call of the rank may have failed before this one is looked
+ * at, and an earlier one, or a replay, may not have been looked at yet. */
+static bool has_result(const struct tt_kernel_run *kernel)
+{
+    return kernel->number <= read_word(&kernel->report->sound);
+}
+
+static bool is_failed(const struct tt_kernel_run *kernel)
+{
+    return !read_word(&kernel->report->replay) &&
+           kernel->number == read_word(&kernel->report->sound) + 1;
+}
+
 tt_status tt_kernel_advance(struct tt_work *work)
 {
     const struct tt_kernel_run *kernel = tt_work_kernel(work);
     const struct tt_device_report *report = kernel->report;
     if (read_word(&report->ended) < kernel->number) return TT_IN_PROGRESS;
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
-    /* A later call of the rank may have failed before this one is looked at. */
-    if (failure && kernel->number <= read_word(&report->sound)) return TT_OK;
+    if (failure && has_result(kernel)) return TT_OK;
+    if (failure && !is_failed(kernel)) {
+        TT_TRY(tt_fabric_check(work->engine->fabric));
+        return TT_IN_PROGRESS; /* until the call that has failed says why */
+    }
     switch ((enum tt_device_failure)failure) {
     case TT_DEVICE_FINE:
         return TT_OK;

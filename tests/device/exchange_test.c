@@ -195,6 +195,46 @@ TEST(device_exchange, a_group_on_two_streams_is_done_when_both_are)
     on_gpus(4, 2, NULL, run_on_streams, &p);
 }
 
+/* The collective comes first, on the stream of the later half of the exchange. */
+static void mixed_on_streams(struct gpu_rank *rank)
+{
+    enum { N = 10 };
+    const int peer = 1 - rank->rank;
+    int *memory = (int *)gpu_memory(rank->gpu, 5 * N * sizeof(int)), data[5 * N];
+    tuttiStream_t streams[2];
+    void *cuda[2];
+    for (int i = 0; i < 5 * N; i++) data[i] = rank->rank + 1;
+    gpu_write(rank->gpu, memory, data, sizeof data);
+    for (int s = 0; s < 2; s++) {
+        cuda[s] = gpu_stream(rank->gpu);
+        CHECK_EQ(tuttiStreamFromDevice(&streams[s], rank->gpu, cuda[s]), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    check_result(rank, tuttiSend(memory, N, tuttiInt32, peer, rank->comm, streams[0]), "send");
+    for (int i = 2; i < 5; i++) /* on the streams 1, 0, 1 */
+        check_result(rank,
+                     tuttiAllReduce(memory + i * N, memory + i * N, N, tuttiInt32, tuttiSum,
+                                    rank->comm, streams[(i + 1) % 2]),
+                     "all-reduce");
+    check_result(rank, tuttiRecv(memory + N, N, tuttiInt32, peer, rank->comm, streams[1]), "recv");
+    check_result(rank, tuttiGroupEnd(), "group");
+    for (int s = 0; s < 2; s++)
+        check_result(rank, tuttiStreamSynchronize(streams[s]), "synchronize");
+    gpu_read(rank->gpu, data, memory, sizeof data);
+    CHECK_EQ(data[N], peer + 1);
+    for (int i = 2; i < 5; i++) CHECK_EQ(data[i * N], 3);
+    for (int s = 0; s < 2; s++) {
+        CHECK_EQ(tuttiStreamDestroy(streams[s]), tuttiSuccess);
+        gpu_stream_destroy(rank->gpu, cuda[s]);
+    }
+    gpu_free(memory);
+}
+
+TEST(device_exchange, a_group_whose_calls_take_turns_on_two_streams_ends)
+{
+    on_gpus(2, 1, NULL, mixed_on_streams, NULL);
+}
+
 /* More tables in flight than the ring of a rank holds at first, on a stream that does not begin. */
 static void many_in_flight(struct gpu_rank *rank)
 {

@@ -130,11 +130,34 @@ TEST(device_graph_errors, a_replay_does_not_match_a_call_without_a_graph)
     on_ranks(2, 1, NULL, replay_and_call);
 }
 
+/* A send after the replay that has failed does not explain its failure. */
+static void replay_then_send(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    wait_for_all(rank);
+    if (rank->rank == 1)
+        CALL(cuGraphLaunch, one.graph, one.stream.cuda);
+    else
+        (void)tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm,
+                             one.stream.tutti);
+    (void)tuttiSend(one.data, 1, tuttiFloat, 1 - rank->rank, rank->comm, one.stream.tutti);
+    check_text(rank, tuttiStreamSynchronize(one.stream.tutti), tuttiInvalidUsage, "ranks disagree");
+    wait_for_all(rank);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_call_after_a_replay_that_failed_tells_the_failure_of_the_replay)
+{
+    on_ranks(2, 1, NULL, replay_then_send);
+}
+
 static void different_replays(struct gpu_rank *rank)
 {
     struct one one;
     open_one(rank, &one);
     CUgraphExec other = capture_sum(rank, &one.stream, one.data, COUNT - 1);
+    wait_for_all(rank); /* a communicator that has failed captures nothing */
     replay(rank->rank ? other : one.graph, one.stream.cuda);
     check_failed(rank, tuttiInvalidUsage, "from a CUDA graph");
     check_text(rank,
@@ -191,6 +214,39 @@ static void one_destroys(struct gpu_rank *rank)
 TEST(device_graph_errors, a_rank_that_destroys_its_communicator_instead_is_named)
 {
     on_ranks(3, 1, NULL, one_destroys);
+}
+
+/* The watchers see that rank 2 has left; sends and receives of the others go on. */
+static void others_go_on(struct gpu_rank *rank)
+{
+    struct one one;
+    open_one(rank, &one);
+    replay(one.graph, one.stream.cuda);
+    if (rank->rank == 2) {
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    }
+    for (int i = 0; i < 3 && rank->comm; i++) {
+        usleep(30000);
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        CHECK_EQ(tuttiSend(one.data, 1, tuttiFloat, 1 - rank->rank, rank->comm, NULL),
+                 tuttiSuccess);
+        CHECK_EQ(tuttiRecv(one.data + 1, 1, tuttiFloat, 1 - rank->rank, rank->comm, NULL),
+                 tuttiSuccess);
+        check_text(rank, tuttiGroupEnd(), tuttiSuccess, "");
+    }
+    wait_for_all(rank); /* what follows fails the communicator */
+    if (rank->comm) {
+        replay(one.graph, one.stream.cuda);
+        check_failed(rank, tuttiRemoteError, "left");
+    }
+    wait_for_all(rank);
+    close_one(rank, &one);
+}
+
+TEST(device_graph_errors, a_rank_that_leaves_ends_replays_but_no_messages_of_the_others)
+{
+    on_ranks(3, 2, NULL, others_go_on);
 }
 
 /* Ranks that end at different times: what the last ones still do is right. */

@@ -129,6 +129,34 @@ TEST(staged, calls_on_a_stream_use_the_results_of_earlier_ones)
     on_devices(2, (const int[]){0, -1}, NULL, chain, NULL);
 }
 
+/* Both ranks send on one stream and receive on another. */
+static void exchange_on_two_streams(struct gpu_rank *rank)
+{
+    enum { N = 1 << 20 };
+    const int peer = 1 - rank->rank;
+    struct streams streams[2] = {make_streams(rank), make_streams(rank)};
+    int *mine = make_ints(rank, rank->rank + 1, N), *theirs = make_ints(rank, 0, N);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    check_success(rank, tuttiSend(mine, N, tuttiInt32, peer, rank->comm, streams[0].stream),
+                  "send");
+    check_success(rank, tuttiRecv(theirs, N, tuttiInt32, peer, rank->comm, streams[1].stream),
+                  "receive");
+    check_success(rank, tuttiGroupEnd(), "group");
+    for (int s = 0; s < 2; s++)
+        check_success(rank, tuttiStreamSynchronize(streams[s].stream), "synchronize");
+    check_ints(rank, theirs, peer + 1, N);
+    for (int s = 0; s < 2; s++) destroy_streams(rank, &streams[s]);
+    gpu_free(mine);
+    gpu_free(theirs);
+}
+
+TEST(staged, a_group_on_two_streams_progresses_together)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000;
+    on_devices(2, (const int[]){0, 1}, &config, exchange_on_two_streams, NULL);
+}
+
 /* The host returns while the stream has not come to the call. */
 static void behind_other_work(struct gpu_rank *rank)
 {

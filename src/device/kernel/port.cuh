@@ -11,8 +11,8 @@
  *   R5 ended   the call has ended: a fence, then   A5  the host
  *              the words ended, nended, nreplayed
  *   R6 failure of the report is complete           A6  the host
- *   S  nbegun and abort: fence.sc.sys between the store of one and the load of the other, as on the
- *      host: the host sees that a block has begun, or the block sees the abort
+ *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
+ *      as on the host: the host sees that a block has begun, or the block sees the abort
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
  *      thread that releases does after, and releases are cumulative; acquires likewise
  *
@@ -152,6 +152,7 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
                  : "memory");
     if (before) return;
     tt_store_count(&report->sound, tt_load_sys(&report->ended));
+    tt_store_count(&report->replay, tt_load_sys(&report->captured)); /* of this call, B */
     tt_store_sys((uint32_t *)&report->peer, (uint32_t)peer);
     tt_store_sys(&report->channel, channel);
     tt_store_sys(&report->step, step);
@@ -163,10 +164,11 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
-/* Each block says that the call has begun, and only then looks whether the host has aborted it; the
- * host aborts, and only then looks whether a call has begun (executor/kernel_run.c). With a fence
- * between the two on each side, one of them sees the other: a block that returns true here is seen,
- * and one that begins later returns false and uses no buffer. */
+/* Each block says that the call has begun, and only then looks whether the host has aborted it, or
+ * has closed graphs; the host aborts, and only then looks whether a call has begun
+ * (executor/kernel_run.c). With a fence between the two on each side, one of them sees the other: a
+ * block that returns true here is seen, and one that begins later returns false and uses no buffer.
+ */
 static __device__ bool tt_begin_call(const struct tt_device_call *call)
 {
     struct tt_device_report *report = call->report;
@@ -174,7 +176,7 @@ static __device__ bool tt_begin_call(const struct tt_device_call *call)
     if (call->number) tt_store_count(&report->begun, call->number);
     tt_store_count(&report->nbegun, call->state->nended + 1);
     asm volatile("fence.sc.sys;" ::: "memory");
-    return !tt_load_abort(report);
+    return !tt_load_abort(report) && !(call->captured && tt_load_sys(&report->closed));
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,

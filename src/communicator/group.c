@@ -59,11 +59,10 @@ static bool has_table(const struct tt_pending_call *pending)
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
 
-/* The calls of a group on one stream; of a stream of a GPU, those of one communicator. Freed by who
- * runs it. */
+/* The calls of a group on one stream; those on streams of a GPU: all of one communicator, which run
+ * side by side, so that none waits behind another one's turn. Freed by who runs it. */
 struct batch {
-    struct tt_task task;      /* first: the task's address is the batch's */
-    struct tt_stream *stream; /* of a GPU, to which the end is told; else NULL */
+    struct tt_task task; /* first: the task's address is the batch's */
     int nworks;
     struct tt_work works[];
 };
@@ -90,24 +89,33 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
     if (pending->stage) tt_comm_staged_begin(pending, work);
 }
 
-static tt_status run_batch(struct tt_task *task)
-{
-    struct batch *batch = (struct batch *)task;
-    const tt_status status = tt_run(batch->works, batch->nworks, true);
-    if (batch->stream) tt_stream_end(batch->stream, status);
-    free(batch);
-    return status;
-}
-
 static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
 {
     struct tt_stream *stream = (struct tt_stream *)call->stream;
     return tt_stream_context(stream) ? stream : NULL;
 }
 
+/* A GPU's stream learns of the end of each of its calls. */
+static void begin_in(struct batch *batch, struct tt_pending_call *pending)
+{
+    struct tt_work *work = &batch->works[batch->nworks++];
+    begin(work, pending);
+    work->stream = gpus_stream(pending);
+    if (work->stream) tt_stream_begin(work->stream);
+}
+
+static tt_status run_batch(struct tt_task *task)
+{
+    struct batch *batch = (struct batch *)task;
+    const tt_status status = tt_run(batch->works, batch->nworks, true);
+    free(batch);
+    return status;
+}
+
 static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
 {
-    return a->stream == b->stream && (a->comm == b->comm || !gpus_stream(a));
+    if (!gpus_stream(a) || !gpus_stream(b)) return a->stream == b->stream;
+    return a->comm == b->comm;
 }
 
 static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
@@ -118,7 +126,6 @@ static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
     struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
     if (!batch) return NULL;
     batch->task.run = run_batch;
-    batch->stream = gpus_stream(first);
     batch->nworks = 0;
     return batch;
 }
@@ -169,20 +176,18 @@ static struct tt_stream *attendant_of(const struct tuttiComm *comm)
 static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
-    for (int i = 0; i < ncalls; i++) begin(&batches[i]->works[batches[i]->nworks++], &calls[i]);
+    for (int i = 0; i < ncalls; i++) begin_in(batches[i], &calls[i]);
     tt_comm_device_launch(calls, ncalls);
     tt_comm_staged_launch(calls, ncalls);
     leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
-        if (gpus_stream(&calls[i])) {
-            tt_stream_begin(gpus_stream(&calls[i]));
+        if (gpus_stream(&calls[i]))
             tt_stream_push(attendant_of(calls[i].comm), &batches[i]->task);
-        } else if (calls[i].stream) {
+        else if (calls[i].stream)
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
-        } else {
+        else
             own = batches[i];
-        }
     }
     if (!own) return TT_OK;
     const tt_status status = tt_run(own->works, own->nworks, false);

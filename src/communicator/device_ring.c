@@ -16,10 +16,12 @@ static struct header *header_at(const struct tt_device_ring *ring, uint64_t at)
     return (struct header *)(ring->memory + (at & (ring->nbytes - 1)));
 }
 
-/* Takes back the tables of calls that have ended: their kernels have read them (A5 of port.cuh). */
+/* Takes back the tables of calls that have ended: their kernels have read them (A5 of port.cuh).
+ * None after a failure, which the table says more of. */
 static void take_back(struct tt_device_ring *ring, const struct tt_device_report *report)
 {
     const uint64_t ended = __atomic_load_n(&report->ended, __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&report->failure, __ATOMIC_RELAXED)) return;
     while (ring->begin != ring->end) {
         const struct header *header = header_at(ring, ring->begin);
         if (header->number > ended) return;

@@ -37,27 +37,40 @@ void tt_exchange_describe(const struct tt_work *work, char *text, size_t size)
         snprintf(text, size, "a group of %d sends and receives on a GPU", exchange->ncalls);
 }
 
-/* Whether the kernel has done the flow; it is written by the GPU. */
-static bool is_done(const struct tt_device_flow *flow)
+/* Whether the kernel has ended: from then on the table's memory may be another call's. */
+static bool has_ended(const struct tt_work *work)
 {
-    return __atomic_load_n(&flow->done, __ATOMIC_ACQUIRE);
+    const struct tt_kernel_run *kernel = &work->exchange.kernel;
+    return __atomic_load_n(&kernel->report->ended, __ATOMIC_ACQUIRE) >= kernel->number;
 }
 
-/* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. */
-static const struct tt_device_flow *next_missing(const struct tt_work *work, uint32_t from)
+static uint32_t read_word(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* A flow of a peer that has not done its part. */
+struct missing {
+    uint32_t next; /* flow to look at */
+    uint32_t peer;
+    bool outgoing;
+};
+
+/* Finds the next one; false: there is none. What was read of the table counts where the kernel has
+ * not ended since. */
+static bool find_missing(const struct tt_work *work, struct missing *missing)
 {
     struct tt_device_exchange *table = work->exchange.exchange->table;
-    const int rank = work->engine->fabric->rank;
-    for (uint32_t i = from; table && i < table->nflows; i++) {
-        const struct tt_device_flow *flow = &tt_device_flows(table)[i];
-        if (flow->part == 0 && flow->peer != (uint32_t)rank && !is_done(flow)) return flow;
+    const uint32_t nflows = table ? read_word(&table->nflows) : 0;
+    while (missing->next < nflows && !has_ended(work)) {
+        const struct tt_device_flow *flow = &tt_device_flows(table)[missing->next++];
+        missing->peer = read_word(&flow->peer);
+        missing->outgoing = read_word(&flow->outgoing);
+        const bool counts = !read_word(&flow->part) && !read_word(&flow->done); /* by the GPU */
+        if (!counts || missing->peer == (uint32_t)work->engine->fabric->rank) continue;
+        return !has_ended(work);
     }
-    return NULL;
-}
-
-static uint32_t after(const struct tt_work *work, const struct tt_device_flow *flow)
-{
-    return (uint32_t)(flow - tt_device_flows(work->exchange.exchange->table)) + 1;
+    return false;
 }
 
 /* A message in the host's link from the peer: it was sent from memory of the host. */
@@ -71,18 +84,19 @@ static bool has_sent_on_host(const struct tt_work *work, int peer)
 
 void tt_exchange_list_missing(const struct tt_work *work, char *text, size_t size)
 {
-    const struct tt_device_flow *flow = next_missing(work, 0);
+    struct missing missing = {.next = 0};
     size_t used = 0;
     int n = 0;
     text[0] = '\0';
-    for (; flow && used < size; flow = next_missing(work, after(work, flow))) {
+    while (used < size && find_missing(work, &missing)) {
+        const int peer = (int)missing.peer;
         char name[128];
         if (n++ >= MOST_LISTED) continue;
-        tt_fabric_name_rank(work->engine->fabric, (int)flow->peer, name, sizeof name);
-        const bool elsewhere = !flow->outgoing && has_sent_on_host(work, (int)flow->peer);
+        tt_fabric_name_rank(work->engine->fabric, peer, name, sizeof name);
+        const bool elsewhere = !missing.outgoing && has_sent_on_host(work, peer);
         used += (size_t)snprintf(text + used, size - used, "; %s has not %s%s", name,
-                                 flow->outgoing ? "received what this rank sends"
-                                                : "sent what this rank receives",
+                                 missing.outgoing ? "received what this rank sends"
+                                                  : "sent what this rank receives",
                                  elsewhere ? " on a GPU, but something in memory of the host" : "");
     }
     if (n > MOST_LISTED && used < size)
@@ -129,8 +143,7 @@ static tt_status check_peer(struct tt_work *work, int peer)
 tt_status tt_exchange_check(struct tt_work *work)
 {
     TT_TRY(tt_fabric_check_peers(work->engine->fabric, 0, -1, false)); /* aborts */
-    const struct tt_device_flow *flow = next_missing(work, 0);
-    for (; flow; flow = next_missing(work, after(work, flow)))
-        TT_TRY(check_peer(work, (int)flow->peer));
+    struct missing missing = {.next = 0};
+    while (find_missing(work, &missing)) TT_TRY(check_peer(work, (int)missing.peer));
     return TT_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "communicator/device.h"
 #include "communicator/staged.h"
+#include "driver/capture.h"
 
 enum { APART = 64 }; /* where input and output cannot share memory */
 
@@ -289,6 +290,7 @@ static tt_status copy_in(const struct tt_pending_call *pending)
     const struct tt_stage *stage = pending->stage;
     void *stream = stream_of(pending);
     if (!pending->stream) TT_TRY(tt_context_stream_follow(context, stream, NULL));
+    TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
     for (int i = 0; i < stage->nin; i++) {
         const struct tt_stage_piece *piece = &stage->pieces[i];
         TT_TRY(tt_context_stream_copy(context, stream, piece->staged, piece->users, piece->nbytes));
@@ -297,18 +299,23 @@ static tt_status copy_in(const struct tt_pending_call *pending)
     return tt_context_stream_store(context, stream, &stage->words->ready, stage->number);
 }
 
-/* succeeded: of a call without a stream, which has run; one that failed leaves the output. */
+/* Outputs are written in the order of the calls, whatever their streams. succeeded: of a call
+ * without a stream, which has run; one that failed leaves the output. */
 static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
 {
     struct tt_context *context = pending->comm->staged->context;
     const struct tt_stage *stage = pending->stage;
     void *stream = stream_of(pending);
-    if (pending->stream)
+    if (pending->stream) {
+        TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
         TT_TRY(tt_context_stream_await(context, stream, &stage->words->done, stage->number));
+    }
     for (int i = stage->nin; succeeded && i < stage->nin + stage->nout; i++) {
         const struct tt_stage_piece *piece = &stage->pieces[i];
         TT_TRY(tt_context_stream_copy(context, stream, piece->users, piece->staged, piece->nbytes));
     }
+    if (pending->stream) /* complete when it returns, where it has none */
+        TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
     /* acquire: has_ended of staged_memory.c */
     return tt_context_stream_store(context, stream, &stage->words->ended, stage->number);
 }

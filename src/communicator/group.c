@@ -59,13 +59,10 @@ static bool has_table(const struct tt_pending_call *pending)
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
 
-/* The calls of a group on one stream; or those of one communicator on streams of its GPU, all of
- * them: one thread runs these, and no call waits for one that it would run later. Freed by who runs
- * it. */
+/* The calls of a group on one stream; those on streams of a GPU: all of one communicator, which run
+ * side by side, so that none waits behind another one's turn. Freed by who runs it. */
 struct batch {
     struct tt_task task; /* first: the task's address is the batch's */
-    /* Of each work, behind the works: of a GPU, to which the end is told; else NULL */
-    struct tt_stream **streams;
     int nworks;
     struct tt_work works[];
 };
@@ -92,39 +89,43 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
     if (pending->stage) tt_comm_staged_begin(pending, work);
 }
 
-static tt_status run_batch(struct tt_task *task)
-{
-    struct batch *batch = (struct batch *)task;
-    const tt_status status = tt_run(batch->works, batch->nworks, true);
-    for (int i = 0; i < batch->nworks; i++)
-        if (batch->streams[i]) tt_stream_end(batch->streams[i], status);
-    free(batch);
-    return status;
-}
-
 static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
 {
     struct tt_stream *stream = (struct tt_stream *)call->stream;
     return tt_stream_context(stream) ? stream : NULL;
 }
 
+/* A GPU's stream learns of the end of each of its calls. */
+static void begin_in(struct batch *batch, struct tt_pending_call *pending)
+{
+    struct tt_work *work = &batch->works[batch->nworks++];
+    begin(work, pending);
+    work->stream = gpus_stream(pending);
+    if (work->stream) tt_stream_begin(work->stream);
+}
+
+static tt_status run_batch(struct tt_task *task)
+{
+    struct batch *batch = (struct batch *)task;
+    const tt_status status = tt_run(batch->works, batch->nworks, true);
+    free(batch);
+    return status;
+}
+
 static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
 {
-    if (gpus_stream(a) && gpus_stream(b)) return a->comm == b->comm;
-    return a->stream == b->stream;
+    if (!gpus_stream(a) || !gpus_stream(b)) return a->stream == b->stream;
+    return a->comm == b->comm;
 }
 
 static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
                                 const struct tt_pending_call *first)
 {
-    struct batch *batch;
     int nworks = 0;
     for (int i = 0; i < ncalls; i++) nworks += share_batch(&calls[i], first);
-    const size_t each = sizeof batch->works[0] + sizeof batch->streams[0];
-    batch = malloc(sizeof *batch + (size_t)nworks * each);
+    struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
     if (!batch) return NULL;
     batch->task.run = run_batch;
-    batch->streams = (struct tt_stream **)&batch->works[nworks];
     batch->nworks = 0;
     return batch;
 }
@@ -170,36 +171,23 @@ static struct tt_stream *attendant_of(const struct tuttiComm *comm)
     return comm->on_gpu ? comm->on_gpu->attendant : comm->staged->attendant;
 }
 
-static void add_work(struct batch *batch, struct tt_pending_call *call)
-{
-    batch->streams[batch->nworks] = gpus_stream(call);
-    begin(&batch->works[batch->nworks++], call);
-}
-
-static void hand_to_attendant(const struct tuttiComm *comm, struct batch *batch)
-{
-    for (int i = 0; i < batch->nworks; i++) tt_stream_begin(batch->streams[i]);
-    tt_stream_push(attendant_of(comm), &batch->task);
-}
-
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
  * the order of the calls, whatever their streams. */
 static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
 {
     struct batch *own = NULL;
-    for (int i = 0; i < ncalls; i++) add_work(batches[i], &calls[i]);
+    for (int i = 0; i < ncalls; i++) begin_in(batches[i], &calls[i]);
     tt_comm_device_launch(calls, ncalls);
     tt_comm_staged_launch(calls, ncalls);
     leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
-        if (gpus_stream(&calls[i])) {
-            hand_to_attendant(calls[i].comm, batches[i]);
-        } else if (calls[i].stream) {
+        if (gpus_stream(&calls[i]))
+            tt_stream_push(attendant_of(calls[i].comm), &batches[i]->task);
+        else if (calls[i].stream)
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
-        } else {
+        else
             own = batches[i];
-        }
     }
     if (!own) return TT_OK;
     const tt_status status = tt_run(own->works, own->nworks, false);

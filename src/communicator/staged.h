@@ -53,6 +53,7 @@ struct tt_comm_staged {
     /* immutable after init */
     struct tt_context *context; /* of the rank's GPU */
     void *stream;               /* of the rank, for calls without one */
+    void *order; /* the event of the last call on a stream: the next one follows it */
     struct tt_stream *attendant;
     /* owner: the issuing thread */
     struct tt_stage *stages[TT_STAGE_CLASSES];

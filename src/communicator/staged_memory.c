@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/process_lock.h"
 #include "communicator/staged.h"
+#include "driver/capture.h"
 
 enum {
     LEAST_CLASS = 12,
@@ -148,6 +149,7 @@ static void free_all(struct tt_comm_staged *staged)
 {
     free_blocks(staged);
     if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
+    tt_context_event_destroy(staged->context, staged->order);
     tt_context_close(staged->context);
     free(staged);
 }
@@ -190,6 +192,7 @@ tt_status tt_comm_staged_open(tuttiComm_t comm)
         return status;
     }
     status = tt_context_stream_create(staged->context, &staged->stream);
+    if (!status) status = tt_context_event_create(staged->context, &staged->order);
     if (!status) status = tt_stream_create(&staged->attendant);
     if (status) {
         free_all(staged);

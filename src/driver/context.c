@@ -70,11 +70,12 @@ void tt_context_close(struct tt_context *context)
     tt_process_unlock(&lock);
     if (!last) return;
     const struct tt_cuda *cu = context->cu;
-    if (cu->CtxPushCurrent(context->handle) == CUDA_SUCCESS) {
+    CUstreamCaptureMode mode; /* freeing spoils captures of mode global */
+    if (!tt_context_enter_aside(context, &mode)) {
         for (int i = 0; i < context->nevents; i++) cu->EventDestroy(context->events[i]);
         tt_context_release_memory(context);
         cu->StreamDestroy(context->stream);
-        tt_context_leave(context);
+        tt_context_leave_aside(context, mode);
     }
     cu->DevicePrimaryCtxRelease(context->device);
     free(context);

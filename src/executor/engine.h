@@ -212,9 +212,10 @@ struct tt_work {
     enum tt_work_kind kind;
     enum tt_work_state state;
     tt_status status;
-    uint64_t turn;       /* number among the calls it is ordered with, from 1 */
-    int64_t deadline_ns; /* 0: not set yet */
-    uint64_t progress;   /* grows whenever something moved */
+    uint64_t turn;            /* number among the calls it is ordered with, from 1 */
+    int64_t deadline_ns;      /* 0: not set yet */
+    uint64_t progress;        /* grows whenever something moved */
+    struct tt_stream *stream; /* of a GPU, which is told the end (executor/stream.h); NULL: none */
     struct tt_staged_run staged;
     union {
         struct tt_collective_work collective;

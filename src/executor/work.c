@@ -7,6 +7,7 @@
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
 #include "executor/staged_run.h"
+#include "executor/stream.h"
 
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
@@ -78,6 +79,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
     work->turn = sends ? ++engine->sends_issued[peer] : ++engine->recvs_issued[peer];
     work->deadline_ns = 0;
     work->progress = 0;
+    work->stream = NULL;
     work->staged.words = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
@@ -384,6 +386,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     /* acquire: tt_work_advance */
     atomic_store_explicit(turn_counter(work), work->turn, memory_order_release);
     atomic_fetch_sub_explicit(&work->engine->outstanding, 1, memory_order_release);
+    if (work->stream) tt_stream_end(work->stream, status);
 }
 
 /* Until when a call that has failed waits for peers that use its buffers. Also where the deadline

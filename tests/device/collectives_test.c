@@ -80,6 +80,38 @@ TEST(device, calls_on_a_cuda_stream_run_in_order_and_are_right)
 }
 
 /* One thread drives all ranks of a communicator in groups. */
+/* A group's calls on two streams in turns: none waits behind another one's turn. */
+static void in_turns_on_two_streams(struct gpu_rank *rank)
+{
+    enum { NCALLS = 5 };
+    struct placed placed[NCALLS];
+    tuttiStream_t streams[2];
+    void *device_streams[] = {gpu_stream(rank->gpu), gpu_stream(rank->gpu)};
+    for (int s = 0; s < 2; s++)
+        CHECK_EQ(tuttiStreamFromDevice(&streams[s], rank->gpu, device_streams[s]), tuttiSuccess);
+    for (int i = 0; i < NCALLS; i++) {
+        const int kind = i < 3 ? tuttiCollAllReduce : EXCHANGE;
+        const struct call call = call_of(kind, 100 + (size_t)i, tuttiInt32, rank->nranks);
+        place_call(&placed[i], rank, &call, 0);
+    }
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < NCALLS; i++)
+        check_result(rank, issue_call(&placed[i], streams[i % 2]), "a call of the group");
+    check_result(rank, tuttiGroupEnd(), "group");
+    for (int s = 0; s < 2; s++)
+        check_result(rank, tuttiStreamSynchronize(streams[s]), "synchronize");
+    for (int i = 0; i < NCALLS; i++) check_and_free(&placed[i]);
+    for (int s = 0; s < 2; s++) {
+        CHECK_EQ(tuttiStreamDestroy(streams[s]), tuttiSuccess);
+        gpu_stream_destroy(rank->gpu, device_streams[s]);
+    }
+}
+
+TEST(device, calls_of_a_group_on_two_streams_in_turns_all_run)
+{
+    on_gpus(2, 1, NULL, in_turns_on_two_streams, NULL);
+}
+
 TEST(device, one_thread_drives_four_ranks_of_two_gpus_in_a_group)
 {
     enum { NRANKS = 4 };

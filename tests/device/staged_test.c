@@ -220,6 +220,66 @@ TEST(staged, calls_on_two_streams_do_not_share_staging_memory)
     on_devices(2, (const int[]){0, -1}, NULL, on_two_streams, NULL);
 }
 
+/* In a group, what is on one stream does not wait for the end of what is on the other. */
+static void group_on_two_streams(struct gpu_rank *rank)
+{
+    enum { N = 300000 }; /* the send ends when the other rank has begun its receive */
+    struct streams first = make_streams(rank), second = make_streams(rank);
+    int *sums[3], *sent = make_ints(rank, 1 + rank->rank, N), *got = make_ints(rank, 9, N);
+    const int peer = 1 - rank->rank;
+    for (int i = 0; i < 3; i++) sums[i] = make_ints(rank, i, 100);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 3; i++)
+        check_success(rank,
+                      tuttiAllReduce(sums[i], sums[i], 100, tuttiInt32, tuttiSum, rank->comm,
+                                     i % 2 ? second.stream : first.stream),
+                      "all-reduce");
+    check_success(rank, tuttiSend(sent, N, tuttiInt32, peer, rank->comm, second.stream), "send");
+    check_success(rank, tuttiRecv(got, N, tuttiInt32, peer, rank->comm, first.stream), "receive");
+    check_success(rank, tuttiGroupEnd(), "group");
+    check_success(rank, tuttiStreamSynchronize(first.stream), "synchronize the first");
+    check_success(rank, tuttiStreamSynchronize(second.stream), "synchronize the second");
+    for (int i = 0; i < 3; i++) check_ints(rank, sums[i], 2 * i, 100);
+    check_ints(rank, got, 1 + peer, N);
+    destroy_streams(rank, &first);
+    destroy_streams(rank, &second);
+    for (int i = 0; i < 3; i++) gpu_free(sums[i]);
+    gpu_free(sent);
+    gpu_free(got);
+}
+
+TEST(staged, calls_of_a_group_on_two_streams_run_side_by_side)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, group_on_two_streams, NULL);
+}
+
+/* The second call takes the result of the first, which is on another stream; a group's two too. */
+static void in_order_on_two_streams(struct gpu_rank *rank)
+{
+    enum { N = 3000 };
+    struct streams first = make_streams(rank), second = make_streams(rank);
+    int *memory = make_ints(rank, 1, N);
+    for (int i = 0; i < 6; i++) {
+        if (i == 2) CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        check_success(rank,
+                      tuttiAllReduce(memory, memory, N, tuttiInt32, tuttiSum, rank->comm,
+                                     i % 2 ? second.stream : first.stream),
+                      "all-reduce");
+        if (i == 3) check_success(rank, tuttiGroupEnd(), "group");
+    }
+    check_success(rank, tuttiStreamSynchronize(second.stream), "synchronize the second");
+    check_success(rank, tuttiStreamSynchronize(first.stream), "synchronize the first");
+    check_ints(rank, memory, 64, N);
+    destroy_streams(rank, &first);
+    destroy_streams(rank, &second);
+    gpu_free(memory);
+}
+
+TEST(staged, calls_on_two_streams_run_in_the_order_in_which_they_were_issued)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, in_order_on_two_streams, NULL);
+}
+
 /* Root's buffer of a broadcast in place is not written, not even with what it holds: here something
  * else is stored there before the call's copy of the output would be made, which stands on the
  * stream behind a barrier for which the other rank comes late. */

@@ -314,6 +314,30 @@ TEST(context, the_capture_of_a_stream_goes_on)
     tt_context_close(context);
 }
 
+/* Its memory is freed then. */
+TEST(context, the_capture_of_a_stream_goes_on_when_the_context_of_another_gpu_is_closed)
+{
+    struct tt_context *context = NULL, *other = NULL;
+    CUstream capturing = NULL;
+    CUgraph graph = NULL;
+    void *memory = NULL;
+    if (tt_driver_ngpus(NULL) < 2) SKIP("one GPU");
+    REQUIRE(tt_context_open(0, &context) == TT_OK);
+    REQUIRE(tt_context_open(1, &other) == TT_OK);
+    CHECK_EQ(tt_context_stream_create(context, (void **)&capturing), TT_OK);
+    CHECK_EQ(tt_context_allocate(other, 100, &memory), TT_OK);
+    tt_context_free(other, memory);
+    CHECK_EQ(tt_context_enter(context), TT_OK);
+    CALL(cuStreamBeginCapture_v2, capturing, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    tt_context_close(other);
+    CALL(cuStreamEndCapture, capturing, &graph);
+    CHECK(graph != NULL);
+    CALL(cuGraphDestroy, graph);
+    tt_context_leave(context);
+    tt_context_stream_destroy(context, capturing);
+    tt_context_close(context);
+}
+
 struct worker {
     pthread_t thread;
     int gpu;

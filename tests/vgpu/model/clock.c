@@ -42,14 +42,22 @@ static struct vg_clock *child(const struct vg_clock *node, uint32_t i)
     return children(node)[__builtin_popcount(node->present & (bit - 1))];
 }
 
-/* All nodes of a level that have ended are one node, which stays. */
+/* All nodes of a level that have ended are one node, which stays. Nobody counts its references: it
+ * is the same for the models of several threads. */
+enum { LEVELS = 2 + 32 / BITS + 1 };
+static struct vg_clock ended_nodes[LEVELS];
+
+static bool is_ended_node(const struct vg_clock *node)
+{
+    return node->floor == VG_ENDED && node == &ended_nodes[node->level];
+}
+
 static struct vg_clock *ended_node(uint32_t level)
 {
-    static struct vg_clock at[2 + 32 / BITS + 1];
-    at[level].level = level;
-    at[level].floor = at[level].top = VG_ENDED;
-    at[level].refs += at[level].refs == 0 ? 2 : 1;
-    return &at[level];
+    struct vg_clock *node = &ended_nodes[level];
+    node->level = level;
+    node->floor = node->top = VG_ENDED;
+    return node;
 }
 
 static struct vg_clock *make(uint32_t level, uint32_t floor, uint32_t present)
@@ -67,13 +75,13 @@ static struct vg_clock *make(uint32_t level, uint32_t floor, uint32_t present)
 
 struct vg_clock *vg_clock_get(struct vg_clock *clock)
 {
-    if (clock != NULL) clock->refs++;
+    if (clock != NULL && !is_ended_node(clock)) clock->refs++;
     return clock;
 }
 
 void vg_clock_put(struct vg_clock *clock)
 {
-    if (clock == NULL || --clock->refs > 0) return;
+    if (clock == NULL || is_ended_node(clock) || --clock->refs > 0) return;
     if (clock->level > 0) {
         const int n = __builtin_popcount(clock->present);
         for (int i = 0; i < n; i++) vg_clock_put(children(clock)[i]);

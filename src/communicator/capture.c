@@ -95,7 +95,7 @@ static tt_status lead_streams(const struct taken *taken, int ntaken)
 static tt_status check(const struct tt_pending_call *call)
 {
     TT_TRY(tt_fabric_check(call->comm->fabric));
-    return tt_comm_absent_rank(call->comm) < 0 ? TT_OK : tt_comm_fail_alone(call->comm);
+    return tt_comm_absent_rank(call->comm, NULL) < 0 ? TT_OK : tt_comm_fail_alone(call->comm, NULL);
 }
 
 /* All captures are looked at before the first grows. */

@@ -45,6 +45,9 @@ struct tt_comm_device {
     bool peers_ended;
 };
 
+/* Shorter messages are copied: for a reference the sender waits at the end. */
+enum { TT_REFERENCE_BYTES = 8192 };
+
 /* ---- Creation ------------------------------------------------------------------------------- */
 
 /* The GPU of the calling thread's current context, where this process uses CUDA; else -1. Does not
@@ -94,12 +97,20 @@ void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
 /* What the kernel gets. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_comm_device_fill(const struct tt_pending_call *pending,
                                            struct tt_device_call *call);
-/* A rank that has left; -1: all are here. */
-int tt_comm_absent_rank(const struct tuttiComm *comm);
+/* Fails the communicator with the last error, because the other ranks would wait for a call that
+ * this rank cannot make. They get the same text, so it names this rank; one about a remote rank
+ * names that. */
+TT_NODISCARD tt_status tt_comm_fail_call(tuttiComm_t comm, tt_status status);
+/* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
+int tt_comm_absent_rank(const struct tuttiComm *comm, const struct tt_group_exchange *exchange);
 /* Says that kernels of this rank use memory of other ranks, until tt_fabric_give_back; false: the
- * communicator has failed, or a rank has left it, as tt_comm_fail_alone then says. */
-bool tt_comm_may_use_peers(const struct tuttiComm *comm);
-TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm);
+ * communicator has failed, or such a rank has left it, as tt_comm_fail_alone then says. */
+bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange);
+TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm,
+                                          const struct tt_group_exchange *exchange);
+/* The next number of this rank, and whether the kernel may use memory of those ranks. */
+struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
+                                         const struct tt_group_exchange *exchange);
 /* Makes one exchange of the sends and receives on a device of each communicator: in place of them
  * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the
  * calls that there were. USAGE: sends and receives of a rank to itself that do not match. */

@@ -9,9 +9,8 @@
 #include "device/tables.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
+#include "executor/exchange.h"
 
-/* Shorter messages are copied: for a reference the sender waits at the end. */
-enum { REFERENCE_BYTES = 8192 };
 /* A kernel has room for all ends of a channel, the binding and this. */
 enum {
     MOST_TABLE_BYTES = TT_DEVICE_MOST_COPIED -
@@ -235,9 +234,7 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
     return TT_OK;
 }
 
-/* The other ranks would wait for a call that this rank cannot make. They get the same text, so it
- * names this rank; one about a remote rank names that. */
-static tt_status fail(tuttiComm_t comm, tt_status status)
+tt_status tt_comm_fail_call(tuttiComm_t comm, tt_status status)
 {
     char text[TT_ERROR_TEXT], name[128] = "";
     snprintf(text, sizeof text, "%s", tt_last_error());
@@ -254,7 +251,7 @@ tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
 {
     tt_status status = cached->device_memory ? TT_OK : load_program(comm, cached);
     if (!status) status = ensure_scratch(comm->on_gpu, cached->loaded->program, binding);
-    return status ? fail(comm, status) : TT_OK;
+    return status ? tt_comm_fail_call(comm, status) : TT_OK;
 }
 
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
@@ -268,33 +265,42 @@ void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 
 /* ---- Launch --------------------------------------------------------------------------------- */
 
-int tt_comm_absent_rank(const struct tuttiComm *comm)
+int tt_comm_absent_rank(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
 {
-    for (int r = 0; r < comm->nranks; r++)
-        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state, memory_order_acquire) !=
-            TT_RANK_HERE)
-            return r;
+    const int n = exchange ? exchange->ncalls : comm->nranks;
+    for (int i = 0; i < n; i++) {
+        const int rank = exchange ? exchange->calls[i].peer : i;
+        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, rank)->state,
+                                 memory_order_acquire) != TT_RANK_HERE)
+            return rank;
+    }
     return -1;
 }
 
 /* A rank that leaves first says so, then looks for ranks that use its memory (await_peers); here
  * the other way round, with fences in between: one of the two sees the other. */
-bool tt_comm_may_use_peers(const struct tuttiComm *comm)
+bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
 {
     if (tt_fabric_borrow(comm->fabric)) return false;
-    if (tt_comm_absent_rank(comm) < 0) return true;
+    if (tt_comm_absent_rank(comm, exchange) < 0) return true;
     tt_fabric_give_back(comm->fabric);
     return false;
 }
 
-void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
+struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
+                                         const struct tt_group_exchange *exchange)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    call->kernel = (struct tt_kernel_run){.report = on->report,
-                                          .context = tt_device_context(on->device),
-                                          .stream = on->stream,
-                                          .number = ++on->issued};
-    call->kernel.uses_peers = tt_comm_may_use_peers(comm);
+    return (struct tt_kernel_run){.report = on->report,
+                                  .context = tt_device_context(on->device),
+                                  .stream = on->stream,
+                                  .number = ++on->issued,
+                                  .uses_peers = tt_comm_may_use_peers(comm, exchange)};
+}
+
+void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
+{
+    call->kernel = tt_comm_next_kernel(comm, NULL);
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
@@ -351,7 +357,7 @@ tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_d
         .state = on->state,
         .report = on->report,
         .scalar = from->scalar,
-        .reference_bytes = REFERENCE_BYTES,
+        .reference_bytes = TT_REFERENCE_BYTES,
         .type = from->reduction.type,
         .op = from->reduction.op,
         .protocol = protocol_of(links, program, from->binding),
@@ -362,18 +368,18 @@ tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_d
     return TT_OK;
 }
 
-tt_status tt_comm_fail_alone(const struct tuttiComm *comm)
+tt_status tt_comm_fail_alone(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
 {
     char name[128];
     TT_TRY(tt_fabric_check(comm->fabric));
-    tt_fabric_name_rank(comm->fabric, tt_comm_absent_rank(comm), name, sizeof name);
+    tt_fabric_name_rank(comm->fabric, tt_comm_absent_rank(comm, exchange), name, sizeof name);
     return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
 }
 
 static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
 {
     if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
-    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm);
+    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm, NULL);
     return tt_comm_device_fill(pending, call);
 }
 
@@ -392,7 +398,7 @@ static tt_status launch(const struct tt_pending_call *pending)
 
 static void check(const struct tt_pending_call *pending, tt_status status)
 {
-    if (status) tt_ignore(fail(pending->comm, status));
+    if (status) tt_ignore(tt_comm_fail_call(pending->comm, status));
 }
 
 /* First all streams of ranks follow those of the user, then the kernels start, then the user's

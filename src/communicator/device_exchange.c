@@ -7,9 +7,6 @@
 
 /* Longer messages are moved by several flows, that is, blocks. */
 enum { PART_BYTES = 1 << 17 };
-/* Parts of at least so many bytes are sent by reference: the sender waits for the receiver anyway.
- */
-enum { REFERENCE_BYTES = 8192 };
 
 /* ---- Of a group: gathering ------------------------------------------------------------------ */
 
@@ -238,47 +235,11 @@ static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchan
 
 /* ---- Begin and launch ----------------------------------------------------------------------- */
 
-/* A peer of the exchange that has left; -1: all are here. */
-static int absent_peer(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
-{
-    for (int i = 0; i < exchange->ncalls; i++) {
-        const int peer = exchange->calls[i].peer;
-        if (atomic_load_explicit(&tt_fabric_record(comm->fabric, peer)->state,
-                                 memory_order_acquire) != TT_RANK_HERE)
-            return peer;
-    }
-    return -1;
-}
-
-/* As for collectives (device_call.c): a peer that leaves sees this rank, or this rank sees it. */
-static bool may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
-{
-    if (tt_fabric_borrow(comm->fabric)) return false;
-    if (absent_peer(comm, exchange) < 0) return true;
-    tt_fabric_give_back(comm->fabric);
-    return false;
-}
-
 void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work)
 {
-    struct tt_comm_device *on = pending->comm->on_gpu;
     struct tt_group_exchange *exchange = pending->exchange;
-    if (pending->is_first) {
-        exchange->kernel = (struct tt_kernel_run){.report = on->report,
-                                                  .context = tt_device_context(on->device),
-                                                  .stream = on->stream,
-                                                  .number = ++on->issued};
-        exchange->kernel.uses_peers = may_use_peers(pending->comm, exchange);
-    }
+    if (pending->is_first) exchange->kernel = tt_comm_next_kernel(pending->comm, exchange);
     tt_exchange_begin(work, &pending->comm->engine, exchange, pending->is_first);
-}
-
-static tt_status fail_alone(const struct tuttiComm *comm, const struct tt_group_exchange *exchange)
-{
-    char name[128];
-    TT_TRY(tt_fabric_check(comm->fabric));
-    tt_fabric_name_rank(comm->fabric, absent_peer(comm, exchange), name, sizeof name);
-    return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
 }
 
 tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt_device_call *call)
@@ -287,7 +248,7 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
     const struct tt_comm_device *on = comm->on_gpu;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     struct tt_group_exchange *exchange = pending->exchange;
-    if (!exchange->kernel.uses_peers) return fail_alone(comm, exchange);
+    if (!exchange->kernel.uses_peers) return tt_comm_fail_alone(comm, exchange);
     TT_TRY(make_table(comm, exchange));
     const uint32_t nflows = exchange->table->nflows, most = links->nchannels - 1;
     uint32_t nblocks = nflows < most ? nflows : most;
@@ -303,7 +264,7 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
                                     .links = *links,
                                     .state = on->state,
                                     .report = on->report,
-                                    .reference_bytes = REFERENCE_BYTES,
+                                    .reference_bytes = TT_REFERENCE_BYTES,
                                     .type = TT_UINT8,
                                     .op = TT_SUM,
                                     .signature = TT_DEVICE_EXCHANGE_BIT,

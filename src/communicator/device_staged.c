@@ -8,18 +8,6 @@
 
 enum { APART = 64 }; /* where input and output cannot share memory */
 
-/* The other ranks would wait for a call that this rank cannot make. */
-static tt_status fail(tuttiComm_t comm, tt_status status)
-{
-    char text[TT_ERROR_TEXT], name[128];
-    snprintf(text, sizeof text, "%s", tt_last_error());
-    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
-    tt_engine_enter(&comm->engine);
-    const tt_status failed = tt_fabric_fail(comm->fabric, status, "%s: %s", name, text);
-    tt_engine_leave(&comm->engine);
-    return failed;
-}
-
 /* ---- Where things lie ----------------------------------------------------------------------- */
 
 /* The buffers of a collective call, in the caller's memory and in staging memory. */
@@ -101,7 +89,7 @@ static void add_output(struct tt_stage *stage, const struct tt_extent *kept, cha
 static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
 {
     const tt_status status = tt_stage_take(pending->comm->staged, nbytes, npieces, &pending->stage);
-    if (status) return fail(pending->comm, status);
+    if (status) return tt_comm_fail_call(pending->comm, status);
     pending->stage->failed = false;
     pending->stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
     return TT_OK;
@@ -324,7 +312,7 @@ static void check(const struct tt_pending_call *pending, tt_status status)
 {
     if (!status) return;
     pending->stage->failed = true;
-    tt_ignore(fail(pending->comm, status));
+    tt_ignore(tt_comm_fail_call(pending->comm, status));
 }
 
 void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls)

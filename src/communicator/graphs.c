@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "driver/capture.h"
+#include "executor/kernel_run.h"
 
 enum {
     IDLE_MS = 10,    /* between two looks of the watcher while no replay runs */
@@ -172,10 +173,11 @@ static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *s
 
 static void check_gpu_locked(const struct tt_graphs *graphs)
 {
-    char text[TT_ERROR_TEXT];
+    struct tt_engine *engine = &graphs->comm->engine;
     if (tt_context_stream_query(graphs->context, graphs->stream) >= 0) return;
-    snprintf(text, sizeof text, "GPU %d is lost: %.400s", graphs->comm->gpu, tt_last_error());
-    fail(graphs, TT_ERR_DEVICE, text);
+    tt_engine_enter(engine);
+    tt_ignore(tt_check_gpu(engine->fabric, graphs->context, graphs->stream));
+    tt_engine_leave(engine);
 }
 
 /* ---- The watcher ---------------------------------------------------------------------------- */
@@ -352,7 +354,7 @@ static tt_status begin(struct tt_graphs *graphs)
 {
     TT_TRY(tt_context_event_create(graphs->context, &graphs->order));
     TT_TRY(tt_context_event_record(graphs->context, graphs->order, graphs->stream));
-    if (!tt_comm_may_use_peers(graphs->comm)) return tt_comm_fail_alone(graphs->comm);
+    if (!tt_comm_may_use_peers(graphs->comm, NULL)) return tt_comm_fail_alone(graphs->comm, NULL);
     const int error = tt_thread_start(&graphs->watcher, NULL, watch, graphs);
     if (!error) return TT_OK;
     tt_fabric_give_back(graphs->comm->fabric);

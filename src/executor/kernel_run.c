@@ -63,17 +63,20 @@ tt_status tt_kernel_advance(struct tt_work *work)
         tt_context_gpu(kernel->context), report->failure, report->channel, report->step);
 }
 
-tt_status tt_kernel_check(struct tt_work *work)
+tt_status tt_check_gpu(struct tt_fabric *fabric, struct tt_context *context, void *stream)
 {
-    const struct tt_kernel_run *kernel = tt_work_kernel(work);
-    const tt_status status = tt_context_stream_query(kernel->context, kernel->stream);
-    if (status >= 0) return TT_OK;
-    struct tt_fabric *fabric = work->engine->fabric;
+    if (tt_context_stream_query(context, stream) >= 0) return TT_OK;
     char cause[TT_ERROR_TEXT], name[128];
     snprintf(cause, sizeof cause, "%s", tt_last_error());
     tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
     return tt_fabric_fail(fabric, TT_ERR_DEVICE, "%s: GPU %d is lost: %s", name,
-                          tt_context_gpu(kernel->context), cause);
+                          tt_context_gpu(context), cause);
+}
+
+tt_status tt_kernel_check(struct tt_work *work)
+{
+    const struct tt_kernel_run *kernel = tt_work_kernel(work);
+    return tt_check_gpu(work->engine->fabric, kernel->context, kernel->stream);
 }
 
 void tt_kernel_leave_peers(struct tt_work *work)

@@ -22,7 +22,10 @@ static inline struct tt_kernel_run *tt_work_kernel(struct tt_work *work)
 bool tt_kernel_has_begun(struct tt_work *work);
 /* TT_OK when the kernel has ended with the result; TT_IN_PROGRESS; or its failure. */
 TT_NODISCARD tt_status tt_kernel_advance(struct tt_work *work);
-/* A system call: fails the communicator where the GPU is lost. */
+/* A system call: fails the communicator where the GPU of the stream is lost. */
+TT_NODISCARD tt_status tt_check_gpu(struct tt_fabric *fabric, struct tt_context *context,
+                                    void *stream);
+/* The same for the GPU of the call's kernel. */
 TT_NODISCARD tt_status tt_kernel_check(struct tt_work *work);
 /* No kernel of the call uses memory of other ranks any more. */
 void tt_kernel_leave_peers(struct tt_work *work);

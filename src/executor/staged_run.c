@@ -1,8 +1,9 @@
 /* What a call on staging memory has in common with the CUDA stream that copies for it. */
 #include "executor/staged_run.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "executor/kernel_run.h"
 
 void tt_staged_begin(const struct tt_work *work)
 {
@@ -13,12 +14,8 @@ void tt_staged_begin(const struct tt_work *work)
 tt_status tt_staged_check(const struct tt_work *work)
 {
     const struct tt_staged_run *staged = &work->staged;
-    if (!staged->words || tt_context_stream_query(staged->context, staged->stream) >= 0)
-        return TT_OK;
-    char cause[TT_ERROR_TEXT];
-    snprintf(cause, sizeof cause, "%s", tt_last_error());
-    return tt_fabric_fail(work->engine->fabric, TT_ERR_DEVICE, "GPU %d is lost: %s",
-                          tt_context_gpu(staged->context), cause);
+    if (!staged->words) return TT_OK;
+    return tt_check_gpu(work->engine->fabric, staged->context, staged->stream);
 }
 
 void tt_staged_end(const struct tt_work *work)

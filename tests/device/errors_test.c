@@ -265,10 +265,7 @@ TEST(device_errors, a_rank_that_does_not_come_is_named_at_the_deadline)
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 1500;
-    pthread_barrier_t all_are_done;
-    pthread_barrier_init(&all_are_done, NULL, 3);
-    on_gpus(3, 1, &config, one_stays_away, &all_are_done);
-    pthread_barrier_destroy(&all_are_done);
+    on_gpus_together(3, 1, &config, one_stays_away);
 }
 
 static void one_destroys(struct gpu_rank *rank)

@@ -403,10 +403,7 @@ TEST(device_exchange_errors, a_rank_that_does_not_come_is_named_at_the_deadline)
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 1500;
-    pthread_barrier_t all_are_done;
-    pthread_barrier_init(&all_are_done, NULL, 3);
-    on_gpus(3, 1, &config, one_stays_away, &all_are_done);
-    pthread_barrier_destroy(&all_are_done);
+    on_gpus_together(3, 1, &config, one_stays_away);
 }
 
 /* Rank 0 sends from memory of the host. */
@@ -424,10 +421,7 @@ TEST(device_exchange_errors, a_send_of_the_host_does_not_reach_a_receive_on_a_gp
 {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeoutMs = 1500;
-    pthread_barrier_t all_are_done;
-    pthread_barrier_init(&all_are_done, NULL, 2);
-    on_gpus(2, 1, &config, on_the_host, &all_are_done);
-    pthread_barrier_destroy(&all_are_done);
+    on_gpus_together(2, 1, &config, on_the_host);
 }
 
 static void one_leaves(struct gpu_rank *rank)
@@ -474,10 +468,7 @@ static void leaves_later(struct gpu_rank *rank)
 
 TEST(device_exchange_errors, a_rank_that_leaves_while_another_waits_for_it_is_named)
 {
-    pthread_barrier_t both;
-    pthread_barrier_init(&both, NULL, 2);
-    on_gpus(2, 1, NULL, leaves_later, &both);
-    pthread_barrier_destroy(&both);
+    on_gpus_together(2, 1, NULL, leaves_later);
 }
 
 /* These leave the communicator as it was. */

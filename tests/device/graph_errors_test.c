@@ -36,15 +36,6 @@ static void wait_for_all(struct gpu_rank *rank)
     pthread_barrier_wait(rank->arg);
 }
 
-static void on_ranks(int nranks, int ngpus, const tuttiConfig_t *config,
-                     void (*body)(struct gpu_rank *rank))
-{
-    pthread_barrier_t all;
-    pthread_barrier_init(&all, NULL, (unsigned)nranks);
-    on_gpus(nranks, ngpus, config, body, &all);
-    pthread_barrier_destroy(&all);
-}
-
 /* What most tests begin with. */
 struct one {
     struct both stream;
@@ -66,6 +57,14 @@ static void close_one(struct gpu_rank *rank, struct one *one)
     gpu_free(one->data);
 }
 
+static void check_sum(const struct gpu_rank *rank, const struct one *one, tuttiResult_t expected,
+                      const char *text)
+{
+    check_text(rank,
+               tuttiAllReduce(one->data, one->data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
+               expected, text);
+}
+
 static void one_does_not_replay(struct gpu_rank *rank)
 {
     struct one one;
@@ -85,7 +84,7 @@ static void one_does_not_replay(struct gpu_rank *rank)
 TEST(device_graph_errors, a_rank_that_does_not_replay_is_named_at_the_deadline)
 {
     const tuttiConfig_t config = impatient(3000);
-    on_ranks(3, 2, &config, one_does_not_replay);
+    on_gpus_together(3, 2, &config, one_does_not_replay);
 }
 
 static void one_captures(struct gpu_rank *rank)
@@ -96,9 +95,7 @@ static void one_captures(struct gpu_rank *rank)
     } else {
         streams_create(rank, &one.stream, 1);
         one.data = (float *)gpu_memory(rank->gpu, COUNT * sizeof *one.data);
-        check_text(
-            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
-            tuttiTimeout, "rank 1");
+        check_sum(rank, &one, tuttiTimeout, "rank 1");
     }
     wait_for_all(rank);
     close_one(rank, &one);
@@ -107,7 +104,7 @@ static void one_captures(struct gpu_rank *rank)
 TEST(device_graph_errors, a_rank_that_captures_what_the_others_call_is_named_at_the_deadline)
 {
     const tuttiConfig_t config = impatient(1500);
-    on_ranks(2, 1, &config, one_captures);
+    on_gpus_together(2, 1, &config, one_captures);
 }
 
 static void replay_and_call(struct gpu_rank *rank)
@@ -118,16 +115,14 @@ static void replay_and_call(struct gpu_rank *rank)
         replay(one.graph, one.stream.cuda);
         check_failed(rank, tuttiInvalidUsage, "ranks disagree");
     } else {
-        check_text(
-            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
-            tuttiInvalidUsage, "ranks disagree");
+        check_sum(rank, &one, tuttiInvalidUsage, "ranks disagree");
     }
     close_one(rank, &one);
 }
 
 TEST(device_graph_errors, a_replay_does_not_match_a_call_without_a_graph)
 {
-    on_ranks(2, 1, NULL, replay_and_call);
+    on_gpus_together(2, 1, NULL, replay_and_call);
 }
 
 /* A send after the replay that has failed does not explain its failure. */
@@ -149,7 +144,7 @@ static void replay_then_send(struct gpu_rank *rank)
 
 TEST(device_graph_errors, a_call_after_a_replay_that_failed_tells_the_failure_of_the_replay)
 {
-    on_ranks(2, 1, NULL, replay_then_send);
+    on_gpus_together(2, 1, NULL, replay_then_send);
 }
 
 static void different_replays(struct gpu_rank *rank)
@@ -160,9 +155,7 @@ static void different_replays(struct gpu_rank *rank)
     wait_for_all(rank); /* a communicator that has failed captures nothing */
     replay(rank->rank ? other : one.graph, one.stream.cuda);
     check_failed(rank, tuttiInvalidUsage, "from a CUDA graph");
-    check_text(rank,
-               tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
-               tuttiInvalidUsage, "ranks disagree");
+    check_sum(rank, &one, tuttiInvalidUsage, "ranks disagree");
     replay(one.graph, one.stream.cuda); /* ends at once */
     CALL(cuGraphExecDestroy, other);
     close_one(rank, &one);
@@ -170,7 +163,7 @@ static void different_replays(struct gpu_rank *rank)
 
 TEST(device_graph_errors, replays_of_different_calls_are_told_apart)
 {
-    on_ranks(3, 2, NULL, different_replays);
+    on_gpus_together(3, 2, NULL, different_replays);
 }
 
 static void one_aborts(struct gpu_rank *rank)
@@ -190,7 +183,7 @@ static void one_aborts(struct gpu_rank *rank)
 
 TEST(device_graph_errors, an_abort_ends_the_replays_that_wait_for_the_rank)
 {
-    on_ranks(3, 2, NULL, one_aborts);
+    on_gpus_together(3, 2, NULL, one_aborts);
 }
 
 static void one_destroys(struct gpu_rank *rank)
@@ -204,16 +197,14 @@ static void one_destroys(struct gpu_rank *rank)
     } else {
         replay(one.graph, one.stream.cuda);
         check_failed(rank, tuttiRemoteError, "has left");
-        check_text(
-            rank, tuttiAllReduce(one.data, one.data, COUNT, tuttiFloat, tuttiSum, rank->comm, NULL),
-            tuttiRemoteError, "left");
+        check_sum(rank, &one, tuttiRemoteError, "left");
     }
     close_one(rank, &one);
 }
 
 TEST(device_graph_errors, a_rank_that_destroys_its_communicator_instead_is_named)
 {
-    on_ranks(3, 1, NULL, one_destroys);
+    on_gpus_together(3, 1, NULL, one_destroys);
 }
 
 /* The watchers see that rank 2 has left; sends and receives of the others go on. */
@@ -246,7 +237,7 @@ static void others_go_on(struct gpu_rank *rank)
 
 TEST(device_graph_errors, a_rank_that_leaves_ends_replays_but_no_messages_of_the_others)
 {
-    on_ranks(3, 2, NULL, others_go_on);
+    on_gpus_together(3, 2, NULL, others_go_on);
 }
 
 /* Ranks that end at different times: what the last ones still do is right. */
@@ -277,8 +268,8 @@ static void leave_early(struct gpu_rank *rank)
 
 TEST(device_graph_errors, a_replay_after_the_communicators_end_does_nothing)
 {
-    on_ranks(3, 2, NULL, leave_early);
-    on_ranks(2, 1, NULL, leave_early); /* memory of the first one is used again */
+    on_gpus_together(3, 2, NULL, leave_early);
+    on_gpus_together(2, 1, NULL, leave_early); /* memory of the first one is used again */
 }
 
 /* Captures that come to nothing. */
@@ -318,7 +309,7 @@ static void abandoned(struct gpu_rank *rank)
 
 TEST(device_graph_errors, an_abandoned_capture_leaves_the_communicator_as_it_was)
 {
-    on_ranks(2, 2, NULL, abandoned);
+    on_gpus_together(2, 2, NULL, abandoned);
 }
 
 /* A blocking stream is captured, and a call comes for the legacy stream. */
@@ -340,7 +331,7 @@ static void legacy(struct gpu_rank *rank)
 
 TEST(device_graph_errors, a_capture_that_forbids_the_legacy_stream_is_told)
 {
-    on_ranks(1, 1, NULL, legacy);
+    on_gpus_together(1, 1, NULL, legacy);
 }
 
 /* The capture goes on, and the communicator with it. */

@@ -65,22 +65,14 @@ static void every_mode(struct gpu_rank *rank)
     gpu_free(data);
 }
 
-static void run_every_mode(int nranks, int ngpus)
-{
-    pthread_barrier_t all;
-    pthread_barrier_init(&all, NULL, (unsigned)nranks);
-    on_gpus(nranks, ngpus, NULL, every_mode, &all);
-    pthread_barrier_destroy(&all);
-}
-
 TEST(device_graphs, replays_are_right_in_every_mode_of_capture)
 {
-    run_every_mode(2, 1);
+    on_gpus_together(2, 1, NULL, every_mode);
 }
 
 TEST(device_graphs, replays_are_right_among_four_ranks_of_two_gpus)
 {
-    run_every_mode(4, 2);
+    on_gpus_together(4, 2, NULL, every_mode);
 }
 
 /* Two graphs and direct calls on three streams without a wait between them, all in place on the

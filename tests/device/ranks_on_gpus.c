@@ -41,6 +41,15 @@ void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
     on_devices(nranks, gpus, config, body, arg);
 }
 
+void on_gpus_together(int nranks, int ngpus, const tuttiConfig_t *config,
+                      void (*body)(struct gpu_rank *rank))
+{
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, (unsigned)nranks);
+    on_gpus(nranks, ngpus, config, body, &all);
+    pthread_barrier_destroy(&all);
+}
+
 void on_devices(int nranks, const int *gpus, const tuttiConfig_t *config,
                 void (*body)(struct gpu_rank *rank), void *arg)
 {

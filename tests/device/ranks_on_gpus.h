@@ -22,7 +22,11 @@ struct gpu_rank {
 void on_gpus(int nranks, int ngpus, const tuttiConfig_t *config,
              void (*body)(struct gpu_rank *rank), void *arg);
 
-/* The same with the GPU of each rank; -1: none. */
+/* The same; arg is a barrier of all ranks. */
+void on_gpus_together(int nranks, int ngpus, const tuttiConfig_t *config,
+                      void (*body)(struct gpu_rank *rank));
+
+/* As on_gpus, with the GPU of each rank; -1: none. */
 void on_devices(int nranks, const int *gpus, const tuttiConfig_t *config,
                 void (*body)(struct gpu_rank *rank), void *arg);
 

@@ -283,6 +283,8 @@ static tt_status copy_in(const struct tt_pending_call *pending)
         const struct tt_stage_piece *piece = &stage->pieces[i];
         TT_TRY(tt_context_stream_copy(context, stream, piece->staged, piece->users, piece->nbytes));
     }
+    /* In a group, outputs of other streams are written after this. */
+    TT_TRY(tt_context_event_record(context, pending->comm->staged->order, stream));
     /* acquire: tt_staged_is_ready */
     return tt_context_stream_store(context, stream, &stage->words->ready, stage->number);
 }

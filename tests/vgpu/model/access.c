@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { FLAG = 64 }; /* bytes of a copy that may be one of flags, at most */
-
 static inline bool strong(const struct vg_how *how)
 {
     return how->order != VG_WEAK && !how->nc;
@@ -98,8 +96,7 @@ void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regi
     tick(model);
     if (model->settings.off) return;
     vg_note_bulk(block, thread, region, offset, nbytes, hows, write ? VG_WRITES : VG_READS);
-    if (!write && nbytes <= FLAG && !region->reachable)
-        vg_history_copied(block, thread, region, offset, nbytes);
+    if (!write && !region->reachable) vg_history_copied(block, thread, region, offset, nbytes);
 }
 
 void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,

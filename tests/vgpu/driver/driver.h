@@ -91,6 +91,7 @@ struct vd_value { /* VD_WRITE, VD_AWAIT */
     uint64_t address, value;
     uint8_t nbytes; /* 4, 8 */
     uint32_t flags; /* CUstreamWriteValue_flags or CUstreamWaitValue_flags */
+    bool raise;     /* VD_WRITE: nothing where the word, of 8 bytes, is greater */
 };
 
 struct vd_op {

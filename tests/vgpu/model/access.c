@@ -189,6 +189,7 @@ void vg_model_copy_arrive(struct vg_block_clock *block, uint32_t thread, uint32_
 
 void vg_model_forget(struct vg_model *model, struct vg_region *region)
 {
+    vg_alias_leave(region);
     vg_buffer_forget(model, region);
     vg_notes_free(region);
 }

@@ -193,6 +193,49 @@ CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, str
     return CUDA_SUCCESS;
 }
 
+/* Orders the item behind all work of the context. */
+static int order_behind(struct CUctx_st *context, struct vd_item *item)
+{
+    vg_past_join(item->past, context->gone);
+    vg_past_join(item->past, context->gone_apart);
+    if (vd_item_after(item, context->legacy.last) != 0) return -1;
+    for (struct CUstream_st *s = context->streams; s != NULL; s = s->next)
+        if (vd_item_after(item, s->last) != 0) return -1;
+    return 0;
+}
+
+static void set_last(struct CUstream_st *stream, struct vd_item *item)
+{
+    vd_item_put(stream->last);
+    stream->last = vd_item_get(item);
+}
+
+CUresult vd_stream_enqueue_alone(struct CUstream_st *stream, struct vd_op *op,
+                                 struct CUctx_st *const contexts[2])
+{
+    struct CUctx_st *const all[] = {stream->context, contexts[0], contexts[1]};
+    struct vd_item *item = NULL;
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) result = vd_capture_implicit(all[i]);
+    if (result != CUDA_SUCCESS)
+        vd_op_clear(op);
+    else if ((item = vd_item_new(stream->context, op)) == NULL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++)
+        if (order_behind(all[i], item) != 0) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        vd_item_put(item);
+        return result;
+    }
+    for (int i = 0; i < 3; i++) {
+        set_last(&all[i]->legacy, item);
+        for (struct CUstream_st *s = all[i]->streams; s != NULL; s = s->next) set_last(s, item);
+    }
+    vd_item_submit(item);
+    vd_item_put(item);
+    return CUDA_SUCCESS;
+}
+
 CUresult vd_stream_enqueue(struct CUstream_st *stream, struct vd_op *op, struct vd_item **item)
 {
     if (item != NULL) *item = NULL;

@@ -218,6 +218,7 @@ enum vg_op {
     VG_BAR_RED,
     VG_WARP_SYNC,
     VG_FENCE,
+    VG_FENCE_ALIAS, /* fence.proxy.alias */
     VG_VOTE,
     VG_MATCH_ANY,
     VG_MATCH_ALL,

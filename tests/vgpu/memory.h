@@ -19,10 +19,11 @@ struct vg_notes; /* the model's, a region's: races, histories */
 struct vg_region {
     uint64_t address; /* a multiple of 16 */
     uint64_t nbytes;
-    unsigned char *bytes;   /* owner: who made the region */
-    unsigned char *defined; /* a bit a byte that was written, or NULL: not asked for */
-    struct vg_notes *notes; /* NULL until the model needs it; vg_model_forget frees it */
-    int device;             /* the GPU that it lies on; -1: the host */
+    unsigned char *bytes;    /* owner: who made the region */
+    unsigned char *defined;  /* a bit a byte that was written, or NULL: not asked for */
+    struct vg_notes *notes;  /* NULL until the model needs it; vg_model_forget frees it */
+    int device;              /* the GPU that it lies on; -1: the host */
+    struct vg_region *alias; /* the next region of the same bytes: a ring; NULL: there is none */
     bool reachable;   /* the host or another process can address the bytes: item 3 of the model */
     bool readonly;    /* kernels may not write: constants, memory of the host */
     uint32_t readers; /* a bit each GPU whose kernels may only read */

@@ -43,6 +43,7 @@ struct vg_race {
     struct vg_party first,
         second; /* in the order in which they ran; second is the one that is running */
     const struct vg_region *region;
+    bool alias;       /* first used another address of the same memory */
     const char *mend; /* what would order them, a sentence */
     bool polled; /* second waits by plain loads for memory that others write: there is no first */
 };
@@ -111,6 +112,10 @@ void vg_model_acquire(struct vg_block_clock *block, uint32_t thread, const struc
 void vg_model_fence(struct vg_block_clock *block, uint32_t thread, enum vg_order order,
                     enum vg_scope scope);
 
+/* fence.proxy.alias: orders what the thread knows before what knows the fence, also at other
+ * addresses of the same memory. */
+void vg_model_fence_alias(struct vg_block_clock *block, uint32_t thread);
+
 /* Copies that run beside their thread (cp.async). A thread's copies carry numbers from 1 on, which
  * never decrease; copies of one number are waited for together.
  * note: the copy reads or writes these bytes (a weak access of how->nbytes) at any time from now
@@ -147,6 +152,8 @@ void vg_model_polled(struct vg_block_clock *block, uint32_t thread, const struct
  * votes, match and redux orders no memory accesses: the machine does not call this for them. */
 void vg_model_warp(struct vg_block_clock *block, uint32_t warp, uint32_t lanes);
 
+/* The region has the same bytes as the other one, at another address. Both are reachable. */
+void vg_model_alias(struct vg_region *region, struct vg_region *other);
 /* The region is about to be freed or reused. */
 void vg_model_forget(struct vg_model *model, struct vg_region *region);
 /* The host or another process can address the region from now on. Accesses up to now race with

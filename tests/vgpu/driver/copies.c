@@ -66,6 +66,13 @@ static bool is_awaited(const struct vd_copy *copy, bool async)
     return from == NULL || from->kind >= VD_MEMORY_HOST || to->kind >= VD_MEMORY_HOST;
 }
 
+/* Between contexts and without a stream: serialized with all work of the contexts. */
+static bool is_alone(const struct vd_way *way)
+{
+    return !way->async && vd_object_is(way->to_context, VD_CONTEXT) &&
+           vd_object_is(way->from_context, VD_CONTEXT);
+}
+
 static CUresult run(const struct vd_copy *copy, enum vd_side to, enum vd_side from,
                     const struct vd_way *way)
 {
@@ -81,6 +88,10 @@ static CUresult run(const struct vd_copy *copy, enum vd_side to, enum vd_side fr
     const bool awaited = !captured && is_awaited(copy, way->async);
     if (!captured && !awaited && is_pageable(copy->from) && !take_snapshot(&op.copy))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!captured && is_alone(way)) {
+        struct CUctx_st *const contexts[] = {way->to_context, way->from_context};
+        return vd_stream_enqueue_alone(stream, &op, contexts);
+    }
     result = vd_stream_enqueue(stream, &op, &item);
     if (result == CUDA_SUCCESS && item != NULL && awaited) result = vd_item_wait(item);
     vd_item_put(item);
@@ -135,10 +146,12 @@ COPIES(cuMemcpyHtoD, _v2, CUdeviceptr, const void *, to, AT(from), VD_DEVICE, VD
 COPIES(cuMemcpyDtoH, _v2, void *, CUdeviceptr, AT(to), from, VD_ANY, VD_DEVICE)
 COPIES(cuMemcpyDtoD, _v2, CUdeviceptr, CUdeviceptr, to, from, VD_DEVICE, VD_DEVICE)
 
-/* Addresses say which GPU they belong to, so the contexts are only checked. */
+/* Addresses say which GPU they belong to: the contexts only order the copy. */
 static CUresult peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                      size_t nbytes, struct vd_way way)
 {
+    way.to_context = to_context;
+    way.from_context = from_context;
     if (!vd_contexts_exist(to_context, from_context)) return CUDA_ERROR_INVALID_CONTEXT;
     return line(to, from, nbytes, VD_DEVICE, VD_DEVICE, way);
 }

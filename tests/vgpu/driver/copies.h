@@ -11,6 +11,8 @@ struct vd_way {
     CUstream stream;
     bool per_thread; /* NULL is the thread's own stream */
     bool async;      /* the function's name ends in Async */
+    /* of cuMemcpyPeer and cuMemcpy3DPeer: both */
+    CUcontext to_context, from_context;
 };
 
 /* Enters the driver, checks and enqueues the copy, and waits for it where its function does. */

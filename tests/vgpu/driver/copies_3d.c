@@ -92,6 +92,8 @@ static CUresult slices(const CUDA_MEMCPY3D *p, struct vd_way way)
 static CUresult peer_slices(const CUDA_MEMCPY3D_PEER *p, struct vd_way way)
 {
     if (p == NULL) return CUDA_ERROR_INVALID_VALUE;
+    way.to_context = p->dstContext;
+    way.from_context = p->srcContext;
     const struct box box = {.to = SIDE_3D(p, dst),
                             .from = SIDE_3D(p, src),
                             .width = p->WidthInBytes,

@@ -29,6 +29,13 @@ static bool is_lost(const struct end *end, uint64_t address)
     return end->region == NULL ? vd_address_reserved(address) : end->region->freed;
 }
 
+/* cuMemSetAccess gave the GPU of the copy or fill no right to write. */
+static bool may_only_read(const struct vd_item *item, const struct end *end)
+{
+    return end->region != NULL &&
+           (end->region->readers >> item->context->device->gpu.number & 1) != 0;
+}
+
 static bool bit(const unsigned char *bits, uint64_t i)
 {
     return bits == NULL || (bits[i / 8] >> (i % 8) & 1) != 0;
@@ -62,6 +69,7 @@ static uint64_t move(struct vd_item *item, uint64_t to_address, uint64_t from_ad
     if (is_lost(&to, to_address) || (snapshot == NULL && is_lost(&from, from_address))) return 0;
     if (nbytes > to.room) nbytes = to.room;
     if (nbytes > from.room) nbytes = from.room;
+    if (may_only_read(item, &to)) return 0;
     note(item, &from, nbytes, false);
     note(item, &to, nbytes, true);
     mark(&to, &from, nbytes);
@@ -96,9 +104,12 @@ static enum vg_progress lost(const struct vd_item *item, const char *what, uint6
                              CUresult *fault, const char **text)
 {
     static char message[256];
-    snprintf(message, sizeof message,
-             "%s %llu: the memory at 0x%llx was freed or unmapped before the %s ended", what,
-             (unsigned long long)item->number, (unsigned long long)address, what);
+    const struct end end = end_at(address);
+    const bool there = !is_lost(&end, address) && may_only_read(item, &end);
+    snprintf(message, sizeof message, "%s %llu: the memory at 0x%llx %s", what,
+             (unsigned long long)item->number, (unsigned long long)address,
+             there ? "is a VMM mapping that its GPU may only read (cuMemSetAccess)"
+                   : "was freed or unmapped before it ended");
     *fault = CUDA_ERROR_ILLEGAL_ADDRESS;
     *text = message;
     return VG_FAULTED;
@@ -131,7 +142,7 @@ static uint64_t fill(struct vd_item *item, uint64_t address, const unsigned char
                      uint64_t nbytes)
 {
     struct end to = end_at(address);
-    if (is_lost(&to, address)) return 0;
+    if (is_lost(&to, address) || may_only_read(item, &to)) return 0;
     if (nbytes > to.room) nbytes = to.room;
     note(item, &to, nbytes, true);
     mark(&to, NULL, nbytes);

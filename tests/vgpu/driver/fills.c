@@ -72,11 +72,12 @@ static CUresult run(const struct vd_fill *fill, struct vd_way way)
     }                                                                                              \
     CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t n, CUstream stream)         \
     {                                                                                              \
-        return line##bits(to, value, n, (struct vd_way){stream, false, true});                     \
+        return line##bits(to, value, n, (struct vd_way){.stream = stream, .async = true});         \
     }                                                                                              \
     CUresult cuMemsetD##bits##Async_ptsz(CUdeviceptr to, type value, size_t n, CUstream stream)    \
     {                                                                                              \
-        return line##bits(to, value, n, (struct vd_way){stream, true, true});                      \
+        return line##bits(to, value, n,                                                            \
+                          (struct vd_way){.stream = stream, .per_thread = true, .async = true});   \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width,        \
                                     size_t height)                                                 \
@@ -91,12 +92,14 @@ static CUresult run(const struct vd_fill *fill, struct vd_way way)
     CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width,      \
                                       size_t height, CUstream stream)                              \
     {                                                                                              \
-        return rows##bits(to, pitch, value, width, height, (struct vd_way){stream, false, true});  \
+        return rows##bits(to, pitch, value, width, height,                                         \
+                          (struct vd_way){.stream = stream, .async = true});                       \
     }                                                                                              \
     CUresult cuMemsetD2D##bits##Async_ptsz(CUdeviceptr to, size_t pitch, type value, size_t width, \
                                            size_t height, CUstream stream)                         \
     {                                                                                              \
-        return rows##bits(to, pitch, value, width, height, (struct vd_way){stream, true, true});   \
+        return rows##bits(to, pitch, value, width, height,                                         \
+                          (struct vd_way){.stream = stream, .per_thread = true, .async = true});   \
     }
 
 FILLS(8, unsigned char)

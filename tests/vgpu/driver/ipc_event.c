@@ -1,8 +1,9 @@
 /* Events of several processes: a page that all of them map.
  *
- * A record adds one to a word at the call, and writes that number to a second word when the stream
+ * A record adds one to a word at the call, and raises a second word to that number when the stream
  * gets there. A wait is for the number that the first word has at its call. Records of different
- * streams may end in any order, so each of the last SLOTS numbers has a second word of its own. */
+ * streams may end in any order, so each of the last SLOTS numbers has a second word of its own. Who
+ * waits for one that is older goes on when the later one of its word has ended. */
 #include "ipc.h"
 #include "run.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { SLOTS = 256 };
+enum { SLOTS = 4096 };
 
 struct page {
     _Atomic uint64_t recorded;
@@ -72,7 +73,7 @@ failed:
 CUresult vd_shared_event_create(struct CUevent_st *event)
 {
     struct vd_backing *backing;
-    CUresult result = vd_backing_create(-1, VD_PAGE, &backing);
+    CUresult result = vd_backing_create(-1, sizeof(struct page), &backing);
     if (result != CUDA_SUCCESS) return result;
     result = vd_backing_share(backing, VD_SHARE_EVENT);
     if (result != CUDA_SUCCESS) {
@@ -89,7 +90,8 @@ void vd_shared_event_record(struct CUevent_st *event, struct vd_op *op)
     *op = (struct vd_op){.what = VD_WRITE,
                          .value = {.address = (uintptr_t)&page->ended[number % SLOTS],
                                    .value = number,
-                                   .nbytes = 8}};
+                                   .nbytes = 8,
+                                   .raise = true}};
 }
 
 void vd_shared_event_wait(struct CUevent_st *event, struct vd_op *op)
@@ -154,6 +156,10 @@ CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
     if (result == CUDA_SUCCESS && phEvent == NULL) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) result = vd_ipc_open(&handle, VD_SHARE_EVENT, __func__, &backing);
     if (result != CUDA_SUCCESS) return vd_leave(result);
+    if (backing->nbytes < sizeof(struct page)) { /* of another version of this library */
+        vd_backing_put(backing);
+        return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    }
     struct CUevent_st *event = calloc(1, sizeof *event);
     if (event == NULL || backing->refs > 1) {
         vd_backing_put(backing); /* of refs > 1: this process has opened it already */

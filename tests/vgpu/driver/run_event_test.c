@@ -147,6 +147,29 @@ TEST(vgpu_events, of_several_processes_may_be_recorded_again_in_another_stream)
     vt_quiet(NULL, shared_recorded_again);
 }
 
+/* The record that is pending ends behind many later ones, which have happened. */
+static void shared_recorded_often(void)
+{
+    const CUstream held = vt_stream(CU_STREAM_NON_BLOCKING),
+                   idle = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUevent e = event(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+    volatile uint32_t *word = hold(held);
+    OK(cuEventRecord(e, held));
+    for (int i = 0; i < 4096; i++) OK(cuEventRecord(e, idle));
+    OK(cuStreamSynchronize(idle));
+    CHECK_EQ(cuEventQuery(e), CUDA_SUCCESS);
+    *word = 1;
+    OK(cuStreamSynchronize(held));
+    CHECK_EQ(cuEventQuery(e), CUDA_SUCCESS);
+    OK(cuStreamWaitEvent(held, e, 0));
+    OK(cuStreamSynchronize(held));
+}
+
+TEST(vgpu_events, of_several_processes_have_happened_when_an_older_record_ends)
+{
+    vt_quiet(NULL, shared_recorded_often);
+}
+
 /* Who waits for all blocks of a kernel to have begun follows what was before the kernel. */
 static void begun(void)
 {

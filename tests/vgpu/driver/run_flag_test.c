@@ -165,8 +165,9 @@ TEST(vgpu_flags, a_plain_load_that_barriers_order_is_no_wait)
 
 /* ---- a flag in a GPU's memory that the host reads by copies ---- */
 
-/* The kernel waits for the host at its end, so that only the flag orders what follows. */
-static void flag_by_copies(bool released)
+/* The kernel waits for the host at its end, so that only the flag orders what follows. It is the
+ * first word of what is copied. */
+static void flag_by_copies(bool released, size_t nbytes)
 {
     static const char ptx[] = HEAD
         ".visible .entry k(.param .u64 data, .param .u64 go, .param .u32 released) {\n"
@@ -177,14 +178,14 @@ static void flag_by_copies(bool released)
         "W: ld.acquire.sys.global.u32 %r1, [%d2]; setp.eq.u32 %p2, %r1, 0; @%p2 bra W; ret; }\n";
     CUmodule module;
     CUfunction kernel = load(ptx, &module);
-    volatile uint32_t *host = vt_mapped(256);
-    CUdeviceptr data = vt_device(256), go = (CUdeviceptr)&host[0];
+    volatile uint32_t *host = vt_mapped(128 + nbytes);
+    CUdeviceptr data = vt_device(128 + nbytes), go = (CUdeviceptr)&host[0];
     const CUstream stream = vt_stream(CU_STREAM_NON_BLOCKING);
     const CUstream other = vt_stream(CU_STREAM_NON_BLOCKING);
     uint32_t word = released;
     OK(vt_launch(kernel, 1, stream, (void *[]){&data, &go, &word}));
     for (word = 0; word != 7;) {
-        OK(cuMemcpyDtoHAsync((void *)&host[32], data + 128, 4, other));
+        OK(cuMemcpyDtoHAsync((void *)&host[32], data + 128, nbytes, other));
         OK(cuStreamSynchronize(other));
         word = host[32];
     }
@@ -197,18 +198,24 @@ static void flag_by_copies(bool released)
 
 static void released_flag_by_copies(void)
 {
-    flag_by_copies(true);
+    flag_by_copies(true, 4);
+}
+
+static void released_flag_by_long_copies(void)
+{
+    flag_by_copies(true, 3 << 20);
 }
 
 static void unreleased_flag_by_copies(void)
 {
-    flag_by_copies(false);
+    flag_by_copies(false, 4);
 }
 
 TEST(vgpu_flags, that_the_host_reads_by_copies_hand_on_what_was_released)
 {
     char text[4096];
     vt_quiet(NULL, released_flag_by_copies);
+    vt_quiet(NULL, released_flag_by_long_copies);
     CHECK_EQ(vt_run(NULL, unreleased_flag_by_copies, text, sizeof text), 86);
     CHECK_MESSAGE(strstr(text, "race at ") != NULL, "%s", text);
 }

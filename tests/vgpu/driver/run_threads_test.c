@@ -2,6 +2,7 @@
  * and threads that need the lock while a kernel runs. */
 #include "testing.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <shim.h>
@@ -176,6 +177,41 @@ static void own_streams(void)
     unsigned long long again = 0;
     own_stream(&again);
     CHECK_EQ(again, ids[0]);
+}
+
+static void *work_in_own_stream(void *arg)
+{
+    OK(cuCtxSetCurrent(primary));
+    OK(cuMemsetD32Async((CUdeviceptr)(uintptr_t)arg, 1, 4, CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+static void run_threads(int n, CUdeviceptr memory)
+{
+    for (int i = 0; i < n; i++) {
+        pthread_t thread;
+        void *own = (void *)(uintptr_t)(memory + 16 * (unsigned)i);
+        CHECK_EQ(pthread_create(&thread, NULL, work_in_own_stream, own), 0);
+        pthread_join(thread, NULL);
+    }
+    OK(cuCtxSynchronize());
+}
+
+static void many_own_streams(void)
+{
+    enum { THREADS = 300 };
+    const CUdeviceptr memory = vt_device(16 * THREADS);
+    OK(cuCtxGetCurrent(&primary));
+    run_threads(THREADS, memory);
+    const size_t before = mallinfo2().uordblks;
+    run_threads(THREADS, memory);
+    const size_t after = mallinfo2().uordblks, grown = after > before ? after - before : 0;
+    CHECK_MESSAGE(grown < THREADS * sizeof(CUstreamAttrValue), "%zu bytes", grown);
+}
+
+TEST(vgpu_threads, that_have_ended_leave_no_streams)
+{
+    vt_quiet(NULL, many_own_streams);
 }
 
 /* The second thread lies where the first one lay in memory. */

@@ -80,9 +80,12 @@ struct per_thread {
     uint64_t thread;
     struct CUctx_st *context;
     struct CUstream_st *stream;
+    uint64_t number; /* the stream's: another one may have its address later */
     struct per_thread *next;
 };
 static struct per_thread *per_threads;
+static pthread_key_t thread_ends;
+static bool ends_are_told;
 
 static struct CUstream_st *create(struct CUctx_st *context, unsigned flags, int priority)
 {
@@ -96,20 +99,58 @@ static struct CUstream_st *create(struct CUctx_st *context, unsigned flags, int 
     return stream;
 }
 
+static bool is_there(const struct per_thread *at)
+{
+    return vd_object_is(at->stream, VD_STREAM) && at->stream->object.number == at->number &&
+           at->stream->context == at->context;
+}
+
+static void leave(struct CUstream_st *stream)
+{
+    vd_capture_leave(stream);
+    vd_object_remove(stream);
+    remove_ended(stream->context);
+}
+
+/* A thread ends: its streams go when their work has ended. */
+static void drop_per_thread(void *thread)
+{
+    vd_lock();
+    for (struct per_thread **link = &per_threads; vd.initialized && *link != NULL;) {
+        struct per_thread *at = *link;
+        if (at->thread != (uintptr_t)thread) {
+            link = &at->next;
+            continue;
+        }
+        *link = at->next;
+        if (is_there(at)) leave(at->stream);
+        free(at);
+    }
+    pthread_mutex_unlock(&vd.lock);
+}
+
 static CUresult resolve_per_thread(struct CUctx_st *context, struct CUstream_st **stream)
 {
     const uint64_t self = vd_this_thread();
     struct per_thread *at = per_threads;
     while (at != NULL && (at->thread != self || at->context != context)) at = at->next;
     if (at == NULL) {
+        if (!ends_are_told && pthread_key_create(&thread_ends, drop_per_thread) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        ends_are_told = true;
         at = calloc(1, sizeof *at);
-        if (at == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (at == NULL || pthread_setspecific(thread_ends, (void *)(uintptr_t)self) != 0) {
+            free(at);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         *at = (struct per_thread){.thread = self, .context = context, .next = per_threads};
         per_threads = at;
     }
     /* The context may have been destroyed, and another one made in its place. */
-    if (!vd_object_is(at->stream, VD_STREAM) || at->stream->context != context)
+    if (!is_there(at)) {
         at->stream = create(context, CU_STREAM_DEFAULT, 0);
+        at->number = at->stream != NULL ? at->stream->object.number : 0;
+    }
     *stream = at->stream;
     return at->stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -149,6 +190,49 @@ CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, str
     stream->last = vd_item_get(last);
     if (first != last) vd_item_submit(last);
     vd_item_submit(first);
+    return CUDA_SUCCESS;
+}
+
+/* Orders the item behind all work of the context. */
+static int order_behind(struct CUctx_st *context, struct vd_item *item)
+{
+    vg_past_join(item->past, context->gone);
+    vg_past_join(item->past, context->gone_apart);
+    if (vd_item_after(item, context->legacy.last) != 0) return -1;
+    for (struct CUstream_st *s = context->streams; s != NULL; s = s->next)
+        if (vd_item_after(item, s->last) != 0) return -1;
+    return 0;
+}
+
+static void set_last(struct CUstream_st *stream, struct vd_item *item)
+{
+    vd_item_put(stream->last);
+    stream->last = vd_item_get(item);
+}
+
+CUresult vd_stream_enqueue_alone(struct CUstream_st *stream, struct vd_op *op,
+                                 struct CUctx_st *const contexts[2])
+{
+    struct CUctx_st *const all[] = {stream->context, contexts[0], contexts[1]};
+    struct vd_item *item = NULL;
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) result = vd_capture_implicit(all[i]);
+    if (result != CUDA_SUCCESS)
+        vd_op_clear(op);
+    else if ((item = vd_item_new(stream->context, op)) == NULL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++)
+        if (order_behind(all[i], item) != 0) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        vd_item_put(item);
+        return result;
+    }
+    for (int i = 0; i < 3; i++) {
+        set_last(&all[i]->legacy, item);
+        for (struct CUstream_st *s = all[i]->streams; s != NULL; s = s->next) set_last(s, item);
+    }
+    vd_item_submit(item);
+    vd_item_put(item);
     return CUDA_SUCCESS;
 }
 
@@ -291,9 +375,7 @@ static CUresult destroy(CUstream handle)
         return CUDA_ERROR_INVALID_HANDLE;
     const CUresult result = vd_stream_resolve(handle, false, &stream);
     if (result != CUDA_SUCCESS) return result;
-    vd_capture_leave(stream);
-    vd_object_remove(stream);
-    remove_ended(stream->context);
+    leave(stream);
     return CUDA_SUCCESS;
 }
 

@@ -50,15 +50,28 @@ static enum vg_progress gone(CUresult *fault, const char **text)
     return VG_FAULTED;
 }
 
+static bool raise_word(void *arg, const void *old, void *value)
+{
+    const uint64_t *wanted = arg;
+    uint64_t is;
+    memcpy(&is, old, sizeof is);
+    if (is >= *wanted) return false;
+    memcpy(value, wanted, sizeof *wanted);
+    return true;
+}
+
 static enum vg_progress write_step(struct vd_item *item, CUresult *fault, const char **text)
 {
     static const struct vg_how how[] = {{.nbytes = 4, .order = VG_RELEASE, .scope = VG_SCOPE_SYS},
                                         {.nbytes = 8, .order = VG_RELEASE, .scope = VG_SCOPE_SYS}};
-    const struct vd_value *value = &item->op.value;
-    uint64_t offset;
+    struct vd_value *value = &item->op.value;
+    uint64_t offset, old;
     struct vg_region *region = region_of(value, &offset);
     if (region == NULL) return gone(fault, text);
-    vg_model_store(item->block, 0, region, offset, &how[value->nbytes == 8], &value->value);
+    if (value->raise)
+        vg_model_rmw(item->block, 0, region, offset, &how[1], raise_word, &value->value, &old);
+    else
+        vg_model_store(item->block, 0, region, offset, &how[value->nbytes == 8], &value->value);
     for (uint64_t i = offset; region->defined != NULL && i < offset + value->nbytes; i++)
         region->defined[i / 8] |= (unsigned char)(1u << (i % 8));
     return VG_DONE;

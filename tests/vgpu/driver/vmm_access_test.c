@@ -91,6 +91,32 @@ TEST(vmm_access, of_a_gpu_that_may_only_read_fails_a_kernel_that_writes)
     CHECK_MESSAGE(strstr(text, "which is read-only: a VMM mapping") != NULL, "%s", text);
 }
 
+static bool fills;
+
+static void reader_is_copied_to(void)
+{
+    CHECK(vt_open(2));
+    const CUmemAccessDesc access[] = {access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READ),
+                                      access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+    const CUdeviceptr at = map(CU_MEM_LOCATION_TYPE_DEVICE, access, 2);
+    OK(fills ? cuMemsetD32(at, 3, 8) : cuMemcpyDtoD(at, at + 64, 32));
+    OK(cuCtxSynchronize());
+    vt_current(1);
+    OK(cuMemcpyDtoD(vt_device(64), at, 32));
+    OK(fills ? cuMemsetD32(at, 3, 8) : cuMemcpyDtoD(at, at + 64, 32));
+    CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST(vmm_access, of_a_gpu_that_may_only_read_fails_copies_and_fills)
+{
+    char text[4096];
+    for (int i = 0; i < 2; i++) {
+        fills = i == 1;
+        CHECK_EQ(vt_run_unopened(NULL, reader_is_copied_to, text, sizeof text), 86);
+        CHECK_MESSAGE(strstr(text, "that its GPU may only read") != NULL, "%s", text);
+    }
+}
+
 static void two_in_turn(void)
 {
     CHECK(vt_open(2));

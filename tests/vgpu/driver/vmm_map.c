@@ -86,8 +86,14 @@ static CUresult map(CUdeviceptr ptr, size_t size, struct vd_vmm *vmm)
         vd_memory_drop(memory);
         return result;
     }
+    if (++vmm->mappings == 1) return CUDA_SUCCESS;
     /* The model knows bytes by their region: two of them are like two processes. */
-    if (++vmm->mappings > 1) vd_vmm_reachable(vmm);
+    vd_vmm_reachable(vmm);
+    for (struct vd_memory *other = vd.memories; other != NULL; other = other->next) {
+        if (other == memory || other->kind != VD_MEMORY_VMM || other->owner != vmm) continue;
+        vg_model_alias(&memory->region, &other->region);
+        break;
+    }
     return CUDA_SUCCESS;
 }
 

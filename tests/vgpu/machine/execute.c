@@ -54,6 +54,13 @@ static enum vg_step fence(struct vg_warp *warp, const struct vg_instr *in, uint3
     return VG_NEXT;
 }
 
+static enum vg_step fence_alias(const struct vg_warp *warp, uint32_t lanes)
+{
+    if (!warp->block->run->machine->settings.model.off) VG_FOR_LANES(i, lanes)
+    vg_model_fence_alias(warp->block->clock, warp->number * VG_LANES + i);
+    return VG_NEXT;
+}
+
 static enum vg_step sleep_a_while(struct vg_warp *warp, struct vg_fragment *fragment)
 {
     warp->block->run->machine->ticks += 16;
@@ -92,6 +99,8 @@ static enum vg_step execute(struct vg_warp *warp, struct vg_fragment *fragment,
         return vg_exit(warp, fragment, lanes);
     case VG_FENCE:
         return fence(warp, in, lanes);
+    case VG_FENCE_ALIAS:
+        return fence_alias(warp, lanes);
     case VG_PREFETCH:
     case VG_NOP:
         return VG_NEXT;

@@ -120,6 +120,9 @@ void vg_report_race(void *arg, const struct vg_race *race)
         add(&text, "a write by the host, another process or another GPU\n");
     else
         add_party(&text, machine, &race->first);
+    if (race->alias)
+        add(&text, "    at 0x%" PRIx64 ", another address of the same memory\n",
+            race->first.address);
     add(&text, "  and ");
     add_party(&text, machine, &race->second);
     if (race->mend != NULL) add(&text, "  %s\n", race->mend);

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { FLAG = 64 }; /* bytes of a copy that may be one of flags, at most */
-
 static inline bool strong(const struct vg_how *how)
 {
     return how->order != VG_WEAK && !how->nc;
@@ -98,8 +96,7 @@ void vg_model_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regi
     tick(model);
     if (model->settings.off) return;
     vg_note_bulk(block, thread, region, offset, nbytes, hows, write ? VG_WRITES : VG_READS);
-    if (!write && nbytes <= FLAG && !region->reachable)
-        vg_history_copied(block, thread, region, offset, nbytes);
+    if (!write && !region->reachable) vg_history_copied(block, thread, region, offset, nbytes);
 }
 
 void vg_model_rmw(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
@@ -192,6 +189,7 @@ void vg_model_copy_arrive(struct vg_block_clock *block, uint32_t thread, uint32_
 
 void vg_model_forget(struct vg_model *model, struct vg_region *region)
 {
+    vg_alias_leave(region);
     vg_buffer_forget(model, region);
     vg_notes_free(region);
 }

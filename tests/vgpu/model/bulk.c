@@ -87,7 +87,8 @@ void vg_note_bulk(struct vg_block_clock *block, uint32_t thread, struct vg_regio
         const uint64_t behind =
             begin + PAGE_BYTES < region->nbytes ? begin + PAGE_BYTES : region->nbytes;
         const uint64_t until = behind < end ? behind : end;
-        const bool whole = offset == begin && until == behind && (behind - begin) % 4 == 0;
+        const bool whole = offset == begin && until == behind && (behind - begin) % 4 == 0 &&
+                           !vg_alias_noted(region, offset / PAGE_BYTES);
         struct vg_page *page = whole ? vg_page_of(region, offset / PAGE_BYTES) : NULL;
         if (!whole || !note_whole(&bulk, page)) {
             note_each(&bulk, offset, until - offset);

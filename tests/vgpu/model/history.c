@@ -295,18 +295,30 @@ void vg_history_change(struct vg_block_clock *block, uint32_t thread, struct vg_
     vg_releases_put(handed_on);
 }
 
+/* The history's newest write was a strong one of scope .sys: what it released is acquired. */
+static void copied(struct vg_block_clock *block, uint32_t thread, const struct vg_history *history)
+{
+    static const struct vg_how how = {.order = VG_ACQUIRE, .scope = VG_SCOPE_SYS};
+    const struct entry *newest = &history->at[history->n - 1];
+    if (!history->ended && newest->strong && newest->scope == VG_SCOPE_SYS)
+        vg_acquire(block, thread, &how, history->location, newest->releases);
+}
+
 void vg_history_copied(struct vg_block_clock *block, uint32_t thread, struct vg_region *region,
                        uint64_t offset, uint64_t nbytes)
 {
-    static const struct vg_how how = {.order = VG_ACQUIRE, .scope = VG_SCOPE_SYS};
-    for (uint64_t word = offset / 4; word < (offset + nbytes + 3) / 4; word++) {
-        const struct vg_more *more = vg_cell_make(region, word)->more;
-        struct vg_history *history = more != NULL ? more->histories : NULL;
-        for (; history != NULL; history = history->next) {
-            if (history->ended || !vg_history_overlaps(history, offset, (uint32_t)nbytes)) continue;
-            const struct entry *newest = &history->at[history->n - 1];
-            if (newest->strong && newest->scope == VG_SCOPE_SYS)
-                vg_acquire(block, thread, &how, history->location, newest->releases);
+    const uint64_t end = (offset + nbytes + 3) / 4;
+    /* A history is listed at its first word; its size is at most 16 and its address aligned. */
+    for (uint64_t word = offset / 16 * 4; word < end; word++) {
+        const struct vg_page *page = vg_page_of(region, word / VG_PAGE_WORDS);
+        if (page->cells == NULL) { /* no word of the page was accessed strongly */
+            word |= VG_PAGE_WORDS - 1;
+            continue;
         }
+        const struct vg_more *more = page->cells[word % VG_PAGE_WORDS].more;
+        const struct vg_history *history = more != NULL ? more->histories : NULL;
+        for (; history != NULL; history = history->next)
+            if (history->offset < offset + nbytes && offset < history->offset + history->nbytes)
+                copied(block, thread, history);
     }
 }

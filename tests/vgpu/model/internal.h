@@ -147,6 +147,7 @@ struct vg_seen_how {
 };
 
 struct vg_buffer;
+struct vg_alias_fences;
 
 /* A race of an acquire, unless the acquire itself makes the other access known. */
 struct vg_suspect {
@@ -188,8 +189,9 @@ struct vg_model {
     uint32_t host_epoch;
     uint64_t stores; /* that ever went into a buffer: each has a number from 1 on */
     uint64_t landed; /* stores and read-modify-writes that have reached reachable memory */
-    struct vg_clock *(*sc_device)[2]; /* by device + 1: fence.sc of scope .gpu, of .sys */
-    struct vg_buffer **buffers;       /* by device + 1 */
+    struct vg_clock *(*sc_device)[2];     /* by device + 1: fence.sc of scope .gpu, of .sys */
+    struct vg_buffer **buffers;           /* by device + 1 */
+    struct vg_alias_fences *alias_fences; /* alias.c; NULL: there was none */
     uint32_t ndevices;
 };
 
@@ -290,7 +292,8 @@ static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
                                   const struct vg_region *region, uint64_t offset,
                                   const struct vg_how *how, enum vg_action action)
 {
-    if (how->order != VG_WEAK || how->nc || (how->nbytes & 3) != 0 || region->notes == NULL)
+    if (how->order != VG_WEAK || how->nc || (how->nbytes & 3) != 0 || region->notes == NULL ||
+        region->alias != NULL)
         return false;
     const uint64_t word = offset / 4;
     struct vg_cell *cell = region->notes->pages[word / VG_PAGE_WORDS].cells;
@@ -317,9 +320,21 @@ static inline bool vg_note_simple(struct vg_block_clock *block, uint32_t thread,
     return true;
 }
 
-/* races.c */
-void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t word,
-               const struct vg_access *first, const struct vg_access *second);
+/* races.c. alias: the region whose address the first access used, if it was another one. */
+void vg_report(struct vg_block_clock *block, struct vg_region *region,
+               const struct vg_region *alias, uint64_t word, const struct vg_access *first,
+               const struct vg_access *second);
+
+/* alias.c */
+void vg_alias_leave(struct vg_region *region);
+void vg_alias_fences_free(struct vg_alias_fences *fences);
+/* Whether an access at another address of the same memory precedes what the thread does now. */
+bool vg_alias_linked(const struct vg_block_clock *block, uint32_t thread,
+                     const struct vg_access *other);
+/* The word's cell, perhaps one of its whole page; NULL: it has none. */
+const struct vg_cell *vg_alias_cell(const struct vg_region *region, uint64_t word);
+/* Whether a word of the page was accessed at another address. */
+bool vg_alias_noted(const struct vg_region *region, uint64_t page);
 
 /* history.c */
 /* An access ends the histories that it overlaps. Those of which a weak write (NULL: a strong

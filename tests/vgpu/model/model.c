@@ -56,6 +56,7 @@ void vg_model_destroy(struct vg_model *model)
     }
     vg_clock_put(model->sc_all);
     vg_clock_put(model->published);
+    vg_alias_fences_free(model->alias_fences);
     free(model->sc_device);
     free(model->buffers);
     free(model->races);

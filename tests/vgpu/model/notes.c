@@ -182,7 +182,7 @@ static void check(const struct note *note, const struct vg_access *other)
         model->suspects[model->nsuspects++] =
             (struct vg_suspect){.other = *other, .mine = note->mine, .word = note->word};
     else
-        vg_report(note->block, note->region, note->word, other, &note->mine);
+        vg_report(note->block, note->region, NULL, note->word, other, &note->mine);
 }
 
 void vg_suspects_judge(struct vg_block_clock *block, uint32_t thread, struct vg_region *region)
@@ -197,7 +197,7 @@ void vg_suspects_judge(struct vg_block_clock *block, uint32_t thread, struct vg_
                                   .thread = thread,
                                   .mine = suspect->mine};
         if (racy(&note, &suspect->other, true))
-            vg_report(block, region, suspect->word, &suspect->other, &suspect->mine);
+            vg_report(block, region, NULL, suspect->word, &suspect->other, &suspect->mine);
     }
     model->nsuspects = 0;
 }
@@ -315,6 +315,31 @@ static void note_word(struct note *note)
         add_read(note);
 }
 
+static void check_alias(const struct note *note, const struct vg_region *alias,
+                        const struct vg_access *other)
+{
+    if (other->block == 0 || (vg_access_mask(other) & vg_access_mask(&note->mine)) == 0 ||
+        (!writes(note, other) && !writes(note, &note->mine)) ||
+        vg_alias_linked(note->block, note->thread, other) ||
+        vg_record_of(note->block->model, other->block) == NULL)
+        return;
+    vg_report(note->block, note->region, alias, note->word, other, &note->mine);
+}
+
+/* Accesses of the word at other addresses. */
+static void check_aliases(const struct note *note)
+{
+    for (const struct vg_region *alias = note->region->alias; alias != note->region;
+         alias = alias->alias) {
+        const struct vg_cell *cell = vg_alias_cell(alias, note->word);
+        if (cell == NULL) continue;
+        check_alias(note, alias, &cell->write);
+        check_alias(note, alias, &cell->read);
+        for (uint32_t i = 0; cell->more != NULL && i < cell->more->n; i++)
+            check_alias(note, alias, &cell->more->at[i]);
+    }
+}
+
 static void note_all(struct vg_block_clock *block, struct vg_access mine, struct vg_region *region,
                      uint64_t offset, const struct vg_how *how, enum vg_action action)
 {
@@ -334,6 +359,7 @@ static void note_all(struct vg_block_clock *block, struct vg_access mine, struct
                             .thread = thread,
                             .mine = mine};
         note_word(&note);
+        if (region->alias != NULL) check_aliases(&note);
         histories = histories || cell->more != NULL;
     }
     if (!strong(how) && action != VG_READS && histories)

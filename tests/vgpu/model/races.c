@@ -100,11 +100,17 @@ static const char *mend(const struct vg_model *model, const struct vg_party *a,
     return "Put __syncthreads (bar.sync) between the two accesses.";
 }
 
-void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t word,
-               const struct vg_access *first, const struct vg_access *second)
+static const char mend_alias[] =
+    "Put fence.proxy.alias between the two accesses (release and acquire, or a barrier, must order "
+    "it with both), let the first kernel end before the second begins, or use one address: this "
+    "memory was mapped at two.";
+
+void vg_report(struct vg_block_clock *block, struct vg_region *region,
+               const struct vg_region *alias, uint64_t word, const struct vg_access *first,
+               const struct vg_access *second)
 {
     struct vg_model *model = block->model;
-    const struct vg_party a = party_of(model, region, word, first);
+    const struct vg_party a = party_of(model, alias != NULL ? alias : region, word, first);
     const struct vg_party b = party_of(model, region, word, second);
     const uint64_t low = a.where < b.where ? a.where : b.where;
     const uint64_t high = a.where < b.where ? b.where : a.where;
@@ -112,10 +118,12 @@ void vg_report(struct vg_block_clock *block, struct vg_region *region, uint64_t 
     if (!is_new(model, key != 0 ? key : 1)) return;
     model->counts.races++;
     if (model->settings.race == NULL) return;
-    const struct vg_race race = {.first = a,
-                                 .second = b,
-                                 .region = region,
-                                 .mend = mend(model, &a, &b, first->block, second->block)};
+    const struct vg_race race = {
+        .first = a,
+        .second = b,
+        .region = region,
+        .alias = alias != NULL,
+        .mend = alias != NULL ? mend_alias : mend(model, &a, &b, first->block, second->block)};
     model->settings.race(model->settings.arg, &race);
 }
 

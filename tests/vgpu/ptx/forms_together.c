@@ -1,7 +1,6 @@
 /* Forms: what threads do together (9.7.13, 9.7.14): barriers, fences, votes, shuffles. */
 #include <vgpu/ptx/forms.h>
 
-/* The machine has one proxy: fence.proxy has nothing to order. */
 #define SCOPES "S:cta|cluster|gpu|sys"
 
 #define BARRIERS(name, flags, aligned)                                                             \
@@ -17,9 +16,10 @@ const struct vg_form vg_ptx_forms_together[] = {
     BARRIERS("bar", VG_ALIGNED, ""),
     BARRIERS("barrier", 0, " f:aligned?"),
     {"membar", VG_FENCE, 0, 0, "S:cta|gl|sys", ""},
-    {"membar", VG_NOP, 0, 0, "^-:proxy -:alias", ""},
+    {"membar", VG_FENCE_ALIAS, 0, 0, "^-:proxy -:alias", ""},
     {"fence", VG_FENCE, 0, 0, "o:sc|acq_rel|acquire|release? " SCOPES, ""},
-    {"fence", VG_NOP, 0, 0, "^-:proxy -:alias", ""},
+    {"fence", VG_FENCE_ALIAS, 0, 0, "^-:proxy -:alias", ""},
+    /* Asynchronous copies run as accesses of the generic proxy: nothing to order. */
     {"fence", VG_NOP, 0, 0, "^-:proxy -:async -:global|shared::cta|shared::cluster?", ""},
     {"fence", VG_FENCE, 0, 0, "-:mbarrier_init o:release S:cluster", ""},
     {"vote", VG_VOTE, 0, 0, "-:sync V:all|any|uni t:pred", "d q u"},

@@ -140,6 +140,7 @@ static const struct {
     {"membar.gl;", 1, {.op = VG_FENCE, .order = VG_SC, .scope = VG_SCOPE_GPU, NONE}},
     {"fence.cta;", 1, {.op = VG_FENCE, .order = VG_ACQ_REL, .scope = VG_SCOPE_CTA, NONE}},
     {"fence.proxy.async.shared::cta;", 1, {.op = VG_NOP, NONE}},
+    {"fence.proxy.alias;", 1, {.op = VG_FENCE_ALIAS, NONE}},
     {"bar.sync 1, 64;", 1, {.op = VG_BAR_SYNC, NONE, .flags = VG_ALIGNED}},
     {"barrier.cta.red.popc.u32 %r1, 2, !%p1;",
      1,

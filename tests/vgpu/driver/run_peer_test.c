@@ -1,0 +1,97 @@
+/* cuMemcpyPeer is serialized with all work of the contexts that it names, and of the current one.
+ */
+#include "testing.h"
+
+#include <string.h>
+
+static CUdeviceptr from, to;
+
+/* Work in streams of both GPUs that the legacy streams do not wait for, before and behind the copy,
+ * in the context of either. */
+static void between_streams(CUresult (*copy)(void))
+{
+    CUstream streams[2];
+    CHECK(vt_open(2));
+    for (int current = 0; current < 2; current++) {
+        vt_current(0);
+        to = vt_device(64);
+        streams[0] = vt_stream(CU_STREAM_NON_BLOCKING);
+        OK(vt_put(to, 1, streams[0]));
+        vt_current(1);
+        from = vt_device(64);
+        streams[1] = vt_stream(CU_STREAM_NON_BLOCKING);
+        OK(vt_put(from, 5, streams[1]));
+        vt_current(current);
+        OK(copy());
+        vt_current(0);
+        OK(vt_move(to + 32, to, streams[0]));
+        OK(cuStreamSynchronize(streams[0]));
+        CHECK_EQ(vt_read(to, 8), 5);
+        vt_current(1);
+        OK(vt_put(from, 6, streams[1]));
+        OK(cuCtxSynchronize());
+    }
+}
+
+static CUresult one_line(void)
+{
+    return cuMemcpyPeer(to, vt.contexts[0], from, vt.contexts[1], 4);
+}
+
+static CUresult box(void)
+{
+    const CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .srcDevice = from,
+                                  .srcContext = vt.contexts[1],
+                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .dstDevice = to,
+                                  .dstContext = vt.contexts[0],
+                                  .WidthInBytes = 4,
+                                  .Height = 1,
+                                  .Depth = 1};
+    return cuMemcpy3DPeer(&p);
+}
+
+/* This one is ordered in its stream only. */
+static CUresult in_a_stream(void)
+{
+    return cuMemcpyPeerAsync(to, vt.contexts[0], from, vt.contexts[1], 4, NULL);
+}
+
+static void lines(void)
+{
+    between_streams(one_line);
+}
+
+static void boxes(void)
+{
+    between_streams(box);
+}
+
+static void unordered(void)
+{
+    CHECK(vt_open(2));
+    vt_current(1);
+    from = vt_device(64);
+    OK(vt_put(from, 5, vt_stream(CU_STREAM_NON_BLOCKING)));
+    vt_current(0);
+    to = vt_device(64);
+    OK(in_a_stream());
+    OK(cuCtxSynchronize());
+    vt_current(1);
+    OK(cuCtxSynchronize());
+}
+
+TEST(vgpu_peer, a_copy_between_contexts_is_serialized_with_their_work)
+{
+    char text[4096];
+    CHECK_MESSAGE(vt_run_unopened(NULL, lines, text, sizeof text) == 0, "%s", text);
+    CHECK_MESSAGE(vt_run_unopened(NULL, boxes, text, sizeof text) == 0, "%s", text);
+}
+
+TEST(vgpu_peer, a_copy_in_a_stream_is_not)
+{
+    char text[4096];
+    CHECK_EQ(vt_run_unopened(NULL, unordered, text, sizeof text), 86);
+    CHECK_MESSAGE(strstr(text, "race") != NULL, "%s", text);
+}

@@ -20,6 +20,21 @@ struct tt_old_memory {
     struct tt_old_memory *next;
 };
 
+/* A rank's calls of the group that is being launched, its run: they follow one another. Owned by
+ * struct tt_comm_device; empty while nothing is launched. */
+struct tt_launch_run {
+    struct tt_pending_call *first, **last;    /* linked by next; first NULL: empty */
+    struct tt_pending_call *at;               /* the next one to be launched */
+    uint64_t begins;                          /* the first kernel's number */
+    uint64_t ncollectives;                    /* of the calls */
+    const struct tt_group_exchange *exchange; /* of the calls; NULL: none */
+    bool one_stream;                          /* all calls are on the first one's stream */
+    /* Runs that share launches, a team */
+    bool is_member;           /* of the team of a run before it */
+    int nmembers;             /* of a leader: with itself */
+    tuttiComm_t member, next; /* the team's next; the next run of the group */
+};
+
 /* What a communicator has on this rank's GPU. Owned by the communicator. */
 struct tt_comm_device {
     /* immutable after init */
@@ -34,7 +49,10 @@ struct tt_comm_device {
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     /* owner: the issuing thread */
     uint64_t issued; /* calls, but for captured ones */
-    char *scratch;   /* device memory */
+    struct tt_launch_run run;
+    bool had_one_stream;       /* the last run was on one stream, */
+    tuttiStream_t last_stream; /* which was this */
+    char *scratch;             /* device memory */
     size_t scratch_bytes;
     struct tt_old_memory *old;
     struct tt_device_ring ring;
@@ -68,6 +86,12 @@ void tt_comm_device_drop(tuttiComm_t comm);
 void tt_comm_device_free(tuttiComm_t comm);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* The CUDA stream of the user's; NULL: the legacy default stream, whose work comes before. */
+static inline void *tt_users_stream(tuttiStream_t stream)
+{
+    return stream ? tt_stream_device_stream((struct tt_stream *)stream) : NULL;
+}
 
 /* Whether a kernel must carry out the call: its stream is a GPU's, or its buffers are and it has no
  * stream. Fails for buffers and streams that do not fit one another or this rank's GPU. */
@@ -121,8 +145,9 @@ void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_wor
  * peers. */
 TT_NODISCARD tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending,
                                              struct tt_device_call *call);
-/* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
- * that fail fail their communicators. */
-void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);
+/* Launches the kernels of these calls (those that are on a device), after they have begun: all
+ * calls of a rank in one launch, and of several ranks where they can share it (device_launch.c).
+ * Launches that fail fail their communicators. */
+void tt_comm_device_launch(struct tt_pending_call *calls, int ncalls);
 
 #endif

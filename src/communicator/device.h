@@ -7,6 +7,7 @@
 
 #include "communicator/device_ring.h"
 #include "communicator/request.h"
+#include "executor/attendant.h"
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
 
@@ -45,7 +46,7 @@ struct tt_comm_device {
     void *stream;                     /* on which the kernels run */
     int most_blocks;                  /* of one call: this rank's share of the GPU */
     uint32_t nthreads;                /* of a block */
-    struct tt_stream *attendant;      /* waits for the calls of the user's streams */
+    struct tt_attended_queue queue;   /* the calls of the user's streams */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     /* owner: the issuing thread */
     uint64_t issued; /* calls, but for captured ones */
@@ -115,9 +116,6 @@ TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *c
 /* Frees the program's device memory; no call that uses it is outstanding. After a failure a kernel
  * may still run: then with the communicator. */
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
-/* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
- * gives the turn. */
-void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
 /* What the kernel gets. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_comm_device_fill(const struct tt_pending_call *pending,
                                            struct tt_device_call *call);
@@ -132,14 +130,16 @@ int tt_comm_absent_rank(const struct tuttiComm *comm, const struct tt_group_exch
 bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange);
 TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm,
                                           const struct tt_group_exchange *exchange);
-/* The next number of this rank, and whether the kernel may use memory of those ranks. */
+/* The next number of this rank, and whether the kernel may use memory of those ranks; before the
+ * call gets its turn. */
 struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange);
+                                         const struct tt_group_exchange *exchange,
+                                         bool *uses_peers);
 /* Makes one exchange of the sends and receives on a device of each communicator: in place of them
  * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the
  * calls that there were. USAGE: sends and receives of a rank to itself that do not match. */
 TT_NODISCARD tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls);
-/* As tt_comm_device_begin; then gives the work its turn. */
+/* Numbers the call, and gives the work its turn. */
 void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work);
 /* What the kernel gets. REMOTE: a peer has left. SYSTEM: out of pinned memory. USAGE: too many
  * peers. */

@@ -282,19 +282,14 @@ bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_e
 }
 
 struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange)
+                                         const struct tt_group_exchange *exchange, bool *uses_peers)
 {
     struct tt_comm_device *on = comm->on_gpu;
+    *uses_peers = tt_comm_may_use_peers(comm, exchange);
     return (struct tt_kernel_run){.report = on->report,
                                   .context = tt_device_context(on->device),
                                   .stream = on->stream,
-                                  .number = ++on->issued,
-                                  .uses_peers = tt_comm_may_use_peers(comm, exchange)};
-}
-
-void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
-{
-    call->kernel = tt_comm_next_kernel(comm, NULL);
+                                  .number = ++on->issued};
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece

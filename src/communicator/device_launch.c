@@ -134,7 +134,7 @@ static void check(tuttiComm_t comm, tt_status status)
 static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
 {
     if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
-    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm, NULL);
+    if (!pending->uses_peers) return tt_comm_fail_alone(pending->comm, NULL);
     return tt_comm_device_fill(pending, call);
 }
 

@@ -1,5 +1,6 @@
 /* How many kernels the calls of groups are, counted by the virtual GPU: all calls of a rank are one
  * launch, and so are those of the ranks that one thread drives on one GPU and stream. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <string.h>
 #include <vgpu/traffic.h>
@@ -7,7 +8,7 @@
 #include "calls_on_gpu.h"
 #include "shim.h"
 
-enum { N = 500, ALL_GPUS = 2 };
+enum { N = 500, ALL_GPUS = 2, SHORT_MS = 300, LONG_MS = 60000 };
 
 /* All GPUs together. */
 static uint64_t count_launches(void)
@@ -47,11 +48,20 @@ static void write_numbers(struct driven *d)
     }
 }
 
-static bool begin(struct driven *d, int nranks, int ngpus)
+/* timeout_ms 0: the setting's. */
+static bool begin_with(struct driven *d, int nranks, int ngpus, int timeout_ms)
 {
+    tuttiUniqueId id;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     *d = (struct driven){.nranks = nranks};
-    for (int r = 0; r < nranks; r++) d->gpus[r] = r % ngpus;
-    CHECK_EQ(tuttiCommInitAll(d->comms, nranks, d->gpus), tuttiSuccess);
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    if (timeout_ms) config.timeoutMs = timeout_ms;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < nranks; r++) {
+        d->gpus[r] = config.device = r % ngpus;
+        CHECK_EQ(tuttiCommInitRankConfig(&d->comms[r], nranks, id, r, &config), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
     for (int r = 0; r < nranks; r++) {
         if (!d->comms[r]) return false;
         d->memory[r] = (int *)gpu_memory(d->gpus[r], N * sizeof(int));
@@ -61,6 +71,11 @@ static bool begin(struct driven *d, int nranks, int ngpus)
     }
     write_numbers(d);
     return true;
+}
+
+static bool begin(struct driven *d, int nranks, int ngpus)
+{
+    return begin_with(d, nranks, ngpus, 0);
 }
 
 static void finish(struct driven *d)
@@ -235,4 +250,66 @@ TEST(device_launches, messages_among_the_ranks_of_a_group_share_one_launch)
 TEST(device_launches, messages_with_a_rank_outside_of_the_group_share_none)
 {
     run_ring(2, 3);
+}
+
+/* ---- The attendant -------------------------------------------------------------------------- */
+
+static int count_threads(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; tasks && (task = readdir(tasks));) n += task->d_name[0] != '.';
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+TEST(device_attendant, all_communicators_of_a_process_have_one_thread)
+{
+    struct driven first, more;
+    if (!begin(&first, 2, 2) || !begin(&more, 1, 1)) return;
+    finish(&more);
+    const int nthreads = count_threads();
+    if (!begin(&more, 4, 2)) return;
+    CHECK_EQ(count_threads(), nthreads);
+    issue_sums(&more, 1, stream_of_gpu);
+    CHECK_EQ(count_threads(), nthreads);
+    synchronize(&more);
+    check_sums(&more, 1);
+    finish(&more);
+    finish(&first);
+}
+
+/* Of rank `from` on: one call on each rank's stream. */
+static void issue_from(struct driven *d, int from)
+{
+    for (int r = from; r < d->nranks; r++)
+        CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], N, tuttiInt32, tuttiSum, d->comms[r],
+                                d->streams[r]),
+                 tuttiSuccess);
+}
+
+/* The call of each communicator but one waits for its rank 0. */
+TEST(device_attendant, a_communicator_that_waits_or_fails_does_not_hold_up_another)
+{
+    struct driven waits, fails, works;
+    if (!begin_with(&waits, 2, 1, LONG_MS) || !begin_with(&fails, 2, 1, SHORT_MS)) return;
+    if (!begin(&works, 2, 1)) return;
+    issue_from(&waits, 1);
+    issue_from(&fails, 1);
+    issue_from(&works, 0);
+    synchronize(&works);
+    check_sums(&works, 1);
+    CHECK_EQ(tuttiStreamSynchronize(fails.streams[1]), tuttiTimeout);
+    CHECK(strstr(tuttiGetLastError(NULL), "rank 0"));
+    CHECK_EQ(tuttiStreamQuery(waits.streams[1]), tuttiInProgress);
+    issue_sums(&works, 1, stream_of_rank);
+    synchronize(&works);
+    waits.nranks = 1;
+    issue_from(&waits, 0);
+    waits.nranks = 2;
+    synchronize(&waits);
+    check_sums(&waits, 1);
+    finish(&works);
+    finish(&fails);
+    finish(&waits);
 }

@@ -218,7 +218,9 @@ struct tt_pending_call {
     int peer;
     struct tt_group_exchange *exchange; /* kind EXCHANGE: all such calls of a group, which a kernel
                                          * carries out */
-    bool is_first; /* of the calls with the same exchange, one for each stream */
+    bool is_first;                /* of the calls with the same exchange, one for each stream */
+    bool uses_peers;              /* its kernel does (struct tt_work) */
+    struct tt_pending_call *next; /* of the rank's run (struct tt_launch_run) */
 };
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */

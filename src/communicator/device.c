@@ -107,7 +107,7 @@ static tt_status open_gpu(tuttiComm_t comm, struct tt_comm_device *on)
     TT_TRY(tt_context_allocate_host(context, sizeof *on->report, &memory));
     on->report = memory;
     TT_TRY(tt_context_stream_create(context, &on->stream));
-    return tt_stream_create(&on->attendant);
+    return tt_attended_open(&on->queue);
 }
 
 static bool is_one_process(const struct tt_fabric *fabric)
@@ -242,7 +242,7 @@ void tt_comm_device_drop(tuttiComm_t comm)
 {
     struct tt_comm_device *on = comm->on_gpu;
     if (!on) return;
-    tt_stream_destroy(on->attendant);
+    tt_attended_close(&on->queue);
     free_all(on);
     comm->on_gpu = NULL;
 }
@@ -255,8 +255,7 @@ void tt_comm_device_free(tuttiComm_t comm)
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
     const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));
-    tt_stream_destroy(on->attendant);
-    on->attendant = NULL;
+    tt_attended_close(&on->queue);
     comm->on_gpu = NULL;
     free_left();
     if (on->peers_ended && own_ended && tt_graphs_are_gone(on)) {

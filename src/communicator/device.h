@@ -7,6 +7,7 @@
 
 #include "communicator/device_ring.h"
 #include "communicator/request.h"
+#include "executor/attendant.h"
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
 
@@ -20,6 +21,21 @@ struct tt_old_memory {
     struct tt_old_memory *next;
 };
 
+/* A rank's calls of the group that is being launched, its run: they follow one another. Owned by
+ * struct tt_comm_device; empty while nothing is launched. */
+struct tt_launch_run {
+    struct tt_pending_call *first, **last;    /* linked by next; first NULL: empty */
+    struct tt_pending_call *at;               /* the next one to be launched */
+    uint64_t begins;                          /* the first kernel's number */
+    uint64_t ncollectives;                    /* of the calls */
+    const struct tt_group_exchange *exchange; /* of the calls; NULL: none */
+    bool one_stream;                          /* all calls are on the first one's stream */
+    /* Runs that share launches, a team */
+    bool is_member;           /* of the team of a run before it */
+    int nmembers;             /* of a leader: with itself */
+    tuttiComm_t member, next; /* the team's next; the next run of the group */
+};
+
 /* What a communicator has on this rank's GPU. Owned by the communicator. */
 struct tt_comm_device {
     /* immutable after init */
@@ -30,11 +46,14 @@ struct tt_comm_device {
     void *stream;                     /* on which the kernels run */
     int most_blocks;                  /* of one call: this rank's share of the GPU */
     uint32_t nthreads;                /* of a block */
-    struct tt_stream *attendant;      /* waits for the calls of the user's streams */
+    struct tt_attended_queue queue;   /* the calls of the user's streams */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     /* owner: the issuing thread */
     uint64_t issued; /* calls, but for captured ones */
-    char *scratch;   /* device memory */
+    struct tt_launch_run run;
+    bool had_one_stream;       /* the last run was on one stream, */
+    tuttiStream_t last_stream; /* which was this */
+    char *scratch;             /* device memory */
     size_t scratch_bytes;
     struct tt_old_memory *old;
     struct tt_device_ring ring;
@@ -69,6 +88,12 @@ void tt_comm_device_free(tuttiComm_t comm);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
+/* The CUDA stream of the user's; NULL: the legacy default stream, whose work comes before. */
+static inline void *tt_users_stream(tuttiStream_t stream)
+{
+    return stream ? tt_stream_device_stream((struct tt_stream *)stream) : NULL;
+}
+
 /* Whether a kernel must carry out the call: its stream is a GPU's, or its buffers are and it has no
  * stream. Fails for buffers and streams that do not fit one another or this rank's GPU. */
 TT_NODISCARD tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *memo,
@@ -91,9 +116,6 @@ TT_NODISCARD tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *c
 /* Frees the program's device memory; no call that uses it is outstanding. After a failure a kernel
  * may still run: then with the communicator. */
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached);
-/* Numbers the call and says that its kernel uses memory of other ranks; before tt_work_collective
- * gives the turn. */
-void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call);
 /* What the kernel gets. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_comm_device_fill(const struct tt_pending_call *pending,
                                            struct tt_device_call *call);
@@ -108,21 +130,24 @@ int tt_comm_absent_rank(const struct tuttiComm *comm, const struct tt_group_exch
 bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_exchange *exchange);
 TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm,
                                           const struct tt_group_exchange *exchange);
-/* The next number of this rank, and whether the kernel may use memory of those ranks. */
+/* The next number of this rank, and whether the kernel may use memory of those ranks; before the
+ * call gets its turn. */
 struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange);
+                                         const struct tt_group_exchange *exchange,
+                                         bool *uses_peers);
 /* Makes one exchange of the sends and receives on a device of each communicator: in place of them
  * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the
  * calls that there were. USAGE: sends and receives of a rank to itself that do not match. */
 TT_NODISCARD tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls);
-/* As tt_comm_device_begin; then gives the work its turn. */
+/* Numbers the call, and gives the work its turn. */
 void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work);
 /* What the kernel gets. REMOTE: a peer has left. SYSTEM: out of pinned memory. USAGE: too many
  * peers. */
 TT_NODISCARD tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending,
                                              struct tt_device_call *call);
-/* Launches the kernels of these calls (those that are on a device), after they have begun. Launches
- * that fail fail their communicators. */
-void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls);
+/* Launches the kernels of these calls (those that are on a device), after they have begun: all
+ * calls of a rank in one launch, and of several ranks where they can share it (device_launch.c).
+ * Launches that fail fail their communicators. */
+void tt_comm_device_launch(struct tt_pending_call *calls, int ncalls);
 
 #endif

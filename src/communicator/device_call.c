@@ -65,17 +65,11 @@ static tt_status check_scalar(const struct tt_request *request, const void *scal
         on_device ? "a GPU" : "the host");
 }
 
-/* The stream of the user: NULL: the legacy default stream, whose work comes before. */
-static void *users_stream(tuttiStream_t stream)
-{
-    return stream ? tt_stream_device_stream((struct tt_stream *)stream) : NULL;
-}
-
 /* The host would not run the call when the graph is launched. */
 static tt_status refuse_capture(const struct tt_request *request, struct tt_context *context)
 {
     bool capturing;
-    TT_TRY(tt_context_stream_capturing(context, users_stream(request->stream), &capturing));
+    TT_TRY(tt_context_stream_capturing(context, tt_users_stream(request->stream), &capturing));
     if (!capturing) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "%s: the CUDA stream is being captured into a graph, or must not be used while "
@@ -87,7 +81,7 @@ static tt_status refuse_capture(const struct tt_request *request, struct tt_cont
 static tt_status check_legacy(const struct tt_request *request)
 {
     bool forbidden = false;
-    void *stream = users_stream(request->stream);
+    void *stream = tt_users_stream(request->stream);
     if (tt_context_is_legacy(stream))
         TT_TRY(tt_context_stream_capturing(tt_device_context(request->comm->on_gpu->device), stream,
                                            &forbidden));
@@ -288,19 +282,14 @@ bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_e
 }
 
 struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange)
+                                         const struct tt_group_exchange *exchange, bool *uses_peers)
 {
     struct tt_comm_device *on = comm->on_gpu;
+    *uses_peers = tt_comm_may_use_peers(comm, exchange);
     return (struct tt_kernel_run){.report = on->report,
                                   .context = tt_device_context(on->device),
                                   .stream = on->stream,
-                                  .number = ++on->issued,
-                                  .uses_peers = tt_comm_may_use_peers(comm, exchange)};
-}
-
-void tt_comm_device_begin(tuttiComm_t comm, struct tt_call *call)
-{
-    call->kernel = tt_comm_next_kernel(comm, NULL);
+                                  .number = ++on->issued};
 }
 
 /* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
@@ -374,52 +363,4 @@ tt_status tt_comm_fail_alone(const struct tuttiComm *comm, const struct tt_group
     TT_TRY(tt_fabric_check(comm->fabric));
     tt_fabric_name_rank(comm->fabric, tt_comm_absent_rank(comm, exchange), name, sizeof name);
     return tt_fail(TT_ERR_REMOTE, "%s has left: it destroyed its communicator", name);
-}
-
-static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
-{
-    if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
-    if (!pending->call.kernel.uses_peers) return tt_comm_fail_alone(pending->comm, NULL);
-    return tt_comm_device_fill(pending, call);
-}
-
-static tt_status launch(const struct tt_pending_call *pending)
-{
-    if (pending->kind == TT_WORK_EXCHANGE && !pending->is_first) return TT_OK;
-    const struct tt_comm_device *on = pending->comm->on_gpu;
-    struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    TT_TRY(fill(pending, &batch.calls[0]));
-    const struct tt_graphs *graphs = on->graphs;
-    struct tt_context *context = tt_device_context(on->device);
-    if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));
-    TT_TRY(tt_device_launch(on->device, on->stream, &batch));
-    return graphs ? tt_context_event_record(context, graphs->order, on->stream) : TT_OK;
-}
-
-static void check(const struct tt_pending_call *pending, tt_status status)
-{
-    if (status) tt_ignore(tt_comm_fail_call(pending->comm, status));
-}
-
-/* First all streams of ranks follow those of the user, then the kernels start, then the user's
- * streams follow: calls of several ranks on one stream do not wait for one another. */
-void tt_comm_device_launch(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++) {
-        const struct tt_comm_device *on = calls[i].comm->on_gpu;
-        if (!calls[i].on_device) continue;
-        struct tt_context *context = tt_device_context(on->device);
-        check(&calls[i],
-              tt_context_stream_follow(context, on->stream, users_stream(calls[i].stream)));
-    }
-    for (int i = 0; i < ncalls; i++)
-        if (calls[i].on_device && !tt_fabric_check(calls[i].comm->fabric))
-            check(&calls[i], launch(&calls[i]));
-    for (int i = 0; i < ncalls; i++) {
-        const struct tt_comm_device *on = calls[i].comm->on_gpu;
-        if (!calls[i].on_device || !calls[i].stream) continue;
-        struct tt_context *context = tt_device_context(on->device);
-        check(&calls[i],
-              tt_context_stream_follow(context, users_stream(calls[i].stream), on->stream));
-    }
 }

@@ -238,7 +238,8 @@ static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchan
 void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work)
 {
     struct tt_group_exchange *exchange = pending->exchange;
-    if (pending->is_first) exchange->kernel = tt_comm_next_kernel(pending->comm, exchange);
+    if (pending->is_first)
+        exchange->kernel = tt_comm_next_kernel(pending->comm, exchange, &exchange->uses_peers);
     tt_exchange_begin(work, &pending->comm->engine, exchange, pending->is_first);
 }
 
@@ -248,7 +249,7 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
     const struct tt_comm_device *on = comm->on_gpu;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     struct tt_group_exchange *exchange = pending->exchange;
-    if (!exchange->kernel.uses_peers) return tt_comm_fail_alone(comm, exchange);
+    if (!exchange->uses_peers) return tt_comm_fail_alone(comm, exchange);
     TT_TRY(make_table(comm, exchange));
     const uint32_t nflows = exchange->table->nflows, most = links->nchannels - 1;
     uint32_t nblocks = nflows < most ? nflows : most;

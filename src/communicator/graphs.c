@@ -7,15 +7,13 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/thread.h"
 #include "driver/capture.h"
 #include "executor/kernel_run.h"
 
 enum {
-    IDLE_MS = 10,    /* between two looks of the watcher while no replay runs */
-    BUSY_MS = 1,     /* while one runs */
-    GRACE_MS = 1000, /* as in kernel_run.c */
-    END_MS = 3000,   /* how long the end waits for a kernel that was told to end */
+    IDLE_MS = 10,  /* between two looks of the attendant while no replay runs */
+    BUSY_MS = 1,   /* while one runs */
+    END_MS = 3000, /* how long the end waits for a kernel that was told to end */
     MOST_CALLS = 1024
 };
 
@@ -29,12 +27,6 @@ struct seen {
 static uint64_t read_word(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-static bool have_ended(const struct tt_device_report *report)
-{
-    const uint64_t nbegun = __atomic_load_n(&report->nbegun, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&report->nended, __ATOMIC_SEQ_CST) >= nbegun;
 }
 
 /* nended is read last: while it lags behind, no later call can have begun. */
@@ -180,21 +172,15 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
     tt_engine_leave(engine);
 }
 
-/* ---- The watcher ---------------------------------------------------------------------------- */
+/* ---- Looking ------------------------------------------------------------------------------ */
 
-/* As tt_kernel_stop: a replay that begins from now on sees the word and ends. abort: so does what
- * runs. */
+/* A replay that begins from now on sees the word and ends. abort: so does what runs. */
 static void close_locked(struct tt_graphs *graphs, bool abort)
 {
     if (graphs->closed) return;
-    if (abort && !graphs->grace_ns) graphs->grace_ns = tt_deadline_ns(GRACE_MS);
-    if (abort)
-        (void)__atomic_exchange_n(&graphs->report->abort, tt_expired(graphs->grace_ns) ? 2 : 1,
-                                  __ATOMIC_SEQ_CST);
+    if (abort) tt_kernel_abort(graphs->report, &graphs->grace_ns);
     (void)__atomic_exchange_n(&graphs->report->closed, 1, __ATOMIC_SEQ_CST);
-    if (!have_ended(graphs->report) &&
-        tt_context_stream_query(graphs->context, graphs->stream) >= 0)
-        return;
+    if (!tt_kernel_has_stopped(graphs->report, graphs->context, graphs->stream)) return;
     graphs->closed = true;
     tt_fabric_give_back(graphs->comm->fabric);
 }
@@ -228,27 +214,15 @@ static void look_locked(struct tt_graphs *graphs, struct seen *seen)
     if (failed || (left && !seen->runs)) close_locked(graphs, failed);
 }
 
-static void wait_locked(struct tt_graphs *graphs, bool busy)
+static int64_t watch(struct tt_attended *attended)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (busy ? BUSY_MS : IDLE_MS) * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&graphs->changed, &graphs->lock, &until);
-}
-
-static void *watch(void *argument)
-{
-    struct tt_graphs *graphs = argument;
+    struct tt_graphs *graphs = (struct tt_graphs *)attended;
     struct seen seen;
     pthread_mutex_lock(&graphs->lock);
-    while (!graphs->stop) {
-        look_locked(graphs, &seen);
-        wait_locked(graphs, seen.runs || (has_failed(graphs) && !graphs->closed));
-    }
+    look_locked(graphs, &seen);
+    const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
     pthread_mutex_unlock(&graphs->lock);
-    return NULL;
+    return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
 }
 
 void tt_graphs_look(tuttiComm_t comm)
@@ -339,26 +313,15 @@ uint64_t tt_graphs_number(struct tt_graphs *graphs, const struct tt_call_entry *
 
 /* ---- Begin and end -------------------------------------------------------------------------- */
 
-static void init_lock(struct tt_graphs *graphs)
-{
-    pthread_condattr_t attributes;
-    pthread_mutex_init(&graphs->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&graphs->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 /* Calls that were issued before are before the first replay. */
 static tt_status begin(struct tt_graphs *graphs)
 {
     TT_TRY(tt_context_event_create(graphs->context, &graphs->order));
     TT_TRY(tt_context_event_record(graphs->context, graphs->order, graphs->stream));
     if (!tt_comm_may_use_peers(graphs->comm, NULL)) return tt_comm_fail_alone(graphs->comm, NULL);
-    const int error = tt_thread_start(&graphs->watcher, NULL, watch, graphs);
-    if (!error) return TT_OK;
-    tt_fabric_give_back(graphs->comm->fabric);
-    return tt_fail_errno(error, "cannot start the thread that watches CUDA graphs (ulimit -u?)");
+    graphs->attended.look = watch;
+    tt_attend(graphs->comm->on_gpu->queue.attendant, &graphs->attended);
+    return TT_OK;
 }
 
 tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **out)
@@ -372,7 +335,7 @@ tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **out)
         graphs->context = tt_device_context(on->device);
         graphs->report = on->report;
         graphs->stream = on->stream;
-        init_lock(graphs);
+        pthread_mutex_init(&graphs->lock, NULL);
         const tt_status status = begin(graphs);
         if (status) {
             tt_graphs_destroy(graphs);
@@ -384,31 +347,47 @@ tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **out)
     return TT_OK;
 }
 
+/* The attendant ends the wait: it closes the graphs after a failure, for example at the deadline.
+ */
+static bool is_waited_for(struct tt_graphs *graphs)
+{
+    pthread_mutex_lock(&graphs->lock);
+    const bool waits = read_report(graphs->report).runs && !graphs->closed;
+    pthread_mutex_unlock(&graphs->lock);
+    return waits;
+}
+
+static bool close_now(struct tt_graphs *graphs)
+{
+    pthread_mutex_lock(&graphs->lock);
+    close_locked(graphs, true);
+    const bool closed = graphs->closed;
+    pthread_mutex_unlock(&graphs->lock);
+    return closed;
+}
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000L}, NULL);
+}
+
 void tt_graphs_end(struct tt_comm_device *on)
 {
     struct tt_graphs *graphs = on->graphs;
     if (!graphs) return;
-    pthread_mutex_lock(&graphs->lock);
-    while (read_report(graphs->report).runs && !graphs->closed) wait_locked(graphs, true);
-    graphs->stop = true;
-    pthread_cond_broadcast(&graphs->changed);
-    pthread_mutex_unlock(&graphs->lock);
-    pthread_join(graphs->watcher, NULL);
+    while (is_waited_for(graphs)) pause_briefly();
+    tt_unattend(on->queue.attendant, &graphs->attended);
     const struct seen seen = read_report(graphs->report);
     publish(graphs, &seen);
     const int64_t deadline_ns = tt_deadline_ns(END_MS);
-    pthread_mutex_lock(&graphs->lock);
-    for (close_locked(graphs, true); !graphs->closed && !tt_expired(deadline_ns);
-         close_locked(graphs, true))
-        wait_locked(graphs, true);
+    while (!close_now(graphs) && !tt_expired(deadline_ns)) pause_briefly();
     if (!graphs->closed) tt_fabric_give_back(graphs->comm->fabric);
     graphs->comm = NULL;
-    pthread_mutex_unlock(&graphs->lock);
 }
 
 bool tt_graphs_have_ended(const struct tt_comm_device *on)
 {
-    return !on->graphs || have_ended(on->report);
+    return !on->graphs || tt_kernel_has_ended(on->report);
 }
 
 bool tt_graphs_are_gone(const struct tt_comm_device *on)
@@ -423,7 +402,6 @@ void tt_graphs_destroy(struct tt_graphs *graphs)
 {
     if (!graphs) return;
     tt_context_event_destroy(graphs->context, graphs->order);
-    pthread_cond_destroy(&graphs->changed);
     pthread_mutex_destroy(&graphs->lock);
     free(graphs->calls);
     free(graphs);

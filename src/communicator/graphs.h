@@ -2,8 +2,8 @@
  *
  * A captured call is a kernel node between nodes that wait for and record an event, by which the
  * replays and the other calls of a rank follow one another. It has no turn and no work: the host
- * does not know when a graph is launched. A thread of the communicator looks at the report and
- * watches the replay that runs. User objects of the driver tell when the graphs are gone; until
+ * does not know when a graph is launched. The attendant looks at the report and watches the replay
+ * that runs. User objects of the driver tell when the graphs are gone; until
  * then the kernel, the state and the report stay, so that a replay after the communicator's end
  * finds the word that ends it. */
 #ifndef TT_COMMUNICATOR_GRAPHS_H
@@ -24,19 +24,17 @@ struct tt_graph {
 
 /* Of a communicator that has captured a call. Owned by struct tt_comm_device. */
 struct tt_graphs {
+    struct tt_attended attended; /* first: its address is the graphs' */
     /* immutable once made */
     tuttiComm_t comm; /* until tt_graphs_end */
     struct tt_context *context;
     struct tt_device_report *report;
     void *stream; /* of the rank */
     void *order;  /* the event of the last call of the rank on its GPU */
-    pthread_t watcher;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
     /* owner: the issuing thread */
     struct tt_graph *list;
     /* guarded by lock */
-    bool stop;        /* the watcher is to end */
     bool closed;      /* all replays end at once from now on, and none runs */
     uint64_t running; /* nbegun of the replay that was seen to run; 0: none */
     int64_t deadline_ns, grace_ns;
@@ -52,7 +50,7 @@ TT_NODISCARD tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture
 /* What struct tt_device_call has as `captured` for such calls. */
 uint64_t tt_graphs_number(struct tt_graphs *graphs, const struct tt_call_entry *call);
 
-/* Looks now, not only when the watcher does, at what became of the replays. */
+/* Looks now, not only when the attendant does, at what became of the replays. */
 void tt_graphs_look(tuttiComm_t comm);
 /* Whether this rank has ended as many replays as `comm`'s own. */
 bool tt_graphs_has_replayed(const struct tuttiComm *comm, int rank);

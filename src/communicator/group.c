@@ -1,5 +1,6 @@
 /* Issuing calls: at once, in a stream, or together at the end of a group. */
 #include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,8 @@ static bool has_table(const struct tt_pending_call *pending)
 /* The calls of a group on one stream; those on streams of a GPU: all of one communicator, which run
  * side by side, so that none waits behind another one's turn. Freed by who runs it. */
 struct batch {
-    struct tt_task task; /* first: the task's address is the batch's */
+    struct tt_task task;               /* first: the task's address is the batch's */
+    struct tt_attended_works attended; /* in place of the task, of calls that kernels carry out */
     int nworks;
     struct tt_work works[];
 };
@@ -72,8 +74,10 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
     struct tt_engine *engine = &pending->comm->engine;
     switch (pending->kind) {
     case TT_WORK_COLLECTIVE:
-        if (pending->on_device) tt_comm_device_begin(pending->comm, &pending->call);
+        if (pending->on_device)
+            pending->call.kernel = tt_comm_next_kernel(pending->comm, NULL, &pending->uses_peers);
         tt_work_collective(work, engine, &pending->call);
+        work->uses_peers = pending->uses_peers;
         pending->cached->last_turn = work->turn;
         break;
     case TT_WORK_SEND:
@@ -110,6 +114,11 @@ static tt_status run_batch(struct tt_task *task)
     const tt_status status = tt_run(batch->works, batch->nworks, true);
     free(batch);
     return status;
+}
+
+static void end_attended(struct tt_attended_works *works)
+{
+    free((char *)works - offsetof(struct batch, attended));
 }
 
 static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
@@ -166,9 +175,16 @@ static void leave_calls(const struct tt_pending_call *calls, int ncalls)
     for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
 }
 
-static struct tt_stream *attendant_of(const struct tuttiComm *comm)
+/* Of calls on a GPU's stream. */
+static void push_batch(tuttiComm_t comm, struct batch *batch)
 {
-    return comm->on_gpu ? comm->on_gpu->attendant : comm->staged->attendant;
+    if (!comm->on_gpu) {
+        tt_stream_push(comm->staged->attendant, &batch->task);
+        return;
+    }
+    batch->attended = (struct tt_attended_works){
+        .works = batch->works, .nworks = batch->nworks, .done = end_attended};
+    tt_attended_push(&comm->on_gpu->queue, &batch->attended);
 }
 
 /* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
@@ -183,7 +199,7 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
         if (gpus_stream(&calls[i]))
-            tt_stream_push(attendant_of(calls[i].comm), &batches[i]->task);
+            push_batch(calls[i].comm, batches[i]);
         else if (calls[i].stream)
             tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
         else

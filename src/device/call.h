@@ -66,6 +66,7 @@ TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
 struct tt_device_state {
     uint64_t nended;    /* calls that have ended since the communicator was made */
     uint64_t nreplayed; /* of them those of graphs */
+    uint64_t last;      /* the number of the last call that has ended and was none of a graph */
     uint32_t ended;     /* blocks of the present call that have ended */
     uint32_t failure;   /* enum tt_device_failure: the first of the communicator; later calls end at
                          * once */
@@ -181,6 +182,9 @@ struct tt_device_call {
     uint32_t protocol;        /* enum tt_device_protocol */
     uint32_t signature;       /* of the call, without its turn */
     uint32_t first_block, nblocks;
+    uint32_t follows; /* 1: runs when the call before it in the launch has ended, on the same blocks
+                       * from first_block on; that is the same rank's and has a number */
+    uint32_t unused;
     uint64_t number;   /* of calls that are launched directly: 1, 2, ... in the order in which they
                         * run; of calls of graphs: 0 */
     uint64_t captured; /* which call of a graph it is, by the host's count, from 1; 0: it is none */
@@ -193,5 +197,23 @@ struct tt_device_batch {
     struct tt_device_call calls[TT_DEVICE_MOST_CALLS];
 };
 static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");
+
+/* The run of calls that begins at `first`: those behind it that follow. It ends before this one. */
+TT_DEVICE_INLINE uint32_t tt_device_run_end(const struct tt_device_batch *batch, uint32_t first)
+{
+    uint32_t end = first < batch->ncalls ? first + 1 : first;
+    while (end < batch->ncalls && batch->calls[end].follows) end++;
+    return end;
+}
+
+/* Blocks of a run: as many as any of its calls has. */
+TT_DEVICE_INLINE uint32_t tt_device_run_blocks(const struct tt_device_batch *batch, uint32_t first,
+                                               uint32_t end)
+{
+    uint32_t most = 0;
+    for (uint32_t c = first; c < end; c++)
+        if (batch->calls[c].nblocks > most) most = batch->calls[c].nblocks;
+    return most;
+}
 
 #endif

@@ -220,7 +220,10 @@ static tt_status measure(const struct tt_device *device, const struct tt_device_
     if (batch->ncalls > TT_DEVICE_MOST_CALLS)
         return tt_fail(TT_ERR_USAGE, "%u calls in one launch; at most %d are possible",
                        batch->ncalls, TT_DEVICE_MOST_CALLS);
-    for (uint32_t i = 0; i < batch->ncalls; i++) sum += batch->calls[i].nblocks;
+    for (uint32_t i = 0, end; i < batch->ncalls; i = end) {
+        end = tt_device_run_end(batch, i);
+        sum += tt_device_run_blocks(batch, i, end);
+    }
     if (sum > (uint64_t)device->capacity)
         return tt_fail(TT_ERR_USAGE,
                        "%llu blocks in one launch; %s holds %d at the same time, and blocks may "

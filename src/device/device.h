@@ -29,8 +29,8 @@ struct tt_context *tt_device_context(const struct tt_device *device);
  * memory that a call may need. */
 int tt_device_capacity(const struct tt_device *device);
 
-/* Launches the batch's calls on the stream as one kernel: sum of nblocks blocks of
- * TT_DEVICE_THREADS threads. The batch is copied. USAGE: more blocks than tt_device_capacity()
+/* Launches the batch's calls on the stream as one kernel: the blocks of all runs, of
+ * TT_DEVICE_THREADS threads each. The batch is copied. USAGE: more blocks than tt_device_capacity()
  * (they might wait for one another for ever). */
 TT_NODISCARD tt_status tt_device_launch(struct tt_device *device, void *stream,
                                         const struct tt_device_batch *batch);

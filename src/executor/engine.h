@@ -94,11 +94,8 @@ struct tt_call_entry {
 struct tt_kernel_run {
     struct tt_device_report *report; /* of the rank */
     struct tt_context *context;
-    void *stream;     /* the rank's own, on which the kernel was launched */
-    uint64_t number;  /* struct tt_device_call */
-    bool uses_peers;  /* may use memory of other ranks of this process (tt_fabric_borrow) */
-    int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
-                       * has sent by reference; 0: none yet */
+    void *stream;    /* the rank's own, on which the kernel was launched */
+    uint64_t number; /* struct tt_device_call */
 };
 
 /* Words in pinned memory with which a CUDA stream and a call on staging memory wait for one
@@ -217,6 +214,10 @@ struct tt_work {
     uint64_t progress;        /* grows whenever something moved */
     struct tt_stream *stream; /* of a GPU, which is told the end (executor/stream.h); NULL: none */
     struct tt_staged_run staged;
+    /* Of a call that a kernel carries out */
+    bool uses_peers;  /* it may use memory of other ranks of this process (tt_fabric_borrow) */
+    int64_t grace_ns; /* after a failure: until when the kernel may wait for ranks that read what it
+                       * has sent by reference; 0: none yet */
     union {
         struct tt_collective_work collective;
         struct tt_p2p_work p2p;

@@ -16,8 +16,8 @@ void tt_exchange_begin(struct tt_work *work, struct tt_engine *engine,
     *work = (struct tt_work){.engine = engine,
                              .kind = TT_WORK_EXCHANGE,
                              .turn = ++engine->exchanges_issued,
+                             .uses_peers = first && exchange->uses_peers,
                              .exchange = {.exchange = exchange, .kernel = exchange->kernel}};
-    work->exchange.kernel.uses_peers = first && exchange->kernel.uses_peers;
     atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
 }
 

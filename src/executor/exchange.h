@@ -14,8 +14,9 @@ struct tt_exchange_call {
 
 /* Owned by its works together, one for each stream of the group; the last one frees it. */
 struct tt_group_exchange {
-    _Atomic int nworks;               /* that are not done */
-    struct tt_kernel_run kernel;      /* as the first work has it */
+    _Atomic int nworks; /* that are not done */
+    struct tt_kernel_run kernel;
+    bool uses_peers;                  /* what the first work begins with */
     struct tt_device_exchange *table; /* pinned, written by the kernel; NULL: not launched */
     _Atomic uint64_t *held;           /* of the table: 0 is stored when the last work is done */
     int ncalls;

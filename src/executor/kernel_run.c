@@ -81,23 +81,35 @@ tt_status tt_kernel_check(struct tt_work *work)
 
 void tt_kernel_leave_peers(struct tt_work *work)
 {
-    struct tt_kernel_run *kernel = tt_work_kernel(work);
-    if (kernel->uses_peers) tt_fabric_give_back(work->engine->fabric);
-    kernel->uses_peers = false;
+    if (work->uses_peers) tt_fabric_give_back(work->engine->fabric);
+    work->uses_peers = false;
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
  * reads abort, with a fence in between, as here the exchange, which is one, in the other order. */
+void tt_kernel_abort(struct tt_device_report *report, int64_t *grace_ns)
+{
+    if (!*grace_ns) *grace_ns = tt_deadline_ns(GRACE_MS);
+    (void)__atomic_exchange_n(&report->abort, tt_expired(*grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
+}
+
+bool tt_kernel_has_ended(const struct tt_device_report *report)
+{
+    const uint64_t nbegun = __atomic_load_n(&report->nbegun, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&report->nended, __ATOMIC_SEQ_CST) >= nbegun;
+}
+
+bool tt_kernel_has_stopped(const struct tt_device_report *report, struct tt_context *context,
+                           void *stream)
+{
+    return tt_kernel_has_ended(report) || tt_context_stream_query(context, stream) < 0;
+}
+
 tt_status tt_kernel_stop(struct tt_work *work)
 {
-    struct tt_kernel_run *kernel = tt_work_kernel(work);
-    struct tt_device_report *report = kernel->report;
-    if (!kernel->grace_ns) kernel->grace_ns = tt_deadline_ns(GRACE_MS);
-    (void)__atomic_exchange_n(&report->abort, tt_expired(kernel->grace_ns) ? 2 : 1,
-                              __ATOMIC_SEQ_CST);
-    const bool has_ended = __atomic_load_n(&report->nended, __ATOMIC_SEQ_CST) >=
-                           __atomic_load_n(&report->nbegun, __ATOMIC_SEQ_CST);
-    if (!has_ended && tt_context_stream_query(kernel->context, kernel->stream) >= 0)
+    const struct tt_kernel_run *kernel = tt_work_kernel(work);
+    tt_kernel_abort(kernel->report, &work->grace_ns);
+    if (!tt_kernel_has_stopped(kernel->report, kernel->context, kernel->stream))
         return TT_IN_PROGRESS;
     tt_kernel_leave_peers(work);
     return TT_OK;

@@ -29,6 +29,14 @@ TT_NODISCARD tt_status tt_check_gpu(struct tt_fabric *fabric, struct tt_context 
 TT_NODISCARD tt_status tt_kernel_check(struct tt_work *work);
 /* No kernel of the call uses memory of other ranks any more. */
 void tt_kernel_leave_peers(struct tt_work *work);
+/* After a failure: every kernel of the rank that has this report ends. *grace_ns: until when it may
+ * wait for ranks that read what it has sent by reference; 0: not set yet. */
+void tt_kernel_abort(struct tt_device_report *report, int64_t *grace_ns);
+/* All kernels of the rank that have begun have ended. */
+bool tt_kernel_has_ended(const struct tt_device_report *report);
+/* The same, or the GPU of the rank's stream is lost. */
+bool tt_kernel_has_stopped(const struct tt_device_report *report, struct tt_context *context,
+                           void *stream);
 /* After a failure: makes every kernel of the rank end. TT_IN_PROGRESS: one may still use the
  * caller's buffers. */
 TT_NODISCARD tt_status tt_kernel_stop(struct tt_work *work);

@@ -10,11 +10,11 @@
 enum { NRANKS = 3, COUNT = 700, TURNS = 8, STUCK_S = 40 };
 
 static void make(struct job *job, enum tt_collective collective, const char *algorithm,
-                 uint32_t protocol)
+                 uint32_t protocol, int copies)
 {
     *job = (struct job){.algorithm = tt_algorithm_find(collective, algorithm),
                         .nranks = NRANKS,
-                        .copies = 2,
+                        .copies = copies,
                         .count = collective == TT_REDUCE ? 50 : COUNT,
                         .protocol = protocol,
                         .slot_bytes = WORLD_SLOT_BYTES,
@@ -101,7 +101,7 @@ TEST(run, a_host_that_sees_a_call_ended_finds_its_output)
 {
     struct job job;
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
-        make(&job, TT_BROADCAST, "chain", p);
+        make(&job, TT_BROADCAST, "chain", p, 2);
         for (int i = 0; i < TURNS; i++) end_first(&job);
         job_clear(&job);
     }
@@ -133,7 +133,7 @@ TEST(run, a_host_that_sees_a_failure_finds_the_peer_and_which_calls_came_before)
 {
     struct job job;
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
-        make(&job, TT_ALL_REDUCE, "ring", p);
+        make(&job, TT_ALL_REDUCE, "ring", p, 2);
         for (int i = 0; i < 2; i++) fail_second(&job);
         job_clear(&job);
     }
@@ -159,7 +159,7 @@ TEST(run, a_failure_ends_the_other_waits_of_its_rank)
 {
     struct job job;
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
-        make(&job, TT_REDUCE, "direct", p);
+        make(&job, TT_REDUCE, "direct", p, 2);
         fail_at_root(&job);
         job_clear(&job);
     }
@@ -172,7 +172,7 @@ TEST(run, a_call_that_begins_after_an_abort_uses_no_buffer)
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++) {
         struct world world;
         struct world_run run;
-        make(&job, TT_BROADCAST, "chain", p);
+        make(&job, TT_BROADCAST, "chain", p, 2);
         launch(&world, &job, 6, &run);
         float *output = host_memory(&world);
         run.batch.calls[0].origin[TT_OUTPUT] = (char *)output;
@@ -193,11 +193,77 @@ TEST(run, abort_ends_the_wait_for_readers_of_references)
     struct job job;
     struct world world;
     struct world_run run;
-    make(&job, TT_BROADCAST, "direct", TT_PROTOCOL_SLOTS);
+    make(&job, TT_BROADCAST, "direct", TT_PROTOCOL_SLOTS, 2);
     launch(&world, &job, 6, &run);
     run.batch.calls[0].reference_bytes = 0;
     world_launch(&world, &(struct world_call){.job = &job}, &run);
     CHECK_MESSAGE(await64(&world.reports[0]->nbegun, 1), "the call did not begin");
     end(&world, &run, NULL);
     job_clear(&job);
+}
+
+/* ---- Calls of a rank in one launch ---------------------------------------------------------- */
+
+/* Each rank's second call takes the output of its first. */
+static void chain_calls(struct world_run *both, const struct world_run *first,
+                        const struct world_run *second)
+{
+    uint32_t nblocks = 0;
+    memset(both, 0, sizeof *both);
+    for (int r = 0; r < NRANKS; r++) {
+        struct tt_device_call *calls = &both->batch.calls[2 * r];
+        calls[0] = first->batch.calls[r];
+        calls[1] = second->batch.calls[r];
+        calls[1].origin[TT_INPUT] = calls[0].origin[TT_OUTPUT];
+        calls[1].follows = 1;
+        calls[0].first_block = calls[1].first_block = nblocks;
+        for (uint32_t i = 0; i < 2; i++) calls[i].number = i + 1;
+        nblocks += calls[calls[0].nblocks < calls[1].nblocks].nblocks;
+    }
+    both->batch.ncalls = 2 * NRANKS;
+}
+
+static void run_chained(struct job *job, struct job *next)
+{
+    static float ones[COUNT];
+    float *outputs[NRANKS];
+    char *inputs[NRANKS];
+    struct world world;
+    struct world_run first, second, both;
+    const struct world_config config = {.nranks = NRANKS, .nslots = 4, .reaches = true};
+    for (int i = 0; i < COUNT; i++) ones[i] = 1;
+    for (int r = 0; r < NRANKS; r++) inputs[r] = (char *)ones;
+    REQUIRE(world_open(&world, &config));
+    world_place(&world, &(struct world_call){.job = job, .signature = 5}, inputs, &first);
+    world_place(&world, &(struct world_call){.job = next, .signature = 6}, inputs, &second);
+    chain_calls(&both, &first, &second);
+    for (int r = 0; r < NRANKS; r++) {
+        outputs[r] = host_memory(&world);
+        both.batch.calls[2 * r + 1].origin[TT_OUTPUT] = (char *)outputs[r];
+    }
+    world_launch(&world, &(struct world_call){.job = job}, &both);
+    world_wait(&world);
+    for (int r = 0; r < NRANKS; r++) {
+        CHECK_EQ(world.reports[r]->ended, 2);
+        CHECK_EQ(world.reports[r]->nended, 2);
+        CHECK_EQ(world.reports[r]->failure, TT_DEVICE_FINE);
+        CHECK_EQ(count_of(outputs[r], NRANKS * NRANKS), COUNT);
+        CHECK_EQ(world.cu->MemFreeHost(outputs[r]), CUDA_SUCCESS);
+    }
+    world_remove(&world, &first);
+    world_remove(&world, &second);
+    world_close(&world);
+}
+
+/* Other blocks of a rank may be far behind; the calls have other numbers of blocks. */
+TEST(run, a_call_that_follows_in_the_same_launch_finds_the_output_of_the_one_before)
+{
+    struct job jobs[2];
+    for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
+        for (int copies = 1; copies <= 2; copies++) {
+            make(&jobs[0], TT_ALL_REDUCE, "ring", p, copies);
+            make(&jobs[1], TT_ALL_REDUCE, "parallel", p, 3 - copies);
+            run_chained(&jobs[0], &jobs[1]);
+            for (int i = 0; i < 2; i++) job_clear(&jobs[i]);
+        }
 }

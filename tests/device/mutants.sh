@@ -83,7 +83,11 @@ mutant no_barrier_between_pieces step.cuh 's/__syncthreads\(\); \/\* the pass/; 
 mutant no_barrier_after_resolve step.cuh '/^static __device__ void tt_resolve\(/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_before_round run.cu '/^static __device__ bool walk/,/^}/s/^            __syncthreads\(\);//'
 mutant no_barrier_in_open block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->call/{n;s/__syncthreads\(\);//}}'
-mutant no_barrier_before_ended run.cu '/^    tutti_run/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_before_ended run.cu '/^static __device__ void run_call/,/^}/s/^    __syncthreads\(\);//'
+mutant no_wait_for_call_before run.cu 's/^    if \(threadIdx.x == 0\) tt_await_ended\(.*\);//'
+mutant no_barrier_after_call_before run.cu '/^static __device__ void await_call/,/^}/s/^    __syncthreads\(\);//'
+mutant r7_relaxed port.cuh 's/tt_store_release\(&state->last, call->number, false\);/tt_store_count(\&state->last, call->number);/'
+mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    tt_store_count\(&report->nended, \+\+state->nended\);//; s/^(    if \(call->number\) tt_store_release.*)$/\1\n    tt_store_count(\&report->nended, ++state->nended);/}'
 
 # Counters, notes, tails.
 mutant releases_rarely step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 4 : 2/'

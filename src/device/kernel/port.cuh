@@ -11,6 +11,7 @@
  *   R5 ended   the call has ended: a fence, then   A5  the host
  *              the words ended, nended, nreplayed
  *   R6 failure of the report is complete           A6  the host
+ *   R7 last    the call has ended                  A7  the next call of the rank in the same launch
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
  *      as on the host: the host sees that a block has begun, or the block sees the abort
  *   B  bar.sync orders the threads of a block: what any thread did before is before what the
@@ -23,10 +24,12 @@
  *   sent by reference    written by the sender (or before the call), B, R1, A1, B, read by the
  *                        receiver, B, R2, A2 at the end of the call, R4, A4, R5, the kernel's end
  *   counts of ends and of the state
- *                        one kernel after the other; inside, shared memory, B
+ *                        one kernel, or call, after the other; inside, shared memory, B
  *   user's buffers       the kernel's begin and end; inside, other blocks use other elements, and
  *                        the steps of a block are ordered by B
  *   scratch              one block, B
+ *   any of these, by calls that follow one another in a launch
+ *                        B, R4, A4, R7, A7, B
  */
 #ifndef TT_DEVICE_KERNEL_PORT_CUH
 #define TT_DEVICE_KERNEL_PORT_CUH
@@ -196,6 +199,13 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
     if (call->captured) tt_store_count(&report->nreplayed, ++state->nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
     tt_store_count(&report->nended, ++state->nended);
+    if (call->number) tt_store_release(&state->last, call->number, false); /* R7 */
+}
+
+/* A7. One thread; the block passes a barrier before it goes on. */
+static __device__ void tt_await_ended(const struct tt_device_state *state, uint64_t number)
+{
+    while (tt_load_acquire(&state->last, false) < number) continue;
 }
 
 /* ---- Waits ---------------------------------------------------------------------------------- */

@@ -1,10 +1,11 @@
 /* The kernel that runs collectives: each block walks one channel of one copy of a call's program.
  *
  * Calls of several ranks may be in one launch; their blocks wait for one another, so all blocks of
- * a launch must be resident. Program, binding and ends of links are copied to shared memory. At the
- * beginning of a round the threads find the pieces of all steps at once, thread i those of step i:
- * a walk is a chain of multiplications that would stand in every step's way. After a failure every
- * wait ends, every block leaves, and the call still counts as ended. */
+ * a launch must be resident. So may several calls of a rank, its run: they follow one another on
+ * the same blocks. Program, binding and ends of links are copied to shared memory. At the beginning
+ * of a round the threads find the pieces of all steps at once, thread i those of step i: a walk is
+ * a chain of multiplications that would stand in every step's way. After a failure every wait ends,
+ * every block leaves, and the call still counts as ended. */
 #include "device/kernel/exchange.cuh"
 #include "device/kernel/step.cuh"
 
@@ -76,28 +77,47 @@ static __device__ void run_block(struct tt_block *block, const struct tt_device_
     tt_block_close(block);
 }
 
-extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
-    tutti_run(const __grid_constant__ struct tt_device_batch batch)
+/* All threads: block `index` of the call, which may have fewer blocks. */
+static __device__ void run_call(struct tt_block *block, const struct tt_device_call *call,
+                                uint32_t index)
 {
-    __shared__ struct tt_block block;
-    uint32_t c = 0;
-    while (c < batch.ncalls && blockIdx.x - batch.calls[c].first_block >= batch.calls[c].nblocks)
-        c++;
-    if (c == batch.ncalls) return;
-    const struct tt_device_call *call = &batch.calls[c];
     bool runs = true;
     if (threadIdx.x == 0) {
-        const uint32_t index = blockIdx.x - call->first_block;
         runs = tt_begin_call(call);
         if (!runs) tt_report_failure(call->state, call->report, TT_DEVICE_ABORTED, -1, index, 0);
         runs = runs && !tt_load_failure(call->state);
     }
     if (__syncthreads_and(runs)) {
         if (call->exchange)
-            tt_run_exchange(&block, call, blockIdx.x - call->first_block);
+            tt_run_exchange(block, call, index);
         else
-            run_block(&block, call, blockIdx.x - call->first_block);
+            run_block(block, call, index);
     }
     __syncthreads();
     if (threadIdx.x == 0) tt_count_ended(call);
+}
+
+/* All threads: waits until the call has ended, on all its blocks. They are resident, and end. */
+static __device__ void await_call(const struct tt_device_call *call)
+{
+    if (threadIdx.x == 0) tt_await_ended(call->state, call->number);
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(TT_DEVICE_THREADS, 1)
+    tutti_run(const __grid_constant__ struct tt_device_batch batch)
+{
+    __shared__ struct tt_block block;
+    uint32_t first = 0, end = tt_device_run_end(&batch, 0);
+    while (first < batch.ncalls && blockIdx.x - batch.calls[first].first_block >=
+                                       tt_device_run_blocks(&batch, first, end)) {
+        first = end;
+        end = tt_device_run_end(&batch, first);
+    }
+    for (uint32_t c = first; c < end; c++) {
+        const struct tt_device_call *call = &batch.calls[c];
+        const uint32_t index = blockIdx.x - call->first_block;
+        if (c > first) await_call(&batch.calls[c - 1]);
+        if (index < call->nblocks) run_call(&block, call, index);
+    }
 }

@@ -238,6 +238,7 @@ int vg_run_begin(struct vg_machine *machine, const struct vg_launch *launch, str
     if (made->clock == NULL) goto no_memory;
     made->launch.params = made->params;
     machine->counts.launches++;
+    machine->gpus[launch->gpu->number].traffic.launches++;
     *run = made;
     return 0;
 no_memory:

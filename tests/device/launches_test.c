@@ -1,0 +1,315 @@
+/* How many kernels the calls of groups are, counted by the virtual GPU: all calls of a rank are one
+ * launch, and so are those of the ranks that one thread drives on one GPU and stream. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <vgpu/traffic.h>
+
+#include "calls_on_gpu.h"
+#include "shim.h"
+
+enum { N = 500, ALL_GPUS = 2, SHORT_MS = 300, LONG_MS = 60000 };
+
+/* All GPUs together. */
+static uint64_t count_launches(void)
+{
+    uint64_t sum = 0;
+    __typeof__(vgpu_traffic) *traffic_of;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = library ? dlsym(library, "vgpu_traffic") : NULL;
+    memcpy(&traffic_of, &symbol, sizeof symbol);
+    for (int gpu = 0; gpu < ALL_GPUS; gpu++) {
+        struct vgpu_traffic traffic = {.launches = 0};
+        CHECK(traffic_of && traffic_of(gpu, &traffic) == 0);
+        sum += traffic.launches;
+    }
+    if (library) dlclose(library);
+    return sum;
+}
+
+/* ---- Ranks that one thread drives ----------------------------------------------------------- */
+
+/* Each rank has N numbers, which its calls add up in place. */
+struct driven {
+    int nranks;
+    int gpus[MOST_RANKS];
+    tuttiComm_t comms[MOST_RANKS];
+    int *memory[MOST_RANKS];
+    void *device_streams[MOST_RANKS];
+    tuttiStream_t streams[MOST_RANKS];
+};
+
+static void write_numbers(struct driven *d)
+{
+    int data[N];
+    for (int r = 0; r < d->nranks; r++) {
+        for (int i = 0; i < N; i++) data[i] = r + i;
+        gpu_write(d->gpus[r], d->memory[r], data, sizeof data);
+    }
+}
+
+/* timeout_ms 0: the setting's. */
+static bool begin_with(struct driven *d, int nranks, int ngpus, int timeout_ms)
+{
+    tuttiUniqueId id;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    *d = (struct driven){.nranks = nranks};
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    if (timeout_ms) config.timeoutMs = timeout_ms;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < nranks; r++) {
+        d->gpus[r] = config.device = r % ngpus;
+        CHECK_EQ(tuttiCommInitRankConfig(&d->comms[r], nranks, id, r, &config), tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    for (int r = 0; r < nranks; r++) {
+        if (!d->comms[r]) return false;
+        d->memory[r] = (int *)gpu_memory(d->gpus[r], N * sizeof(int));
+        d->device_streams[r] = gpu_stream(d->gpus[r]);
+        CHECK_EQ(tuttiStreamFromDevice(&d->streams[r], d->gpus[r], d->device_streams[r]),
+                 tuttiSuccess);
+    }
+    write_numbers(d);
+    return true;
+}
+
+static bool begin(struct driven *d, int nranks, int ngpus)
+{
+    return begin_with(d, nranks, ngpus, 0);
+}
+
+static void finish(struct driven *d)
+{
+    for (int r = 0; r < d->nranks; r++) {
+        CHECK_EQ(tuttiStreamDestroy(d->streams[r]), tuttiSuccess);
+        gpu_stream_destroy(d->gpus[r], d->device_streams[r]);
+        gpu_free(d->memory[r]);
+        CHECK_EQ(tuttiCommDestroy(d->comms[r]), tuttiSuccess);
+    }
+    gpu_free_all();
+}
+
+static tuttiStream_t stream_of_gpu(const struct driven *d, int rank)
+{
+    return d->streams[d->gpus[rank]]; /* of the GPU's first rank */
+}
+
+static tuttiStream_t stream_of_rank(const struct driven *d, int rank)
+{
+    return d->streams[rank];
+}
+
+static tuttiStream_t no_stream(const struct driven *d, int rank)
+{
+    (void)d;
+    (void)rank;
+    return NULL;
+}
+
+typedef tuttiStream_t (*stream_choice)(const struct driven *d, int rank);
+
+/* Sums of sums, which are right only one after the other. */
+static void issue_sums(struct driven *d, int ncalls, stream_choice stream)
+{
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < d->nranks; r++)
+        for (int i = 0; i < ncalls; i++)
+            CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], N - (size_t)(i % 3), tuttiInt32,
+                                    tuttiSum, d->comms[r], stream(d, r)),
+                     tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+}
+
+static void synchronize(struct driven *d)
+{
+    for (int r = 0; r < d->nranks; r++)
+        CHECK_EQ(tuttiStreamSynchronize(d->streams[r]), tuttiSuccess);
+}
+
+/* As issue_sums leaves them. */
+static void check_sums(struct driven *d, int ncalls)
+{
+    unsigned expected[MOST_RANKS], data[N];
+    int nwrong = 0;
+    for (int i = 0; i < N; i++) {
+        for (int r = 0; r < d->nranks; r++) expected[r] = (unsigned)(r + i);
+        for (int call = 0; call < ncalls; call++) {
+            unsigned sum = 0;
+            for (int r = 0; r < d->nranks; r++) sum += expected[r];
+            for (int r = 0; i < N - call % 3 && r < d->nranks; r++) expected[r] = sum;
+        }
+        if (i != 0 && i != N / 2 && i < N - 3) continue; /* these tell enough */
+        for (int r = 0; r < d->nranks; r++) {
+            gpu_read(d->gpus[r], data, d->memory[r], sizeof data);
+            nwrong += data[i] != expected[r];
+        }
+    }
+    CHECK_EQ(nwrong, 0);
+}
+
+static void run_sums(int nranks, int ngpus, int ncalls, stream_choice stream, uint64_t nlaunches)
+{
+    struct driven d;
+    if (!begin(&d, nranks, ngpus)) return;
+    for (int again = 0; again < 2; again++) {
+        write_numbers(&d);
+        const uint64_t before = count_launches();
+        issue_sums(&d, ncalls, stream);
+        synchronize(&d);
+        CHECK_EQ(count_launches() - before, nlaunches);
+        check_sums(&d, ncalls);
+    }
+    finish(&d);
+}
+
+TEST(device_launches, ranks_of_a_gpu_on_one_stream_share_one_launch)
+{
+    run_sums(3, 1, 1, stream_of_gpu, 1);
+    run_sums(8, 1, 1, stream_of_gpu, 1);
+}
+
+TEST(device_launches, a_group_of_all_ranks_of_two_gpus_is_one_launch_a_gpu)
+{
+    run_sums(4, 2, 1, stream_of_gpu, 2);
+    run_sums(4, 2, 2, no_stream, 2);
+}
+
+TEST(device_launches, ranks_on_streams_of_their_own_have_a_launch_each)
+{
+    run_sums(2, 1, 3, stream_of_rank, 2);
+}
+
+/* A launch holds eight calls: of three ranks two each. */
+TEST(device_launches, long_groups_are_launches_of_eight_calls)
+{
+    run_sums(3, 1, 5, stream_of_gpu, 3);
+    run_sums(1, 1, 17, stream_of_gpu, 3);
+}
+
+/* What rank 1 has to do on another stream comes before its call: the other rank's does not wait for
+ * that. */
+TEST(device_launches, a_rank_that_comes_from_another_stream_has_a_launch_of_its_own)
+{
+    struct driven d;
+    if (!begin(&d, 2, 1)) return;
+    gpu_block(0, d.device_streams[1]);
+    const uint64_t before = count_launches();
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(
+            tuttiBroadcast(d.memory[r], d.memory[r], 8, tuttiInt32, 0, d.comms[r], d.streams[r]),
+            tuttiSuccess);
+    issue_sums(&d, 1, stream_of_gpu);
+    gpu_unblock();
+    synchronize(&d);
+    CHECK_EQ(count_launches() - before, 4);
+    finish(&d);
+}
+
+/* ---- Messages ------------------------------------------------------------------------------- */
+
+/* Around the ring of ranks. */
+static void issue_ring(struct driven *d, int from, int to)
+{
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = from; r < to; r++) {
+        const int next = (r + 1) % d->nranks, last = (r + d->nranks - 1) % d->nranks;
+        int *memory = d->memory[r];
+        tuttiStream_t stream = d->streams[from];
+        CHECK_EQ(tuttiSend(memory, N / 2, tuttiInt32, next, d->comms[r], stream), tuttiSuccess);
+        CHECK_EQ(tuttiRecv(memory + N / 2, N / 2, tuttiInt32, last, d->comms[r], stream),
+                 tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+}
+
+/* split: ranks from there on are another group. */
+static void run_ring(int split, uint64_t nlaunches)
+{
+    struct driven d;
+    int data[N], nwrong = 0;
+    if (!begin(&d, 3, 1)) return;
+    const uint64_t before = count_launches();
+    if (split) issue_ring(&d, 0, split);
+    issue_ring(&d, split, d.nranks);
+    synchronize(&d);
+    CHECK_EQ(count_launches() - before, nlaunches);
+    for (int r = 0; r < d.nranks; r++) {
+        gpu_read(0, data, d.memory[r], sizeof data);
+        for (int i = 0; i < N / 2; i++) nwrong += data[N / 2 + i] != (r + 2) % 3 + i;
+    }
+    CHECK_EQ(nwrong, 0);
+    finish(&d);
+}
+
+TEST(device_launches, messages_among_the_ranks_of_a_group_share_one_launch)
+{
+    run_ring(0, 1);
+}
+
+/* What they need of a rank outside may have to wait for one of them alone. */
+TEST(device_launches, messages_with_a_rank_outside_of_the_group_share_none)
+{
+    run_ring(2, 3);
+}
+
+/* ---- The attendant -------------------------------------------------------------------------- */
+
+static int count_threads(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; tasks && (task = readdir(tasks));) n += task->d_name[0] != '.';
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+TEST(device_attendant, all_communicators_of_a_process_have_one_thread)
+{
+    struct driven first, more;
+    if (!begin(&first, 2, 2) || !begin(&more, 1, 1)) return;
+    finish(&more);
+    const int nthreads = count_threads();
+    if (!begin(&more, 4, 2)) return;
+    CHECK_EQ(count_threads(), nthreads);
+    issue_sums(&more, 1, stream_of_gpu);
+    CHECK_EQ(count_threads(), nthreads);
+    synchronize(&more);
+    check_sums(&more, 1);
+    finish(&more);
+    finish(&first);
+}
+
+/* Of rank `from` on: one call on each rank's stream. */
+static void issue_from(struct driven *d, int from)
+{
+    for (int r = from; r < d->nranks; r++)
+        CHECK_EQ(tuttiAllReduce(d->memory[r], d->memory[r], N, tuttiInt32, tuttiSum, d->comms[r],
+                                d->streams[r]),
+                 tuttiSuccess);
+}
+
+/* The call of each communicator but one waits for its rank 0. */
+TEST(device_attendant, a_communicator_that_waits_or_fails_does_not_hold_up_another)
+{
+    struct driven waits, fails, works;
+    if (!begin_with(&waits, 2, 1, LONG_MS) || !begin_with(&fails, 2, 1, SHORT_MS)) return;
+    if (!begin(&works, 2, 1)) return;
+    issue_from(&waits, 1);
+    issue_from(&fails, 1);
+    issue_from(&works, 0);
+    synchronize(&works);
+    check_sums(&works, 1);
+    CHECK_EQ(tuttiStreamSynchronize(fails.streams[1]), tuttiTimeout);
+    CHECK(strstr(tuttiGetLastError(NULL), "rank 0"));
+    CHECK_EQ(tuttiStreamQuery(waits.streams[1]), tuttiInProgress);
+    issue_sums(&works, 1, stream_of_rank);
+    synchronize(&works);
+    waits.nranks = 1;
+    issue_from(&waits, 0);
+    waits.nranks = 2;
+    synchronize(&waits);
+    check_sums(&waits, 1);
+    finish(&works);
+    finish(&fails);
+    finish(&waits);
+}

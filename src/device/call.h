@@ -16,7 +16,7 @@
 enum {
     TT_DEVICE_THREADS = 512,      /* of a block */
     TT_DEVICE_MOST_CALLS = 8,     /* in one launch: they travel as the kernel's parameter */
-    TT_DEVICE_MOST_PEERS = 64,    /* of one step */
+    TT_DEVICE_MOST_PEERS = 64,    /* of one step; ranks of a meeting */
     TT_DEVICE_MOST_ENDS = 256,    /* of one channel of a program */
     TT_DEVICE_MOST_COPIED = 40960 /* bytes of a program that is copied to shared memory; a longer
                                    * one is read where it lies */
@@ -46,7 +46,9 @@ struct tt_device_tables {
     uint32_t places_at; /* uint16_t [nlinks]: the place of the link's end in its channel's list */
     uint32_t firsts_at; /* uint32_t [nchannels + 1]: where each channel's list begins */
     uint32_t ends_at;   /* uint32_t [firsts[nchannels]]: tt_device_end_at() of copy 0; copy k is
-                         * k * nchannels channels further on */
+                         * k * nchannels channels further on. A channel with meetings has all ends:
+                         * of rank r, also of this one, the incoming at 2 * r, the outgoing at
+                         * 2 * r + 1 */
 };
 
 TT_INLINE const uint16_t *tt_device_places(const struct tt_device_tables *tables)

@@ -5,7 +5,8 @@
 #include "base/status.h"
 #include "device/call.h"
 
-/* Why the kernel cannot run the program (a meeting; too many peers of a step or ends of a channel);
+/* Why the kernel cannot run the program (too many peers of a step, ranks of a meeting or ends of a
+ * channel; a meeting of some of the ranks only, or on a channel with links);
  * NULL: it can. Static storage. */
 const char *tt_device_refusal(const struct tt_program *program);
 

@@ -56,19 +56,28 @@ static const char *check_span(const struct tt_program *program, const struct tt_
     return NULL;
 }
 
+/* Without a table no step has puts. */
+static bool has_puts(const struct tt_program *program, const struct tt_program_step *step)
+{
+    if (!program->nputs) return step->recv == 0;
+    const uint32_t nranks = (uint32_t)program->nranks;
+    return nranks <= program->nputs && step->recv <= program->nputs - nranks;
+}
+
 static const char *check_step(const struct tt_program *program, int channel,
                               const struct tt_program_step *step)
 {
     const bool meets = step->kind == TT_STEP_MEET;
     const char *wrong = check_span(program, &step->local);
     if (!wrong) wrong = check_span(program, &step->dst);
-    if (!wrong) wrong = check_links(program, channel, step->recv, step->nrecv, false);
+    if (!wrong && !meets) wrong = check_links(program, channel, step->recv, step->nrecv, false);
     if (!wrong) wrong = check_links(program, channel, step->send, step->nsend, true);
     if (wrong) return wrong;
     if (step->kind > TT_STEP_MEET || step->op > TT_TRANSPOSE || step->finish > 1)
         return "it has no such kind or operation";
     if (step->meeting != 0 || (meets && (step->nrecv || step->nsend || !program->meets)))
         return "it has no such meeting";
+    if (meets && !has_puts(program, step)) return "its meeting's puts are not in the table of puts";
     if (meets || !step->local.number ? step->own_at != -1
                                      : step->own_at < 0 || step->own_at > (int32_t)step->nrecv)
         return "its own part has no place among the sources";

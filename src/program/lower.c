@@ -19,6 +19,8 @@ struct builder {
     int32_t *single; /* [2][nchannels][nranks]: entry of a range of one peer; -1: none yet */
     const int32_t *orders[MOST_ORDERS]; /* distinct orders, each of nblocks names */
     int norders;
+    struct tt_program_blocks *puts; /* [nputs], growing */
+    uint32_t nputs;
     struct tt_program_channel *channels; /* [nchannels] */
     struct tt_program_post *posts;       /* [nposts], with room for one of each rank and channel */
     uint32_t nposts;
@@ -161,16 +163,39 @@ static tt_status check_message(const struct tt_schedule *schedule, const struct 
                    schedule->shape.nranks, schedule->rank, number, schedule->message);
 }
 
-static tt_status lower_step(struct builder *builder, int channel, const struct tt_step *step)
+/* What every rank puts into the meeting that is this step of all ranks. Not where only the ranks of
+ * one of several hosts are its members. */
+static tt_status lower_meeting(struct builder *builder, int channel, int index,
+                               struct tt_program_step *out)
 {
     const struct tt_schedule *schedule = builder->schedule;
+    const struct tt_algorithm *algorithm = schedule->algorithm;
+    const size_t nranks = (size_t)schedule->shape.nranks;
+    if (!algorithm->one_host) return TT_OK;
+    void *more = realloc(builder->puts, (builder->nputs + nranks) * sizeof *builder->puts);
+    if (!more) return out_of_memory(schedule);
+    builder->puts = more;
+    out->recv = builder->nputs;
+    for (int rank = 0; rank < schedule->shape.nranks; rank++) {
+        struct tt_step step;
+        tt_step(algorithm, &schedule->shape, rank, channel, index, &step);
+        builder->puts[builder->nputs++] =
+            (struct tt_program_blocks){step.local.number ? step.local.first : 0, step.local.number};
+    }
+    return TT_OK;
+}
+
+static tt_status lower_step(struct builder *builder, int channel, int index)
+{
+    const struct tt_schedule *schedule = builder->schedule;
+    const struct tt_step *step = &schedule->steps[channel][index];
     TT_TRY(check_message(schedule, step));
     struct tt_program_step *out = &builder->steps[builder->nsteps++];
     *out = (struct tt_program_step){
         .kind = (uint8_t)step->kind, .op = (uint8_t)step->op, .finish = step->finish, .own_at = -1};
     TT_TRY(lower_span(builder, &step->local, &out->local));
     TT_TRY(lower_span(builder, &step->dst, &out->dst));
-    if (step->kind == TT_STEP_MEET) return TT_OK;
+    if (step->kind == TT_STEP_MEET) return lower_meeting(builder, channel, index, out);
     struct peers peers = {
         .list = &step->recv, .nranks = schedule->shape.nranks, .channel = channel};
     TT_TRY(lower_peers(builder, &peers, &out->recv, &out->nrecv));
@@ -192,7 +217,7 @@ static tt_status lower_steps(struct builder *builder)
     memset(builder->single, 0xff, 2 * nchannels * nranks * sizeof *builder->single);
     for (int c = 0; c < schedule->nchannels; c++)
         for (int s = 0; s < schedule->nsteps[c]; s++)
-            TT_TRY(lower_step(builder, c, &schedule->steps[c][s]));
+            TT_TRY(lower_step(builder, c, s));
     return TT_OK;
 }
 
@@ -261,6 +286,7 @@ static tt_status fill_header(struct tt_program *program, const struct builder *b
         .nlinks = builder->nlinks,
         .nposts = builder->nposts,
         .norders = (uint32_t)(builder->norders * schedule->nblocks),
+        .nputs = builder->nputs,
         .rank = schedule->rank,
         .nranks = schedule->shape.nranks,
         .root = schedule->shape.root,
@@ -279,6 +305,7 @@ static tt_status fill_header(struct tt_program *program, const struct builder *b
     program->links_at = reserve(&nbytes, program->nlinks, sizeof(struct tt_program_link));
     program->posts_at = reserve(&nbytes, program->nposts, sizeof(struct tt_program_post));
     program->orders_at = reserve(&nbytes, program->norders, sizeof(int32_t));
+    program->puts_at = reserve(&nbytes, program->nputs, sizeof(struct tt_program_blocks));
     program->nbytes = reserve(&nbytes, 0, 1);
     for (int b = TT_INPUT; b <= TT_OUTPUT && schedule->nblocks; b++)
         program->held[b].number =
@@ -311,6 +338,7 @@ static void fill_tables(struct tt_program *program, const struct builder *builde
                    builder->orders[i], order_bytes);
     fill_table(program, program->posts_at, builder->posts,
                builder->nposts * sizeof *builder->posts);
+    fill_table(program, program->puts_at, builder->puts, builder->nputs * sizeof *builder->puts);
     fill_table(program, program->channels_at, builder->channels,
                (size_t)schedule->nchannels * sizeof *builder->channels);
 }
@@ -335,6 +363,7 @@ tt_status tt_program_lower(const struct tt_schedule *schedule, struct tt_program
     free(builder.steps);
     free(builder.links);
     free(builder.single);
+    free(builder.puts);
     free(builder.channels);
     free(builder.posts);
     return status;

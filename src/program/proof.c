@@ -67,6 +67,41 @@ static bool is_like(const struct tt_program *program, const struct tt_program *f
            program->meets == first->meets && program->direct_safe == first->direct_safe;
 }
 
+/* Whether the step of the program says what each rank puts into the meeting. */
+static bool puts_are_right(const struct tt_proof *proof, const struct tt_program *program,
+                           int channel, uint32_t index)
+{
+    const struct tt_program_step *step = tt_program_step(program, channel, index);
+    for (int m = 0; step->kind == TT_STEP_MEET && program->nputs && m < program->nranks; m++) {
+        const struct tt_program *other = proof->programs[m];
+        const struct tt_program_blocks *puts = tt_program_puts(program) + step->recv + m;
+        if (index >= tt_program_channel(other, channel)->nsteps) return false;
+        const struct tt_program_step *theirs = tt_program_step(other, channel, index);
+        if (theirs->kind != TT_STEP_MEET || puts->number != theirs->local.number ||
+            (puts->number && (puts->first != theirs->local.first || !theirs->local.contiguous)))
+            return false;
+    }
+    return true;
+}
+
+/* The programs have been checked. */
+static tt_status check_puts(const struct tt_proof *proof, struct tt_verify_report *report)
+{
+    for (int rank = 0; rank < proof->steps.shape.nranks; rank++) {
+        const struct tt_program *program = proof->programs[rank];
+        for (int c = 0; c < program->nchannels; c++)
+            for (uint32_t s = 0; s < tt_program_channel(program, c)->nsteps; s++) {
+                if (puts_are_right(proof, program, c, s)) continue;
+                snprintf(report->text, sizeof report->text,
+                         "rank %d channel %d step %u: the table of puts is not what the ranks put "
+                         "into the meeting",
+                         rank, c, s);
+                return TT_ERR_USAGE;
+            }
+    }
+    return TT_OK;
+}
+
 /* The part of a proof that looks at each program for itself; then its links may be raised. */
 static tt_status check_programs(const struct tt_proof *proof, struct tt_verify_report *report)
 {
@@ -121,6 +156,7 @@ static tt_status run(const struct tt_proof *proof, const size_t *count, const si
 {
     *report = (struct tt_verify_report){.any_count = true};
     TT_TRY(check_programs(proof, report));
+    TT_TRY(check_puts(proof, report));
     TT_TRY(count ? tt_verify(&proof->steps, *count, report)
                  : tt_verify_uneven(&proof->steps, counts, report));
     TT_TRY(check_order(proof->steps.algorithm, report));

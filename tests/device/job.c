@@ -23,7 +23,7 @@ static size_t payload_of(const struct job *job)
 static tt_status bind(struct job *job, int r)
 {
     const struct tt_limits limits = {
-        .slot_bytes = payload_of(job), .meet_bytes = 1 << 30, .copies = job->copies};
+        .slot_bytes = payload_of(job), .meet_bytes = payload_of(job), .copies = job->copies};
     const size_t element = tt_type_size(job->reduction.type);
     if (job->counts) {
         const struct tt_counts counts = {.counts = job->counts};
@@ -92,9 +92,16 @@ struct queue {
     unsigned sent, taken;
 };
 
+/* What a rank has put into the meetings on one part. */
+struct puts {
+    char *data[DEEP];
+    unsigned number;
+};
+
 struct place {
     size_t round;
     uint32_t step;
+    bool entered;
 };
 
 struct simulation {
@@ -102,6 +109,7 @@ struct simulation {
     char *const *inputs, *const *outputs;
     char *scratch[JOB_MOST_RANKS];
     struct queue *queues; /* [part][from][to] */
+    struct puts *puts;    /* [part][rank] */
 };
 
 static struct queue *queue_of(const struct simulation *all, int part, int from, int to)
@@ -194,6 +202,94 @@ static void simulate_step(const struct simulation *all, int rank, int part, size
     free(result);
 }
 
+/* ---- Meetings ------------------------------------------------------------------------------- */
+
+static struct puts *puts_of(const struct simulation *all, int part, int rank)
+{
+    return &all->puts[part * all->job->nranks + rank];
+}
+
+/* All blocks of the local span, one after the other. */
+static void put_in(const struct simulation *all, int rank, int part, size_t round,
+                   const struct tt_program_step *step)
+{
+    const struct job *job = all->job;
+    struct puts *puts = puts_of(all, part, rank);
+    struct tt_walk walk = tt_walk_begin(job->programs[rank], job->bindings[rank], &step->local,
+                                        part, round, false);
+    struct tt_piece piece;
+    char *to = malloc(job->slot_bytes + job->line_bytes); /* more than a message has */
+    const bool scaled = job->reduction.op == TT_PREMUL_SUM && step->local.buffer == TT_INPUT;
+    free(puts->data[puts->number % DEEP]); /* of a meeting long ago */
+    puts->data[puts->number++ % DEEP] = to;
+    while (tt_walk_next(&walk, &piece)) {
+        const void *from = data_of(all, rank, &step->local, &piece);
+        if (scaled && piece.count)
+            tt_reduce(&job->reduction, to, &from, 1, piece.count, TT_SCALE_FIRST);
+        else
+            memcpy(to, from, piece.count * element_of(job));
+        to += piece.count * element_of(job);
+    }
+}
+
+/* The block of this place of what a rank has put into meeting `number`; NULL: it has not. */
+static const char *find_put(const struct simulation *all, int rank, int part, size_t round,
+                            const struct place *at, unsigned number, int block)
+{
+    const struct tt_program *program = all->job->programs[rank];
+    const struct tt_program_step *step =
+        tt_program_step(program, part % program->nchannels, at->step);
+    struct tt_walk walk =
+        tt_walk_begin(program, all->job->bindings[rank], &step->local, part, round, false);
+    const char *data = puts_of(all, part, rank)->data[number % DEEP];
+    struct tt_piece piece;
+    for (int i = step->local.first; tt_walk_next(&walk, &piece); i++) {
+        if (i == block) return data;
+        data += piece.count * element_of(all->job);
+    }
+    return NULL;
+}
+
+static void take_out(const struct simulation *all, int rank, int part, const struct place *at,
+                     const struct tt_program_step *step)
+{
+    const struct job *job = all->job;
+    const unsigned number = puts_of(all, part, rank)->number - 1;
+    struct tt_walk walk = tt_walk_begin(job->programs[rank], job->bindings[rank], &step->dst, part,
+                                        at->round, false);
+    struct tt_piece piece;
+    for (int block = step->dst.first; tt_walk_next(&walk, &piece); block++) {
+        const void *sources[JOB_MOST_RANKS];
+        int n = 0;
+        for (int r = 0; r < job->nranks; r++) {
+            const bool mine = step->op != TT_TRANSPOSE || r == block;
+            const char *found = find_put(all, r, part, at->round, at, number,
+                                         step->op == TT_TRANSPOSE ? rank : block);
+            if (mine && found) sources[n++] = found;
+        }
+        CHECK_EQ(n, step->op == TT_FOLD ? job->nranks : 1);
+        if (piece.count)
+            tt_reduce(&job->reduction, data_of(all, rank, &step->dst, &piece), sources, n,
+                      piece.count, step->finish ? TT_FINISH : 0);
+    }
+}
+
+/* False: the rank waits for others. Whether it moved: *moved is set. */
+static bool simulate_meeting(const struct simulation *all, int rank, int part, struct place *place,
+                             const struct tt_program_step *step, bool *moved)
+{
+    if (!place->entered) put_in(all, rank, part, place->round, step);
+    *moved = *moved || !place->entered;
+    place->entered = true;
+    for (int r = 0; r < all->job->nranks; r++)
+        if (puts_of(all, part, r)->number < puts_of(all, part, rank)->number) return false;
+    take_out(all, rank, part, place, step);
+    place->entered = false;
+    return true;
+}
+
+/* ---- The walk ------------------------------------------------------------------------------- */
+
 /* Goes on with a part of a rank as far as it can. Whether it moved. */
 static bool simulate_part(const struct simulation *all, int rank, int part, struct place *place)
 {
@@ -208,8 +304,12 @@ static bool simulate_part(const struct simulation *all, int rank, int part, stru
             continue;
         }
         const struct tt_program_step *step = tt_program_step(program, channel, place->step);
-        if (!ready(all, rank, part, step)) break;
-        simulate_step(all, rank, part, place->round, step);
+        if (step->kind == TT_STEP_MEET) {
+            if (!simulate_meeting(all, rank, part, place, step, &moved)) break;
+        } else {
+            if (!ready(all, rank, part, step)) break;
+            simulate_step(all, rank, part, place->round, step);
+        }
         place->step++;
         moved = true;
     }
@@ -221,6 +321,7 @@ void job_simulate(const struct job *job, char *const *inputs, char *const *outpu
     const int nparts = (int)job_nparts(job), n = nparts * job->nranks;
     struct simulation all = {.job = job, .inputs = inputs, .outputs = outputs};
     all.queues = calloc((size_t)(n * job->nranks) + 1, sizeof *all.queues);
+    all.puts = calloc((size_t)n + 1, sizeof *all.puts);
     for (int r = 0; r < job->nranks; r++) all.scratch[r] = malloc(job->scratch_bytes[r] + 1);
     struct place *places = calloc((size_t)n + 1, sizeof *places);
     for (bool moved = true; moved;) {
@@ -230,6 +331,9 @@ void job_simulate(const struct job *job, char *const *inputs, char *const *outpu
     }
     for (int i = 0; i < n; i++) CHECK(places[i].round == job->bindings[i % job->nranks]->nrounds);
     for (int r = 0; r < job->nranks; r++) free(all.scratch[r]);
+    for (int i = 0; i < n; i++)
+        for (unsigned k = 0; k < DEEP; k++) free(all.puts[i].data[k]);
+    free(all.puts);
     free(places);
     free(all.queues);
 }

@@ -45,7 +45,7 @@ static const struct tt_algorithm *algorithm_at(int index)
     for (int c = 0; c < TT_NCOLLECTIVES; c++) {
         const struct tt_algorithm *algorithm;
         for (int k = 0; (algorithm = tt_algorithm_at((enum tt_collective)c, k)) != NULL; k++)
-            if (!algorithm->parts && !tt_meets(algorithm) && index-- == 0) return algorithm;
+            if (!algorithm->parts && index-- == 0) return algorithm;
     }
     return NULL;
 }

@@ -39,6 +39,8 @@ struct area {
     struct tt_device_note notes[WORLD_SLOTS];
     _Alignas(16) char slots[WORLD_SLOTS * WORLD_SLOT_BYTES];
     char lines[WORLD_SLOTS * WORLD_LINE_BYTES];
+    /* That of the rank itself: what it puts into meetings on the channel. */
+    char places[WORLD_SLOTS * WORLD_SLOT_BYTES];
 };
 
 static size_t area_at(int peer, int channel)
@@ -57,12 +59,17 @@ static struct tt_device_end end_of(const struct world *world, int rank, int peer
     const int from = outgoing ? rank : peer, to = outgoing ? peer : rank;
     char *in = (char *)(uintptr_t)world->links[to] + area_at(from, channel);
     char *out = (char *)(uintptr_t)world->links[from] + area_at(to, channel);
+    char *own = (char *)(uintptr_t)world->links[from] + area_at(from, channel);
+    if (from == to)
+        return (struct tt_device_end){.places = outgoing ? own + offsetof(struct area, places) : 0,
+                                      .outgoing = outgoing};
     return (struct tt_device_end){
         .slots = in + offsetof(struct area, slots),
         .lines = in + offsetof(struct area, lines),
         .head = (uint64_t *)(in + offsetof(struct area, head)),
         .tail = (uint64_t *)(out + offsetof(struct area, tail)),
         .notes = (struct tt_device_note *)(in + offsetof(struct area, notes)),
+        .places = own + offsetof(struct area, places),
         .outgoing = outgoing,
         .reaches = world->config.reaches || from % 2 == 0,
         .system = world->config.system,
@@ -76,7 +83,7 @@ static void place_ends(struct world *world, int rank)
     struct tt_device_end *ends = calloc(n, sizeof *ends);
     for (int peer = 0; peer < nranks; peer++)
         for (int channel = 0; channel < WORLD_CHANNELS; channel++)
-            for (int outgoing = 0; outgoing < 2 && peer != rank; outgoing++)
+            for (int outgoing = 0; outgoing < 2; outgoing++)
                 ends[tt_device_end_at(WORLD_CHANNELS, (uint32_t)peer, (uint32_t)channel,
                                       (uint32_t)outgoing)] =
                     end_of(world, rank, peer, channel, outgoing);

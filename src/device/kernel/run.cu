@@ -7,7 +7,7 @@
  * a chain of multiplications that would stand in every step's way. After a failure every wait ends,
  * every block leaves, and the call still counts as ended. */
 #include "device/kernel/exchange.cuh"
-#include "device/kernel/step.cuh"
+#include "device/kernel/meet.cuh"
 
 /* All threads: the channel's steps, round by round. */
 static __device__ bool walk(struct tt_block *block)
@@ -24,7 +24,11 @@ static __device__ bool walk(struct tt_block *block)
             }
             __syncthreads();
             if (s % TT_MOST_RESOLVED == 0) tt_resolve(block, steps, s, channel->nsteps);
-            if (!tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED])) return false;
+            const bool go =
+                steps[s].kind == TT_STEP_MEET
+                    ? tt_do_meeting(block, &steps[s])
+                    : tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED]);
+            if (!go) return false;
         }
     return true;
 }

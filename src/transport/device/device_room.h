@@ -42,7 +42,8 @@ struct tt_device_offer {
 /* Allocates this rank's memory: the slots, lines, heads, notes of what it receives, the tails
  * of what it sends, and its table of ends. With n = (nranks - 1) * nchannels links in each
  * direction that is
- *   n * (nslots * (slot_bytes + line_bytes + 16) + 256) + nranks * nchannels * 128
+ *   n * (nslots * (slot_bytes + line_bytes + 24) + 256) + nranks * nchannels * 128
+ *     + nchannels * nslots * slot_bytes (places for meetings)
  * bytes and roundings. Where that exceeds TT_DEVICE_BUDGET, slots and lines are made smaller, down
  * to TT_DEVICE_LEAST_BYTES, and then fewer, down to 2 (on all ranks alike: by these numbers only).
  * USAGE: a setting is impossible. SYSTEM: out of device memory (says what for, how much, how much

@@ -5,7 +5,11 @@
  * lies in slot n % nslots. The sender may fill a slot when the receiver has released the message
  * that was there: tail > n - nslots. It then publishes: head = n + 1. A link has two areas: slots,
  * and lines, in which each access carries data and flag. A word of `lines` is never written by
- * anything but a line, so that no data is taken for a flag. */
+ * anything but a line, so that no data is taken for a flag.
+ *
+ * In a meeting each rank sends a message to each other one. As lines, every message has what the
+ * rank puts in. Else that stands once, in the sender's place of number (meetings on the channel) %
+ * nslots, and the messages are empty: the place is free when all that said so are released. */
 #ifndef TT_TRANSPORT_DEVICE_END_H
 #define TT_TRANSPORT_DEVICE_END_H
 
@@ -30,9 +34,11 @@ struct tt_device_end {
     uint64_t *tail; /* memory of the sender, written by the receiver: messages released, in the
                      * lower half */
     struct tt_device_note *notes; /* [nslots], memory of the receiver, written by the sender */
-    uint32_t outgoing;            /* 1: this rank sends */
-    uint32_t reaches; /* 1: the receiver can read the sender's device memory at its address */
-    uint32_t system;  /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
+    char *places; /* [nslots][slot_bytes]: memory of the sender: what it puts into meetings on this
+                   * channel; all its peers read it; 16-byte aligned */
+    uint8_t outgoing; /* 1: this rank sends */
+    uint8_t reaches;  /* 1: the receiver can read the sender's device memory at its address */
+    uint8_t system;   /* 1: ordering accesses need scope .sys: the peer is on another GPU, in
                        * another process, or on the host */
     /* owner: the block that runs this link's channel; kept from call to call */
     uint32_t count;      /* messages sent or taken */
@@ -42,7 +48,8 @@ struct tt_device_end {
 static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
 
 /* The links of a rank on a GPU. Plain data. The end of a link with `peer` on `channel` of the
- * communicator is ends[tt_device_end_at(...)]; those of this rank with itself are zero. */
+ * communicator is ends[tt_device_end_at(...)]. Of those of this rank with itself the outgoing one has
+ * its places, and as its count the meetings on the channel; all else is zero. */
 struct tt_device_links {
     struct tt_device_end *ends; /* [nranks * nchannels * 2], device memory of this rank */
     uint32_t nranks, nchannels;

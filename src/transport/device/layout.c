@@ -22,7 +22,8 @@ struct tt_device_layout tt_device_layout(const struct tt_device_shape *shape)
     at.notes = at.tails + nlinks * TT_DEVICE_LINE;
     at.lines = at.notes + nlinks * at.notes_stride;
     at.slots = at.lines + nlinks * at.lines_stride;
-    at.nbytes = at.slots + nlinks * at.slots_stride;
+    at.places = at.slots + nlinks * at.slots_stride;
+    at.nbytes = at.places + shape->nchannels * at.slots_stride;
     return at;
 }
 
@@ -61,6 +62,10 @@ struct tt_device_end tt_device_end_between(const struct tt_device_shape *shape,
     const struct tt_device_layout at = tt_device_layout(shape);
     const struct tt_device_place *sender = outgoing ? self : peer;
     const struct tt_device_place *receiver = outgoing ? peer : self;
+    char *places = sender->memory + at.places + channel * at.slots_stride;
+    if (self->rank == peer->rank)
+        return (struct tt_device_end){.places = outgoing ? places : NULL,
+                                      .outgoing = outgoing != 0};
     const size_t in = link_of(shape, receiver->rank, sender->rank, channel);
     const size_t out = link_of(shape, sender->rank, receiver->rank, channel);
     char *theirs = receiver->memory;
@@ -70,5 +75,6 @@ struct tt_device_end tt_device_end_between(const struct tt_device_shape *shape,
         .head = (uint64_t *)(theirs + at.heads + in * TT_DEVICE_LINE),
         .notes = (struct tt_device_note *)(theirs + at.notes + in * at.notes_stride),
         .tail = (uint64_t *)(sender->memory + at.tails + out * TT_DEVICE_LINE),
-        .outgoing = outgoing};
+        .places = places,
+        .outgoing = outgoing != 0};
 }

@@ -228,12 +228,14 @@ static void fill_ends(const struct tt_device_room *room, int rank, struct tt_dev
     const struct peer *peer = &room->peers[rank];
     const struct tt_device_shape *shape = &room->shape;
     const struct tt_device_place mine = {(uint32_t)room->config.rank, room->memory};
-    const struct tt_device_place theirs = {(uint32_t)rank, peer->memory};
+    const bool self = rank == room->config.rank;
+    const struct tt_device_place theirs = {(uint32_t)rank, self ? room->memory : peer->memory};
     for (uint32_t channel = 0; channel < shape->nchannels; channel++)
         for (uint32_t outgoing = 0; outgoing < 2; outgoing++) {
             struct tt_device_end *end =
                 &ends[tt_device_end_at(shape->nchannels, theirs.rank, channel, outgoing)];
             *end = tt_device_end_between(shape, &mine, &theirs, channel, outgoing);
+            if (self) continue;
             end->reaches = peer->reached_by;
             end->system = !(peer->same_process && peer->same_gpu);
         }
@@ -245,8 +247,7 @@ static tt_status upload_ends(struct tt_device_room *room)
     const size_t nends = (size_t)shape->nranks * shape->nchannels * 2;
     struct tt_device_end *ends = calloc(nends, sizeof *ends);
     if (!ends) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu ends of links", nends);
-    for (int r = 0; r < room->config.nranks; r++)
-        if (r != room->config.rank) fill_ends(room, r, ends);
+    for (int r = 0; r < room->config.nranks; r++) fill_ends(room, r, ends);
     char *to = room->memory + tt_device_layout(shape).ends;
     const tt_status status = tt_context_upload(room->context, to, ends, nends * sizeof *ends);
     free(ends);

@@ -52,12 +52,21 @@ static void check_shape(const struct tt_device_shape *shape)
         const struct tt_device_place *from = &places[i / shape->nchannels / shape->nranks];
         const struct tt_device_place *to = &places[i / shape->nchannels % shape->nranks];
         const uint32_t channel = i % shape->nchannels;
-        if (from == to) continue;
+        if (from == to) {
+            const struct tt_device_end own = tt_device_end_between(shape, from, to, channel, 1);
+            CHECK(own.outgoing && !own.slots && !own.lines && !own.head && !own.tail);
+            CHECK_EQ((uintptr_t)own.places % 16, 0);
+            CHECK(!tt_device_end_between(shape, from, to, channel, 0).places);
+            add(&all, own.places, (size_t)shape->nslots * shape->slot_bytes, false);
+            continue;
+        }
         const struct tt_device_end a = tt_device_end_between(shape, from, to, channel, 1);
         const struct tt_device_end b = tt_device_end_between(shape, to, from, channel, 0);
         CHECK(a.slots == b.slots && a.lines == b.lines && a.head == b.head && a.tail == b.tail &&
               a.notes == b.notes);
         CHECK(a.outgoing == 1 && b.outgoing == 0);
+        CHECK(a.places == b.places);
+        CHECK(a.places == tt_device_end_between(shape, from, from, channel, 1).places);
         CHECK_EQ((uintptr_t)a.slots % 16 + (uintptr_t)a.lines % 16 + (uintptr_t)a.notes % 16, 0);
         add(&all, a.slots, (size_t)shape->nslots * shape->slot_bytes, false);
         add(&all, a.lines, (size_t)shape->nslots * shape->line_bytes, false);
@@ -92,7 +101,8 @@ TEST(layout, memory_is_what_the_formula_says)
     const struct tt_device_shape shape = {
         .nranks = 8, .nchannels = 9, .nslots = 8, .slot_bytes = 65536, .line_bytes = 16384};
     CHECK_EQ(tt_device_layout(&shape).nbytes,
-             7 * 9 * (8 * (65536 + 16384) + 256 + 256) + 8 * 9 * 128); /* notes: 192, in lines */
+             7 * 9 * (8 * (65536 + 16384) + 256 + 256) + 8 * 9 * 128 /* notes: 192, in lines */
+                 + 9 * 8 * 65536);
 }
 
 TEST(layout, many_ranks_and_channels_get_smaller_slots_and_stay_within_the_budget)

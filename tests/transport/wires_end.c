@@ -353,6 +353,22 @@ TEST(wires_end, frames_that_no_rank_sends_are_refused_by_name)
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .number = 4}, "failure code 4");
 }
 
+/* More messages than the queue has places for would be written beside it. */
+TEST(wires_end, credits_that_are_refused_do_not_count)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    send_raw(&all, &(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {{1, 200}}});
+    CHECK(strstr(failure_of(&all, 1), "credits 200"));
+    struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 1);
+    size_t n = 0;
+    for (; n <= config.nslots && tx->ops->slot(tx, 4); n++) tx->ops->publish(tx, 4, 1);
+    CHECK_EQ(n, config.nslots);
+    wired_close(&all);
+}
+
 TEST(wires_end, a_message_sent_twice_is_refused)
 {
     struct wired all;
@@ -435,6 +451,7 @@ static void greet_and_say(struct wired *all, const uint8_t key[32], int rank,
         REQUIRE(wired_turn(all));
     }
     tt_hello_fill(&hello, kind, rank, all->ranks.nranks);
+    hello.to = 1;
     tt_hello_sign(&hello, &greeting, key);
     CHECK_EQ(tt_socket_send_now(fd, &hello, sizeof hello), 0);
     CHECK(is_turned_away(all, fd));
@@ -456,6 +473,29 @@ TEST(wires_end, who_does_not_belong_here_is_turned_away)
     greet_and_say(&all, config.key, 0, TT_HELLO_LINK); /* joined already */
     CHECK(say(&all, 0, 1, 6));
     wired_close(&all);
+}
+
+/* Who is on the way between hosts needs no key to lead a connection to another rank. */
+TEST(wires_end, a_rank_that_is_not_meant_refuses_the_connection)
+{
+    for (int lower = 0; lower < 2; lower++) { /* LINK, PROBE */
+        struct wired all;
+        const struct tt_wires_config config = wired_config();
+        REQUIRE(wired_open(&all, 3, &config));
+        const int from = lower ? 2 : 0, meant = 1, other = lower ? 0 : 2;
+        struct tt_wires_info *infos = all.wires[from]->infos;
+        infos[meant].loopback = infos[other].loopback;
+        struct tt_link *tx = tt_wires_tx(all.wires[from], meant, 0);
+        const int64_t deadline = tt_deadline_ns(20000);
+        while (!tx->ops->slot(tx, 4) && !tt_fabric_failure_text(all.ranks.fabrics[from])[0] &&
+               !tt_expired(deadline))
+            REQUIRE(tt_wires_progress(all.wires[other]) >= 0);
+        const char *text = tt_fabric_failure_text(all.ranks.fabrics[from]);
+        CHECK_MESSAGE(strstr(text, "cannot reach rank 1 (host ") && strstr(text, "another rank"),
+                      "unexpected: %s", text);
+        CHECK(!wire_between(&all, other, from));
+        wired_close(&all);
+    }
 }
 
 static tt_status start_again(struct wired *all, const struct tt_wires_info *infos)

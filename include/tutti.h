@@ -429,8 +429,7 @@ TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendco
 
 /* ---- Barrier, point to point ---------------------------------------------------------------- */
 
-/* (tutti) Returns (or lets the stream go on) when every rank has called it. Errors as collectives.
- */
+/* (tutti) Returns (or the stream goes on) when every rank has called it. Errors as collectives. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Point to point: messages between two ranks arrive in the order sent. Both ranks give the same
@@ -449,7 +448,8 @@ TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t 
  * says why the algorithm cannot run on the communicator's hosts. */
 TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               const char *algorithm);
-/* The name of the algorithm that `collective` would use for `nbytes` of data. Static storage. */
+/* The name of the algorithm that `collective` would use for `nbytes` of data: of GPU memory, where
+ * kernels carry out such calls on `comm`, else of the host's. Static storage. */
 TUTTI_API tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collective,
                                               size_t nbytes, const char **algorithm);
 

@@ -147,16 +147,13 @@ static tuttiResult_t measure_memory(struct perf_worker *worker, struct perf_memo
     return perf_worker_reduce_number(worker, &memory->communicators, tuttiMax);
 }
 
-/* Where the choice changes between the smallest size and the largest. The library tells the choice
- * for memory of the host. */
+/* Where the choice changes between the smallest size and the largest. */
 static tuttiResult_t report_choices(const struct perf_worker *worker, struct perf_report *report)
 {
     const struct perf_run *run = worker->run;
     const char *last = "";
     size_t size = run->options->min_bytes;
-    if (run->collective->collective == PERF_NO_COLLECTIVE || run->options->on_gpus) {
-        return tuttiSuccess;
-    }
+    if (run->collective->collective == PERF_NO_COLLECTIVE) return tuttiSuccess;
     do {
         const char *name;
         PERF_TRY(tuttiCommGetAlgorithm(

@@ -31,8 +31,17 @@ struct tt_setting {
     uint32_t net_mbit;  /* of the slowest interface between hosts; 0: unknown */
     bool uneven;        /* the call has a count for each rank: only algorithms for that */
     bool in_rank_order; /* only algorithms that fold in rank order, where anything is folded */
-    bool on_device;     /* only algorithms without meetings */
+    /* On GPUs: other constants. slot_bytes, meet_bytes and line_bytes are of one part of the data;
+     * nparts of them move side by side. */
+    bool on_device;
+    int nparts;
+    size_t line_bytes; /* of the lines of one message; half of them are data */
 };
+
+/* How a message of a GPU travels (device/call.h has the same protocols). */
+enum tt_gpu_protocol { TT_GPU_SLOTS, TT_GPU_LINES, TT_GPU_NPROTOCOLS };
+/* Whether lines are faster than slots for a message of nbytes in all parts, by the cost model. */
+bool tt_gpu_takes_lines(size_t nbytes);
 
 /* Whether a communicator with this setting may use the algorithm as far as the order of folding
  * goes. */

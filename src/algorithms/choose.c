@@ -4,7 +4,7 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/hierarchy.h"
 
-/* Most ranks among which all pairs may exchange messages. */
+/* Most ranks among which all pairs may exchange messages, as those of a meeting do on GPUs. */
 enum { MOST_PEERS = 64 };
 /* An algorithm takes the place of one before it in the table, which is simpler, only where its cost
  * is below this part of the other's. */
@@ -37,7 +37,7 @@ static bool eligible(const struct tt_algorithm *algorithm, const struct tt_shape
 {
     if (setting->uneven && !algorithm->uneven) return false;
     if (!tt_order_fits(algorithm, setting->in_rank_order)) return false;
-    if (setting->on_device && tt_meets(algorithm)) return false;
+    if (setting->on_device && algorithm->one_host && shape->nranks > MOST_PEERS) return false;
     if (tt_refusal(algorithm, shape)) return false;
     if (algorithm->parts && shape->hosts->most == 1) return false;
     return may_crowd || !crowded(algorithm, shape);

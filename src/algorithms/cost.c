@@ -43,7 +43,11 @@
  *             + bytes that a rank sends * net_byte, or, where that is more,
  *               bytes that leave the host / speed of the interface
  *
- * The cost of an algorithm X/Y is the sum of the costs of its phases. */
+ * The cost of an algorithm X/Y is the sum of the costs of its phases.
+ *
+ * On GPUs the constants are others, one set for messages in slots and one for lines, and the set
+ * that costs less counts. Rounds are of all parts of the data together, and a meeting needs no
+ * second wait between rounds. */
 struct cost {
     const char *name;
     double value; /* microseconds, or microseconds a byte */
@@ -70,7 +74,7 @@ enum {
 
 /* Measured on two cores of an AVX-512 server in a virtual machine. The constants of one host are
  * fitted to perf-tests/choice.sh, so that the chosen algorithm is among the fastest. */
-static const struct cost costs[NCOSTS] = {
+static const struct cost host_costs[NCOSTS] = {
     [LINK] = {"link", 0.31, "a message whose answer is waited for; all_reduce and all_gather of 2"},
     [LINK_ONE_WAY] =
         {"link_one_way", 0.11,
@@ -89,6 +93,47 @@ static const struct cost costs[NCOSTS] = {
     [NET_MESSAGE] = {"net_message", 1.5, "its system calls; a ping over loopback takes 3.9 us"},
     [NET_BYTE] = {"net_byte", 1.0 / 3600, "TCP on one core; 2.3 GB/s with byte_sent"},
 };
+
+/* On GPUs. Waits and actions are fitted to calls of 256 bytes on one H100 (docs/cuda-measured.md:
+ * ring and parallel, 2 and 8 ranks), which a draft of the kernel ran. Bytes are computed from what
+ * is published: a block of threads moves some 25 GB/s, and a call has 8 blocks (NVLink 4 has 450
+ * GB/s in one direction, PCIe 4 some 25). Never measured with the kernels of this library, nor
+ * between GPUs; perf-tests with --device cuda and TUTTI_ALGORITHM tell what to put here. What no
+ * call on a GPU needs is 0. */
+static const struct cost gpu_costs[TT_GPU_NPROTOCOLS][NCOSTS] = {
+    [TT_GPU_SLOTS] =
+        {
+            [LINK] = {"link", 2.7, "release, acquire; rings: 36.8 us for 14 steps, 7.1 for 2"},
+            [LINK_ONE_WAY] = {"link_one_way", 2.7, "as link: the kernels of ranks start together"},
+            [MEETING] = {"meeting", 2.4, "as link, less what meeting_rank has of a message"},
+            [MEETING_RANK] = {"meeting_rank", 0.32, "a message to it and one from it"},
+            [ACTION] = {"action", 0.16, "parallel: 6.7 us with 8 ranks, 4.3 with 2"},
+            [BYTE_SENT] = {"byte_sent", 1.0 / 200e3, "8 blocks of 25 GB/s"},
+            [BYTE_PUT] = {"byte_put", 1.0 / 200e3, "the same: into the own place"},
+            [BYTE_REDUCED] = {"byte_reduced", 1.0 / 200e3, "the same: read"},
+            [BYTE_RESULT] = {"byte_result", 1.0 / 200e3, "the same: written"},
+        },
+    [TT_GPU_LINES] =
+        {
+            [LINK] = {"link", 1.5, "no fence; rings: 22.3 us for 14 steps, 4.5 for 2"},
+            [LINK_ONE_WAY] = {"link_one_way", 1.5, "as link"},
+            [MEETING] = {"meeting", 1.2, "as link, less what meeting_rank has of a message"},
+            [MEETING_RANK] = {"meeting_rank", 0.32, "a message to it and one from it"},
+            [ACTION] = {"action", 0.16, "parallel: 4.5 us with 8 ranks, 2.6 with 2"},
+            [BYTE_SENT] = {"byte_sent", 2.0 / 200e3, "half of a line is data"},
+            [BYTE_PUT] = {"byte_put", 2.0 / 200e3, "the same, to each rank: see put_to_each"},
+            [BYTE_REDUCED] = {"byte_reduced", 2.0 / 200e3, "half of a line is data"},
+            [BYTE_RESULT] = {"byte_result", 1.0 / 200e3, "as with slots"},
+        },
+};
+
+bool tt_gpu_takes_lines(size_t nbytes)
+{
+    const struct cost *slots = gpu_costs[TT_GPU_SLOTS], *lines = gpu_costs[TT_GPU_LINES];
+    /* The receiver reads lines while the sender writes others. */
+    const double more = lines[BYTE_SENT].value - slots[BYTE_SENT].value;
+    return (double)nbytes * more <= slots[LINK].value - lines[LINK].value;
+}
 
 /* Most ranks whose steps are counted. */
 enum { MOST_COUNTED = 64 };
@@ -209,11 +254,12 @@ static double lag_of(const struct load *load, bool meets)
     return meets || load->depth < load->steps ? 0 : load->depth - load->steps;
 }
 
-static double wait_of(const struct part *part, const struct load *load, bool meets, bool turns)
+static double wait_of(const struct part *part, const struct load *load, const struct cost *costs,
+                      bool meets, bool turns)
 {
     const double nranks = part->nranks, lag = lag_of(load, meets);
     if (meets)
-        return (2 * load->rounds - 1) * load->depth *
+        return (costs == host_costs ? 2 * load->rounds - 1 : load->rounds) * load->depth *
                (turns ? nranks * costs[TURN_MEETING].value
                       : costs[MEETING].value + nranks * costs[MEETING_RANK].value);
     return (load->rounds * (load->depth - lag) + lag) * (part->one_way ? costs[LINK_ONE_WAY].value
@@ -222,7 +268,8 @@ static double wait_of(const struct part *part, const struct load *load, bool mee
 }
 
 /* either: a rank sends or stores, not both. */
-static double time_of(const struct work *work, double rounds, bool meets, bool either)
+static double time_of(const struct work *work, double rounds, const struct cost *costs, bool meets,
+                      bool either)
 {
     const double sent = work->sent * costs[meets ? BYTE_PUT : BYTE_SENT].value;
     const double stored = work->stored * costs[BYTE_RESULT].value;
@@ -231,27 +278,42 @@ static double time_of(const struct work *work, double rounds, bool meets, bool e
            (either ? fmax(sent, stored) : sent + stored);
 }
 
-/* The cost on one host, or where the placement is not known. */
-static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
+/* The cost on one host, or where the placement is not known, with these constants. */
+static double cost_with(const struct part *part, const struct tt_setting *setting,
+                        const struct cost *costs, double nbytes)
 {
     const bool meets = part->algorithm->one_host && part->nranks > 1;
     if (meets && (!part->one_host || setting->meet_bytes == 0)) return INFINITY;
     const size_t most = meets ? setting->meet_bytes : setting->slot_bytes;
     struct load load = load_of(part, nbytes, most);
+    if (setting->on_device) load.rounds = ceil(load.rounds / fmax(1, setting->nparts));
+    if (costs == gpu_costs[TT_GPU_LINES]) {
+        const double lines = fmax(1, setting->nparts) * (double)setting->line_bytes;
+        if (load.message > lines / 2 || !part->nblocks) return INFINITY;
+        if (meets) load.busiest.sent *= part->nranks - 1; /* put_to_each */
+    }
     const bool to_root =
         part->one_way && tt_collective_row(part->algorithm->collective)->output_at_root_only;
     if (!part->one_way) load.busiest.sent += lag_of(&load, meets) * load.message / load.rounds;
-    const double own = time_of(&load.busiest, load.rounds, meets, to_root && !meets);
-    const double all = time_of(&load.together, load.rounds, meets, false);
+    const double own = time_of(&load.busiest, load.rounds, costs, meets, to_root && !meets);
+    const double all = time_of(&load.together, load.rounds, costs, meets, false);
     const double other = part->counted ? fmax(0, all - own) / (part->on_host - 1) : own;
-    return wait_of(part, &load, meets, setting->oversubscribed) + own +
+    return wait_of(part, &load, costs, meets, setting->oversubscribed) + own +
            (part->per_core - 1) * other;
+}
+
+static double cost_inside(const struct part *part, const struct tt_setting *setting, double nbytes)
+{
+    if (!setting->on_device) return cost_with(part, setting, host_costs, nbytes);
+    return fmin(cost_with(part, setting, gpu_costs[TT_GPU_SLOTS], nbytes),
+                cost_with(part, setting, gpu_costs[TT_GPU_LINES], nbytes));
 }
 
 /* The additional cost of messages between hosts. */
 static double cost_between(const struct part *part, const struct tt_setting *setting,
                            const struct load *load)
 {
+    const struct cost *costs = host_costs;
     const struct tt_traffic *traffic = &part->traffic;
     const double wire = setting->net_mbit ? 8.0 / setting->net_mbit : 0; /* us a byte */
     const double through =
@@ -374,12 +436,21 @@ double tt_cost_us(const struct tt_algorithm *algorithm, const struct tt_shape *s
     return cost;
 }
 
-void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)
+static void describe_table(const struct cost *costs, const char *of,
+                           void (*emit)(void *arg, const char *line), void *arg)
 {
     for (int i = 0; i < NCOSTS; i++) {
         char line[160];
-        snprintf(line, sizeof line, "%-13s %9.6f us  %s", costs[i].name, costs[i].value,
+        if (!costs[i].name) continue;
+        snprintf(line, sizeof line, "%s%-13s %9.6f us  %s", of, costs[i].name, costs[i].value,
                  costs[i].source);
         emit(arg, line);
     }
+}
+
+void tt_cost_describe(void (*emit)(void *arg, const char *line), void *arg)
+{
+    describe_table(host_costs, "", emit, arg);
+    describe_table(gpu_costs[TT_GPU_SLOTS], "GPU slots ", emit, arg);
+    describe_table(gpu_costs[TT_GPU_LINES], "GPU lines ", emit, arg);
 }

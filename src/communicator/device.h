@@ -107,6 +107,8 @@ TT_NODISCARD tt_status tt_comm_route_extents(const struct tt_request *request, s
 /* What limits a binding of the program. */
 struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm,
                                        const struct tt_cached *cached);
+/* What the choice of an algorithm depends on where a kernel runs it; the same on all ranks. */
+void tt_comm_device_setting(const struct tuttiComm *comm, struct tt_setting *setting);
 /* Copies of a program that may run side by side on this rank's share of the GPU. */
 int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program);
 /* Brings program and scratch memory to the GPU, as far as they are not there. Fails the

@@ -154,11 +154,27 @@ tt_status tt_comm_route_extents(const struct tt_request *request, struct tt_exte
 
 /* ---- Binding -------------------------------------------------------------------------------- */
 
+/* Blocks of threads of one call. */
+static int most_parts(const struct tt_comm_device *on)
+{
+    const int channels = (int)tt_device_room_links(on->room)->nchannels - 1;
+    return on->most_blocks < channels ? on->most_blocks : channels;
+}
+
+void tt_comm_device_setting(const struct tuttiComm *comm, struct tt_setting *setting)
+{
+    const struct tt_device_links *links = tt_device_room_links(comm->on_gpu->room);
+    setting->on_device = true;
+    setting->oversubscribed = false;
+    setting->ranks_per_core = 0;
+    setting->slot_bytes = setting->meet_bytes = links->slot_bytes;
+    setting->line_bytes = links->line_bytes;
+    setting->nparts = most_parts(comm->on_gpu);
+}
+
 int tt_comm_device_copies(const struct tuttiComm *comm, const struct tt_program *program)
 {
-    const struct tt_comm_device *on = comm->on_gpu;
-    const int channels = (int)tt_device_room_links(on->room)->nchannels - 1;
-    const int most = on->most_blocks < channels ? on->most_blocks : channels;
+    const int most = most_parts(comm->on_gpu);
     return program->nchannels > 0 && most > program->nchannels ? most / program->nchannels : 1;
 }
 
@@ -166,6 +182,7 @@ struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm, const struc
 {
     const struct tt_device_links *links = tt_device_room_links(comm->on_gpu->room);
     return (struct tt_limits){.slot_bytes = links->slot_bytes,
+                              .meet_bytes = links->slot_bytes,
                               .copies = cached->any_count ? cached->loaded->copies : 1,
                               .slot_setting = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES)};
 }
@@ -292,9 +309,9 @@ struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
                                   .number = ++on->issued};
 }
 
-/* Lines where every message of a round fits a link's lines: the blocks of a message are a piece
- * each, rounded up to whole lines. Lines order nothing but themselves: a barrier, which orders all
- * memory, takes slots. */
+/* Lines where every message of a round fits a link's lines, and is short enough that they are
+ * faster: the blocks of a message are a piece each, rounded up to whole lines. Lines order nothing
+ * but themselves: a barrier, which orders all memory, takes slots. */
 static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
                                            const struct tt_program *program,
                                            const struct tt_binding *binding)
@@ -302,7 +319,9 @@ static enum tt_device_protocol protocol_of(const struct tt_device_links *links,
     const size_t lines = (binding->piece * binding->element + TT_LINE_DATA - 1) / TT_LINE_DATA;
     const size_t nbytes = (size_t)program->message * lines * TT_LINE_BYTES;
     const bool fits = binding->nrounds == 1 && nbytes <= links->line_bytes;
-    return program->nblocks && fits ? TT_PROTOCOL_LINES : TT_PROTOCOL_SLOTS;
+    const size_t nparts = (size_t)binding->copies * (size_t)program->nchannels;
+    return program->nblocks && fits && tt_gpu_takes_lines(nbytes / 2 * nparts) ? TT_PROTOCOL_LINES
+                                                                               : TT_PROTOCOL_SLOTS;
 }
 
 /* The blocks of a count for each rank, for the kernel to read. */

@@ -16,25 +16,18 @@ static struct tt_shape shape_of(const struct tuttiComm *comm, enum tt_collective
 }
 
 /* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
- * algorithm that is not for a count for each rank leaves such calls to the choice, and so does one
- * with meetings for calls on a GPU. */
+ * algorithm that is not for a count for each rank leaves such calls to the choice. */
 static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selection *of)
 {
     const struct tt_algorithm *forced = comm->forced[of->collective];
-    if (forced && (!of->uneven || forced->uneven) && (!of->on_device || !tt_meets(forced)))
-        return forced;
+    if (forced && (!of->uneven || forced->uneven)) return forced;
     struct tt_choices *choices = of->on_device ? &comm->on_gpu->choices[of->collective][of->uneven]
                                                : &comm->choices[of->collective][of->uneven];
     if (choices->number == 0) {
         const struct tt_shape shape = shape_of(comm, of->collective, 0);
         struct tt_setting setting = comm->setting;
         setting.uneven = of->uneven;
-        setting.on_device = of->on_device;
-        if (of->on_device) {
-            setting.oversubscribed = false;
-            setting.ranks_per_core = 0;
-            setting.slot_bytes = tt_device_room_links(comm->on_gpu->room)->slot_bytes;
-        }
+        if (of->on_device) tt_comm_device_setting(comm, &setting);
         tt_choices_make(choices, &shape, &setting);
     }
     return tt_choices_at(choices, of->nbytes);
@@ -240,8 +233,9 @@ tuttiResult_t tuttiCommGetAlgorithm(tuttiComm_t comm, tuttiCollective_t collecti
     if (!status && !algorithm)
         status = tt_fail(TT_ERR_ARGUMENT, "tuttiCommGetAlgorithm: algorithm is NULL");
     if (status) return tt_result(__func__, status);
-    *algorithm = choose(comm, &(struct tt_selection){.collective = (enum tt_collective)collective,
-                                                     .nbytes = nbytes})
-                     ->name;
+    const struct tt_selection of = {.collective = (enum tt_collective)collective,
+                                    .nbytes = nbytes,
+                                    .on_device = comm->on_gpu != NULL};
+    *algorithm = choose(comm, &of)->name;
     return tuttiSuccess;
 }

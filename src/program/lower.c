@@ -216,8 +216,7 @@ static tt_status lower_steps(struct builder *builder)
     if (!builder->steps || !builder->single) return out_of_memory(schedule);
     memset(builder->single, 0xff, 2 * nchannels * nranks * sizeof *builder->single);
     for (int c = 0; c < schedule->nchannels; c++)
-        for (int s = 0; s < schedule->nsteps[c]; s++)
-            TT_TRY(lower_step(builder, c, s));
+        for (int s = 0; s < schedule->nsteps[c]; s++) TT_TRY(lower_step(builder, c, s));
     return TT_OK;
 }
 

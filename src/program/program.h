@@ -39,8 +39,9 @@ struct tt_program_span {
  * `dst`, if any, and sends it over each send link. MEET: see schedule.h. */
 struct tt_program_step {
     struct tt_program_span local, dst;
-    uint32_t recv, nrecv; /* links recv, recv + 1, ... of the table; MEET: nrecv is 0, and entries
-                           * recv, recv + 1, ... of the table of puts are those of ranks 0, 1, ... */
+    uint32_t recv,
+        nrecv; /* links recv, recv + 1, ... of the table; MEET: nrecv is 0, and entries
+                * recv, recv + 1, ... of the table of puts are those of ranks 0, 1, ... */
     uint32_t send, nsend;
     int32_t own_at;  /* LINK: how many recv links come before `local`; -1: no local span */
     uint8_t kind;    /* enum tt_step_kind */
@@ -69,8 +70,8 @@ struct tt_program_post {
     uint32_t ahead; /* messages that come over the step's link before, in the same round */
 };
 
-/* Blocks [first, first + number): that a buffer of this rank holds; that a rank puts into a meeting,
- * by their places. */
+/* Blocks [first, first + number): that a buffer of this rank holds; that a rank puts into a
+ * meeting, by their places. */
 struct tt_program_blocks {
     int32_t first, number;
 };
@@ -79,9 +80,11 @@ struct tt_program_blocks {
 struct tt_program {
     uint64_t algorithm; /* id, the same on all ranks */
     uint32_t nbytes;    /* of the header and all tables */
-    uint32_t steps_at, channels_at, links_at, posts_at, orders_at, puts_at; /* bytes from the header */
+    uint32_t steps_at, channels_at, links_at, posts_at, orders_at,
+        puts_at; /* bytes from the header */
     uint32_t nsteps, nlinks, nposts, norders;
-    uint32_t nputs; /* nranks for each meeting; 0: there is none, or not all ranks are its members */
+    uint32_t
+        nputs; /* nranks for each meeting; 0: there is none, or not all ranks are its members */
     int32_t rank, nranks, root;
     int32_t nblocks, nchannels, nscratch;
     int32_t message;     /* most blocks in one message of any rank */

@@ -420,6 +420,44 @@ TEST(choose, ranges_of_sizes_say_what_is_chosen_for_each)
     tt_hosts_destroy(placed);
 }
 
+static const struct tt_setting gpu = {.one_host = true,
+                                      .meet_bytes = 128 * KIB,
+                                      .slot_bytes = 128 * KIB,
+                                      .on_device = true,
+                                      .nparts = 8,
+                                      .line_bytes = 32 * KIB};
+
+/* A meeting on GPUs is a message to each rank: it is chosen where ranks would wait more than once
+ * otherwise, but not with more ranks than its kernel takes. */
+TEST(choose, gpus_meet_where_that_saves_waits_and_never_with_many_ranks)
+{
+    for (int nranks = 3; nranks <= 8; nranks++) {
+        CHECK_STR(choice(TT_BARRIER, nranks, &gpu, 0)->name, "meet");
+        CHECK_STR(choice(TT_ALL_GATHER, nranks, &gpu, MIB)->name, "meet");
+    }
+    for (int i = 0; i < TT_NCOLLECTIVES; i++)
+        for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 64)
+            CHECK(!tt_meets(choice((enum tt_collective)i, 65, &gpu, nbytes)));
+}
+
+/* Lines carry half as much and wait less. */
+TEST(choose, gpus_take_lines_for_short_messages)
+{
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 8};
+    const struct tt_algorithm *ring = tt_algorithm_find(TT_ALL_REDUCE, "ring");
+    struct tt_setting no_lines = gpu;
+    no_lines.line_bytes = 0;
+    CHECK(tt_gpu_takes_lines(8) && !tt_gpu_takes_lines(64 * MIB));
+    for (size_t nbytes = 8; nbytes <= 64 * MIB; nbytes *= 2) {
+        const double with = tt_cost_us(ring, &shape, &gpu, nbytes);
+        const double without = tt_cost_us(ring, &shape, &no_lines, nbytes);
+        CHECK(with <= without);
+        if (nbytes <= 64 * KIB) CHECK(with < without);
+        if (nbytes >= 16 * MIB) CHECK(with == without);
+        CHECK(tt_gpu_takes_lines(nbytes) || !tt_gpu_takes_lines(2 * nbytes));
+    }
+}
+
 static void count_line(void *arg, const char *line)
 {
     CHECK(line[0] != '\0');

@@ -1,5 +1,7 @@
 /* Collectives on the memory of virtual GPUs, through tutti.h: right, in every shape that a user
  * gives them. */
+#include <string.h>
+
 #include "calls_on_gpu.h"
 #include "shim.h"
 
@@ -48,6 +50,34 @@ TEST(device, every_collective_is_right_among_two_ranks_of_a_gpu)
 TEST(device, every_collective_is_right_among_three_ranks_of_two_gpus)
 {
     on_gpus(3, 2, NULL, every_collective, NULL);
+}
+
+/* The same by meetings, in lines and in slots. The name that the library tells is that of GPUs: its
+ * choice for a host would be a meeting for so little data too. */
+static void every_meeting(struct gpu_rank *rank)
+{
+    static const size_t counts[] = {1, 37, 9001};
+    const char *name = NULL;
+    CHECK_EQ(tuttiCommGetAlgorithm(rank->comm, tuttiCollAllToAll, 8, &name), tuttiSuccess);
+    CHECK(name && strcmp(name, "direct") == 0);
+    for (int kind = 0; kind < tuttiCollBarrier; kind++) {
+        CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, (tuttiCollective_t)kind, "meet"), tuttiSuccess);
+        CHECK_EQ(tuttiCommGetAlgorithm(rank->comm, (tuttiCollective_t)kind, 8, &name),
+                 tuttiSuccess);
+        CHECK(strcmp(name, "meet") == 0);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            const struct call call = call_of(kind, counts[i], tuttiFloat32, rank->nranks);
+            struct placed placed;
+            place_call(&placed, rank, &call, 0);
+            check_result(rank, issue_call(&placed, NULL), call_text(&call));
+            check_and_free(&placed);
+        }
+    }
+}
+
+TEST(device, every_collective_is_right_by_meetings_of_four_ranks_of_two_gpus)
+{
+    on_gpus(4, 2, NULL, every_meeting, NULL);
 }
 
 /* Calls that follow one another on a stream of the user, which the calls' copies follow. */

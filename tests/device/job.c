@@ -215,8 +215,8 @@ static void put_in(const struct simulation *all, int rank, int part, size_t roun
 {
     const struct job *job = all->job;
     struct puts *puts = puts_of(all, part, rank);
-    struct tt_walk walk = tt_walk_begin(job->programs[rank], job->bindings[rank], &step->local,
-                                        part, round, false);
+    struct tt_walk walk =
+        tt_walk_begin(job->programs[rank], job->bindings[rank], &step->local, part, round, false);
     struct tt_piece piece;
     char *to = malloc(job->slot_bytes + job->line_bytes); /* more than a message has */
     const bool scaled = job->reduction.op == TT_PREMUL_SUM && step->local.buffer == TT_INPUT;
@@ -255,8 +255,8 @@ static void take_out(const struct simulation *all, int rank, int part, const str
 {
     const struct job *job = all->job;
     const unsigned number = puts_of(all, part, rank)->number - 1;
-    struct tt_walk walk = tt_walk_begin(job->programs[rank], job->bindings[rank], &step->dst, part,
-                                        at->round, false);
+    struct tt_walk walk =
+        tt_walk_begin(job->programs[rank], job->bindings[rank], &step->dst, part, at->round, false);
     struct tt_piece piece;
     for (int block = step->dst.first; tt_walk_next(&walk, &piece); block++) {
         const void *sources[JOB_MOST_RANKS];

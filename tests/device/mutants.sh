@@ -148,4 +148,22 @@ mutant withdraw_does_not_wait port.cuh '/^static __device__ void tt_withdraw\(/,
 mutant keeps_no_withdrawal run.cu 's/^            tt_withdraw\(.*\);/            ;/'
 mutant ended_is_not_counted_on port.cuh 's/\+\+state->nended/state->nended + 1/'
 mutant fails_without_first port.cuh 's/if \(before\) return;//'
+
+# Meetings.
+mutant meet_no_barrier_after_waits meet.cuh '/^static __device__ bool tt_do_meeting/,/^}/s/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
+mutant meet_no_barrier_before_publish meet.cuh 's/if \(!lines\) __syncthreads\(\);//'
+mutant meet_no_barrier_after_await meet.cuh 's/if \(!lines && !__syncthreads_and\(go\)\) return false;//'
+mutant meet_no_barrier_after_list meet.cuh '/^static __device__ void tt_meet_list/,/^}/s/^    __syncthreads\(\);$//'
+mutant meet_no_barrier_before_list meet.cuh '/^static __device__ void tt_meet_list/,/^}/s/^    __syncthreads\(\); .*//'
+mutant meet_no_barrier_before_put meet.cuh '/^static __device__ void tt_meet_put_place/,/^}/s/^    __syncthreads\(\); .*//'
+mutant meet_one_slot_too_many meet.cuh 's/tt_wait_for_release\(out, &watch, links->nslots - 1\)/tt_wait_for_release(out, \&watch, links->nslots)/'
+mutant meet_does_not_await_place meet.cuh 's/if \(!tt_wait_for_message\(end, nslots, &watch, &head\)\) return tt_meet_fail_wait\(block, rank\);/head = mine;/'
+mutant meet_does_not_await_lines meet.cuh 's/\(lines \? tt_meet_await_lines\(block, rank\) : tt_meet_await\(block, rank\)\)/(lines || tt_meet_await(block, rank))/'
+mutant meet_sends_no_empty_line meet.cuh 's/if \(lines && !before\) .*//'
+mutant meet_no_signature meet.cuh 's/if \(head != mine\)/if (false)/'
+mutant meet_note_has_no_head meet.cuh 's/note->head = block->heads_out\[rank\];//'
+mutant meet_counts_no_meetings meet.cuh 's/tt_meet_end\(block, rank, 1\)->count\+\+;/if (rank != (uint32_t)block->program->rank) tt_meet_end(block, rank, 1)->count++;/'
+mutant meet_releases_too_much meet.cuh 's/tt_release\(in, in->count\)/tt_release(in, in->count + 1)/'
+mutant meet_releases_rarely meet.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 8 : 2/'
+mutant meet_system_is_forgotten meet.cuh 's/tt_meet_end\(block, rank, 1\)->system/false/'
 echo "caught $ncaught of $nmutants"

@@ -16,6 +16,7 @@ run() {
 
 run "three processes on one GPU" 3 1 11 8
 run "four processes on two GPUs" 4 2 12 8
+TUTTI_ALGORITHM=meet run "meetings of three processes on two GPUs" 3 2 20 4
 TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
 VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
 

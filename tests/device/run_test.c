@@ -204,10 +204,14 @@ TEST(run, calls_with_a_count_for_each_rank_give_the_hosts_bits)
     }
 }
 
+/* By links, and by meetings. */
+static const char *const kinds[] = {"ring", "meet_two_shot"};
+enum { NKINDS = sizeof kinds / sizeof *kinds };
+
 /* An all-reduce of 100 floats over three ranks. */
-static void make_small(struct job *job, uint32_t protocol)
+static void make_small(struct job *job, const char *algorithm, uint32_t protocol)
 {
-    *job = (struct job){.algorithm = tt_algorithm_find(TT_ALL_REDUCE, "ring"),
+    *job = (struct job){.algorithm = tt_algorithm_find(TT_ALL_REDUCE, algorithm),
                         .nranks = 3,
                         .copies = 2,
                         .count = 100,
@@ -223,16 +227,16 @@ TEST(run, a_launch_again_is_another_call)
     struct world world;
     struct job job;
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4 * NKINDS; i++) {
             const struct world_config config = {.nranks = 3,
-                                                .nslots = 4,
+                                                .nslots = i % 3 ? 4 : 2,
                                                 .reaches = true,
-                                                .system = i > 1,
-                                                .ngpus = i == 3 ? 2 : 1};
-            make_small(&job, p);
+                                                .system = i % 4 > 1,
+                                                .ngpus = i % 4 == 3 ? 2 : 1};
+            make_small(&job, kinds[i / 4], p);
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
-                .job = &job, .signature = 5, .ntimes = 9, .apart = i > 0};
+                .job = &job, .signature = 5, .ntimes = 9, .apart = i % 4 > 0};
             world_try(&world, &call, "nine launches of one call", 1);
             world_close(&world);
             job_clear(&job);
@@ -277,11 +281,11 @@ TEST(run, abort_ends_kernels_that_wait_for_a_rank_that_never_comes)
     struct job job;
     const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
-        for (int apart = 0; apart < 2; apart++) {
-            make_small(&job, p);
+        for (int i = 0; i < 2 * NKINDS; i++) {
+            make_small(&job, kinds[i / 2], p);
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
-                .job = &job, .signature = 5, .absent = 2, .apart = apart};
+                .job = &job, .signature = 5, .absent = 2, .apart = i % 2};
             run_failing(&world, &call, -1);
             for (int r = 0; r < 3; r += 2) {
                 const struct tt_device_report *report = world.reports[r];
@@ -290,7 +294,8 @@ TEST(run, abort_ends_kernels_that_wait_for_a_rank_that_never_comes)
                 CHECK_EQ(report->nbegun, 2);
                 CHECK_EQ(report->nended, 2);
             }
-            CHECK_EQ(world.reports[2]->peer, 1); /* a ring: rank 2 takes from rank 1 */
+            CHECK_EQ(world.reports[2]->peer, 1); /* in a ring rank 2 takes from rank 1 */
+            if (i / 2) CHECK_EQ(world.reports[0]->peer, 1);
             CHECK_EQ(world.reports[1]->nbegun, 0);
             world_close(&world);
             job_clear(&job);
@@ -303,11 +308,11 @@ TEST(run, a_message_of_another_call_is_a_mismatch_that_names_the_peer)
     struct job job;
     const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
     for (uint32_t p = 0; p < TT_NPROTOCOLS; p++)
-        for (int apart = 0; apart < 2; apart++) {
-            make_small(&job, p);
+        for (int i = 0; i < 2 * NKINDS; i++) {
+            make_small(&job, kinds[i / 2], p);
             REQUIRE(world_open(&world, &config));
             const struct world_call call = {
-                .job = &job, .signature = 5, .other = 2, .apart = apart};
+                .job = &job, .signature = 5, .other = 2, .apart = i % 2};
             run_failing(&world, &call, 2);
             const struct tt_device_report *report = world.reports[2];
             CHECK_EQ(report->failure, TT_DEVICE_MISMATCH);

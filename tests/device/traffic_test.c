@@ -48,6 +48,19 @@ static struct blocks scatter_parallel(int n, int rank)
     return (struct blocks){n, 1, n - 1, n - 1, n - 1, 0};
 }
 
+/* In slots: into the own place, and out of all places. */
+static struct blocks meet_two_shot(int n, int rank)
+{
+    (void)rank;
+    return (struct blocks){.loaded = 3 * n + 1, .stored = 2 * n + 2};
+}
+
+static struct blocks gather_meet(int n, int rank)
+{
+    (void)rank;
+    return (struct blocks){.loaded = n + 1, .stored = n + 1};
+}
+
 static struct blocks chain(int n, int rank)
 {
     const int sends = rank < n - 1;
@@ -60,7 +73,9 @@ static const struct row {
     const char *of_two, *of_more;
     struct blocks (*blocks)(int nranks, int rank);
 } rows[] = {{tuttiCollAllReduce, "ring", "two_shot", ring_or_two_shot},
+            {tuttiCollAllReduce, "meet_two_shot", "meet_two_shot", meet_two_shot},
             {tuttiCollAllGather, "ring", "ring", gather_ring},
+            {tuttiCollAllGather, "meet", "meet", gather_meet},
             {tuttiCollReduceScatter, "parallel", "parallel", scatter_parallel},
             {tuttiCollBroadcast, "chain", "chain", chain}};
 enum { NROWS = sizeof rows / sizeof *rows };

@@ -1,10 +1,10 @@
-/* A MEET step of a program, by all threads of a block: every rank puts its blocks in, and takes what
- * it needs of those of all ranks, in rank order.
+/* A MEET step of a program, by all threads of a block: every rank puts its blocks in, and takes
+ * what it needs of those of all ranks, in rank order.
  *
  * On the host ranks meet in memory that all of them share. Here each rank sends a message to each
  * other rank, over the links of the channel, which carry nothing else (device/tables.c). Lines: a
- * message is what the sender puts in, so a rank reads only its own memory. Slots: that stands in the
- * sender's place, and a rank reads there what it needs; the messages only say that it is there.
+ * message is what the sender puts in, so a rank reads only its own memory. Slots: that stands in
+ * the sender's place, and a rank reads there what it needs; the messages only say that it is there.
  * Either way nobody ends a meeting before all have begun it. */
 #ifndef TT_DEVICE_KERNEL_MEET_CUH
 #define TT_DEVICE_KERNEL_MEET_CUH
@@ -83,8 +83,7 @@ static __device__ uint32_t tt_meet_owner(const struct tt_block *block,
 static __device__ char *tt_meet_place(const struct tt_block *block, const struct tt_device_end *end,
                                       uint32_t count)
 {
-    return end->places +
-           (size_t)(count % block->call.links.nslots) * block->call.links.slot_bytes;
+    return end->places + (size_t)(count % block->call.links.nslots) * block->call.links.slot_bytes;
 }
 
 /* One thread: waits until a message to the rank has room, and finds where messages lie. */
@@ -194,8 +193,7 @@ static __device__ void tt_meet_put_lines(struct tt_block *block, const struct tt
     if (nlines < least) nlines = least;
     for (size_t i = threadIdx.x; i < nlines; i += blockDim.x) {
         const uint32_t n = tt_meet_line_bytes(nbytes, i);
-        const uint64_t word =
-            n ? tt_meet_own_word(block, step, from + i * TT_LINE_DATA, n) : 0;
+        const uint64_t word = n ? tt_meet_own_word(block, step, from + i * TT_LINE_DATA, n) : 0;
         for (uint32_t rank = 0; rank < nranks; rank++)
             if (rank != own)
                 tt_store_line(block->slots[rank] + (before + i) * TT_LINE_BYTES, word,
@@ -224,8 +222,8 @@ static __device__ void tt_meet_put_place(struct tt_block *block, const struct tt
 static __device__ bool tt_meet_put(struct tt_block *block, const struct tt_program_step *step)
 {
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
-    const size_t room = lines ? block->call.links.line_bytes / TT_LINE_BYTES
-                              : block->call.links.slot_bytes;
+    const size_t room =
+        lines ? block->call.links.line_bytes / TT_LINE_BYTES : block->call.links.slot_bytes;
     struct tt_walk walk = tt_walk_begin(block->program, block->binding, &step->local,
                                         (int)block->part, block->round, false);
     struct tt_piece piece;
@@ -345,8 +343,8 @@ static __device__ bool tt_meet_take(struct tt_block *block, const struct tt_prog
     return go;
 }
 
-/* LINES, one thread: waits for the first line of the rank's message, which has one at least. So what
- * is released has been sent, also where nothing of it is taken. */
+/* LINES, one thread: waits for the first line of the rank's message, which has one at least. So
+ * what is released has been sent, also where nothing of it is taken. */
 static __device__ bool tt_meet_await_lines(struct tt_block *block, uint32_t rank)
 {
     uint64_t word;

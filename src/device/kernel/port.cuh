@@ -21,6 +21,8 @@
  *   slot, note           written by the sender, B, R1, A1, B, read by the receiver
  *   slot, note again     read by the receiver, B, R2, A2, B, written by the sender
  *   line again           read (relaxed) by the receiver, B, R2, A2, B, written by the sender
+ *   place of a meeting   written by its rank, B, R1 to each other rank, A1, B, read by all of them
+ *   place again          read by each of them, B, R2, A2 of all of them, B, written by its rank
  *   sent by reference    written by the sender (or before the call), B, R1, A1, B, read by the
  *                        receiver, B, R2, A2 at the end of the call, R4, A4, R5, the kernel's end
  *   counts of ends and of the state

@@ -48,8 +48,8 @@ struct tt_device_end {
 static_assert(sizeof(struct tt_device_end) == 64, "a cache line");
 
 /* The links of a rank on a GPU. Plain data. The end of a link with `peer` on `channel` of the
- * communicator is ends[tt_device_end_at(...)]. Of those of this rank with itself the outgoing one has
- * its places, and as its count the meetings on the channel; all else is zero. */
+ * communicator is ends[tt_device_end_at(...)]. Of those of this rank with itself the outgoing one
+ * has its places, and as its count the meetings on the channel; all else is zero. */
 struct tt_device_links {
     struct tt_device_end *ends; /* [nranks * nchannels * 2], device memory of this rank */
     uint32_t nranks, nchannels;

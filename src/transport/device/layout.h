@@ -17,8 +17,8 @@ struct tt_device_shape {
 };
 
 /* Offsets from the beginning of the memory, and the distance from one link to the next. The links
- * that a rank receives by have lines, slots, notes and heads; those that it sends by have tails. Each
- * channel has places, as many bytes as a link has slots. */
+ * that a rank receives by have lines, slots, notes and heads; those that it sends by have tails.
+ * Each channel has places, as many bytes as a link has slots. */
 struct tt_device_layout {
     size_t ends;
     size_t heads, tails;
@@ -42,8 +42,8 @@ struct tt_device_place {
 };
 
 /* The end at `self` of the link on the channel from or to the peer, or, where the peer is the same
- * rank, the outgoing one, which has no link; the addresses are those that self's GPU uses. `reaches`
- * and `system` are 0. */
+ * rank, the outgoing one, which has no link; the addresses are those that self's GPU uses.
+ * `reaches` and `system` are 0. */
 struct tt_device_end tt_device_end_between(const struct tt_device_shape *shape,
                                            const struct tt_device_place *self,
                                            const struct tt_device_place *peer, uint32_t channel,

@@ -100,9 +100,9 @@ TEST(layout, memory_is_what_the_formula_says)
 {
     const struct tt_device_shape shape = {
         .nranks = 8, .nchannels = 9, .nslots = 8, .slot_bytes = 65536, .line_bytes = 16384};
-    CHECK_EQ(tt_device_layout(&shape).nbytes,
-             7 * 9 * (8 * (65536 + 16384) + 256 + 256) + 8 * 9 * 128 /* notes: 192, in lines */
-                 + 9 * 8 * 65536);
+    CHECK_EQ(tt_device_layout(&shape).nbytes, 7 * 9 * (8 * (65536 + 16384) + 256 + 256) +
+                                                  8 * 9 * 128 /* notes: 192, in lines */
+                                                  + 9 * 8 * 65536);
 }
 
 TEST(layout, many_ranks_and_channels_get_smaller_slots_and_stay_within_the_budget)

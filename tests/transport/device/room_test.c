@@ -71,8 +71,10 @@ static void check_end(const struct scene *scene, int rank, int peer,
 {
     const struct placed *mine = &scene->at[rank], *theirs = &scene->at[peer];
     if (rank == peer) {
-        const struct tt_device_end none = {.slots = NULL};
-        CHECK(!memcmp(end, &none, sizeof none));
+        const struct tt_device_end own = {.places = end->outgoing ? end->places : NULL,
+                                          .outgoing = end->outgoing};
+        CHECK(!memcmp(end, &own, sizeof own));
+        CHECK(!end->outgoing || end->places);
         return;
     }
     CHECK_EQ(end->reaches, mine->process == theirs->process && mine->gpu == theirs->gpu);

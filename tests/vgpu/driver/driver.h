@@ -269,7 +269,8 @@ struct CUctx_st {
     CUresult sticky; /* of a kernel that failed: every later call returns it */
     CUresult failed; /* the same, from the failure on: what work that has not ended gets */
     struct CUstream_st legacy, *streams; /* all streams of the context but the legacy one */
-    struct vg_past *gone; /* of destroyed blocking streams: the legacy stream goes on after it */
+    struct vd_item *alone; /* the last cuMemcpyPeer, which streams that are made later follow */
+    struct vg_past *gone;  /* of destroyed blocking streams: the legacy stream goes on after it */
     struct vg_past *gone_apart; /* of other destroyed streams: who waits for the context knows it */
     bool peers[VD_DEVICES];     /* enabled by cuCtxEnablePeerAccess */
     struct CUmod_st *modules;

@@ -24,6 +24,7 @@ static void between_streams(CUresult (*copy)(void))
         vt_current(current);
         OK(copy());
         vt_current(0);
+        if (current == 1) streams[0] = vt_stream(CU_STREAM_NON_BLOCKING); /* a new one */
         OK(vt_move(to + 32, to, streams[0]));
         OK(cuStreamSynchronize(streams[0]));
         CHECK_EQ(vt_read(to, 8), 5);

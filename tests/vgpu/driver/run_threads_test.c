@@ -12,6 +12,9 @@
 
 enum { TURNS = 2000 };
 
+/* So many turns take long on a machine that has other work. */
+static const char *const patient[] = {"VGPU_STALL_MS=60000", NULL};
+
 static CUcontext primary, second;
 static CUlibrary library;
 static CUevent shared;
@@ -76,7 +79,7 @@ static void one_context(void)
 
 TEST(vgpu_threads, two_may_destroy_one_context)
 {
-    vt_quiet(NULL, one_context);
+    vt_quiet(patient, one_context);
 }
 
 static void *reset(void *result)
@@ -123,7 +126,7 @@ static void one_library(void)
 
 TEST(vgpu_threads, two_may_unload_one_library)
 {
-    vt_quiet(NULL, one_library);
+    vt_quiet(patient, one_library);
 }
 
 static void *wait_for_event(void *result)
@@ -153,7 +156,7 @@ static void one_event(void)
 /* Only a sanitizer sees that the event was read after it was freed. */
 TEST(vgpu_threads, one_may_destroy_the_event_of_several_processes_that_another_waits_for)
 {
-    vt_quiet(NULL, one_event);
+    vt_quiet(patient, one_event);
 }
 
 static void *own_stream(void *id)

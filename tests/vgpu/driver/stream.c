@@ -71,6 +71,8 @@ void vd_streams_fini(struct CUctx_st *context)
     vd_object_remove(&context->legacy);
     vd_item_put(context->legacy.last);
     context->legacy.last = NULL;
+    vd_item_put(context->alone);
+    context->alone = NULL;
     vg_past_destroy(context->gone);
     vg_past_destroy(context->gone_apart);
 }
@@ -92,7 +94,10 @@ static struct CUstream_st *create(struct CUctx_st *context, unsigned flags, int 
     struct CUstream_st *stream = calloc(1, sizeof *stream);
     if (stream == NULL) return NULL;
     remove_ended(context);
-    *stream = (struct CUstream_st){.context = context, .flags = flags, .priority = priority};
+    *stream = (struct CUstream_st){.context = context,
+                                   .flags = flags,
+                                   .priority = priority,
+                                   .last = vd_item_get(context->alone)};
     vd_object_add(stream, VD_STREAM);
     stream->next = context->streams;
     context->streams = stream;
@@ -228,6 +233,8 @@ CUresult vd_stream_enqueue_alone(struct CUstream_st *stream, struct vd_op *op,
         return result;
     }
     for (int i = 0; i < 3; i++) {
+        vd_item_put(all[i]->alone);
+        all[i]->alone = vd_item_get(item);
         set_last(&all[i]->legacy, item);
         for (struct CUstream_st *s = all[i]->streams; s != NULL; s = s->next) set_last(s, item);
     }

@@ -101,7 +101,7 @@ static void one_reset(void)
 
 TEST(vgpu_threads, two_may_reset_one_device)
 {
-    vt_quiet(NULL, one_reset);
+    vt_quiet(patient, one_reset);
 }
 
 static void *unload(void *result)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "executor/calls.h"
 #include "shim.h"
 
 enum { SOON_NS = 10000, MANY = 50, NEVER_MS = 60000 };
@@ -103,4 +104,59 @@ TEST(attendant, a_child_made_by_fork_has_one_of_its_own)
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
     tt_attendant_put(attendant);
+}
+
+/* ---- Works ---------------------------------------------------------------------------------- */
+
+/* One message of a rank. */
+struct message {
+    struct tt_attended_works works; /* first */
+    struct tt_work work;
+    char data;
+    _Atomic bool done;
+};
+
+static void end_message(struct tt_attended_works *works)
+{
+    atomic_store(&((struct message *)works)->done, true);
+}
+
+static void push_message(struct tt_attended_queue *queue, struct message *message)
+{
+    message->works =
+        (struct tt_attended_works){.works = &message->work, .nworks = 1, .done = end_message};
+    tt_attended_push(queue, &message->works);
+}
+
+/* Receives wait for a long time while another communicator's messages are moved. */
+TEST(attendant, works_of_a_queue_run_in_order_and_wait_for_none_of_another)
+{
+    static struct message messages[2][2][MANY]; /* of a communicator: received, sent */
+    const struct tt_fabric_config config = together_config();
+    struct tt_attended_queue queues[2][2];
+    struct ranks ranks[2];
+    for (int c = 0; c < 2; c++) REQUIRE(ranks_open(&ranks[c], 2, &config));
+    for (int q = 0; q < 4; q++) REQUIRE(tt_attended_open(&queues[q / 2][q % 2]) == TT_OK);
+    for (int c = 0; c < 2; c++)
+        for (int i = 0; i < MANY; i++) {
+            struct message *message = &messages[c][0][i];
+            *message = (struct message){.data = 0};
+            tt_work_recv(&message->work, &ranks[c].engines[0], &message->data, 1, 1);
+            push_message(&queues[c][0], message);
+        }
+    for (int c = 1; c >= 0; c--) {
+        for (int i = 0; i < MANY; i++) {
+            struct message *message = &messages[c][1][i];
+            *message = (struct message){.data = (char)(i + 1)};
+            tt_work_send(&message->work, &ranks[c].engines[1], &message->data, 1, 0);
+            push_message(&queues[c][1], message);
+        }
+        for (int r = 0; r < 2; r++) tt_attended_close(&queues[c][r]);
+        for (int i = 0; i < MANY; i++) {
+            CHECK(atomic_load(&messages[c][0][i].done) && atomic_load(&messages[c][1][i].done));
+            CHECK_EQ(messages[c][0][i].data, i + 1);
+            CHECK(c == 0 || !atomic_load(&messages[0][0][i].done));
+        }
+    }
+    for (int c = 0; c < 2; c++) ranks_close(&ranks[c]);
 }

@@ -406,6 +406,32 @@ TEST(program, one_whose_links_are_of_another_channel_or_direction_is_refuted)
     tt_proof_destroy(proof);
 }
 
+/* A kernel finds the parts of the others by the table of puts. */
+TEST(program, one_that_is_wrong_about_what_others_put_into_a_meeting_is_refuted)
+{
+    const struct tt_shape shape = {.collective = TT_BROADCAST, .nranks = 4, .root = 2};
+    struct tt_proof *proof;
+    struct tt_verify_report report;
+    REQUIRE(tt_proof_create(tt_algorithm_find(TT_BROADCAST, "meet"), &shape, &proof) == TT_OK);
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_OK);
+    struct tt_program *program = tt_proof_program(proof, 1);
+    struct tt_program_blocks *puts =
+        (struct tt_program_blocks *)((char *)program + program->puts_at);
+    CHECK_EQ(program->nputs, 4);
+    for (int r = 0; r < 4; r++) {
+        CHECK_EQ(puts[r].number, r == 2);
+        puts[r].number ^= 1;
+        CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+        CHECK_MESSAGE(strstr(report.text, "rank 1 channel 0 step 0: the table of puts"), "%s",
+                      report.text);
+        puts[r].number ^= 1;
+    }
+    program->nputs = 3;
+    CHECK_EQ(tt_proof_run(proof, 100, &report), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(report.text, "table of puts"), "%s", report.text);
+    tt_proof_destroy(proof);
+}
+
 /* ---- Posts ---------------------------------------------------------------------------------- */
 
 static struct tt_program_post *posts_of(struct tt_program *program)

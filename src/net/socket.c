@@ -254,6 +254,16 @@ tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere)
     return tt_socket_listen_first(fd, address, 1, everywhere);
 }
 
+tt_status tt_socket_listen_everywhere(int *fd, struct tt_address *address)
+{
+    struct tt_address at = *address;
+    tt_address_set_port(&at, 0);
+    const int error = bind_everywhere(fd, &at, true);
+    if (error) return fail_listen(error, &at, 1);
+    tt_address_set_port(address, tt_address_port(&at));
+    return TT_OK;
+}
+
 tt_status tt_socket_reserve(int *fd, struct tt_address *address)
 {
     struct tt_address at = *address;

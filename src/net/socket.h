@@ -42,6 +42,10 @@ const char *tt_address_format(const struct tt_address *address, char text[TT_ADD
  * `address`. TT_ERR_SYSTEM says what the OS refused and the remedy. */
 TT_NODISCARD tt_status tt_socket_listen(int *fd, struct tt_address *address, bool everywhere);
 
+/* Listens at a free port of all interfaces, whatever TUTTI_SOCKET_INTERFACE says, and stores it in
+ * `address`, whose family is preferred. */
+TT_NODISCARD tt_status tt_socket_listen_everywhere(int *fd, struct tt_address *address);
+
 /* Listens at the first of nports ports, from that of `address` on, that is not taken. */
 TT_NODISCARD tt_status tt_socket_listen_first(int *fd, struct tt_address *address, int nports,
                                               bool everywhere);

@@ -19,20 +19,25 @@ static void fill_address(struct tt_wire_address *to, const struct tt_interface *
     memcpy(to->interface, from->name, sizeof to->interface);
 }
 
-/* Listens on all addresses. The peers choose the address to connect to; a connection must prove the
- * key. */
+/* Listens at all addresses, of which the peers choose one; a connection must prove the key. Where
+ * TUTTI_SOCKET_INTERFACE leaves one interface, listens only there, and tells the peers of no other
+ * address. */
 static tt_status listen_for_peers(int *listener, struct tt_wires_info *info)
 {
     struct tt_interfaces interfaces;
     TT_TRY(tt_interfaces_choose(&interfaces));
+    const bool only =
+        interfaces.number == 1 && tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0] != '\0';
     struct tt_address at = interfaces.number ? interfaces.chosen[0].address : interfaces.loopback;
     if (!at.nbytes)
         return tt_fail(TT_ERR_SYSTEM, "this host has no network interface that is up, and so no "
                                       "way to the ranks of other hosts");
-    TT_TRY(tt_socket_listen(listener, &at, true));
+    TT_TRY(only ? tt_socket_listen(listener, &at, false)
+                : tt_socket_listen_everywhere(listener, &at));
     const int port = tt_address_port(&at);
     for (int i = 0; i < interfaces.number; i++)
         fill_address(&info->addresses[info->naddresses++], &interfaces.chosen[i], port);
+    if (only && !tt_address_is_loopback(&at)) return TT_OK;
     info->loopback = interfaces.loopback;
     if (info->loopback.nbytes) tt_address_set_port(&info->loopback, port);
     return TT_OK;

@@ -51,6 +51,8 @@ export RANKS_FAMILY=4
 
 expect "one interface of two" 0 "$fine" $tree TUTTI_SOCKET_INTERFACE==eth1
 expect "all but one" 0 "$fine" $tree TUTTI_SOCKET_INTERFACE=^eth0
+expect "two by their common beginning" 0 "$fine" 1,1 TUTTI_SOCKET_INTERFACE=eth
+expect "two by name" 0 "$fine" 1,2 TUTTI_SOCKET_INTERFACE=eth1,eth0
 expect "one that is not there" 1 "there is eth0 (10.77.0.1, fd77::1), eth1 (10.77.1.1, fd77:1::1), lo (127.0.0.1" 1,1 \
     TUTTI_SOCKET_INTERFACE=ib0
 

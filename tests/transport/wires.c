@@ -1,8 +1,10 @@
 /* Tests of wires between two ranks of this process: messages, encryption, failures. */
 #include "transport/wired.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "net/interface.h"
 #include "shim.h"
 #include "transport/tcp/tls.h"
 #include "transport/wires_internal.h"
@@ -110,6 +112,26 @@ TEST(wires, with_fewer_than_two_slots_a_link_are_not_opened)
 TEST(wires, keep_their_order_over_several_sockets)
 {
     exchange_with("TUTTI_SOCKETS", "5");
+}
+
+/* The name of an interface that leads to other hosts; "": there is none. */
+static void find_interface(char name[TT_INTERFACE_NAME])
+{
+    struct tt_interfaces interfaces = {0};
+    CHECK_EQ(tt_interfaces_choose(&interfaces), TT_OK);
+    snprintf(name, TT_INTERFACE_NAME, "%s", interfaces.number ? interfaces.chosen[0].name : "");
+}
+
+TEST(wires, within_one_network_namespace_use_the_interfaces_that_are_set)
+{
+    char name[TT_INTERFACE_NAME], names[TT_INTERFACE_NAME + 8];
+    find_interface(name);
+    if (!name[0]) SKIP("no network interface but loopback is up");
+    snprintf(names, sizeof names, "=%s", name);
+    exchange_with("TUTTI_SOCKET_INTERFACE", names);
+    snprintf(names, sizeof names, "=%s,lo", name);
+    exchange_with("TUTTI_SOCKET_INTERFACE", names);
+    exchange_with("TUTTI_SOCKET_INTERFACE", "=lo");
 }
 
 TEST(wires, carry_the_same_encrypted)

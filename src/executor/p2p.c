@@ -67,6 +67,20 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
                           receiver, work->p2p.nbytes);
 }
 
+/* The first message must be a part of what is received: its length comes from another rank. */
+static tt_status check_length(struct tt_work *work, const struct tt_message *message)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    const size_t left = own->nbytes - own->offset;
+    if (own->taken || (message->nbytes <= left && (message->nbytes || !left))) return TT_OK;
+    char sender[128];
+    tt_fabric_name_rank(work->engine->fabric, own->peer, sender, sizeof sender);
+    return tt_fabric_fail(work->engine->fabric, TT_ERR_REMOTE,
+                          "%s sent a message of %zu bytes where %zu of %zu bytes were left to "
+                          "receive: memory or network is faulty, or its tutti is another build",
+                          sender, message->nbytes, left, own->nbytes);
+}
+
 /* A bounded part of the first message; released when all of it has been copied. */
 static tt_status copy_some(struct tt_work *work, const struct tt_message *message)
 {
@@ -99,6 +113,7 @@ static tt_status advance_recv(struct tt_work *work)
                         left < own->link->slot_bytes ? left : own->link->slot_bytes, signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
+        TT_TRY(check_length(work, &message));
         TT_TRY(copy_some(work, &message));
         work->progress++;
         if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */

@@ -80,6 +80,45 @@ TEST(p2p, different_lengths_are_an_error_that_names_both)
     }
 }
 
+/* Rank 0 publishes a message of this length as a part of a send of 8 bytes. */
+static void send_forged(const uint64_t *host_of, size_t nbytes)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct tt_work recv;
+    unsigned char *data = malloc(8);
+    REQUIRE(data && ranks_open_on(&ranks, 2, host_of, &config));
+    struct tt_link *tx =
+        tt_fabric_tx(ranks.all.fabrics[0], 1, tt_fabric_p2p_channel(ranks.all.fabrics[0]));
+    const int64_t deadline = tt_deadline_ns(20000);
+    void *slot;
+    tt_work_recv(&recv, &ranks.engines[1], data, 8, 0);
+    while (!(slot = tx->ops->slot(tx, nbytes)) && !tt_expired(deadline))
+        tt_ignore(tt_work_advance(&recv));
+    REQUIRE(slot);
+    memset(slot, 7, nbytes);
+    tx->ops->publish(tx, nbytes, 8 | 1ull << 63);
+    while (!tt_work_is_done(&recv) && !tt_expired(deadline)) {
+        tt_ignore(tx->ops->flushed(tx));
+        tt_ignore(tt_work_advance(&recv));
+    }
+    CHECK_EQ(recv.status, TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(ranks.all.fabrics[1]);
+    CHECK_MESSAGE(strstr(text, "rank 0 (host ") && strstr(text, "8 of 8 bytes were left"),
+                  "unexpected: %s", text);
+    ranks_close(&ranks);
+    free(data);
+}
+
+TEST(p2p, a_message_that_does_not_fit_the_rest_is_refused)
+{
+    static const uint64_t layouts[][2] = {{1, 1}, {1, 2}};
+    for (int i = 0; i < 2; i++) {
+        send_forged(layouts[i], 4096);
+        send_forged(layouts[i], 0);
+    }
+}
+
 TEST(p2p, nothing_is_delivered_after_a_failed_receive)
 {
     static const uint64_t host_of[] = {1, 2};

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -157,6 +158,14 @@ static void refuse(struct tt_acceptor *acceptor, struct tt_pending_connection *p
     close_pending(acceptor, pending);
 }
 
+/* Whether the rest of its hello has come and only waits to be read: this rank was away for long. */
+static bool has_said_all(const struct tt_pending_connection *pending)
+{
+    int nbytes = 0;
+    return ioctl(pending->fd, FIONREAD, &nbytes) == 0 &&
+           (size_t)nbytes >= sizeof pending->hello - pending->received;
+}
+
 /* Closes the connections that have not proved the key in time; returns when the next one is late.
  */
 static int64_t close_late(struct tt_acceptor *acceptor)
@@ -169,7 +178,9 @@ static int64_t close_late(struct tt_acceptor *acceptor)
         struct tt_pending_connection *pending = &acceptor->pending[i];
         if (pending->fd < 0) continue;
         const int64_t until = pending->since_ns + allowed_ns;
-        if (until <= now)
+        if (until <= now && has_said_all(pending))
+            next = now;
+        else if (until <= now)
             refuse(acceptor, pending, "it did not say who it is in time");
         else if (until < next)
             next = until;

@@ -140,6 +140,34 @@ TEST(acceptor, strangers_at_one_take_a_quarter_of_the_descriptors_and_leave_room
     set_limit(before.rlim_cur);
 }
 
+TEST(acceptor, hears_who_has_spoken_in_time_however_late_it_listens)
+{
+    struct tt_address address;
+    struct tt_greeting greeting;
+    struct tt_hello hello;
+    struct tt_acceptor *acceptor = listen_here(&address);
+    int nheard = 0;
+    REQUIRE(acceptor);
+    const int silent = call(&address), fd = call(&address);
+    REQUIRE(silent >= 0 && fd >= 0);
+    while (acceptor->npending < 2)
+        REQUIRE(tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20)) == TT_OK);
+    REQUIRE(tt_socket_receive(fd, &greeting, sizeof greeting, tt_deadline_ns(5000)) == 0);
+    tt_hello_fill(&hello, TT_HELLO_LINK, 0, 2);
+    tt_hello_sign(&hello, &greeting, key);
+    REQUIRE(tt_socket_send_now(fd, &hello, sizeof hello) == 0);
+    for (int i = 0; i < 2; i++)
+        acceptor->pending[i].since_ns = INT64_MIN / 2; /* this rank was away for ages */
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while (acceptor->npending && !tt_expired(deadline_ns))
+        REQUIRE(tt_acceptor_serve(acceptor, &events, &nheard, tt_deadline_ns(20)) == TT_OK);
+    CHECK_EQ(acceptor->npending, 0);
+    CHECK_EQ(nheard, 1);
+    close(silent);
+    close(fd);
+    tt_acceptor_destroy(acceptor);
+}
+
 /* Whether an acceptor of this process lets in as many strangers as a process may have, while none
  * of its others has any. */
 static bool lets_in_all_places(int nplaces)

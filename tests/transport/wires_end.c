@@ -353,6 +353,22 @@ TEST(wires_end, frames_that_no_rank_sends_are_refused_by_name)
     expect_refusal(&(struct tt_frame){.kind = TT_FRAME_FAILURE, .number = 4}, "failure code 4");
 }
 
+/* More messages than the queue has places for would be written beside it. */
+TEST(wires_end, credits_that_are_refused_do_not_count)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    send_raw(&all, &(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {{1, 200}}});
+    CHECK(strstr(failure_of(&all, 1), "credits 200"));
+    struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 1);
+    size_t n = 0;
+    for (; n <= config.nslots && tx->ops->slot(tx, 4); n++) tx->ops->publish(tx, 4, 1);
+    CHECK_EQ(n, config.nslots);
+    wired_close(&all);
+}
+
 TEST(wires_end, a_message_sent_twice_is_refused)
 {
     struct wired all;

@@ -21,9 +21,9 @@ static tt_status take_credits(struct tt_tcp *tcp, const struct tt_frame *frame)
         if (credits.channel >= tcp->end->nchannels)
             return tt_tcp_refuse(tcp, "credits of channel", credits.channel);
         struct tt_tcp_link *link = tt_tcp_link_at(tcp->end, true, credits.channel);
-        link->allowed += credits.number;
-        if (link->allowed - link->next > nslots)
+        if (link->allowed + credits.number - link->next > nslots)
             return tt_tcp_refuse(tcp, "credits", credits.number);
+        link->allowed += credits.number;
     }
     return TT_OK;
 }

@@ -99,6 +99,51 @@ TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_ne
     wired_close(&all);
 }
 
+/* What rank 1 gets until the connection ends: how many messages. */
+static int receive_rest(struct wired *all, int most, unsigned seed)
+{
+    struct tt_link *rx = tt_wires_rx(all->wires[1], 0, 0);
+    const int64_t late = tt_deadline_ns(20000);
+    struct tt_message message;
+    int n = 0;
+    while (n < most && !tt_expired(late)) {
+        const tt_status status = rx->ops->peek(rx, &message);
+        tt_ignore(tt_wires_flushed(all->wires[0]));
+        if (status < 0) return n;
+        if (status == TT_IN_PROGRESS) continue;
+        CHECK(wired_matches(message.data, message.nbytes, seed));
+        rx->ops->release(rx);
+        n++;
+    }
+    CHECK(!tt_expired(late));
+    return n;
+}
+
+TEST(wires_bytes, lent_to_the_kernel_are_not_sent_after_the_memory_was_given_back)
+{
+    static char data[65536];
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    const int least = 1;
+    setenv("TUTTI_ZEROCOPY", "1", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, 2, &config) && publish(&all, "x", 1) && receive(&all, "x", 1));
+    setsockopt(fd_of(&all, 1, 0), SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    struct tt_tcp *tcp = &all.wires[0]->table[1]->tcp.sockets[0];
+    wired_fill(data, sizeof data, 9);
+    for (int i = 0; i < 3; i++)
+        REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
+    if (tcp->zerocopy) CHECK(!tt_tcp_returned(tcp)); /* or the kernel has sent everything */
+    tt_wires_give_back(all.wires[0]);
+    CHECK(tx->ops->drained(tx));
+    memset(data, 0, sizeof data);
+    CHECK(receive_rest(&all, 3, 9) < 3 || !tcp->zerocopy);
+    wired_close(&all);
+    unsetenv("TUTTI_ZEROCOPY");
+    tt_config_reload();
+}
+
 TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_timeout)
 {
     static char data[65536];

@@ -133,9 +133,18 @@ static void drop_all(struct tt_tcp *tcp)
     while (tcp->count) drop_first(tcp);
 }
 
+/* A kernel that still reads lent memory would send later what the owner of the memory writes there
+ * next, and the peer would take it for the message: the kernel is made to drop it. */
+static void end_lending(struct tt_tcp *tcp)
+{
+    const struct linger now = {.l_onoff = 1};
+    if (!tt_tcp_returned(tcp)) setsockopt(tcp->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
 void tt_tcp_close(struct tt_tcp *tcp)
 {
     drop_all(tcp);
+    end_lending(tcp);
     tt_tls_close(tcp->tls);
     tcp->tls = NULL;
     if (tcp->fd >= 0) tt_private_fd_close(tcp->fd);
@@ -312,6 +321,11 @@ size_t tt_tcp_unsent(const struct tt_tcp *tcp)
 
 /* ---- In ------------------------------------------------------------------------------------- */
 
+static tt_status lost(struct tt_tcp *tcp, int error)
+{
+    return tcp->end->room->owner->lost(tcp->end->owner, tcp, error);
+}
+
 static size_t payload_left(const struct tt_tcp *tcp)
 {
     return tcp->in_frame ? tcp->frame.nbytes - tcp->got : 0;
@@ -321,7 +335,11 @@ static size_t payload_left(const struct tt_tcp *tcp)
  * its buffer. */
 static tt_status choose_place(struct tt_tcp *tcp)
 {
-    return tcp->in_frame && !tcp->to ? tt_tcp_place(tcp, &tcp->frame, &tcp->to) : TT_OK;
+    if (!tcp->in_frame || tcp->to) return TT_OK;
+    const tt_status status = tt_tcp_place(tcp, &tcp->frame, &tcp->to);
+    /* Out of memory, which has failed the communicator: the staged bytes have no place. */
+    if (status < 0) tt_ignore(lost(tcp, ENOMEM));
+    return status;
 }
 
 static tt_status finish_if_whole(struct tt_tcp *tcp)
@@ -377,11 +395,6 @@ static ssize_t read_some(struct tt_tcp *tcp)
     struct iovec pieces[2] = {{tcp->to + tcp->got, left}, {tcp->staged, sizeof(struct tt_frame)}};
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
     return recvmsg(tcp->fd, &message, MSG_DONTWAIT);
-}
-
-static tt_status lost(struct tt_tcp *tcp, int error)
-{
-    return tcp->end->room->owner->lost(tcp->end->owner, tcp, error);
 }
 
 static tt_status read_once(struct tt_tcp *tcp)

@@ -213,7 +213,8 @@ void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t s
 char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number);
 /* Sends as much as the kernel takes; true when nothing is left. */
 bool tt_tcp_end_flush(struct tt_tcp_end *end);
-/* Ends the use of callers' buffers: copies to slots what is queued by reference. */
+/* Ends the use of callers' buffers: copies to slots what is queued by reference, and closes the
+ * connections of which the kernel keeps a buffer. */
 void tt_tcp_end_give_back(struct tt_tcp_end *end);
 
 /* tcp_frame.c: called by tcp.c for each frame, as check and take of struct tt_tcp_owner, but also

@@ -1,9 +1,14 @@
 /* The links over the sockets to one peer. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/tcp/tcp.h"
+
+/* How long a failed call waits for the kernel to give lent memory back. */
+#define GIVE_BACK_NS INT64_C(20000000)
 
 static struct tt_tcp_link *tcp_link_of(struct tt_link *link)
 {
@@ -155,16 +160,27 @@ static void copy_to_slot(struct tt_outgoing *item)
     }
 }
 
+static void copy_queue(struct tt_tcp_end *end, struct tt_tcp *tcp)
+{
+    for (uint32_t k = 0; k < tcp->count; k++) {
+        struct tt_outgoing *item = &tcp->queue[(tcp->first + k) % tcp->room];
+        if (item->link) copy_to_slot(item);
+        if (!item->link) continue;
+        tt_ignore(end->room->owner->lost(end->owner, tcp, ENOMEM)); /* drops all items */
+    }
+}
+
+/* Memory that is lent to the kernel cannot be copied any more: where the kernel keeps it, the
+ * connection ends (tt_tcp_close), so that the peer never gets bytes that were written later. */
 void tt_tcp_end_give_back(struct tt_tcp_end *end)
 {
+    for (int i = 0; i < end->nopen; i++) copy_queue(end, &end->sockets[i]);
+    const int64_t deadline = tt_now_ns() + GIVE_BACK_NS;
     for (int i = 0; i < end->nopen; i++) {
         struct tt_tcp *tcp = &end->sockets[i];
-        for (uint32_t k = 0; k < tcp->count; k++) {
-            struct tt_outgoing *item = &tcp->queue[(tcp->first + k) % tcp->room];
-            if (item->link) copy_to_slot(item);
-            if (!item->link) continue;
-            tt_ignore(end->room->owner->lost(end->owner, tcp, ENOMEM)); /* drops all items */
-        }
+        while (!tt_tcp_returned(tcp) && !tt_expired(deadline)) sched_yield();
+        if (!tt_tcp_returned(tcp))
+            tt_ignore(end->room->owner->lost(end->owner, tcp, ECANCELED));
     }
 }
 

@@ -34,6 +34,7 @@ void tt_hello_fill(struct tt_hello *hello, enum tt_hello_kind kind, int rank, in
                                .rank = rank,
                                .nranks = nranks,
                                .pid = (int32_t)getpid(),
+                               .to = -1,
                                .left_ms = -1};
     if (gethostname(hello->host, sizeof hello->host - 1) != 0) strcpy(hello->host, "?");
     randombytes_buf(hello->nonce, sizeof hello->nonce);

@@ -18,7 +18,7 @@
 #include "net/socket.h"
 
 enum {
-    TT_WIRE_VERSION = 1,
+    TT_WIRE_VERSION = 2,
     TT_ID_VERSION = 1,
     TT_NONCE_BYTES = 32,
     TT_MAC_BYTES = 32,
@@ -54,6 +54,8 @@ struct tt_hello {
     struct tt_preamble preamble;
     uint32_t kind;
     int32_t rank, nranks, pid;
+    int32_t to; /* LINK, PROBE of a rank: which one is meant; -1: whoever answers */
+    int32_t reserved;
     int64_t left_ms;           /* until the rank gives up; -1: never */
     uint64_t self;             /* JOIN: tells a rank that comes again from another one */
     struct tt_address address; /* where its children find it */
@@ -76,7 +78,7 @@ struct tt_answer {
 };
 
 _Static_assert(sizeof(struct tt_greeting) == 56, "no padding on the wire");
-_Static_assert(sizeof(struct tt_hello) == 16 + 4 * 4 + 8 + 8 + 32 + 64 + 32 + 32, "no padding");
+_Static_assert(sizeof(struct tt_hello) == 16 + 6 * 4 + 8 + 8 + 32 + 64 + 32 + 32, "no padding");
 _Static_assert(sizeof(struct tt_answer) == 16 + 32 + 64 + 640 + 32, "no padding");
 
 void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence);

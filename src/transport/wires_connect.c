@@ -220,6 +220,7 @@ static tt_status answer_greeting(struct tt_dial *dial)
     const char *complaint = tt_preamble_complaint(&dial->greeting.preamble);
     if (complaint) return fail(dial, complaint);
     tt_hello_fill(&dial->hello, dial->kind, wires->up->rank, wires->up->nranks);
+    dial->hello.to = dial->wire->peer;
     tt_hello_sign(&dial->hello, &dial->greeting, wires->config.key);
     const int error = tt_socket_send_now(dial->fd, &dial->hello, sizeof dial->hello);
     if (error) return try_again(dial, error, "the handshake failed");
@@ -293,6 +294,8 @@ static const char *complaint_about(const struct tt_wires *wires, const struct tt
     if (hello->nranks != up->nranks || hello->rank < 0 || hello->rank >= up->nranks ||
         tt_wire_is_local(wires, hello->rank))
         return "there is no such rank on another host";
+    if (hello->to != up->rank)
+        return "the connection is meant for another rank: the network leads it astray";
     if ((hello->kind == TT_HELLO_LINK) != (hello->rank < up->rank))
         return "the lower rank connects to the higher one, and not the other way round";
     if (hello->kind == TT_HELLO_PROBE) return NULL;

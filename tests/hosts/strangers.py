@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-HELLO = 208  # bytes of a hello
+HELLO = 216  # bytes of a hello
 PREAMBLE = 16
 
 

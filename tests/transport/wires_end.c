@@ -451,6 +451,7 @@ static void greet_and_say(struct wired *all, const uint8_t key[32], int rank,
         REQUIRE(wired_turn(all));
     }
     tt_hello_fill(&hello, kind, rank, all->ranks.nranks);
+    hello.to = 1;
     tt_hello_sign(&hello, &greeting, key);
     CHECK_EQ(tt_socket_send_now(fd, &hello, sizeof hello), 0);
     CHECK(is_turned_away(all, fd));
@@ -472,6 +473,29 @@ TEST(wires_end, who_does_not_belong_here_is_turned_away)
     greet_and_say(&all, config.key, 0, TT_HELLO_LINK); /* joined already */
     CHECK(say(&all, 0, 1, 6));
     wired_close(&all);
+}
+
+/* Who is on the way between hosts needs no key to lead a connection to another rank. */
+TEST(wires_end, a_rank_that_is_not_meant_refuses_the_connection)
+{
+    for (int lower = 0; lower < 2; lower++) { /* LINK, PROBE */
+        struct wired all;
+        const struct tt_wires_config config = wired_config();
+        REQUIRE(wired_open(&all, 3, &config));
+        const int from = lower ? 2 : 0, meant = 1, other = lower ? 0 : 2;
+        struct tt_wires_info *infos = all.wires[from]->infos;
+        infos[meant].loopback = infos[other].loopback;
+        struct tt_link *tx = tt_wires_tx(all.wires[from], meant, 0);
+        const int64_t deadline = tt_deadline_ns(20000);
+        while (!tx->ops->slot(tx, 4) && !tt_fabric_failure_text(all.ranks.fabrics[from])[0] &&
+               !tt_expired(deadline))
+            REQUIRE(tt_wires_progress(all.wires[other]) >= 0);
+        const char *text = tt_fabric_failure_text(all.ranks.fabrics[from]);
+        CHECK_MESSAGE(strstr(text, "cannot reach rank 1 (host ") && strstr(text, "another rank"),
+                      "unexpected: %s", text);
+        CHECK(!wire_between(&all, other, from));
+        wired_close(&all);
+    }
 }
 
 static tt_status start_again(struct wired *all, const struct tt_wires_info *infos)

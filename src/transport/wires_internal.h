@@ -47,6 +47,7 @@ struct tt_route {
                                        * the peer listens */
     char interface[TT_INTERFACE_NAME], their_interface[TT_INTERFACE_NAME];
     uint32_t mtu, their_mtu; /* 0: unknown */
+    uint32_t mbit;           /* of the slower end; 0: one is unknown */
 };
 
 /* Attempts to connect to the peer's listener, one after the other. */

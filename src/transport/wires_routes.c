@@ -30,6 +30,7 @@ static void set_route(struct tt_route *route, const struct tt_wire_address *mine
 {
     *route =
         (struct tt_route){.target = theirs->address, .mtu = mine->mtu, .their_mtu = theirs->mtu};
+    route->mbit = mine->mbit < theirs->mbit ? mine->mbit : theirs->mbit;
     if (bound) {
         route->source = mine->address;
         tt_address_set_port(&route->source, 0);
@@ -70,6 +71,28 @@ static int any_pair(struct tt_route *routes, const struct tt_wires_info *mine,
     return 0;
 }
 
+/* Messages take turns over the routes, so n routes carry n times as much as the slowest of them.
+ * Keeps those of the fastest that carry most: a slow network beside a fast one would hold it up.
+ * Returns their number. */
+static int keep_fastest(struct tt_route *routes, int n)
+{
+    uint64_t most = 0;
+    uint32_t least = 0; /* speed of the slowest that is kept */
+    for (int i = 0; i < n; i++) {
+        const uint32_t speed = routes[i].mbit;
+        uint64_t number = 0;
+        for (int k = 0; k < n; k++) number += routes[k].mbit >= speed;
+        if (!speed) return n;
+        if (number * speed < most || (number * speed == most && speed <= least)) continue;
+        most = number * speed;
+        least = speed;
+    }
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (routes[i].mbit >= least) routes[kept++] = routes[i];
+    return kept;
+}
+
 int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
                    const struct tt_wires_info *theirs, bool lower)
 {
@@ -79,6 +102,6 @@ int tt_wire_routes(struct tt_route *routes, const struct tt_wires_info *mine,
             .target = theirs->loopback, .interface = "lo", .their_interface = "lo"};
         return 1;
     }
-    const int n = pair_up(routes, mine, theirs, lower);
+    const int n = keep_fastest(routes, pair_up(routes, mine, theirs, lower));
     return n ? n : any_pair(routes, mine, theirs, lower);
 }

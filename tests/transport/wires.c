@@ -114,6 +114,51 @@ TEST(wires, keep_their_order_over_several_sockets)
     exchange_with("TUTTI_SOCKETS", "5");
 }
 
+/* A rank with an address in each of n networks, 10.0.i.0/24. */
+static struct tt_wires_info on_networks(int last, const uint32_t *mbit, int n)
+{
+    struct tt_wires_info info = {.naddresses = n};
+    for (int i = 0; i < n; i++) {
+        const struct sockaddr_in in = {
+            .sin_family = AF_INET,
+            .sin_addr.s_addr = htonl(0x0a000000u | (uint32_t)i << 8 | (uint32_t)last)};
+        info.addresses[i] = (struct tt_wire_address){.prefix = 24, .mbit = mbit[i]};
+        tt_address_set(&info.addresses[i].address, (const struct sockaddr *)&in);
+        snprintf(info.addresses[i].interface, TT_INTERFACE_NAME, "eth%d", i);
+    }
+    return info;
+}
+
+/* "012": the networks over which two ranks connect that have interfaces of these speeds. */
+static void expect_routes(const uint32_t *low_mbit, const uint32_t *high_mbit, int n,
+                          const char *expected)
+{
+    struct tt_wires_info low = on_networks(1, low_mbit, n), high = on_networks(2, high_mbit, n);
+    high.network_id = 1;
+    for (int lower = 0; lower < 2; lower++) {
+        struct tt_route routes[TT_MAX_INTERFACES];
+        char got[TT_MAX_INTERFACES + 1] = "";
+        const int number =
+            tt_wire_routes(routes, lower ? &low : &high, lower ? &high : &low, lower);
+        for (int i = 0; i < number; i++) got[i] = routes[i].interface[3];
+        CHECK_STR(got, expected);
+    }
+}
+
+TEST(wires, leave_out_networks_that_are_too_slow_beside_the_others)
+{
+    static const uint32_t equal[] = {10000, 10000, 10000}, unknown[] = {100000, 0, 1000};
+    static const uint32_t slow_last[] = {25000, 25000, 1000}, slow_first[] = {1000, 100000, 40000};
+    static const uint32_t near[] = {25000, 20000, 10000};
+    expect_routes(equal, equal, 3, "012");
+    expect_routes(unknown, equal, 3, "012");
+    expect_routes(slow_last, slow_last, 3, "01");
+    expect_routes(slow_first, slow_first, 3, "1");
+    expect_routes(near, near, 3, "01");
+    expect_routes(equal, slow_last, 3, "01");
+    expect_routes(slow_last, slow_last, 1, "0");
+}
+
 /* The name of an interface that leads to other hosts; "": there is none. */
 static void find_interface(char name[TT_INTERFACE_NAME])
 {

@@ -11,14 +11,14 @@ enum { COUNT = 32 * 1024, UNTOUCHED = 0xa5, STUCK_S = 40 };
 
 static char ones[COUNT * sizeof(float)];
 
-/* A call of root 0 whose messages are references, or are copied. */
+/* A broadcast of rank 0. All messages are references, so the call is one round. */
 static struct world_call call_of(struct job *job, const char *algorithm, int nranks, int copies)
 {
     *job = (struct job){.algorithm = tt_algorithm_find(TT_BROADCAST, algorithm),
                         .nranks = nranks,
                         .copies = copies,
                         .count = COUNT,
-                        .slot_bytes = WORLD_SLOT_BYTES,
+                        .slot_bytes = COUNT * sizeof(float),
                         .line_bytes = WORLD_LINE_BYTES,
                         .reduction = {.type = TT_FLOAT32, .op = TT_SUM, .nranks = nranks}};
     CHECK(job_make(job));
@@ -31,6 +31,8 @@ static void place(struct world *world, const struct world_call *call, struct wor
     memset(ones, 1, sizeof ones);
     for (int r = 0; r < JOB_MOST_RANKS; r++) inputs[r] = ones;
     world_place(world, call, inputs, run);
+    for (int r = 0; r < call->job->nranks; r++) /* no message is in a slot */
+        run->batch.calls[r].links.slot_bytes = (uint32_t)call->job->slot_bytes;
 }
 
 /* Launches these ranks (bits) only. */
@@ -117,6 +119,7 @@ TEST(run, a_rank_that_is_aborted_waits_for_who_reads_its_memory)
     await_bytes(output);
     world_abort(&world, 1);
     CHECK_EQ(world.cu->MemsetD8Async(run.inputs[0], 2, COUNT, world.streams[0]), CUDA_SUCCESS);
+    CHECK_EQ(world.cu->MemsetD8Async(run.outputs[0], 2, COUNT, world.streams[0]), CUDA_SUCCESS);
     world_wait(&world);
     CHECK_EQ(world.cu->MemFreeHost(output), CUDA_SUCCESS);
     end(&world, &run, &job);

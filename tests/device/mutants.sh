@@ -1,49 +1,112 @@
-#!/bin/bash
-# Plants mistakes in the interpreter kernel and says which ones test_device_run catches on a virtual GPU.
-# usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: the folder of a build; NAME: only these mutants
-# A mutant is a sed script for one file; the kernel has fp32 sums only, so that it compiles quickly. Exit status of a run:
-# 86: reported by the virtual GPU (a race, a fault, a deadlock); 1: a wrong result; 124: did not end.
+#!/usr/bin/env bash
+# Plants mistakes in the kernels, one at a time, and says which tests notice each on a virtual GPU.
+# usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
+# A mutant is a sed script for one file. Its kernels have two folds, so that they compile in two seconds. JOBS mutants are tried
+# at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
 set -u
 build=$(realpath "$1"); shift
 cd "$(dirname "$0")/../.." || exit 2
-nvcc=${NVCC:-/usr/local/cuda/bin/nvcc}
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-export LD_LIBRARY_PATH=$build/vgpu VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict TT_DEVICE_RANKS=${TT_DEVICE_RANKS:-3}
-filter=${FILTER:-run.every_algorithm*:run.a_*:run.abort*}
-ncaught=0 nmutants=0
+only=("$@") names=()
+compiler=("${NVCC:-/usr/local/cuda/bin/nvcc}")
+! command -v ccache >/dev/null || compiler=(ccache "${compiler[@]}")
+work=$build/mutants; mkdir -p "$work"
+export LD_LIBRARY_PATH=$build/vgpu GTEST_COLOR=no GTEST_FAIL_FAST=1 TT_DEVICE_STUCK=${TT_DEVICE_STUCK:-15}
 
-# mutant NAME FILE SED: compiles and runs.
-mutant() {
-    local name=$1 file=$2 script=$3 tree=$work/$1 seed status=0 how
-    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return
-    mkdir -p "$tree/device" "$tree/datatype"
-    cp -r src/device/kernel "$tree/device/"
-    echo 'X(FLOAT32, SUM, f32_sum)' > "$tree/datatype/kernel_table.h"
-    sed -i -E "$script" "$tree/device/kernel/$file"
-    if [ -n "$script" ] && cmp -s "$tree/device/kernel/$file" "src/device/kernel/$file"; then
-        echo "| $name | not planted: the sed script changes nothing |"; return
-    fi
-    if ! $nvcc -std=c++17 -O3 -lineinfo -fmad=false -ptx -arch=compute_90 -I"$tree" -Isrc -Iinclude -o "$tree.ptx" \
-        "$tree/device/kernel/run.cu" 2> "$tree.log"; then
-        echo "| $name | does not compile: $(grep -m1 error "$tree.log") |"; return
-    fi
-    for seed in ${SEEDS:-1 2}; do
-        TT_TEST_KERNELS=$tree.ptx VGPU_SEED=$seed timeout ${LIMIT:-120} "$build/tests/test_device_run" --gtest_filter="$filter" > "$tree.log" 2>&1
-        status=$?
-        [ $status -eq 0 ] || break
-    done
-    how=$(grep -m1 -oE 'vgpu: (race|fault|deadlock|stall)|Failure|have not ended' "$tree.log")
-    nmutants=$((nmutants + 1))
-    [ $status -eq 0 ] || ncaught=$((ncaught + 1))
-    if [ $status -eq 0 ]; then echo "| $name | not caught |"; else echo "| $name | caught: status $status ${how#vgpu: }, seed $seed |"; fi
-    rm -rf "$tree" "$tree.ptx"
+# ---- Trials, the quickest first. Arguments: the seed, the mutant's folder.
+
+trials=(pairs short more calls graphs faults processes)
+quickly=(timeout --kill-after=5 "${LIMIT:-240}" env TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64)
+strictly=("${quickly[@]}" VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict)
+pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*'; }
+short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*'; }
+more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
+run() {
+    "${strictly[@]}" TT_TEST_KERNELS="$2/image" VGPU_SEED="$1" TT_DEVICE_RANKS="$3" "$build/tests/test_device_run" --gtest_filter="${FILTER:-$4}"
 }
-only=("$@")
+calls() { program "$2" test_device_calls && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_calls" --gtest_filter="${FILTER:-*:-*random_calls*}"; }
+graphs() { program "$2" test_device_graphs && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_graphs" --gtest_filter="${FILTER:-*}"; }
+faults() { program "$2" device_faults && "${quickly[@]}" "$2/device_faults" --first $((20 * $1 + 1)) --seeds 20; }
+processes() {
+    program "$2" device_rank && "${quickly[@]}" VGPU_DEVICES=2 VGPU_SEED="$1" BIN="$build/bin" PROGRAM="$2/device_rank" tests/device/processes.sh
+}
 
-echo "| mutant | result |"
-echo "|---|---|"
+# program FOLDER NAME: the build's program with the mutant's kernels.
+program() {
+    [ ! -x "$1/$2" ] || return 0
+    local line
+    gcc -D_GNU_SOURCE -std=c17 -fPIC -Isrc -DTT_IMAGE_FILE="\"$1/image\"" -DTT_IMAGE_HOLDS='"a mutant"' -c src/device/image.c -o "$1/image.o"
+    line=$(ninja -C "$build" -t commands "tests/$2" | tail -n 1 | sed -E "s, -o tests/$2 , -o $1/$2 ,
+        s, lib/libtutti\.so[.0-9]* , lib/libtutti.a -lsodium -lhwloc ,; s, lib/libtutti\.a , $1/image.o&,")
+    (cd "$build" && eval "$line") || exit 3
+}
+
+# ---- A mutant
+
+# plant NAME FILE SED FOLDER: compiles. Prints why it did not.
+plant() {
+    local tree=$4
+    rm -rf "$tree" && mkdir -p "$tree/device" "$tree/datatype" && cp -r src/device/kernel "$tree/device/"
+    printf 'X(FLOAT32, SUM, f32_sum)\nX(INT32, SUM, u32_sum)\n' >"$tree/datatype/kernel_table.h"
+    sed -i -E "$3" "$tree/device/kernel/$2"
+    if [ -n "$3" ] && cmp -s "$tree/device/kernel/$2" "src/device/kernel/$2"; then
+        echo "not planted: the sed script changes nothing" && return 1
+    fi
+    "${compiler[@]}" -std=c++17 -O3 -lineinfo -fmad=false -fatbin -gencode arch=compute_75,code=compute_75 -I"$tree" -Isrc -Iinclude \
+        -o "$tree/image" "$tree/device/kernel/run.cu" >"$tree/log" 2>&1 || { echo "does not compile: $(grep -m1 error "$tree/log")" && return 1; }
+}
+
+# attempt TRIAL SEED FOLDER LOG: ends also with the first report of the virtual GPU.
+attempt() {
+    ("$1" "$2" "$3") >"$4" 2>&1 &
+    local pid=$!
+    while kill -0 $pid 2>/dev/null; do
+        if grep -q '^vgpu: ' "$4"; then
+            sleep 0.2 && pkill -P $pid && wait $pid
+            return 86
+        fi
+        sleep 0.2
+    done
+    wait $pid
+}
+
+# examine NAME FILE SED: the row's second column. Ends at the first test that notices.
+examine() {
+    local tree=$work/$1 log=$work/$1.log trial seed status how where
+    plant "$@" "$tree" || return
+    for trial in ${TRIALS:-${trials[@]}}; do
+        if [ "$2" = exchange.cuh ] && { [[ pairs/short/more = *$trial* ]]; }; then continue; fi
+        for seed in ${SEEDS:-1 2}; do
+            attempt "$trial" "$seed" "$tree" "$log"
+            status=$?
+            [ $status -ne 3 ] || { echo "not tried: $(tail -n 1 "$log")" && return; }
+            [ $status -ne 0 ] || continue
+            how=$(grep -m1 -oE 'vgpu: (race|fault|deadlock|stall)|not ended after' "$log")
+            [ $status -ne 124 ] || how=${how:-does not end}
+            # The first test that failed, or ran when the virtual GPU made its report.
+            where=$(awk '/^\[ RUN/ { name = $4 } /^vgpu: |^\[  FAILED/ { print name; exit }' "$log")
+            echo "caught: ${how#vgpu: }${how:+, }${where:-$trial}, seed $seed"
+            return
+        done
+    done
+    echo "not caught"
+}
+
+# mutant NAME FILE SED
+mutant() {
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]] || return
+    names+=("$1")
+    while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do wait -n; done
+    {
+        echo "| $1 | $(examine "$@") |" >"$work/$1.row"
+        cat "$work/$1.row"
+        rm -rf "${work:?}/$1"
+    } &
+}
+
+# The kernel without a mistake passes.
 mutant none run.cu ''
-[ $nmutants -eq 0 ] || { [ $ncaught -eq 0 ] || { echo "the kernel without a mistake fails"; exit 1; }; nmutants=0; }
+wait
+[ ! -s "$work/none.row" ] || ! grep -q caught: "$work/none.row" || exit 1
 
 # Orders and scopes of port.cuh.
 mutant a1_a2_relaxed port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.relaxed.gpu.global.u64/'
@@ -72,7 +135,7 @@ mutant a2_one_slot_too_many step.cuh 's/tt_wait_for_release\(end, &watch, links-
 mutant a3_takes_any_flag port.cuh 's/if \(\*flag == wanted\) return true;/if (*flag) { *flag = wanted; return true; }/'
 mutant no_abort port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/ && !tt_load_abort\(watch->report\)//'
 mutant no_failure port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/!tt_load_failure\(watch->state\) && //'
-mutant withdraws_nothing port.cuh '/^static __device__ bool tt_withdraw_reference/,/^}/s/return before & TT_REFERENCE_TAKEN/return true/'
+mutant withdraws_nothing port.cuh '/^static __device__ bool tt_withdraw_reference/,/^}/s/TT_REFERENCE_WITHDRAWN, system/0, system/'
 
 # Barriers.
 mutant no_barrier_after_waits step.cuh '/^static __device__ bool tt_prepare\(/,/^}/s/return __syncthreads_and\(go\)/return go/'
@@ -166,4 +229,38 @@ mutant meet_counts_no_meetings meet.cuh 's/tt_meet_end\(block, rank, 1\)->count\
 mutant meet_releases_too_much meet.cuh 's/tt_release\(in, in->count\)/tt_release(in, in->count + 1)/'
 mutant meet_releases_rarely meet.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 8 : 2/'
 mutant meet_system_is_forgotten meet.cuh 's/tt_meet_end\(block, rank, 1\)->system/false/'
-echo "caught $ncaught of $nmutants"
+
+# Sends and receives (exchange.cuh).
+mutant x_signature_is_not_looked_at exchange.cuh 's/if \(head != mine \|\| note->nbytes != flow->now\.nbytes\)/if (note->nbytes != flow->now.nbytes)/'
+mutant x_length_is_not_looked_at exchange.cuh 's/if \(head != mine \|\| note->nbytes != flow->now\.nbytes\)/if (head != mine)/'
+mutant x_lengths_are_not_reported exchange.cuh 's/^        flow->given->(sent|wanted) = .*;//'
+mutant x_takes_what_was_not_published exchange.cuh 's/if \(\(uint32_t\)head - end->count - 1 >= block->call\.links\.nslots\) return true;//'
+mutant x_one_slot_too_many exchange.cuh 's/tt_flow_may_fill\(flow, links->nslots - 1\)/tt_flow_may_fill(flow, links->nslots)/'
+mutant x_does_not_wait_for_slots exchange.cuh '/tt_flow_look_for_slot/,/^}/s/if \(!tt_flow_may_fill\(.*\)\) return;//'
+mutant x_does_not_drain exchange.cuh 's/flow->state == TT_FLOW_DRAINS && tt_flow_may_fill\(flow, 0\)/flow->state == TT_FLOW_DRAINS/'
+mutant x_release_is_odd exchange.cuh 's/if \(\+\+end->count % 2 && flow->left\) return;/if (++end->count % 2) return;/'
+mutant x_releases_before_copy exchange.cuh 's/^    flow->message_left = reference \? .*/&\n    tt_release(end, end->count + 1);/'
+mutant x_publishes_before_note exchange.cuh 's/^    note->reference = \(uint64_t\)flow->reference;/    tt_publish(end, head);\n&/'
+mutant x_note_keeps_reference exchange.cuh 's/^    note->reference = \(uint64_t\)flow->reference;/    if (flow->reference) &/'
+mutant x_note_has_no_length exchange.cuh 's/^    note->nbytes = flow->now\.nbytes;//'
+mutant x_note_has_no_head exchange.cuh 's/^    note->head = head;//'
+mutant x_refers_is_not_kept exchange.cuh 's/if \(flow->reference\) end->refers = 1;//'
+mutant x_refers_in_the_middle exchange.cuh 's/flow->fresh && end->reaches/end->reaches/'
+mutant x_refers_without_reach exchange.cuh 's/flow->fresh && end->reaches && flow->left/flow->fresh \&\& flow->left/'
+mutant x_reads_what_is_withdrawn exchange.cuh 's/if \(withdrawn\) flow->state = TT_FLOW_STUCK;//'
+mutant x_left_is_not_said exchange.cuh 's/TT_TAIL_LEFT \| flows\[i\]\.end\.known_tail/flows[i].end.known_tail/'
+mutant x_keeps_no_withdrawal exchange.cuh 's/^            tt_withdraw\(.*\);/            ;/'
+mutant x_counts_are_not_kept exchange.cuh 's/^    end->count = flow->end\.count;//'
+mutant x_looks_at_no_watch exchange.cuh 's/go && !flow->ready && !tt_watch\(watch\)/false/'
+mutant x_abort_is_not_reported exchange.cuh 's/if \(tt_load_abort\(block->call\.report\)\)/if (false)/'
+mutant x_no_barrier_after_call exchange.cuh '/^static __device__ void tt_run_exchange/,/^}/s/^    __syncthreads\(\);//'
+mutant x_no_barrier_before_copy exchange.cuh '/^static __device__ void tt_flow_copy/,/^}/{0,/^    __syncthreads\(\);/s/^    __syncthreads\(\);//}'
+mutant x_no_barrier_after_copy exchange.cuh '/^    tt_pass_bytes\(pass\);/{n;s/__syncthreads\(\);//}'
+mutant x_no_barrier_before_publish exchange.cuh '/tt_flow_copy\(block, &flows\[i\]\);/{n;s/__syncthreads\(\);//}'
+mutant x_no_barrier_after_looks exchange.cuh 's/if \(!__syncthreads_and\(go\)\) return false;/if (!go) return false;/'
+mutant x_moves_one_flow exchange.cuh 's/i < n; i\+\+\)$/i < 1; i++)/'
+mutant x_parts_are_not_skipped exchange.cuh 's/if \(flow->now\.nparts <= given->part\) continue;//'
+
+wait
+names=("${names[@]/%/.row}") names=("${names[@]/#/$work/}")
+echo "caught $(cat "${names[@]}" | grep -c "| caught") of ${#names[@]}"

@@ -80,6 +80,10 @@ void world_launch(struct world *world, const struct world_call *call, const stru
 void world_abort(struct world *world, uint64_t how);
 /* Waits for all streams; says abort when that takes very long. */
 void world_wait(struct world *world);
+/* Waits until the bytes are read. */
+void world_read(const struct world *world, void *to, CUdeviceptr from, size_t nbytes);
+/* The word by which `peer` publishes messages to the rank. */
+CUdeviceptr world_head(const struct world *world, int rank, int peer, int channel);
 void world_remove(struct world *world, struct world_run *run);
 
 /* Runs the collective on random input and compares all outputs with the simulation. Whether they

@@ -6,6 +6,7 @@
  * checks abort           a rank aborts while the other's kernel waits for it
  * checks deadline        a rank never calls
  * checks mismatch        two ranks make different calls
+ * checks mixed           calls of a rank with GPU memory and a rank with memory of the host
  * checks death RANK      one process of a job of the environment: RANK kills itself while the
  * kernels of the others wait for it
  *
@@ -26,7 +27,8 @@ enum { NRANKS = 2, COUNT = 5000, TIMEOUT_MS = 500, LIMIT_MS = 60000 };
 
 /* A rank, by a thread or a process of its own. */
 struct rank {
-    int rank, nranks, gpu;
+    int rank, nranks;
+    int gpu; /* -1: none, `memory` is the host's */
     tuttiComm_t comm;
     struct perf_gpu on;
     tuttiStream_t stream;
@@ -37,6 +39,7 @@ struct rank {
 struct scene {
     int timeout_ms;
     void (*act)(struct rank *rank);
+    bool mixed; /* rank 1 has no GPU */
 };
 
 static atomic_int nfailed;
@@ -81,6 +84,7 @@ static void sleep_ms(int ms)
 /* The communicator is there already. */
 static bool open_rank(struct rank *rank)
 {
+    if (rank->gpu < 0) return (rank->memory = calloc(COUNT, sizeof(float))) != NULL;
     return ok(rank, perf_gpu_open(&rank->on, rank->gpu), "GPU") &&
            ok(rank, tuttiStreamFromDevice(&rank->stream, rank->gpu, rank->on.stream), "stream") &&
            ok(rank, perf_gpu_allocate(&rank->on, COUNT * sizeof(float), &rank->memory), "memory") &&
@@ -91,6 +95,10 @@ static void close_rank(struct rank *rank)
 {
     if (rank->stream != NULL) (void)tuttiStreamDestroy(rank->stream);
     if (rank->comm != NULL) (void)tuttiCommAbort(rank->comm);
+    if (rank->gpu < 0) {
+        free(rank->memory);
+        return;
+    }
     if (rank->memory != NULL) perf_gpu_free(&rank->on, rank->memory);
     perf_gpu_close(&rank->on);
 }
@@ -149,7 +157,9 @@ static void play(const struct scene *scene, int ngpus)
     if (tuttiGetUniqueId(&id) != tuttiSuccess) exit(1);
     for (int i = 0; i < NRANKS; i++) {
         threads[i] = (struct thread){
-            .rank = {.rank = i, .nranks = NRANKS, .gpu = i % ngpus}, .scene = scene, .id = id};
+            .rank = {.rank = i, .nranks = NRANKS, .gpu = i && scene->mixed ? -1 : i % ngpus},
+            .scene = scene,
+            .id = id};
         if (pthread_create(&handles[i], NULL, run_rank, &threads[i]) != 0) exit(1);
     }
     for (int i = 0; i < NRANKS; i++) pthread_join(handles[i], NULL);
@@ -189,15 +199,86 @@ static void be_different(struct rank *rank)
     must_fail(rank, all_reduce(rank, rank->rank == 0 ? COUNT : COUNT / 2), "count");
 }
 
+/* Sets all elements to `value`. */
+static void put(struct rank *rank, float value)
+{
+    float data[COUNT];
+    for (int i = 0; i < COUNT; i++) data[i] = value;
+    if (rank->gpu < 0)
+        memcpy(rank->memory, data, sizeof(data));
+    else
+        (void)ok(rank, perf_gpu_write(&rank->on, rank->memory, data, sizeof(data)), "write");
+}
+
+/* The call that was issued leaves `first` in the first half and `second` in the other one. */
+static void must_give(struct rank *rank, tuttiResult_t result, const char *what, float first,
+                      float second)
+{
+    float data[COUNT];
+    if (result == tuttiSuccess && rank->stream) result = tuttiStreamSynchronize(rank->stream);
+    if (!ok(rank, result, what)) return;
+    if (rank->gpu < 0)
+        memcpy(data, rank->memory, sizeof(data));
+    else if (!ok(rank, perf_gpu_read(&rank->on, data, rank->memory, sizeof(data)), "read"))
+        return;
+    for (int i = 0; i < COUNT; i++)
+        if (data[i] != (i < COUNT / 2 ? first : second)) {
+            fail(rank, what, "wrong result");
+            return;
+        }
+    printf("rank %d: %s is right\n", rank->rank, what);
+}
+
+/* The first half goes to the other rank, whose first half comes to the second. */
+static tuttiResult_t swap(struct rank *rank)
+{
+    float *memory = rank->memory;
+    tuttiResult_t result = tuttiGroupStart(), sent, received;
+    if (result != tuttiSuccess) return result;
+    sent = tuttiSend(memory, COUNT / 2, tuttiFloat32, 1 - rank->rank, rank->comm, rank->stream);
+    received = tuttiRecv(memory + COUNT / 2, COUNT / 2, tuttiFloat32, 1 - rank->rank, rank->comm,
+                         rank->stream);
+    result = tuttiGroupEnd();
+    return sent != tuttiSuccess ? sent : received != tuttiSuccess ? received : result;
+}
+
+static void be_mixed(struct rank *rank)
+{
+    float *memory = rank->memory;
+    const float own = (float)(rank->rank + 1);
+    put(rank, own);
+    must_give(
+        rank,
+        tuttiAllReduce(memory, memory, COUNT, tuttiFloat32, tuttiSum, rank->comm, rank->stream),
+        "all-reduce", 3, 3);
+    for (int root = 0; root < NRANKS; root++) {
+        put(rank, own);
+        must_give(
+            rank,
+            tuttiBroadcast(memory, memory, COUNT, tuttiFloat32, root, rank->comm, rank->stream),
+            "broadcast", (float)(root + 1), (float)(root + 1));
+    }
+    put(rank, own);
+    must_give(rank,
+              tuttiAllGather(memory + COUNT / 2 * rank->rank, memory, COUNT / 2, tuttiFloat32,
+                             rank->comm, rank->stream),
+              "all-gather", 1, 2);
+    put(rank, own);
+    must_give(rank, swap(rank), "send and receive", own, 3 - own);
+    if (tuttiCommDestroy(rank->comm) != tuttiSuccess) fail(rank, "destroy", "failed");
+    rank->comm = NULL;
+}
+
 static int check(const char *name, int ngpus)
 {
     static const struct {
         const char *name;
         struct scene scene;
-    } scenes[] = {{"abort", {LIMIT_MS, be_aborted}},
-                  {"deadline", {TIMEOUT_MS, be_late}},
-                  {"mismatch", {LIMIT_MS, be_different}}};
-    static const struct scene afterwards = {LIMIT_MS, be_right};
+    } scenes[] = {{"abort", {LIMIT_MS, be_aborted, false}},
+                  {"deadline", {TIMEOUT_MS, be_late, false}},
+                  {"mismatch", {LIMIT_MS, be_different, false}},
+                  {"mixed", {LIMIT_MS, be_mixed, true}}};
+    static const struct scene afterwards = {LIMIT_MS, be_right, false};
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         if (strcmp(scenes[i].name, name) != 0) continue;
         play(&scenes[i].scene, ngpus);

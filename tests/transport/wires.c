@@ -119,9 +119,9 @@ static struct tt_wires_info on_networks(int last, const uint32_t *mbit, int n)
 {
     struct tt_wires_info info = {.naddresses = n};
     for (int i = 0; i < n; i++) {
-        const struct sockaddr_in in = {
-            .sin_family = AF_INET,
-            .sin_addr.s_addr = htonl(0x0a000000u | (uint32_t)i << 8 | (uint32_t)last)};
+        const struct sockaddr_in in = {.sin_family = AF_INET,
+                                       .sin_addr.s_addr =
+                                           htonl(0x0a000000u | (uint32_t)i << 8 | (uint32_t)last)};
         info.addresses[i] = (struct tt_wire_address){.prefix = 24, .mbit = mbit[i]};
         tt_address_set(&info.addresses[i].address, (const struct sockaddr *)&in);
         snprintf(info.addresses[i].interface, TT_INTERFACE_NAME, "eth%d", i);

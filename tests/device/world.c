@@ -76,11 +76,6 @@ static struct tt_device_end end_of(const struct world *world, int rank, int peer
     };
 }
 
-CUdeviceptr world_head(const struct world *world, int rank, int peer, int channel)
-{
-    return (CUdeviceptr)(uintptr_t)end_of(world, rank, peer, channel, false).head;
-}
-
 static void place_ends(struct world *world, int rank)
 {
     const int nranks = world->config.nranks;

@@ -82,8 +82,6 @@ void world_abort(struct world *world, uint64_t how);
 void world_wait(struct world *world);
 /* Waits until the bytes are read. */
 void world_read(const struct world *world, void *to, CUdeviceptr from, size_t nbytes);
-/* The word by which `peer` publishes messages to the rank. */
-CUdeviceptr world_head(const struct world *world, int rank, int peer, int channel);
 void world_remove(struct world *world, struct world_run *run);
 
 /* Runs the collective on random input and compares all outputs with the simulation. Whether they

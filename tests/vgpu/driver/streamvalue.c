@@ -124,7 +124,9 @@ static CUresult make(struct vd_op *op, enum vd_what what, CUdeviceptr address, u
     const unsigned known = what == VD_WRITE ? CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
                                             : 3u | CU_STREAM_WAIT_VALUE_FLUSH;
     uint64_t offset;
-    *op = (struct vd_op){.what = what, .value = {address, value, nbytes, flags}};
+    *op = (struct vd_op){
+        .what = what,
+        .value = {.address = address, .value = value, .nbytes = nbytes, .flags = flags}};
     if ((flags & ~known) != 0 || address % nbytes != 0 || region_of(&op->value, &offset) == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     /* CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES is 0. */

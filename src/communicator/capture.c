@@ -1,8 +1,10 @@
 /* Captures calls on device memory into CUDA graphs. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "communicator/graphs.h"
 #include "driver/capture.h"
+#include "executor/exchange.h"
 
 /* Part of the signature of captured calls. The calls of a graph have no turn on the host: were a
  * replay to match a call without a graph, the turns of the ranks would get out of step. */
@@ -13,7 +15,12 @@ static_assert(!((uint32_t)GRAPH_SIGNATURE & TT_DEVICE_EXCHANGE_BIT), "the bit st
 struct taken {
     const struct tt_pending_call *call;
     struct tt_capture capture; /* as it was before the group */
-    void *last;                /* the call's last node */
+    struct taken *first; /* with the same exchange, whose node is also this call's; or itself */
+    struct tt_graphs *graphs;
+    struct tt_graph *graph;
+    struct tt_graph_call *made;   /* what the graph keeps */
+    struct tt_device_call device; /* what the kernel gets */
+    void *node, *last;            /* of the kernel, NULL: not added; the call's last node */
 };
 
 static struct tt_context *context_of(const struct tt_pending_call *call)
@@ -26,15 +33,53 @@ static void *stream_of(const struct tt_pending_call *call)
     return tt_stream_device_stream((const struct tt_stream *)call->stream);
 }
 
-static tt_status is_captured(const struct tt_pending_call *call, bool *captured)
+tt_status tt_comm_find_captures(struct tt_pending_call *calls, int ncalls)
 {
-    *captured = false;
-    if (!call->on_device || !call->stream) return TT_OK;
-    TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), captured));
-    if (!*captured || call->kind != TT_WORK_EXCHANGE) return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "a CUDA stream is being captured into a graph, and tuttiSend, tuttiRecv and "
-                   "tuttiAlltoAllV cannot be captured yet: call them outside of the capture");
+    for (int i = 0; i < ncalls; i++) {
+        struct tt_pending_call *call = &calls[i];
+        bool is = false;
+        call->capture = 0;
+        if (!call->on_device || !call->stream) continue;
+        TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), &is));
+        if (is) TT_TRY(tt_capture_find(context_of(call), stream_of(call), &call->capture));
+    }
+    return TT_OK;
+}
+
+/* ---- Preparing: what can fail before a graph grows ------------------------------------------- */
+
+static tt_status fill_exchange(struct taken *taken)
+{
+    const struct tt_pending_call *call = taken->call;
+    struct tt_group_exchange *exchange = call->exchange;
+    exchange->kernel =
+        (struct tt_kernel_run){.report = call->comm->on_gpu->report, .context = context_of(call)};
+    TT_TRY(tt_comm_exchange_fill(call, &taken->device));
+    taken->made->table = exchange->table;
+    taken->made->exchange = exchange;
+    return TT_OK;
+}
+
+static tt_status fill_collective(struct taken *taken)
+{
+    taken->call->cached->is_captured = true;
+    TT_TRY(tt_comm_device_fill(taken->call, &taken->device));
+    taken->made->table = (void *)(uintptr_t)taken->device.blocks;
+    taken->device.signature ^= GRAPH_SIGNATURE;
+    return TT_OK;
+}
+
+static tt_status prepare(struct taken *taken)
+{
+    const struct tt_pending_call *call = taken->call;
+    TT_TRY(tt_graphs_get(call->comm, call->exchange, &taken->graphs));
+    TT_TRY(tt_graphs_find(taken->graphs, taken->capture.id, taken->capture.graph, &taken->graph));
+    if (taken->first != taken) return TT_OK;
+    TT_TRY(tt_graphs_make_call(taken->graphs, call, &taken->made));
+    TT_TRY(call->exchange ? fill_exchange(taken) : fill_collective(taken));
+    taken->device.number = 0;
+    taken->device.captured = taken->made->number;
+    return TT_OK;
 }
 
 /* Adds a node to a list without repetition that has room. */
@@ -45,36 +90,69 @@ static void add_to(void **nodes, size_t *nnodes, void *node)
     nodes[(*nnodes)++] = node;
 }
 
+/* An exchange follows all of its streams. */
+static tt_status join_streams(struct taken *taken)
+{
+    struct tt_capture *to = &taken->first->capture, *from = &taken->capture;
+    if (to == from) return TT_OK;
+    void **after = realloc(to->after, (to->nafter + from->nafter + 1) * sizeof *after);
+    if (!after) return tt_fail(TT_ERR_SYSTEM, "out of memory for the nodes of a graph");
+    to->after = after;
+    for (size_t i = 0; i < from->nafter; i++) add_to(after, &to->nafter, from->after[i]);
+    return TT_OK;
+}
+
+static tt_status check(const struct tt_pending_call *call)
+{
+    TT_TRY(tt_fabric_check(call->comm->fabric));
+    return tt_comm_absent_rank(call->comm, call->exchange) < 0
+               ? TT_OK
+               : tt_comm_fail_alone(call->comm, call->exchange);
+}
+
+static tt_status prepare_all(struct taken *taken, int ntaken)
+{
+    for (int i = 0; i < ntaken; i++) {
+        const struct tt_pending_call *call = taken[i].call;
+        taken[i].first = &taken[i];
+        for (int j = i - 1; j >= 0 && call->exchange; j--)
+            if (taken[j].call->exchange == call->exchange) taken[i].first = &taken[j];
+        TT_TRY(check(call));
+        TT_TRY(tt_capture_open(context_of(call), stream_of(call), &taken[i].capture));
+        TT_TRY(join_streams(&taken[i]));
+    }
+    for (int i = 0; i < ntaken; i++) TT_TRY(prepare(&taken[i]));
+    return TT_OK;
+}
+
+/* ---- Nodes ---------------------------------------------------------------------------------- */
+
 /* The first call of a communicator in a graph waits for the communicator's calls before the launch;
  * the others follow the one before. */
 static tt_status add_nodes(struct taken *taken)
 {
-    const struct tt_pending_call *call = taken->call;
     struct tt_capture *capture = &taken->capture;
-    const struct tt_comm_device *on = call->comm->on_gpu;
-    struct tt_context *context = context_of(call);
-    struct tt_device_batch batch = {.ncalls = 1, .nthreads = on->nthreads};
-    struct tt_graphs *graphs;
-    struct tt_graph *graph;
-    void *node;
-    TT_TRY(tt_graphs_get(call->comm, &graphs));
-    TT_TRY(tt_graphs_find(graphs, capture->id, capture->graph, &graph));
-    call->cached->is_captured = true;
-    TT_TRY(tt_comm_device_fill(call, &batch.calls[0]));
-    batch.calls[0].number = 0;
-    batch.calls[0].captured = tt_graphs_number(graphs, &call->call.entry);
-    batch.calls[0].signature ^= GRAPH_SIGNATURE;
+    const struct tt_comm_device *on = taken->call->comm->on_gpu;
+    struct tt_context *context = context_of(taken->call);
+    struct tt_graph *graph = taken->graph;
+    void *order = taken->graphs->order, *wait;
+    if (taken->first != taken) {
+        taken->last = taken->first->last;
+        return TT_OK;
+    }
     if (graph->last) {
         add_to(capture->after, &capture->nafter, graph->last);
     } else {
-        TT_TRY(tt_capture_add_wait(context, capture->graph, capture->after, capture->nafter,
-                                   graphs->order, &node));
-        capture->after[0] = node;
+        TT_TRY(tt_capture_add_wait(context, capture->graph, capture->after, capture->nafter, order,
+                                   &wait));
+        capture->after[0] = wait;
         capture->nafter = 1;
     }
+    const struct tt_device_batch batch = {
+        .ncalls = 1, .nthreads = on->nthreads, .calls = {taken->device}};
     TT_TRY(tt_device_add_node(on->device, capture->graph, capture->after, capture->nafter, &batch,
-                              &node));
-    TT_TRY(tt_capture_add_record(context, capture->graph, &node, 1, graphs->order, &taken->last));
+                              &taken->node));
+    TT_TRY(tt_capture_add_record(context, capture->graph, &taken->node, 1, order, &taken->last));
     graph->last = taken->last;
     return TT_OK;
 }
@@ -92,32 +170,51 @@ static tt_status lead_streams(const struct taken *taken, int ntaken)
     return TT_OK;
 }
 
-static tt_status check(const struct tt_pending_call *call)
+static tt_status add_all(struct taken *taken, int ntaken)
 {
-    TT_TRY(tt_fabric_check(call->comm->fabric));
-    return tt_comm_absent_rank(call->comm, NULL) < 0 ? TT_OK : tt_comm_fail_alone(call->comm, NULL);
-}
-
-/* All captures are looked at before the first grows. */
-static tt_status capture_all(struct taken *taken, int ntaken)
-{
-    for (int i = 0; i < ntaken; i++) {
-        const struct tt_pending_call *call = taken[i].call;
-        TT_TRY(check(call));
-        TT_TRY(tt_capture_open(context_of(call), stream_of(call), &taken[i].capture));
-    }
     for (int i = 0; i < ntaken; i++) TT_TRY(add_nodes(&taken[i]));
     return lead_streams(taken, ntaken);
 }
 
-static tt_status capture(const struct tt_pending_call *calls, int ncalls, const bool *captured)
+/* After a failure. Nodes that stay in a graph have no call, or, where the driver does not allow
+ * that, one whose table must stay too. */
+static void drop(struct taken *taken)
+{
+    if (!taken->made) return;
+    const struct tt_comm_device *on = taken->call->comm->on_gpu;
+    if (taken->node && tt_device_empty_node(on->device, taken->node)) {
+        taken->made->exchange = NULL; /* the group's */
+        tt_graphs_add_call(taken->graphs, taken->graph, taken->made);
+    } else {
+        tt_graphs_drop_call(taken->graphs, taken->made);
+    }
+}
+
+/* ---- The calls of a group ------------------------------------------------------------------- */
+
+static tt_status capture_all(struct taken *taken, int ntaken)
+{
+    char text[TT_ERROR_TEXT];
+    tt_status status = prepare_all(taken, ntaken);
+    if (!status) status = add_all(taken, ntaken);
+    if (status) snprintf(text, sizeof text, "%s", tt_last_error());
+    for (int i = 0; i < ntaken; i++) {
+        if (status)
+            drop(&taken[i]);
+        else if (taken[i].made)
+            tt_graphs_add_call(taken[i].graphs, taken[i].graph, taken[i].made);
+    }
+    if (status) tt_set_last_error(text);
+    return status;
+}
+
+static tt_status capture(const struct tt_pending_call *calls, int ncalls)
 {
     int ntaken = 0;
-    if (ncalls < 1) return TT_OK;
     struct taken *taken = calloc((size_t)ncalls, sizeof *taken);
     if (!taken) return tt_fail(TT_ERR_SYSTEM, "out of memory to capture %d calls", ncalls);
     for (int i = 0; i < ncalls; i++)
-        if (captured[i]) taken[ntaken++].call = &calls[i];
+        if (calls[i].capture) taken[ntaken++].call = &calls[i];
     for (int i = 0; i < ntaken; i++) tt_comm_enter_call(taken[i].call->comm);
     const tt_status status = capture_all(taken, ntaken);
     for (int i = 0; i < ntaken; i++) {
@@ -130,23 +227,16 @@ static tt_status capture(const struct tt_pending_call *calls, int ncalls, const 
 
 tt_status tt_comm_capture(struct tt_pending_call *calls, int *ncalls)
 {
-    int nleft = 0, first = 0;
-    bool is = false;
-    if (*ncalls < 1) return TT_OK;
-    while (first < *ncalls && !is) TT_TRY(is_captured(&calls[first++], &is));
-    if (!is) return TT_OK;
-    bool *captured = calloc((size_t)*ncalls, sizeof *captured);
-    if (!captured) return tt_fail(TT_ERR_SYSTEM, "out of memory to capture %d calls", *ncalls);
-    tt_status status = TT_OK;
-    for (int i = 0; i < *ncalls && !status; i++) status = is_captured(&calls[i], &captured[i]);
-    if (!status) status = capture(calls, *ncalls, captured);
-    for (int i = 0; i < *ncalls && !status; i++) {
-        if (!captured[i])
+    int nleft = 0, ncaptured = 0;
+    for (int i = 0; i < *ncalls; i++) ncaptured += calls[i].capture != 0;
+    if (!ncaptured) return TT_OK;
+    TT_TRY(capture(calls, *ncalls));
+    for (int i = 0; i < *ncalls; i++) {
+        if (!calls[i].capture)
             calls[nleft++] = calls[i];
-        else if (calls[i].call.binding->table_at) /* its kernel has a table of its own */
-            free((void *)(uintptr_t)calls[i].call.binding);
+        else if (!calls[i].exchange && calls[i].call.binding->table_at)
+            free((void *)(uintptr_t)calls[i].call.binding); /* its kernel has a table of its own */
     }
-    if (!status) *ncalls = nleft;
-    free(captured);
-    return status;
+    *ncalls = nleft;
+    return TT_OK;
 }

@@ -212,6 +212,7 @@ struct tt_pending_call {
     struct tt_call call;      /* collectives */
     struct tt_cached *cached; /* whose program the call uses */
     bool on_device;           /* a kernel carries the call out */
+    uint64_t capture;         /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     struct tt_stage *stage;   /* in which its buffers lie; NULL: they are the caller's */
     void *data;               /* point to point */
     size_t nbytes;

@@ -192,15 +192,31 @@ static bool all_have_done(const struct tuttiComm *comm)
     return true;
 }
 
-/* Whether a rank that lives has kernels which may use memory of others. */
+static uint32_t count_left(const struct tuttiComm *comm)
+{
+    uint32_t n = 0;
+    for (int r = 0; r < comm->nranks; r++)
+        n += atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
+                                  memory_order_acquire) != TT_RANK_HERE;
+    return n;
+}
+
+/* Whether the rank has kernels which may use memory of this rank, which has left. First `reading`,
+ * which covers the time until `captured` is set (graphs.c). The ranks that a rank has counted as
+ * left are among those that are counted here later: if they are as many, this one is among them. */
+static bool uses_peers(const struct tuttiComm *comm, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(comm->fabric, rank);
+    if (atomic_load_explicit(&record->reading, memory_order_acquire)) return true;
+    const uint32_t captured = atomic_load_explicit(&record->captured, memory_order_acquire);
+    return captured && captured - 1 < count_left(comm);
+}
+
 static bool any_uses_peers(const struct tuttiComm *comm)
 {
-    for (int r = 0; r < comm->nranks; r++) {
-        const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
-        if (r != comm->rank && atomic_load_explicit(&record->reading, memory_order_acquire) &&
-            !tt_fabric_is_dead(comm->fabric, r))
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && uses_peers(comm, r) && !tt_fabric_is_dead(comm->fabric, r))
             return true;
-    }
     return false;
 }
 

@@ -143,8 +143,8 @@ struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
 TT_NODISCARD tt_status tt_comm_gather_exchanges(struct tt_pending_call *calls, int *ncalls);
 /* Numbers the call, and gives the work its turn. */
 void tt_comm_exchange_begin(const struct tt_pending_call *pending, struct tt_work *work);
-/* What the kernel gets. REMOTE: a peer has left. SYSTEM: out of pinned memory. USAGE: too many
- * peers. */
+/* What the kernel gets; of a captured call whose exchange->kernel is filled in, with the number 0.
+ * SYSTEM: out of pinned memory. USAGE: too many peers. */
 TT_NODISCARD tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending,
                                              struct tt_device_call *call);
 /* Launches the kernels of these calls (those that are on a device), after they have begun: all

@@ -42,24 +42,31 @@ static tt_status check_own(const struct tuttiComm *comm, const struct tt_group_e
     return TT_OK;
 }
 
-/* Of the communicator's calls among these. */
-static tt_status make_exchange(tuttiComm_t comm, const struct tt_pending_call *calls, int ncalls,
+/* Calls that one kernel carries out: of one communicator and, if captured, into one graph. */
+static bool are_together(const struct tt_pending_call *a, const struct tt_pending_call *b)
+{
+    return a->comm == b->comm && a->capture == b->capture;
+}
+
+/* Of the calls among these that are together with this one. */
+static tt_status make_exchange(const struct tt_pending_call *one,
+                               const struct tt_pending_call *calls, int ncalls,
                                struct tt_group_exchange **out)
 {
     int n = 0;
-    for (int i = 0; i < ncalls; i++) n += calls[i].comm == comm && is_p2p(&calls[i]);
+    for (int i = 0; i < ncalls; i++) n += are_together(&calls[i], one) && is_p2p(&calls[i]);
     struct tt_group_exchange *exchange =
         malloc(sizeof *exchange + (size_t)n * sizeof exchange->calls[0]);
     if (!exchange) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", n);
     *exchange = (struct tt_group_exchange){.ncalls = 0};
     for (int i = 0; i < ncalls; i++)
-        if (calls[i].comm == comm && is_p2p(&calls[i]))
+        if (are_together(&calls[i], one) && is_p2p(&calls[i]))
             exchange->calls[exchange->ncalls++] =
                 (struct tt_exchange_call){.data = calls[i].data,
                                           .nbytes = calls[i].nbytes,
                                           .peer = calls[i].peer,
                                           .sends = calls[i].kind == TT_WORK_SEND};
-    const tt_status status = check_own(comm, exchange);
+    const tt_status status = check_own(one->comm, exchange);
     if (status)
         free(exchange);
     else
@@ -67,14 +74,14 @@ static tt_status make_exchange(tuttiComm_t comm, const struct tt_pending_call *c
     return status;
 }
 
-/* The place of the call of the same communicator, and stream if `same_stream`, among these; n:
- * there is none. */
+/* The place of a call that is together with this one, and has its stream if `same_stream`, among
+ * these; n: there is none. */
 static int find_like(const struct tt_pending_call *calls, int n, const struct tt_pending_call *call,
                      bool same_stream)
 {
     int i = 0;
     while (i < n &&
-           (calls[i].comm != call->comm || (same_stream && calls[i].stream != call->stream)))
+           (!are_together(&calls[i], call) || (same_stream && calls[i].stream != call->stream)))
         i++;
     return i;
 }
@@ -93,9 +100,10 @@ static int make_exchanges(const struct tt_pending_call *calls, int ncalls,
                                            .stream = calls[i].stream,
                                            .kind = TT_WORK_EXCHANGE,
                                            .on_device = true,
+                                           .capture = calls[i].capture,
                                            .is_first = first == n};
         if (first == n)
-            status = make_exchange(calls[i].comm, calls, ncalls, &made[n].exchange);
+            status = make_exchange(&calls[i], calls, ncalls, &made[n].exchange);
         else
             made[n].exchange = made[first].exchange;
         if (status) {
@@ -213,21 +221,20 @@ static void add_all(struct filling *to, const struct tuttiComm *comm,
     }
 }
 
-static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchange *exchange)
+static tt_status make_table(const struct tuttiComm *comm, struct tt_group_exchange *exchange,
+                            const struct filling *count)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    struct filling count = {.table = NULL};
     void *table;
-    add_all(&count, comm, exchange);
     const size_t nbytes = sizeof(struct tt_device_exchange) +
-                          count.nflows * sizeof(struct tt_device_flow) +
-                          count.ntransfers * sizeof(struct tt_device_transfer);
+                          count->nflows * sizeof(struct tt_device_flow) +
+                          count->ntransfers * sizeof(struct tt_device_transfer);
     TT_TRY(tt_device_ring_take(&on->ring, tt_device_context(on->device), on->report, nbytes,
                                exchange->kernel.number, &table));
-    exchange->held = tt_device_ring_hold(table);
+    if (exchange->kernel.number) exchange->held = tt_device_ring_hold(table);
     struct filling filling = {.table = table};
     *filling.table =
-        (struct tt_device_exchange){.nflows = count.nflows, .ntransfers = count.ntransfers};
+        (struct tt_device_exchange){.nflows = count->nflows, .ntransfers = count->ntransfers};
     add_all(&filling, comm, exchange);
     exchange->table = filling.table;
     return TT_OK;
@@ -249,9 +256,9 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
     const struct tt_comm_device *on = comm->on_gpu;
     const struct tt_device_links *links = tt_device_room_links(on->room);
     struct tt_group_exchange *exchange = pending->exchange;
-    if (!exchange->uses_peers) return tt_comm_fail_alone(comm, exchange);
-    TT_TRY(make_table(comm, exchange));
-    const uint32_t nflows = exchange->table->nflows, most = links->nchannels - 1;
+    struct filling count = {.table = NULL};
+    add_all(&count, comm, exchange);
+    const uint32_t nflows = count.nflows, most = links->nchannels - 1;
     uint32_t nblocks = nflows < most ? nflows : most;
     if (nflows > nblocks * TT_DEVICE_MOST_FLOWS)
         nblocks = (nflows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
@@ -261,6 +268,7 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
                        "a group exchanges messages with %u peers and directions; a rank's share of "
                        "its GPU, %u blocks, takes %u: use smaller groups, or fewer ranks on a GPU",
                        nflows, nblocks, nblocks * TT_DEVICE_MOST_FLOWS);
+    TT_TRY(make_table(comm, exchange, &count));
     *call = (struct tt_device_call){.exchange = exchange->table,
                                     .links = *links,
                                     .state = on->state,

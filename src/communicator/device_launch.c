@@ -133,7 +133,11 @@ static void check(tuttiComm_t comm, tt_status status)
 
 static tt_status fill(const struct tt_pending_call *pending, struct tt_device_call *call)
 {
-    if (pending->kind == TT_WORK_EXCHANGE) return tt_comm_exchange_fill(pending, call);
+    if (pending->kind == TT_WORK_EXCHANGE) {
+        const struct tt_group_exchange *exchange = pending->exchange;
+        if (!exchange->uses_peers) return tt_comm_fail_alone(pending->comm, exchange);
+        return tt_comm_exchange_fill(pending, call);
+    }
     if (!pending->uses_peers) return tt_comm_fail_alone(pending->comm, NULL);
     return tt_comm_device_fill(pending, call);
 }

@@ -19,6 +19,15 @@ struct tt_ring_memory {
     struct tt_ring_memory *next;
 };
 
+enum { TT_TABLE_CLASSES = 40 };
+
+/* Tables that are kept, in pieces of pinned memory. */
+struct tt_kept_tables {
+    char *memory; /* the piece of which the next ones are taken */
+    size_t left;  /* its bytes that are not taken yet: the first ones */
+    struct tt_table_header *unused[TT_TABLE_CLASSES]; /* that were given back: by size */
+};
+
 /* Zeroed: empty. Owner: the issuing thread. */
 struct tt_device_ring {
     char *memory;  /* NULL: none yet */
@@ -26,18 +35,25 @@ struct tt_device_ring {
     uint64_t
         begin;    /* of the oldest table, and end of the newest: bytes taken since the memory was */
     uint64_t end; /* new; the place in the memory is the rest modulo nbytes */
+    struct tt_kept_tables kept;
     struct tt_ring_memory *all;
 };
 
 /* Memory for the call with this number (struct tt_kernel_run), 16-byte aligned, which it has until
- * the report says that the call has ended. Numbers never fall; 0: until the ring is freed. SYSTEM:
- * out of memory. */
+ * the report says that the call has ended. Numbers never fall; 0: a captured call's, as
+ * tt_device_ring_keep. SYSTEM: out of memory. */
 TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,
                                            const struct tt_device_report *report, size_t nbytes,
                                            uint64_t number, void **table);
 /* Of a call with a number: keeps the table also after that, until 0 is stored, with release, in the
  * word that this returns. */
 _Atomic uint64_t *tt_device_ring_hold(void *table);
+/* The same until tt_device_ring_put, or the ring is freed. */
+TT_NODISCARD tt_status tt_device_ring_keep(struct tt_device_ring *ring, struct tt_context *context,
+                                           size_t nbytes, void **table);
+/* Gives a kept table back, for calls that are captured later: to free pinned memory, the driver
+ * would wait for all kernels. table may be NULL. */
+void tt_device_ring_put(struct tt_device_ring *ring, void *table);
 /* No kernel uses it any more. */
 void tt_device_ring_free(struct tt_device_ring *ring, struct tt_context *context);
 

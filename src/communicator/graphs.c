@@ -1,4 +1,4 @@
-/* Watches the replays of captured calls, and keeps what their graphs need. */
+/* Watches the replays of captured calls. */
 #include "communicator/graphs.h"
 
 #include <stdio.h>
@@ -8,20 +8,21 @@
 
 #include "base/clock.h"
 #include "driver/capture.h"
+#include "executor/exchange.h"
 #include "executor/kernel_run.h"
 
 enum {
     IDLE_MS = 10,  /* between two looks of the attendant while no replay runs */
     BUSY_MS = 1,   /* while one runs */
-    END_MS = 3000, /* how long the end waits for a kernel that was told to end */
-    MOST_CALLS = 1024
+    END_MS = 3000  /* how long the end waits for a kernel that was told to end */
 };
 
 /* ---- What the kernels report ---------------------------------------------------------------- */
 
 struct seen {
     uint64_t nbegun, nreplayed, captured;
-    bool runs; /* a replay, the call that began last */
+    bool runs;        /* a replay, the call that began last */
+    bool is_exchange; /* that call: sends and receives */
 };
 
 static uint64_t read_word(const uint64_t *word)
@@ -36,13 +37,15 @@ static struct seen read_report(const struct tt_device_report *report)
     seen.captured = read_word(&report->captured);
     seen.nreplayed = read_word(&report->nreplayed);
     seen.runs = read_word(&report->nended) < seen.nbegun && seen.captured;
+    seen.is_exchange = seen.captured & TT_GRAPH_EXCHANGE_BIT;
     return seen;
 }
 
-/* For the other ranks: twice the replays that have ended, and 1 if one runs. */
+/* For the other ranks: twice the collectives that have ended, and 1 if one runs. */
 static void publish(const struct tt_graphs *graphs, const struct seen *seen)
 {
-    atomic_store_explicit(&graphs->comm->fabric->record->replays, 2 * seen->nreplayed + seen->runs,
+    atomic_store_explicit(&graphs->comm->fabric->record->replays,
+                          2 * seen->nreplayed + (seen->runs && !seen->is_exchange),
                           memory_order_release);
 }
 
@@ -59,11 +62,24 @@ bool tt_graphs_has_replayed(const struct tuttiComm *comm, int rank)
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-static void describe_locked(const struct tt_graphs *graphs, uint64_t captured, char *text,
-                            size_t size)
+/* Makes graphs->exchange the exchange of this number. False: it is none, or its graph is gone. */
+static bool find_exchange_locked(struct tt_graphs *graphs, uint64_t captured)
+{
+    struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, captured);
+    if (!exchange) return false;
+    if (graphs->exchange.exchange.exchange != exchange)
+        graphs->exchange = (struct tt_work){.engine = &graphs->comm->engine,
+                                            .kind = TT_WORK_EXCHANGE,
+                                            .exchange = {.exchange = exchange}};
+    return true;
+}
+
+static void describe_locked(struct tt_graphs *graphs, uint64_t captured, char *text, size_t size)
 {
     snprintf(text, size, "a call");
-    if (captured && captured <= graphs->ncalls)
+    if (find_exchange_locked(graphs, captured))
+        tt_exchange_describe(&graphs->exchange, text, size);
+    else if (captured && captured <= graphs->ncalls)
         tt_call_describe(&graphs->calls[captured - 1], text, size);
 }
 
@@ -78,7 +94,7 @@ static void fail(const struct tt_graphs *graphs, tt_status status, const char *t
 enum { MESSAGE = 900 };
 
 /* A replay has ended without its result. captured: which call. */
-static void fail_replay_locked(const struct tt_graphs *graphs, uint64_t captured)
+static void fail_replay_locked(struct tt_graphs *graphs, uint64_t captured)
 {
     const struct tuttiComm *comm = graphs->comm;
     const struct tt_device_report *report = graphs->report;
@@ -86,7 +102,11 @@ static void fail_replay_locked(const struct tt_graphs *graphs, uint64_t captured
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
     tt_fabric_name_rank(comm->fabric, comm->rank, mine, sizeof mine);
     describe_locked(graphs, captured, call, sizeof call);
-    if (failure == TT_DEVICE_MISMATCH) {
+    if (failure == TT_DEVICE_MISMATCH && find_exchange_locked(graphs, captured)) {
+        tt_engine_enter(&graphs->comm->engine);
+        tt_ignore(tt_exchange_mismatch(&graphs->exchange));
+        tt_engine_leave(&graphs->comm->engine);
+    } else if (failure == TT_DEVICE_MISMATCH) {
         tt_fabric_name_rank(comm->fabric, report->peer, peer, sizeof peer);
         snprintf(text, sizeof text,
                  "ranks disagree in communicator %s: %s replayed %s from a CUDA graph, %s made "
@@ -103,16 +123,27 @@ static void fail_replay_locked(const struct tt_graphs *graphs, uint64_t captured
     }
 }
 
+/* A rank is gone that has not done its part of the exchange that runs. */
+static bool check_exchange_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    if (!seen->runs || !find_exchange_locked(graphs, seen->captured)) return false;
+    tt_engine_enter(&graphs->comm->engine);
+    const tt_status status = tt_exchange_check(&graphs->exchange);
+    tt_engine_leave(&graphs->comm->engine);
+    return status < 0;
+}
+
 /* A rank is gone that the replay needs, or has aborted. False: none. *left: one has left that this
  * replay does not need. */
-static bool check_peers_locked(const struct tt_graphs *graphs, const struct seen *seen, bool *left)
+static bool check_peers_locked(struct tt_graphs *graphs, const struct seen *seen, bool *left)
 {
     const struct tuttiComm *comm = graphs->comm;
     for (int r = 0; r < comm->nranks; r++) {
         const struct tt_rank_record *record = tt_fabric_record(comm->fabric, r);
         if (r == comm->rank) continue;
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_acquire);
-        const bool needed = seen->runs && replays_of(comm, r) / 2 <= seen->nreplayed;
+        const bool needed =
+            seen->runs && !seen->is_exchange && replays_of(comm, r) / 2 <= seen->nreplayed;
         const bool dead = needed && state == TT_RANK_HERE && tt_fabric_is_dead(comm->fabric, r);
         *left = *left || state == TT_RANK_LEFT;
         if (!dead && state != TT_RANK_ABORTED && (state != TT_RANK_LEFT || !needed)) continue;
@@ -125,7 +156,7 @@ static bool check_peers_locked(const struct tt_graphs *graphs, const struct seen
         fail(graphs, TT_ERR_REMOTE, text);
         return true;
     }
-    return false;
+    return check_exchange_locked(graphs, seen);
 }
 
 /* Who has not begun the replay that this rank is in. */
@@ -145,22 +176,34 @@ static void list_missing(const struct tuttiComm *comm, uint64_t replay, char *te
         snprintf(text, size, "; every rank has begun it");
 }
 
-static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
+static void time_out_locked(struct tt_graphs *graphs, const struct seen *seen)
 {
     const struct tuttiComm *comm = graphs->comm;
-    char name[128], call[240], missing[MESSAGE], text[2 * MESSAGE];
-    if (graphs->running != seen->nbegun) graphs->deadline_ns = tt_deadline_ns(comm->timeout_ms);
-    graphs->running = seen->nbegun;
-    if (!tt_expired(graphs->deadline_ns)) return;
+    char name[128], call[240], number[64], missing[MESSAGE] = "", text[2 * MESSAGE];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     describe_locked(graphs, seen->captured, call, sizeof call);
-    list_missing(comm, seen->nreplayed + 1, missing, sizeof missing);
+    if (find_exchange_locked(graphs, seen->captured)) {
+        tt_engine_enter(&graphs->comm->engine);
+        tt_exchange_list_missing(&graphs->exchange, missing, sizeof missing);
+        tt_engine_leave(&graphs->comm->engine);
+        snprintf(number, sizeof number, "a replay of a CUDA graph");
+    } else {
+        list_missing(comm, seen->nreplayed + 1, missing, sizeof missing);
+        snprintf(number, sizeof number, "replay number %llu of collectives of CUDA graphs",
+                 (unsigned long long)seen->nreplayed + 1);
+    }
     snprintf(text, sizeof text,
-             "%s waited %lld ms in replay number %llu of calls of CUDA graphs, %s, of communicator "
-             "%s (TUTTI_TIMEOUT_MS)%s",
-             name, (long long)comm->timeout_ms, (unsigned long long)seen->nreplayed + 1, call,
-             comm->name, missing);
+             "%s waited %lld ms in %s, %s, of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
+             (long long)comm->timeout_ms, number, call, comm->name, missing);
     fail(graphs, TT_ERR_TIMEOUT, text);
+}
+
+static void check_deadline_locked(struct tt_graphs *graphs, const struct seen *seen)
+{
+    if (graphs->running != seen->nbegun)
+        graphs->deadline_ns = tt_deadline_ns(graphs->comm->timeout_ms);
+    graphs->running = seen->nbegun;
+    if (tt_expired(graphs->deadline_ns)) time_out_locked(graphs, seen);
 }
 
 static void check_gpu_locked(const struct tt_graphs *graphs)
@@ -174,15 +217,56 @@ static void check_gpu_locked(const struct tt_graphs *graphs)
 
 /* ---- Looking ------------------------------------------------------------------------------ */
 
-/* A replay that begins from now on sees the word and ends. abort: so does what runs. */
-static void close_locked(struct tt_graphs *graphs, bool abort)
+/* For ranks that leave (device.c): struct tt_rank_record. */
+static void publish_use(const struct tt_graphs *graphs, uint32_t captured)
+{
+    atomic_store_explicit(&graphs->comm->fabric->record->captured, captured,
+                          memory_order_release); /* acquire: uses_peers of device.c */
+}
+
+/* A replay that begins from now on sees the word and ends; so does what runs. */
+static void close_locked(struct tt_graphs *graphs)
 {
     if (graphs->closed) return;
-    if (abort) tt_kernel_abort(graphs->report, &graphs->grace_ns);
-    (void)__atomic_exchange_n(&graphs->report->closed, 1, __ATOMIC_SEQ_CST);
+    tt_kernel_abort(graphs->report, &graphs->grace_ns);
+    (void)__atomic_exchange_n(&graphs->report->closed, 2, __ATOMIC_SEQ_CST);
     if (!tt_kernel_has_stopped(graphs->report, graphs->context, graphs->stream)) return;
     graphs->closed = true;
-    tt_fabric_give_back(graphs->comm->fabric);
+    publish_use(graphs, 0);
+}
+
+/* Calls that need a rank which has left end at once from now on. */
+static void close_to_left_locked(const struct tt_graphs *graphs)
+{
+    (void)__atomic_exchange_n(&graphs->report->closed, 1, __ATOMIC_SEQ_CST);
+    for (const struct tt_graph *graph = graphs->list; graph; graph = graph->next)
+        for (const struct tt_graph_call *call = graph->calls; call; call = call->next)
+            if (call->exchange && tt_graphs_needs_left_locked(graphs, call->number))
+                (void)__atomic_exchange_n(&call->exchange->table->closed, 1, __ATOMIC_SEQ_CST);
+}
+
+/* A rank that leaves waits for this rank to stop using its memory: no replay that needs the rank
+ * can succeed from then on. But it may have done its part of one that has begun; so first the ranks
+ * are looked at, then whether a replay runs. */
+static void note_left_locked(struct tt_graphs *graphs)
+{
+    const struct tuttiComm *comm = graphs->comm;
+    bool *now = graphs->left + comm->nranks;
+    uint32_t n = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        now[r] = r != comm->rank && atomic_load_explicit(&tt_fabric_record(comm->fabric, r)->state,
+                                                         memory_order_acquire) != TT_RANK_HERE;
+        n += now[r];
+    }
+    if (n != graphs->nleft && !read_report(graphs->report).runs) {
+        memcpy(graphs->left, now, (size_t)comm->nranks * sizeof *now);
+        graphs->nleft = n;
+        close_to_left_locked(graphs);
+    }
+    if (!graphs->nleft) return;
+    if (tt_kernel_has_ended(graphs->report) ||
+        !tt_graphs_needs_left_locked(graphs, read_word(&graphs->report->captured)))
+        publish_use(graphs, 1 + graphs->nleft);
 }
 
 static bool has_failed(const struct tt_graphs *graphs)
@@ -190,14 +274,12 @@ static bool has_failed(const struct tt_graphs *graphs)
     return tt_fabric_failure_text(graphs->comm->fabric)[0];
 }
 
-/* A rank that leaves waits for this rank to stop using its memory: no replay can succeed from then
- * on, but those that it has ended its part of go on, and so do sends and receives of the others. */
-static void look_locked(struct tt_graphs *graphs, struct seen *seen)
+static struct seen look_locked(struct tt_graphs *graphs)
 {
     bool left = false;
-    *seen = read_report(graphs->report);
-    publish(graphs, seen);
-    if (!has_failed(graphs) && !check_peers_locked(graphs, seen, &left)) {
+    const struct seen seen = read_report(graphs->report);
+    publish(graphs, &seen);
+    if (!has_failed(graphs) && !check_peers_locked(graphs, &seen, &left)) {
         const uint32_t failure = __atomic_load_n(&graphs->report->failure, __ATOMIC_ACQUIRE);
         const uint64_t replay = failure ? read_word(&graphs->report->replay) : 0;
         if (failure == TT_DEVICE_ABORTED && left)
@@ -206,20 +288,27 @@ static void look_locked(struct tt_graphs *graphs, struct seen *seen)
                  "destroyed its communicator");
         else if (failure != TT_DEVICE_ABORTED && replay)
             fail_replay_locked(graphs, replay);
-        else if (seen->runs)
-            check_deadline_locked(graphs, seen);
-        if (seen->runs) check_gpu_locked(graphs);
+        else if (seen.runs)
+            check_deadline_locked(graphs, &seen);
+        if (seen.runs) check_gpu_locked(graphs);
     }
-    const bool failed = has_failed(graphs);
-    if (failed || (left && !seen->runs)) close_locked(graphs, failed);
+    if (has_failed(graphs))
+        close_locked(graphs);
+    else if (left)
+        note_left_locked(graphs);
+    return seen;
+}
+
+void tt_graphs_look_locked(struct tt_graphs *graphs)
+{
+    (void)look_locked(graphs);
 }
 
 static int64_t watch(struct tt_attended *attended)
 {
     struct tt_graphs *graphs = (struct tt_graphs *)attended;
-    struct seen seen;
     pthread_mutex_lock(&graphs->lock);
-    look_locked(graphs, &seen);
+    const struct seen seen = look_locked(graphs);
     const bool busy = seen.runs || (has_failed(graphs) && !graphs->closed);
     pthread_mutex_unlock(&graphs->lock);
     return (busy ? BUSY_MS : IDLE_MS) * INT64_C(1000000);
@@ -227,104 +316,41 @@ static int64_t watch(struct tt_attended *attended)
 
 void tt_graphs_look(tuttiComm_t comm)
 {
-    struct seen seen;
     struct tt_graphs *graphs =
         comm->on_gpu ? atomic_load_explicit(&comm->on_gpu->graphs, memory_order_acquire) : NULL;
     if (!graphs) return;
     pthread_mutex_lock(&graphs->lock);
-    look_locked(graphs, &seen);
+    tt_graphs_look_locked(graphs);
     pthread_mutex_unlock(&graphs->lock);
-}
-
-/* ---- Graphs and their calls ----------------------------------------------------------------- */
-
-static void forget_gone(struct tt_graphs *graphs)
-{
-    for (struct tt_graph **at = &graphs->list; *at;) {
-        struct tt_graph *graph = *at;
-        if (!atomic_load_explicit(&graph->gone, memory_order_acquire)) { /* release: is_gone */
-            at = &graph->next;
-            continue;
-        }
-        *at = graph->next;
-        free(graph);
-    }
-}
-
-/* Called by the driver. */
-static void is_gone(void *argument)
-{
-    struct tt_graph *graph = argument;
-    atomic_store_explicit(&graph->gone, true, memory_order_release); /* acquire: forget_gone */
-}
-
-tt_status tt_graphs_find(struct tt_graphs *graphs, uint64_t capture, void *handle,
-                         struct tt_graph **out)
-{
-    forget_gone(graphs);
-    struct tt_graph *graph = graphs->list;
-    while (graph && graph->capture != capture) graph = graph->next;
-    if (!graph) {
-        graph = calloc(1, sizeof *graph);
-        if (!graph) return tt_fail(TT_ERR_SYSTEM, "out of memory for the entry of a CUDA graph");
-        graph->capture = capture;
-        const tt_status status = tt_capture_keep(graphs->context, handle, is_gone, graph);
-        if (status) {
-            free(graph);
-            return status;
-        }
-        graph->next = graphs->list;
-        graphs->list = graph;
-    }
-    *out = graph;
-    return TT_OK;
-}
-
-static bool is_same(const struct tt_call_entry *a, const struct tt_call_entry *b)
-{
-    return a->count == b->count && a->algorithm == b->algorithm && a->collective == b->collective &&
-           a->type == b->type && a->op == b->op && a->root == b->root;
-}
-
-static uint64_t number_locked(struct tt_graphs *graphs, const struct tt_call_entry *call)
-{
-    for (uint32_t i = 0; i < graphs->ncalls; i++)
-        if (is_same(&graphs->calls[i], call)) return i + 1;
-    if (graphs->ncalls == graphs->room && graphs->room < MOST_CALLS) {
-        const uint32_t room = graphs->room ? 2 * graphs->room : 16;
-        struct tt_call_entry *calls = realloc(graphs->calls, room * sizeof *calls);
-        if (calls) {
-            graphs->calls = calls;
-            graphs->room = room;
-        }
-    }
-    if (graphs->ncalls == graphs->room) return MOST_CALLS + 1; /* messages do not describe it */
-    graphs->calls[graphs->ncalls++] = *call;
-    return graphs->ncalls;
-}
-
-uint64_t tt_graphs_number(struct tt_graphs *graphs, const struct tt_call_entry *call)
-{
-    pthread_mutex_lock(&graphs->lock);
-    const uint64_t number = number_locked(graphs, call);
-    pthread_mutex_unlock(&graphs->lock);
-    return number;
 }
 
 /* ---- Begin and end -------------------------------------------------------------------------- */
 
-/* Calls that were issued before are before the first replay. */
-static tt_status begin(struct tt_graphs *graphs)
+/* From now on kernels of this rank may use memory of others. */
+static tt_status begin_use(const struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
 {
+    if (!tt_comm_may_use_peers(graphs->comm, exchange))
+        return tt_comm_fail_alone(graphs->comm, exchange);
+    publish_use(graphs, 1);
+    tt_fabric_give_back(graphs->comm->fabric);
+    return TT_OK;
+}
+
+/* Calls that were issued before are before the first replay. */
+static tt_status begin(struct tt_graphs *graphs, const struct tt_group_exchange *exchange)
+{
+    graphs->left = calloc(2 * (size_t)graphs->comm->nranks, sizeof *graphs->left);
+    if (!graphs->left) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
     TT_TRY(tt_context_event_create(graphs->context, &graphs->order));
     TT_TRY(tt_context_event_record(graphs->context, graphs->order, graphs->stream));
-    if (!tt_comm_may_use_peers(graphs->comm, NULL)) return tt_comm_fail_alone(graphs->comm, NULL);
+    TT_TRY(begin_use(graphs, exchange));
     graphs->attended.look = watch;
     tt_attend(graphs->comm->on_gpu->queue.attendant, &graphs->attended);
     return TT_OK;
 }
 
-tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **out)
+tt_status tt_graphs_get(tuttiComm_t comm, const struct tt_group_exchange *exchange,
+                        struct tt_graphs **out)
 {
     struct tt_comm_device *on = comm->on_gpu;
     struct tt_graphs *graphs = atomic_load_explicit(&on->graphs, memory_order_relaxed);
@@ -336,7 +362,7 @@ tt_status tt_graphs_get(tuttiComm_t comm, struct tt_graphs **out)
         graphs->report = on->report;
         graphs->stream = on->stream;
         pthread_mutex_init(&graphs->lock, NULL);
-        const tt_status status = begin(graphs);
+        const tt_status status = begin(graphs, exchange);
         if (status) {
             tt_graphs_destroy(graphs);
             return status;
@@ -360,7 +386,7 @@ static bool is_waited_for(struct tt_graphs *graphs)
 static bool close_now(struct tt_graphs *graphs)
 {
     pthread_mutex_lock(&graphs->lock);
-    close_locked(graphs, true);
+    close_locked(graphs);
     const bool closed = graphs->closed;
     pthread_mutex_unlock(&graphs->lock);
     return closed;
@@ -381,7 +407,7 @@ void tt_graphs_end(struct tt_comm_device *on)
     publish(graphs, &seen);
     const int64_t deadline_ns = tt_deadline_ns(END_MS);
     while (!close_now(graphs) && !tt_expired(deadline_ns)) pause_briefly();
-    if (!graphs->closed) tt_fabric_give_back(graphs->comm->fabric);
+    publish_use(graphs, 0);
     graphs->comm = NULL;
 }
 
@@ -390,19 +416,12 @@ bool tt_graphs_have_ended(const struct tt_comm_device *on)
     return !on->graphs || tt_kernel_has_ended(on->report);
 }
 
-bool tt_graphs_are_gone(const struct tt_comm_device *on)
-{
-    struct tt_graphs *graphs = on->graphs;
-    if (!graphs) return true;
-    forget_gone(graphs);
-    return !graphs->list;
-}
-
 void tt_graphs_destroy(struct tt_graphs *graphs)
 {
     if (!graphs) return;
     tt_context_event_destroy(graphs->context, graphs->order);
     pthread_mutex_destroy(&graphs->lock);
     free(graphs->calls);
+    free(graphs->left);
     free(graphs);
 }

@@ -273,7 +273,8 @@ static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
-    tt_status status = tt_comm_gather_exchanges(calls, &ncalls);
+    tt_status status = tt_comm_find_captures(calls, ncalls);
+    if (!status) status = tt_comm_gather_exchanges(calls, &ncalls);
     if (!status) status = tt_comm_capture(calls, &ncalls);
     if (status) drop_calls(calls, ncalls);
     if (status || ncalls < 1) return status;

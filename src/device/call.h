@@ -67,7 +67,7 @@ TT_INLINE const uint32_t *tt_device_ends(const struct tt_device_tables *tables)
 /* Device memory of one rank. Owner: the kernels that run its calls, one after the other. */
 struct tt_device_state {
     uint64_t nended;    /* calls that have ended since the communicator was made */
-    uint64_t nreplayed; /* of them those of graphs */
+    uint64_t nreplayed; /* of them those of graphs that have a program */
     uint64_t last;      /* the number of the last call that has ended and was none of a graph */
     uint32_t ended;     /* blocks of the present call that have ended */
     uint32_t failure;   /* enum tt_device_failure: the first of the communicator; later calls end at
@@ -79,7 +79,8 @@ struct tt_device_report {
     /* Written by the host: 1: every wait ends; a rank that has sent references waits until nobody
      * reads its memory; 2: that wait ends too. In a cache line of its own */
     uint64_t abort;
-    uint64_t closed; /* written by the host: 1: calls of graphs that begin later end at once */
+    uint64_t closed; /* written by the host, of calls of graphs that begin later: 1: those with a
+                      * program end at once; 2: all do */
     uint64_t unused[4];
     /* Of a failure, written by the kernel before `failure`: `captured` of the call that failed;
      * and `ended` before it: these calls have their results. If `replay` is 0, the next one failed
@@ -92,7 +93,7 @@ struct tt_device_report {
     uint32_t channel, step; /* of the failure */
     /* The number of the last call that has begun, ended; calls of graphs leave them as they are */
     uint64_t begun, ended;
-    uint64_t nreplayed; /* calls of graphs that have ended */
+    uint64_t nreplayed; /* calls of graphs that have a program and have ended */
     uint64_t captured;  /* of the last call that has begun, as in the call */
 };
 static_assert(sizeof(struct tt_device_report) == 128, "two cache lines");
@@ -129,7 +130,7 @@ struct tt_device_flow {
     uint32_t part;
     uint32_t first, number; /* of the messages with this peer: transfers first, first + 1, ... */
     uint32_t done; /* written by the kernel, scope .sys: 1: all are moved, and what was sent is
-                    * received */
+                    * received; a call of a graph begins with 0 */
     uint32_t unused;
     uint64_t sent, wanted; /* written by the kernel, before a MISMATCH whose step is the flow: bytes
                             * that the peer sends, UINT64_MAX: its message is another call's; that
@@ -138,7 +139,8 @@ struct tt_device_flow {
 
 struct tt_device_exchange {
     uint32_t nflows, ntransfers;
-    uint64_t unused;
+    uint64_t closed; /* of a call of a graph, written by the host: 1: it ends at once when it begins
+                      * later, because a peer has left */
 };
 
 TT_INLINE struct tt_device_flow *tt_device_flows(struct tt_device_exchange *exchange)

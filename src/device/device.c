@@ -251,6 +251,20 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }
 
+static CUDA_KERNEL_NODE_PARAMS node_params(const struct tt_device *device, unsigned nblocks,
+                                           unsigned nthreads, void **parameters)
+{
+    return (CUDA_KERNEL_NODE_PARAMS){.func = device->run,
+                                     .gridDimX = nblocks,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = nthreads,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .sharedMemBytes = ROOM_BYTES,
+                                     .kernelParams = parameters};
+}
+
 tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,
                              size_t nafter, const struct tt_device_batch *batch, void **node)
 {
@@ -259,15 +273,7 @@ tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const 
     TT_TRY(measure(device, batch, &nblocks, &nthreads));
     if (nblocks == 0) return tt_fail(TT_ERR_INTERNAL, "a node of a graph without blocks");
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
-    const CUDA_KERNEL_NODE_PARAMS launch = {.func = device->run,
-                                            .gridDimX = nblocks,
-                                            .gridDimY = 1,
-                                            .gridDimZ = 1,
-                                            .blockDimX = nthreads,
-                                            .blockDimY = 1,
-                                            .blockDimZ = 1,
-                                            .sharedMemBytes = ROOM_BYTES,
-                                            .kernelParams = parameters};
+    const CUDA_KERNEL_NODE_PARAMS launch = node_params(device, nblocks, nthreads, parameters);
     TT_TRY(tt_context_enter(device->context));
     const CUresult result =
         device->cu->GraphAddKernelNode(&made, graph, (const CUgraphNode *)after, nafter, &launch);
@@ -275,4 +281,16 @@ tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const 
     if (result != CUDA_SUCCESS) return fail_call(device, result, "cuGraphAddKernelNode", "");
     *node = made;
     return TT_OK;
+}
+
+tt_status tt_device_empty_node(struct tt_device *device, void *node)
+{
+    struct tt_device_batch none = {.ncalls = 0};
+    void *parameters[] = {&none};
+    const CUDA_KERNEL_NODE_PARAMS launch = node_params(device, 1, 32, parameters);
+    TT_TRY(tt_context_enter(device->context));
+    const CUresult result = device->cu->GraphKernelNodeSetParams(node, &launch);
+    tt_context_leave(device->context);
+    return result == CUDA_SUCCESS ? TT_OK
+                                  : fail_call(device, result, "cuGraphKernelNodeSetParams", "");
 }

@@ -38,5 +38,8 @@ TT_NODISCARD tt_status tt_device_launch(struct tt_device *device, void *stream,
 TT_NODISCARD tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const *after,
                                           size_t nafter, const struct tt_device_batch *batch,
                                           void **node);
+/* From now on the node has no call. While a stream is being captured into its graph, CUDA does not
+ * allow to destroy it. */
+TT_NODISCARD tt_status tt_device_empty_node(struct tt_device *device, void *node);
 
 #endif

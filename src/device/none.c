@@ -45,3 +45,9 @@ tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const 
     (void)graph, (void)after, (void)nafter, (void)node;
     return tt_device_launch(device, NULL, batch);
 }
+
+tt_status tt_device_empty_node(struct tt_device *device, void *node)
+{
+    (void)node;
+    return tt_device_launch(device, NULL, NULL);
+}

@@ -8,7 +8,7 @@
 
 /* ---- Captures ------------------------------------------------------------------------------- */
 
-/* In the context. nodes: the driver's, until its next call for the stream. */
+/* In the context. */
 static tt_status copy_nodes(struct tt_capture *capture, const CUgraphNode *nodes, size_t n)
 {
     capture->after = malloc((n + 1) * sizeof *capture->after);
@@ -18,24 +18,42 @@ static tt_status copy_nodes(struct tt_capture *capture, const CUgraphNode *nodes
     return TT_OK;
 }
 
-/* In the context. */
-static tt_status open_capture(struct tt_context *context, CUstream stream,
-                              struct tt_capture *capture)
+/* In the context. nodes: [capture->nafter], the driver's, until its next call for the stream. */
+static tt_status get_info(struct tt_context *context, CUstream stream, struct tt_capture *capture,
+                          const CUgraphNode **nodes)
 {
     CUstreamCaptureStatus status;
     CUgraph graph = NULL;
-    const CUgraphNode *nodes = NULL;
     cuuint64_t id = 0;
-    size_t n = 0;
-    TT_CUDA_TRY(context->cu->StreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, NULL, &n));
+    TT_CUDA_TRY(context->cu->StreamGetCaptureInfo(stream, &status, &id, &graph, nodes, NULL,
+                                                  &capture->nafter));
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) return TT_OK;
     if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return tt_fail(TT_ERR_USAGE, "the capture of the CUDA stream into a graph has failed "
                                      "already: end it (cuStreamEndCapture says why)");
-    TT_TRY(copy_nodes(capture, nodes, n));
     capture->id = id;
     capture->graph = graph;
     return TT_OK;
+}
+
+/* In the context. */
+static tt_status open_capture(struct tt_context *context, CUstream stream,
+                              struct tt_capture *capture)
+{
+    const CUgraphNode *nodes = NULL;
+    TT_TRY(get_info(context, stream, capture, &nodes));
+    return capture->id ? copy_nodes(capture, nodes, capture->nafter) : TT_OK;
+}
+
+tt_status tt_capture_find(struct tt_context *context, void *stream, uint64_t *id)
+{
+    const CUgraphNode *nodes = NULL;
+    struct tt_capture capture = {.id = 0};
+    TT_TRY(tt_context_enter(context));
+    const tt_status status = get_info(context, stream, &capture, &nodes);
+    tt_context_leave(context);
+    *id = capture.id;
+    return status;
 }
 
 tt_status tt_capture_open(struct tt_context *context, void *stream, struct tt_capture *capture)

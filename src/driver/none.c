@@ -174,6 +174,12 @@ tt_status tt_context_stream_follow(struct tt_context *context, void *after, void
     return refuse();
 }
 
+tt_status tt_capture_find(struct tt_context *context, void *stream, uint64_t *id)
+{
+    (void)context, (void)stream, (void)id;
+    return refuse();
+}
+
 tt_status tt_capture_open(struct tt_context *context, void *stream, struct tt_capture *capture)
 {
     (void)context, (void)stream, (void)capture;

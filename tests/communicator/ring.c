@@ -27,3 +27,19 @@ TEST(ring, a_table_that_the_host_still_reads_is_not_taken_again)
     atomic_store_explicit(held, 0, memory_order_release);
     CHECK(take(&ring, &report, 900, 3) == first);
 }
+
+/* Tables of captured calls, which are given back when their graphs are gone. */
+TEST(ring, a_kept_table_that_was_given_back_is_taken_again)
+{
+    static _Alignas(32) char memory[2048];
+    struct tt_device_ring ring = {.kept = {.memory = memory, .left = sizeof memory}};
+    struct tt_device_report report = {.ended = 100};
+    char *first = take(&ring, &report, 200, 0), *second = take(&ring, &report, 220, 0);
+    CHECK(first != second);
+    for (int i = 0; i < 100; i++) {
+        tt_device_ring_put(&ring, first);
+        CHECK(take(&ring, &report, 210, 0) == first);
+    }
+    CHECK(take(&ring, &report, 20, 0) != first); /* of another size */
+    tt_device_ring_put(&ring, NULL);
+}

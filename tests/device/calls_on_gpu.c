@@ -140,8 +140,7 @@ tuttiResult_t issue_call(const struct placed *p, tuttiStream_t stream)
     }
 }
 
-/* The next number of a sequence (splitmix64). */
-static uint64_t next(uint64_t *state)
+uint64_t next_number(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -149,22 +148,25 @@ static uint64_t next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-static struct call draw(uint64_t *state, int nranks)
+struct call draw_call(uint64_t *state, int nranks)
 {
     static const tuttiRedOp_t operations[] = {
         tuttiSum,        tuttiProd,      tuttiMax,
         tuttiMin,        tuttiAvg,       tuttiFirstDynamicRedOp,
         tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
         tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
-    struct call call = {.kind = (int)(next(state) % NKINDS),
-                        .type = (tuttiDataType_t)(next(state) % tuttiNumTypes),
-                        .root = (int)(next(state) % (uint64_t)nranks),
+    struct call call = {.kind = (int)(next_number(state) % NKINDS),
+                        .type = (tuttiDataType_t)(next_number(state) % tuttiNumTypes),
+                        .root = (int)(next_number(state) % (uint64_t)nranks),
                         .nranks = nranks};
     const bool integer = call.type < tuttiFloat16 || call.type >= tuttiInt16;
-    call.op = operations[next(state) % (integer ? 12 : 6)];
-    const uint64_t size = next(state) % 10;
-    call.count = (size_t)(next(state) % (size < 2 ? 3 : size < 6 ? 70 : size < 9 ? 900 : 9000));
-    call.salt = next(state);
+    call.op = operations[next_number(state) % (integer ? 12 : 6)];
+    const uint64_t size = next_number(state) % 10;
+    call.count = (size_t)(next_number(state) % (size < 2   ? 3
+                                                : size < 6 ? 70
+                                                : size < 9 ? 900
+                                                           : 9000));
+    call.salt = next_number(state);
     if (call.kind == tuttiCollBarrier) call.count = 0;
     return call;
 }
@@ -180,11 +182,11 @@ int random_calls_on_gpu(const struct gpu_rank *rank, uint64_t seed, int ncalls)
                                    : tuttiStreamFromDevice(&stream, rank->gpu, device_stream);
     if (made != tuttiSuccess) return ncalls;
     for (int i = 0; i < ncalls; i++) {
-        const struct call call = draw(&state, rank->nranks);
-        const bool on_stream = next(&state) % 2 || call.kind == tuttiCollBarrier;
+        const struct call call = draw_call(&state, rank->nranks);
+        const bool on_stream = next_number(&state) % 2 || call.kind == tuttiCollBarrier;
         struct placed placed;
-        const size_t skew = next(&state) % 4 * call_type_size(call.type);
-        if (next(&state) % 3 == 0 && call_can_be_in_place(&call))
+        const size_t skew = next_number(&state) % 4 * call_type_size(call.type);
+        if (next_number(&state) % 3 == 0 && call_can_be_in_place(&call))
             place_call_in_place(&placed, rank, &call, skew);
         else
             place_call(&placed, rank, &call, skew);

@@ -26,6 +26,10 @@ tuttiResult_t issue_call(const struct placed *placed, tuttiStream_t stream);
 /* Whether the output and the byte behind it are as they must be; gives the memory back. */
 bool check_call(struct placed *placed);
 
+/* The next number of a sequence (splitmix64). */
+uint64_t next_number(uint64_t *state);
+/* Any collective, exchange, type and operation. */
+struct call draw_call(uint64_t *state, int nranks);
 /* Runs ncalls calls, alike on every rank, drawn from the seed: every collective, type and
  * operation, with and without a stream. Returns how many failed or came out wrong; they are said on
  * stderr. */

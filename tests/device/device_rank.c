@@ -64,6 +64,22 @@ static tuttiResult_t last_call(const struct placed *placed)
     return issued != tuttiSuccess ? issued : idle != tuttiSuccess ? tuttiSystemError : result;
 }
 
+/* A sum in place; then the first half goes to the next rank, and the second comes from the one
+ * before. */
+static CUgraphExec capture_sum_and_shift(const struct gpu_rank *rank, const struct both *stream,
+                                         float *data, size_t count)
+{
+    const int n = rank->nranks, next = (rank->rank + 1) % n, before = (rank->rank + n - 1) % n;
+    const size_t half = count / 2;
+    capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, rank->comm, stream->tutti) ||
+        tuttiGroupStart() || tuttiSend(data, half, tuttiFloat32, next, rank->comm, stream->tutti) ||
+        tuttiRecv(data + half, half, tuttiFloat32, before, rank->comm, stream->tutti) ||
+        tuttiGroupEnd())
+        exit(fail(rank->comm, "capture"));
+    return capture_end(stream->cuda);
+}
+
 /* dies: this rank, before the last replay. 0: all was as it must be. */
 static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
 {
@@ -76,7 +92,7 @@ static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
     float expected = 1;
     for (int i = 0; i < COUNT; i++) data[i] = 1;
     gpu_write(rank->gpu, here, data, sizeof data);
-    CUgraphExec graph = capture_sum(rank, &stream, here, COUNT);
+    CUgraphExec graph = capture_sum_and_shift(rank, &stream, here, COUNT);
     for (int i = 0; i < TIMES; i++) {
         replay(graph, stream.cuda);
         expected *= (float)rank->nranks;

@@ -333,27 +333,3 @@ TEST(device_graph_errors, a_capture_that_forbids_the_legacy_stream_is_told)
 {
     on_gpus_together(1, 1, NULL, legacy);
 }
-
-/* The capture goes on, and the communicator with it. */
-static void sends_captured(struct gpu_rank *rank)
-{
-    struct both stream;
-    float *data = (float *)gpu_memory(rank->gpu, COUNT * sizeof *data);
-    streams_create(rank, &stream, 1);
-    capture_begin(stream.cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    check_text(rank, tuttiSend(data, 1, tuttiFloat32, 1 - rank->rank, rank->comm, stream.tutti),
-               tuttiInvalidUsage, "cannot be captured yet");
-    CHECK_EQ(tuttiAllReduce(data, data, COUNT, tuttiFloat32, tuttiSum, rank->comm, stream.tutti),
-             tuttiSuccess);
-    CUgraphExec graph = capture_end(stream.cuda);
-    replay(graph, stream.cuda);
-    CHECK_EQ(tuttiBarrier(rank->comm, NULL), tuttiSuccess);
-    CALL(cuGraphExecDestroy, graph);
-    streams_destroy(rank, &stream, 1);
-    gpu_free(data);
-}
-
-TEST(device_graph_errors, a_send_on_a_stream_that_is_captured_is_refused_and_spoils_nothing)
-{
-    on_gpus(2, 1, NULL, sends_captured, NULL);
-}

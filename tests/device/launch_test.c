@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../driver/calls.h"
 #include "device/device.h"
 #include "shim.h"
 
@@ -73,6 +74,28 @@ TEST(launch, more_blocks_than_the_gpu_holds_are_refused_with_both_numbers)
     batch = (struct tt_device_batch){.ncalls = TT_DEVICE_MOST_CALLS + 1};
     CHECK_EQ(tt_device_launch(device, NULL, &batch), TT_ERR_USAGE);
     CHECK(strstr(tt_last_error(), "9 calls in one launch; at most 8") != NULL);
+    tt_device_close(device);
+}
+
+/* A call whose blocks would report into memory that does not exist. */
+TEST(launch, a_node_that_was_emptied_makes_no_call)
+{
+    struct tt_device *device = open_gpu(0);
+    struct tt_device_batch batch = {.ncalls = 1};
+    CUgraph graph = NULL;
+    CUgraphExec made = NULL;
+    void *node = NULL;
+    REQUIRE(device && tt_context_enter(tt_device_context(device)) == TT_OK);
+    batch.calls[0].nblocks = 3;
+    CALL(cuGraphCreate, &graph, 0);
+    CHECK_EQ(tt_device_add_node(device, graph, NULL, 0, &batch, &node), TT_OK);
+    CHECK_EQ(tt_device_empty_node(device, node), TT_OK);
+    CALL(cuGraphInstantiateWithFlags, &made, graph, 0);
+    CALL(cuGraphLaunch, made, NULL);
+    CALL(cuStreamSynchronize, NULL);
+    CALL(cuGraphExecDestroy, made);
+    CALL(cuGraphDestroy, graph);
+    tt_context_leave(tt_device_context(device));
     tt_device_close(device);
 }
 

@@ -70,6 +70,7 @@ static __device__ void tt_flow_open(const struct tt_block *block, struct tt_flow
 {
     flow->given = &tt_device_flows(block->call.exchange)[index];
     flow->own = *flow->given;
+    if (block->call.captured) tt_store_sys(&flow->given->done, 0);
     flow->index = index;
     const uint32_t end = flow->own.end;
     if (end != UINT32_MAX) flow->end = block->call.links.ends[end];

@@ -169,6 +169,14 @@ static __device__ void tt_report_failure(struct tt_device_state *state,
 
 /* ---- Begin and end of a call ---------------------------------------------------------------- */
 
+/* Of a call of a graph. Once all are closed, the table of an exchange may be gone. */
+static __device__ bool tt_is_closed(const struct tt_device_call *call)
+{
+    const uint64_t closed = tt_load_sys(&call->report->closed);
+    if (closed > 1 || !call->exchange) return closed;
+    return tt_load_sys(&call->exchange->closed);
+}
+
 /* Each block says that the call has begun, and only then looks whether the host has aborted it, or
  * has closed graphs; the host aborts, and only then looks whether a call has begun
  * (executor/kernel_run.c). With a fence between the two on each side, one of them sees the other: a
@@ -181,7 +189,7 @@ static __device__ bool tt_begin_call(const struct tt_device_call *call)
     if (call->number) tt_store_count(&report->begun, call->number);
     tt_store_count(&report->nbegun, call->state->nended + 1);
     asm volatile("fence.sc.sys;" ::: "memory");
-    return !tt_load_abort(report) && !(call->captured && tt_load_sys(&report->closed));
+    return !tt_load_abort(report) && !(call->captured && tt_is_closed(call));
 }
 
 /* R4/A4: the last block to end knows all of what the others did, as far as it matters to the host,
@@ -198,7 +206,7 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
     if (before + 1 < call->nblocks) return;
     state->ended = 0;
     asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5 */
-    if (call->captured) tt_store_count(&report->nreplayed, ++state->nreplayed);
+    if (call->captured && !call->exchange) tt_store_count(&report->nreplayed, ++state->nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
     tt_store_count(&report->nended, ++state->nended);
     if (call->number) tt_store_release(&state->last, call->number, false); /* R7 */

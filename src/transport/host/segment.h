@@ -35,16 +35,18 @@ struct tt_rank_record {
     _Alignas(TT_LINE) int32_t pid;
     uint64_t probe; /* address of a word that a peer may try to read (cross-memory attach) */
     _Atomic uint32_t state;
-    _Atomic uint32_t nshown;  /* windows that others have passed to it */
-    _Atomic uint32_t reading; /* not 0: this rank, or its kernels, use memory of other ranks of its
-                               * process */
-    _Atomic uint64_t done;    /* sequence number of the last collective completed, 0: none */
-    _Atomic uint64_t entered; /* of the last one entered; its entry is written before */
+    _Atomic uint32_t nshown;   /* windows that others have passed to it */
+    _Atomic uint32_t reading;  /* not 0: this rank, or its kernels, use memory of other ranks of its
+                                * process */
+    _Atomic uint32_t captured; /* 0: no call of a CUDA graph uses memory of other ranks; else 1 +
+                                * how many ranks have left whose memory none uses any more */
+    _Atomic uint64_t done;     /* sequence number of the last collective completed, 0: none */
+    _Atomic uint64_t entered;  /* of the last one entered; its entry is written before */
     /* When it was last seen waiting, in this host's clock; of a rank of another host: heard of. 0:
      * never. */
     _Atomic int64_t seen_ns;
-    _Atomic uint64_t replays; /* twice the calls of CUDA graphs that its GPU has ended, and 1 while
-                               * it runs one */
+    _Atomic uint64_t replays; /* twice the collectives of CUDA graphs that its GPU has ended, and 1
+                               * while it runs one */
 };
 
 /* Flags of a link, a power of two, at least as many as slots. A small message travels in its flag

@@ -12,9 +12,9 @@
 #include "executor/kernel_run.h"
 
 enum {
-    IDLE_MS = 10,  /* between two looks of the attendant while no replay runs */
-    BUSY_MS = 1,   /* while one runs */
-    END_MS = 3000  /* how long the end waits for a kernel that was told to end */
+    IDLE_MS = 10, /* between two looks of the attendant while no replay runs */
+    BUSY_MS = 1,  /* while one runs */
+    END_MS = 3000 /* how long the end waits for a kernel that was told to end */
 };
 
 /* ---- What the kernels report ---------------------------------------------------------------- */

@@ -144,7 +144,8 @@ static void find_occurrences(struct flow *flow)
     flow->first_occurrence[r->nregisters] = total;
     flow->occurrences = vg_ptx_alloc(r, (total + 1) * sizeof *flow->occurrences);
     occur_all(flow, filled);
-    flow->stack = vg_ptx_alloc(r, (flow->nblocks + 1) * sizeof(uint32_t));
+    /* live() adds a block at most twice: for its own use and as one that others come from. */
+    flow->stack = vg_ptx_alloc(r, 2 * flow->nblocks * sizeof(uint32_t));
 }
 
 static void extend(struct interval *interval, uint32_t at)

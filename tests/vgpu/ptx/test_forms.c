@@ -274,6 +274,35 @@ TEST(vgpu_ptx_forms, registers_share_units_when_their_lives_do_not_meet)
     vg_module_destroy(module);
 }
 
+/* A register that many blocks use before they branch to one: each is met twice. */
+TEST(vgpu_ptx_forms, a_predicate_outlives_many_branches_to_one_place)
+{
+    enum { BRANCHES = 40 };
+    char text[BRANCHES * 80 + 512];
+    size_t n = (size_t)snprintf(text, sizeof text,
+                                "%s.entry k() {\n.reg .pred %%p<3>; .reg .b32 %%r<4>;\n"
+                                "mov.u32 %%r2, %%tid.x; setp.eq.u32 %%p1, %%r2, 0;\n",
+                                HEAD);
+    for (int i = 0; i < BRANCHES; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "add.u32 %%r3, %%r3, %%r2; setp.gt.u32 %%p2, %%r3, 9; @%%p2 bra L;\n");
+    snprintf(text + n, sizeof text - n, "L: add.u32 %%r3, %%r3, %%r2;\n@%%p1 trap;\nret;\n}\n");
+    struct vg_module *module = vg_test_read(text);
+    REQUIRE(module);
+    const struct vg_function *kernel = &module->functions[0];
+    uint16_t first = VG_NONE;
+    for (uint32_t i = 0; i < kernel->ninstrs; i++) {
+        const struct vg_instr *in = &kernel->code[i];
+        if (in->op == VG_SETP && first == VG_NONE)
+            first = in->dst[0];
+        else if (in->op == VG_SETP)
+            CHECK(in->dst[0] != first);
+        if (in->op == VG_TRAP) CHECK_EQ(in->guard, first);
+    }
+    CHECK_EQ(kernel->npredicates, 2);
+    vg_module_destroy(module);
+}
+
 TEST(vgpu_ptx_forms, dynamic_shared_memory_follows_the_static_one)
 {
     struct vg_module *module =

@@ -254,6 +254,8 @@ enum vg_special {
     VG_SMID,
     VG_NSMID,
     VG_GRIDID,
+    VG_WORKSPACE_HI, /* %envreg1 and %envreg2: where a cooperative grid's workspace lies, */
+    VG_WORKSPACE_LO, /* which cooperative groups use; 0 in other grids */
     VG_LANEMASK_EQ,
     VG_LANEMASK_LE,
     VG_LANEMASK_LT,

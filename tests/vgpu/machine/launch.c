@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { PATIENCE = 1000, QUANTUM = 2000, STACK = 1024, MAX_THREADS = 1024, RESERVED = 1024 };
+#define WORKSPACES (UINT64_C(1) << 55)
 
 struct vg_machine *vg_machine_create(const struct vg_machine_settings *settings)
 {
@@ -207,8 +208,34 @@ static bool allocate(struct vg_run *run)
     return run->resident != NULL && run->sms != NULL && run->params != NULL;
 }
 
+/* Where the barrier of cooperative groups' grid_group lies. NVIDIA's driver gives such memory to
+ * each cooperative grid; the manual does not say so. Addresses behind all that a driver gives. */
+static bool workspace_begin(struct vg_run *run)
+{
+    const struct vg_launch *launch = &run->launch;
+    if (!launch->cooperative || launch->gpu->regions == NULL) return true;
+    run->workspace =
+        (struct vg_region){.address = WORKSPACES + launch->number * sizeof run->workspace_bytes,
+                           .nbytes = sizeof run->workspace_bytes,
+                           .bytes = (unsigned char *)run->workspace_bytes,
+                           .device = launch->gpu->number,
+                           .what = "the workspace of a cooperative grid",
+                           .number = launch->number};
+    if (vg_regions_add(launch->gpu->regions, &run->workspace) == 0) return true;
+    run->workspace.address = 0;
+    return false;
+}
+
+static void workspace_end(struct vg_run *run)
+{
+    if (run->workspace.address == 0) return;
+    vg_regions_remove(run->launch.gpu->regions, &run->workspace);
+    vg_model_forget(run->machine->model, &run->workspace);
+}
+
 static void release(struct vg_run *run)
 {
+    workspace_end(run);
     for (int i = 0; i < VG_LISTS; i++) free(run->list[i].at);
     free(run->resident);
     free(run->params);
@@ -230,7 +257,7 @@ int vg_run_begin(struct vg_machine *machine, const struct vg_launch *launch, str
     const uint32_t stack = launch->local_limit == 0 ? STACK : launch->local_limit;
     made->local_room = (launch->kernel->local_bytes + stack + 15) & ~15u;
     made->random = machine->settings.seed * UINT64_C(0x2545f4914f6cdd1d) + launch->number;
-    if (!allocate(made) || !record(machine, launch)) goto no_memory;
+    if (!allocate(made) || !workspace_begin(made) || !record(machine, launch)) goto no_memory;
     if (launch->kernel->param_bytes != 0)
         memcpy(made->params, launch->params, launch->kernel->param_bytes);
     made->clock = vg_model_grid_begin(machine->model, launch->number, launch->gpu->number,

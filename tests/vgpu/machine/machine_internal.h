@@ -142,6 +142,8 @@ struct vg_run {
     struct vg_list list[VG_LISTS];
     uint64_t random, moves;
     struct vg_region *cache[VG_CACHE];
+    struct vg_region workspace; /* of a cooperative grid; else its address is 0 */
+    uint64_t workspace_bytes[2];
     enum vg_fault fault;
     uint64_t shown; /* moves + 1 when what was held back was shown last */
     char text[2048];

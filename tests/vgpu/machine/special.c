@@ -60,6 +60,10 @@ static uint64_t of_warp(const struct vg_warp *warp, uint32_t which)
         return run->launch.gpu->nsms;
     case VG_GRIDID:
         return run->launch.number;
+    case VG_WORKSPACE_HI:
+        return run->workspace.address >> 32;
+    case VG_WORKSPACE_LO:
+        return (uint32_t)run->workspace.address;
     case VG_DYNAMIC_SMEM_SIZE:
         return run->launch.dynamic_shared;
     case VG_TOTAL_SMEM_SIZE:

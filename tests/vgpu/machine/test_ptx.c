@@ -83,6 +83,38 @@ TEST(vgpu_ptx_run, recursion_and_calls_by_address)
     b_destroy(b);
 }
 
+/* As grid_group::sync() of cooperative groups: by a word of the grid's workspace. */
+TEST(vgpu_ptx_run, a_cooperative_grid_has_a_workspace_for_its_barrier)
+{
+    static const char text[] =
+        ".version 9.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 out) {\n"
+        ".reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<6>;\n"
+        "ld.param.u64 %rd1, [out]; mov.u32 %r1, %envreg1; mov.u32 %r2, %envreg2;\n"
+        "cvt.u64.u32 %rd2, %r2; cvt.u64.u32 %rd3, %r1; bfi.b64 %rd2, %rd3, %rd2, 32, 32;\n"
+        "mov.u32 %r3, %ctaid.x; mul.wide.u32 %rd4, %r3, 4; add.s64 %rd4, %rd1, %rd4;\n"
+        "st.global.u32 [%rd4], 7; membar.gl; atom.add.u32 %r4, [%rd2+4], 1;\n"
+        "L: ld.volatile.u32 %r4, [%rd2+4]; setp.lt.u32 %p1, %r4, 4; @%p1 bra L; membar.gl;\n"
+        "xor.b32 %r3, %r3, 3; mul.wide.u32 %rd5, %r3, 4; add.s64 %rd5, %rd1, %rd5;\n"
+        "ld.global.u32 %r5, [%rd5]; add.u32 %r5, %r5, 1; st.global.u32 [%rd4+64], %r5;\nret;\n}\n";
+    for (int round = 0; round < 2; round++) {
+        struct builder *b = b_create();
+        struct vg_module *module = NULL;
+        const uint64_t params[1] = {B_ADDRESS};
+        char error[256] = "";
+        CHECK_MESSAGE(vg_ptx_read(text, strlen(text), &module, error) == 0, "%s", error);
+        b->ran = module;
+        b->kernel = module != NULL ? &module->functions[0] : NULL;
+        b->params = params;
+        b->cooperative = round == 0;
+        const enum vg_progress progress = module != NULL ? b_run(b, 4, 1) : VG_FAULTED;
+        CHECK_MESSAGE(progress == (round == 0 ? VG_DONE : VG_FAULTED), "%s", b->text);
+        for (int i = 0; i < 4; i++) CHECK_EQ(b->out[16 + i], round == 0 ? 8 : 0);
+        CHECK_EQ(b->model_counts.races, 0);
+        vg_module_destroy(module);
+        b_destroy(b);
+    }
+}
+
 TEST(vgpu_ptx_run, a_spin_lock_counts_every_thread)
 {
     struct builder *b = b_create();

@@ -50,13 +50,20 @@ static const struct {
     {"%reserved_smem_offset_1", ZERO, false, VG_U32},
 };
 
+/* Those that nobody sets are 0. */
+static uint32_t environment(const struct vg_token *name)
+{
+    if (vg_ptx_is_word(name, "%envreg1")) return VG_WORKSPACE_HI;
+    return vg_ptx_is_word(name, "%envreg2") ? (uint32_t)VG_WORKSPACE_LO : (uint32_t)ZERO;
+}
+
 bool vg_ptx_special_named(const struct vg_token *name, const struct vg_token *part,
                           uint32_t *number, enum vg_type *type)
 {
     if (!part && name->length > 3 &&
         (memcmp(name->text, "%pm", 3) == 0 ||
          (name->length > 7 && memcmp(name->text, "%envreg", 7) == 0))) {
-        *number = ZERO;
+        *number = environment(name);
         *type = name->length > 5 && memcmp(name->text + name->length - 3, "_64", 3) == 0 ? VG_U64
                                                                                          : VG_U32;
         return true;

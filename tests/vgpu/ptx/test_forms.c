@@ -284,8 +284,9 @@ TEST(vgpu_ptx_forms, a_predicate_outlives_many_branches_to_one_place)
                                 "mov.u32 %%r2, %%tid.x; setp.eq.u32 %%p1, %%r2, 0;\n",
                                 HEAD);
     for (int i = 0; i < BRANCHES; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n,
-                              "add.u32 %%r3, %%r3, %%r2; setp.gt.u32 %%p2, %%r3, 9; @%%p2 bra L;\n");
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n,
+                             "add.u32 %%r3, %%r3, %%r2; setp.gt.u32 %%p2, %%r3, 9; @%%p2 bra L;\n");
     snprintf(text + n, sizeof text - n, "L: add.u32 %%r3, %%r3, %%r2;\n@%%p1 trap;\nret;\n}\n");
     struct vg_module *module = vg_test_read(text);
     REQUIRE(module);

@@ -9,28 +9,41 @@
 #include "device/kernel/exchange.cuh"
 #include "device/kernel/meet.cuh"
 
-/* All threads: the channel's steps, round by round. */
-static __device__ bool walk(struct tt_block *block)
+/* All threads, after a step: goes on to the next one. False: it was the last one of the last round. */
+static __device__ bool go_on(struct tt_block *block)
 {
     const struct tt_program_channel *channel =
         tt_program_channel(block->program, (int)block->channel);
-    const struct tt_program_step *steps = tt_program_steps(block->program) + channel->first;
-    const size_t nrounds = block->binding->nrounds;
-    for (size_t r = 0; r < nrounds; r++)
-        for (uint32_t s = 0; s < channel->nsteps; s++) {
-            if (threadIdx.x == 0) {
-                block->round = r;
-                block->step = s;
-            }
-            __syncthreads();
-            if (s % TT_MOST_RESOLVED == 0) tt_resolve(block, steps, s, channel->nsteps);
-            const bool go =
-                steps[s].kind == TT_STEP_MEET
-                    ? tt_do_meeting(block, &steps[s])
-                    : tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED]);
-            if (!go) return false;
-        }
+    const bool last = block->step + 1 == channel->nsteps;
+    if (last && block->round + 1 == block->binding->nrounds) return false;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        block->step = last ? 0 : block->step + 1;
+        if (last) block->round++;
+    }
+    __syncthreads();
     return true;
+}
+
+/* All threads: the channel's steps, round by round. Where it is stands in shared memory alone:
+ * what lives across a step would have to be spilled. */
+static __device__ bool walk(struct tt_block *block)
+{
+    if (threadIdx.x == 0) block->round = block->step = 0;
+    __syncthreads();
+    for (;;) {
+        const struct tt_program_channel *channel =
+            tt_program_channel(block->program, (int)block->channel);
+        const struct tt_program_step *steps = tt_program_steps(block->program) + channel->first;
+        const uint32_t s = block->step;
+        if (!channel->nsteps || !block->binding->nrounds) return true;
+        if (s % TT_MOST_RESOLVED == 0) tt_resolve(block, steps, s, channel->nsteps);
+        if (!(steps[s].kind == TT_STEP_MEET
+                  ? tt_do_meeting(block, &steps[s])
+                  : tt_do_step(block, &steps[s], &block->resolved[s % TT_MOST_RESOLVED])))
+            return false;
+        if (!go_on(block)) return true;
+    }
 }
 
 /* All threads, after the last step: releases what is not released yet, and waits until nobody reads

@@ -73,17 +73,40 @@ static bool is_ready(const struct tuttiComm *comm)
     return __atomic_load_n(&on->report->ended, __ATOMIC_ACQUIRE) + 1 >= on->run.begins;
 }
 
+static bool is_like(const struct tt_exchange_call *a, const struct tt_exchange_call *b)
+{
+    return a->peer == b->peer && a->sends == b->sends;
+}
+
+/* Messages of the exchange like this one. */
+static int count_like(const struct tt_group_exchange *exchange, const struct tt_exchange_call *like)
+{
+    int n = 0;
+    for (int i = 0; exchange && i < exchange->ncalls; i++) n += is_like(&exchange->calls[i], like);
+    return n;
+}
+
+/* Whether the peer's run has as many messages for those of the rank like this one. */
+static bool are_answered(const struct tuttiComm *comm, const struct tt_exchange_call *like,
+                         tuttiComm_t runs)
+{
+    const struct tt_exchange_call answer = {.peer = comm->rank, .sends = !like->sends};
+    const struct tuttiComm *peer = runs;
+    while (peer && (peer->fabric->segment != comm->fabric->segment || peer->rank != like->peer))
+        peer = run_of(peer)->next;
+    return peer &&
+           count_like(run_of(comm)->exchange, like) == count_like(run_of(peer)->exchange, &answer);
+}
+
 /* Whether the other end of each message of the run is in this group too: the exchange then ends
- * whatever other threads and processes do. */
+ * whatever other threads and processes do, and whatever the later groups are. */
 static bool is_closed(const struct tuttiComm *comm, tuttiComm_t runs)
 {
     const struct tt_group_exchange *exchange = run_of(comm)->exchange;
     for (int i = 0; exchange && i < exchange->ncalls; i++) {
-        const struct tuttiComm *peer = runs;
-        while (peer && (peer->fabric->segment != comm->fabric->segment || !run_of(peer)->exchange ||
-                        peer->rank != exchange->calls[i].peer))
-            peer = run_of(peer)->next;
-        if (!peer) return false;
+        int first = 0;
+        while (!is_like(&exchange->calls[first], &exchange->calls[i])) first++;
+        if (first == i && !are_answered(comm, &exchange->calls[i], runs)) return false;
     }
     return true;
 }
@@ -182,14 +205,23 @@ static tt_status launch(const struct tt_comm_device *on, const struct tt_device_
     return graphs ? tt_context_event_record(context, graphs->order, on->stream) : TT_OK;
 }
 
+/* Whether any member has calls that are not launched: one that exchanges messages has one more than
+ * one that does not. */
+static bool has_more(tuttiComm_t leader)
+{
+    tuttiComm_t comm = leader;
+    while (comm && !run_of(comm)->at) comm = run_of(comm)->member;
+    return comm;
+}
+
 /* True: there are more calls. */
 static bool launch_next(tuttiComm_t leader)
 {
     struct tt_device_batch batch = {.nthreads = leader->on_gpu->nthreads};
-    if (!run_of(leader)->at || tt_fabric_check(leader->fabric) || !fill_team(leader, &batch))
+    if (!has_more(leader) || tt_fabric_check(leader->fabric) || !fill_team(leader, &batch))
         return false;
     if (batch.ncalls) check(leader, launch(leader->on_gpu, &batch));
-    return run_of(leader)->at;
+    return has_more(leader);
 }
 
 /* A member's stream comes before the leader's, or after it. */

@@ -8,7 +8,7 @@
 #include "calls_on_gpu.h"
 #include "shim.h"
 
-enum { N = 120, ALL_GPUS = 2, SHORT_MS = 300, LONG_MS = 60000 };
+enum { N = 120, ALL_GPUS = 2, SHORT_MS = 300, PATIENT_MS = 5000, LONG_MS = 60000 };
 
 /* All GPUs together. */
 static uint64_t count_launches(void)
@@ -248,6 +248,59 @@ TEST(device_launches, messages_among_the_ranks_of_a_group_share_one_launch)
 TEST(device_launches, messages_with_a_rank_outside_of_the_group_share_none)
 {
     run_ring(2, 3);
+}
+
+/* The last two ranks have a message behind the sum. */
+static void run_sum_and_message(int nranks, uint64_t nlaunches)
+{
+    struct driven d;
+    if (!begin_with(&d, nranks, 1, PATIENT_MS)) return;
+    const int from = nranks - 2, to = nranks - 1;
+    int number = 0;
+    const uint64_t before = count_launches();
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < nranks; r++)
+        CHECK_EQ(tuttiAllReduce(d.memory[r], d.memory[r], 1, tuttiInt32, tuttiSum, d.comms[r],
+                                d.streams[0]),
+                 tuttiSuccess);
+    CHECK_EQ(tuttiSend(d.memory[from] + 1, 1, tuttiInt32, to, d.comms[from], d.streams[0]),
+             tuttiSuccess);
+    CHECK_EQ(tuttiRecv(d.memory[to] + 2, 1, tuttiInt32, from, d.comms[to], d.streams[0]),
+             tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    synchronize(&d);
+    CHECK_EQ(count_launches() - before, nlaunches);
+    gpu_read(0, &number, d.memory[to] + 2, sizeof number);
+    CHECK_EQ(number, from + 1);
+    finish(&d);
+}
+
+/* Of three ranks a launch holds two calls each, of six one. */
+TEST(device_launches, ranks_of_a_launch_may_have_more_calls_than_the_first_of_them)
+{
+    run_sum_and_message(3, 1);
+    run_sum_and_message(6, 2);
+}
+
+/* Rank 0 sends; rank 1 receives that in a later group, on another stream. */
+TEST(device_launches, a_message_that_a_later_group_receives_does_not_hold_up_its_receiver)
+{
+    struct driven d;
+    int number = 0;
+    if (!begin_with(&d, 3, 1, PATIENT_MS)) return;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < 2; r++)
+        CHECK_EQ(tuttiSend(d.memory[r] + 1, 1, tuttiInt32, r + 1, d.comms[r], d.streams[0]),
+                 tuttiSuccess);
+    CHECK_EQ(tuttiRecv(d.memory[2], 1, tuttiInt32, 1, d.comms[2], d.streams[0]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiRecv(d.memory[1], 1, tuttiInt32, 0, d.comms[1], d.streams[1]), tuttiSuccess);
+    synchronize(&d);
+    for (int r = 1; r < 3; r++) {
+        gpu_read(0, &number, d.memory[r], sizeof number);
+        CHECK_EQ(number, r);
+    }
+    finish(&d);
 }
 
 /* ---- The attendant -------------------------------------------------------------------------- */

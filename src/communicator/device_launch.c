@@ -86,7 +86,15 @@ static int count_like(const struct tt_group_exchange *exchange, const struct tt_
     return n;
 }
 
-/* Whether the peer's run has as many messages for those of the rank like this one. */
+/* Whether the run begins as soon as its stream comes to it. Replays come between the calls of a
+ * rank in an order that is its own. */
+static bool begins_with_stream(const struct tuttiComm *comm)
+{
+    return run_of(comm)->one_stream && !comm->on_gpu->graphs && is_ready(comm);
+}
+
+/* Whether the peer's run has as many messages for those of the rank like this one, and begins when
+ * the rank's does. */
 static bool are_answered(const struct tuttiComm *comm, const struct tt_exchange_call *like,
                          tuttiComm_t runs)
 {
@@ -94,12 +102,13 @@ static bool are_answered(const struct tuttiComm *comm, const struct tt_exchange_
     const struct tuttiComm *peer = runs;
     while (peer && (peer->fabric->segment != comm->fabric->segment || peer->rank != like->peer))
         peer = run_of(peer)->next;
-    return peer &&
+    return peer && run_of(peer)->first->stream == run_of(comm)->first->stream &&
+           begins_with_stream(peer) &&
            count_like(run_of(comm)->exchange, like) == count_like(run_of(peer)->exchange, &answer);
 }
 
-/* Whether the other end of each message of the run is in this group too: the exchange then ends
- * whatever other threads and processes do, and whatever the later groups are. */
+/* Whether the other end of each message of the run is in this group too, and begins with it: the
+ * exchange then ends whatever other threads and processes do, and whatever the later groups are. */
 static bool is_closed(const struct tuttiComm *comm, tuttiComm_t runs)
 {
     const struct tt_group_exchange *exchange = run_of(comm)->exchange;
@@ -111,12 +120,10 @@ static bool is_closed(const struct tuttiComm *comm, tuttiComm_t runs)
     return true;
 }
 
-/* Whether the run may be in a team at all. Replays come between the calls of a rank in an order
- * that is its own. */
+/* Whether the run may be in a team at all. */
 static bool may_share(const struct tuttiComm *comm, tuttiComm_t runs)
 {
-    return run_of(comm)->one_stream && !comm->on_gpu->graphs && is_ready(comm) &&
-           is_closed(comm, runs);
+    return begins_with_stream(comm) && is_closed(comm, runs);
 }
 
 /* Whether two such runs fit one another: the same collectives. All ranks call these in the same

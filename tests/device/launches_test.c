@@ -303,6 +303,33 @@ TEST(device_launches, a_message_that_a_later_group_receives_does_not_hold_up_its
     finish(&d);
 }
 
+/* Rank 1 waits for a message of rank 2 before it answers rank 0, which shares no launch with rank 2
+ * then: what rank 2 sends behind it would wait for rank 1. */
+TEST(device_launches, a_peer_that_is_not_ready_does_not_hold_up_other_ranks)
+{
+    struct driven d;
+    int numbers[2] = {0, 0};
+    if (!begin_with(&d, 3, 1, PATIENT_MS)) return;
+    CHECK_EQ(tuttiRecv(d.memory[1], 1, tuttiInt32, 2, d.comms[1], d.streams[1]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < 3; r++) {
+        const int from = (r + 2) % 3, to = (r + 1) % 3;
+        if (r != 1)
+            CHECK_EQ(tuttiSend(d.memory[r] + 2, 1, tuttiInt32, to, d.comms[r], d.streams[0]),
+                     tuttiSuccess);
+        if (r != 2)
+            CHECK_EQ(tuttiRecv(d.memory[r] + 1, 1, tuttiInt32, from, d.comms[r], d.streams[0]),
+                     tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiSend(d.memory[2], 1, tuttiInt32, 1, d.comms[2], d.streams[2]), tuttiSuccess);
+    synchronize(&d);
+    gpu_read(0, numbers, d.memory[1], sizeof numbers);
+    CHECK_EQ(numbers[0], 2);
+    CHECK_EQ(numbers[1], 2);
+    finish(&d);
+}
+
 /* ---- The attendant -------------------------------------------------------------------------- */
 
 static int count_threads(void)

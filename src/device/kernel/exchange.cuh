@@ -49,6 +49,12 @@ static __device__ bool tt_flow_is_local(const struct tt_flow *flow)
 
 /* ---- Of one thread -------------------------------------------------------------------------- */
 
+/* Bytes of a message of the link at most: a message is filled in one turn. */
+static __device__ uint64_t tt_flow_most(const struct tt_device_links *links)
+{
+    return min(links->slot_bytes, (uint32_t)TT_FLOW_PIECE);
+}
+
 /* Goes to the next message that has the flow's part. */
 static __device__ void tt_flow_next(const struct tt_block *block, struct tt_flow *flow)
 {
@@ -119,7 +125,7 @@ static __device__ void tt_flow_look_for_slot(const struct tt_block *block, struc
         flow->fresh && end->reaches && flow->left && flow->left >= block->call.reference_bytes;
     flow->reference = refers ? from : NULL;
     char *slot = end->slots + (size_t)(end->count % links->nslots) * links->slot_bytes;
-    tt_flow_piece(flow, from, slot, refers ? 0 : min(flow->left, (uint64_t)links->slot_bytes));
+    tt_flow_piece(flow, from, slot, refers ? 0 : min(flow->left, tt_flow_most(links)));
 }
 
 /* A message was published: what it is. False: not what is received here. */
@@ -143,7 +149,7 @@ static __device__ bool tt_flow_take(const struct tt_block *block, struct tt_flow
     const char *data = end->slots + (size_t)slot * links->slot_bytes;
     const uint64_t reference = end->reaches ? tt_take_reference(note, end->system, &withdrawn) : 0;
     flow->message = reference ? (const char *)reference : data;
-    flow->message_left = reference ? flow->left : min(flow->left, (uint64_t)links->slot_bytes);
+    flow->message_left = reference ? flow->left : min(flow->left, tt_flow_most(links));
     if (withdrawn) flow->state = TT_FLOW_STUCK;
     return true;
 }

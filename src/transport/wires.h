@@ -109,7 +109,8 @@ TT_NODISCARD tt_status tt_wires_progress(struct tt_wires *wires);
 bool tt_wires_by_sockets(const struct tt_wires *wires);
 /* Sleeps until something can be done here, at most timeout_us. */
 void tt_wires_wait(struct tt_wires *wires, int64_t timeout_us);
-/* Whether every link of every wire is flushed (link.h). */
+/* Whether every link of collectives is flushed (link.h). Messages of point to point may be left,
+ * and with them credits: their receiver may read nothing for long. */
 bool tt_wires_flushed(struct tt_wires *wires);
 
 /* Sends this rank's record (what it has entered and done) over all connected wires.

@@ -123,6 +123,7 @@ void tt_wire_handles_settle(struct tt_wire *wire)
     wire->is_settled = true;
     const struct tt_transport *room = wire->is_agreed ? wire->room : &tt_tcp_transport;
     void *end = wire->is_agreed ? wire->end : &wire->tcp;
+    if (room != &tt_tcp_transport) tt_tcp_end_refuse_data(&wire->tcp);
     for (int c = 0; c < wire->wires->up->nchannels; c++) {
         settle(tt_wires_rx(wire->wires, wire->peer, c), room->rx(end, c));
         settle(tt_wires_tx(wire->wires, wire->peer, c), room->tx(end, c));

@@ -136,7 +136,7 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
         snprintf(wire->gone, sizeof wire->gone, "%s has died: its connection (%s) was %s", name,
                  route,
                  !error                ? "closed"
-                 : error == ECONNRESET ? "reset"
+                 : error == ECONNRESET ? "reset (if it lives, its own error says why)"
                                        : strerror_r(error, words, sizeof words));
 }
 

@@ -1,6 +1,7 @@
 /* What passes between the kernel and the wires: writes in parts, and encrypted bytes. */
 #include "transport/wired.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -97,6 +98,51 @@ TEST(wires_bytes, still_to_be_sent_by_reference_are_copied_when_the_memory_is_ne
         rx->ops->release(rx);
     }
     wired_close(&all);
+}
+
+/* Rank 1 is away, and a message of point to point for it fills the kernel's buffers. */
+TEST(wires_bytes, of_point_to_point_that_nobody_reads_hold_no_collective_up)
+{
+    static char data[65536];
+    struct wired all;
+    REQUIRE(open_narrow(&all));
+    struct tt_link *p2p = tt_wires_tx(all.wires[0], 1, TOGETHER_CHANNELS - 1);
+    REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1) && tt_wires_flushed(all.wires[0]));
+    for (int i = 0; i < 3; i++)
+        REQUIRE(p2p->ops->publish_direct(p2p, &no_memory, data, sizeof data, 1));
+    CHECK(!p2p->ops->flushed(p2p)); /* or the buffers are not narrow */
+    CHECK(tt_wires_flushed(all.wires[0]));
+    REQUIRE(publish(&all, "y", 1));
+    CHECK(!tt_wires_flushed(all.wires[0])); /* behind them */
+    CHECK(receive(&all, "y", 1));
+    wired_close(&all);
+}
+
+TEST(wires_bytes, lent_to_the_kernel_for_another_channel_hold_no_collective_up)
+{
+    static char data[65536], other[65536];
+    struct wired all;
+    const int least = 1;
+    const struct tt_wires_config config = wired_config();
+    setenv("TUTTI_ZEROCOPY", "1", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, 2, &config) && publish(&all, "x", 1) && receive(&all, "x", 1));
+    struct tt_link *tx = tt_wires_tx(all.wires[0], 1, 0);
+    struct tt_link *p2p = tt_wires_tx(all.wires[0], 1, TOGETHER_CHANNELS - 1);
+    wired_fill(data, sizeof data, 9);
+    REQUIRE(tx->ops->publish_direct(tx, &no_memory, data, sizeof data, 1));
+    CHECK(receive(&all, data, sizeof data));
+    setsockopt(fd_of(&all, 1, 0), SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+    for (int i = 0; i < 3; i++)
+        REQUIRE(p2p->ops->publish_direct(p2p, &no_memory, other, sizeof other, 1));
+    const int64_t late = tt_deadline_ns(20000);
+    while (!tx->ops->drained(tx) && !tt_expired(late)) sched_yield();
+    CHECK(!tt_expired(late));
+    if (all.wires[0]->table[1]->tcp.sockets[0].zerocopy) CHECK(!p2p->ops->drained(p2p));
+    while (!p2p->ops->drained(p2p)) REQUIRE(wired_turn(&all));
+    wired_close(&all);
+    unsetenv("TUTTI_ZEROCOPY");
+    tt_config_reload();
 }
 
 /* What rank 1 gets until the connection ends: how many messages. */

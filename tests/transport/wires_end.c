@@ -369,6 +369,67 @@ TEST(wires_end, credits_that_are_refused_do_not_count)
     wired_close(&all);
 }
 
+/* Credits for messages that are not sent yet: the queue of the connection is full at some time. */
+TEST(wires_end, credits_for_what_was_not_sent_are_refused)
+{
+    struct wired all;
+    const int least = 1;
+    const struct tt_wires_config config = wired_config();
+    const uint8_t n = (uint8_t)config.nslots;
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    setsockopt(wire_between(&all, 1, 0)->tcp.sockets[0].fd, SOL_SOCKET, SO_SNDBUF, &least,
+               sizeof least);
+    struct tt_link *tx = tt_wires_tx(all.wires[1], 0, 1);
+    for (int i = 0; i < 300 && tt_fabric_check(all.ranks.fabrics[1]) == TT_OK; i++) {
+        while (tt_fabric_check(all.ranks.fabrics[1]) == TT_OK && tx->ops->slot(tx, 65536))
+            tx->ops->publish(tx, 65536, 1);
+        send_raw(&all, &(struct tt_frame){.kind = TT_FRAME_CREDIT, .credits = {{1, n}}});
+    }
+    CHECK(strstr(tt_fabric_failure_text(all.ranks.fabrics[1]), "credits, in all"));
+    wired_close(&all);
+}
+
+/* The hint was given before the ranks agreed on another transport, and the buffer may be gone. */
+TEST(wires_end, data_over_the_sockets_is_refused_where_another_transport_carries_it)
+{
+    struct wired all;
+    char buffer[4] = "old";
+    const struct tt_wires_config config = wired_config();
+    const struct tt_transport other = tt_tcp_transport;
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(say(&all, 0, 1, 5));
+    struct tt_link *rx = tt_wires_rx(all.wires[1], 0, 1);
+    rx->ops->expect(rx, buffer, sizeof buffer, 9);
+    struct tt_wire *wire = wire_between(&all, 1, 0);
+    wire->room = &other;
+    wire->is_settled = false;
+    tt_wire_handles_settle(wire);
+    send_raw(&all,
+             &(struct tt_frame){.kind = TT_FRAME_DATA, .channel = 1, .nbytes = 4, .signature = 9});
+    CHECK_EQ(send(wire_between(&all, 0, 1)->tcp.sockets[0].fd, "new", 4, MSG_NOSIGNAL), 4);
+    CHECK(strstr(failure_of(&all, 1), "frame 1"));
+    CHECK_STR(buffer, "old");
+    wired_close(&all);
+}
+
+TEST(wires_end, all_that_leave_at_once_are_known_before_other_transports_are_driven)
+{
+    struct wired all;
+    const struct tt_wires_config config = wired_config();
+    setenv("TUTTI_SOCKETS", "3", 1);
+    tt_config_reload();
+    REQUIRE(wired_open(&all, TOGETHER_MAX, &config));
+    for (int r = 1; r < TOGETHER_MAX; r++) REQUIRE(say(&all, 0, r, 5));
+    for (int r = 1; r < TOGETHER_MAX; r++) tt_wires_leave(all.wires[r]);
+    tt_ignore(tt_wires_progress(all.wires[0]));
+    for (int r = 1; r < TOGETHER_MAX; r++)
+        CHECK_EQ(atomic_load(&tt_fabric_record(all.ranks.fabrics[0], r)->state), TT_RANK_LEFT);
+    wired_close(&all);
+    unsetenv("TUTTI_SOCKETS");
+    tt_config_reload();
+}
+
 TEST(wires_end, a_message_sent_twice_is_refused)
 {
     struct wired all;

@@ -97,7 +97,7 @@ struct tt_outgoing *tt_tcp_push(struct tt_tcp *tcp)
     item->head_nbytes = item->body_nbytes = 0;
     item->body = NULL;
     item->link = NULL;
-    item->stamped = false;
+    item->stamped = item->is_p2p = false;
     return item;
 }
 
@@ -123,6 +123,7 @@ static void drop_first(struct tt_tcp *tcp)
 {
     struct tt_outgoing *item = queued(tcp, 0);
     if (item->link) item->link->references--;
+    tcp->np2p -= item->is_p2p;
     tcp->first = (tcp->first + 1) % tcp->room;
     tcp->count--;
     tcp->sent = 0;
@@ -216,7 +217,7 @@ static ssize_t write_pieces(struct tt_tcp *tcp, struct iovec *pieces, int npiece
     }
     const struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)npieces};
     ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | flags);
-    if (n >= 0 && flags & MSG_ZEROCOPY) tcp->lent++;
+    if (n >= 0 && flags & MSG_ZEROCOPY) tcp->lent_to[queued(tcp, 0)->link->channel] = ++tcp->lent;
     if (n < 0 && errno == ENOBUFS && flags & MSG_ZEROCOPY) /* the limit of lent memory is reached */
         n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     return n;
@@ -255,6 +256,8 @@ static void read_notifications(struct tt_tcp *tcp)
             memcpy(&notification, CMSG_DATA(c), sizeof notification);
             if (notification.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
             tcp->returned += notification.ee_data - notification.ee_info + 1;
+            if (notification.ee_info == tcp->returned_to)
+                tcp->returned_to = notification.ee_data + 1;
             if (notification.ee_code & SO_EE_CODE_ZEROCOPY_COPIED && !tcp->zerocopy_always)
                 tcp->zerocopy = false;
         }
@@ -265,6 +268,16 @@ bool tt_tcp_returned(struct tt_tcp *tcp)
 {
     if (tcp->lent != tcp->returned && tcp->fd >= 0) read_notifications(tcp);
     return tcp->lent == tcp->returned || tcp->fd < 0;
+}
+
+/* Other channels may always have memory lent, or have lent it to a peer that reads nothing.
+ * Notifications that come out of order, as after a retransmission, count when all have come. */
+bool tt_tcp_returned_of(struct tt_tcp *tcp, int channel)
+{
+    if (tt_tcp_returned(tcp)) tcp->returned_to = tcp->lent;
+    const bool returned = (int32_t)(tcp->returned_to - tcp->lent_to[channel]) >= 0;
+    if (returned) tcp->lent_to[channel] = tcp->returned_to;
+    return returned;
 }
 
 /* Queues a frame of its own for credits when enough of a channel are due. */

@@ -64,6 +64,7 @@ struct tt_outgoing {
     const char *body;         /* unchanged until sent */
     struct tt_tcp_link *link; /* the link that published the body by reference; NULL: a slot */
     bool stamped;             /* the credits are in the header */
+    bool is_p2p;              /* a message of point to point */
 };
 
 struct tt_tcp {
@@ -89,12 +90,15 @@ struct tt_tcp {
     /* outgoing: a ring */
     struct tt_outgoing *queue;
     uint32_t room, first, count;
-    size_t sent; /* bytes sent of the first item */
+    uint32_t np2p; /* messages of point to point among them */
+    size_t sent;   /* bytes sent of the first item */
 
     /* large bodies sent from the caller's memory: the kernel notifies when it no longer reads one
      */
     bool zerocopy, zerocopy_always;
-    uint32_t lent, returned; /* writes since the connection was opened */
+    uint32_t lent, returned;           /* writes since the connection was opened */
+    uint32_t returned_to;              /* all writes before this one were returned */
+    uint32_t lent_to[TT_MAX_CHANNELS]; /* the write after the last one of a channel's messages */
 };
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */
@@ -117,6 +121,8 @@ TT_NODISCARD tt_status tt_tcp_read(struct tt_tcp *tcp);
 bool tt_tcp_is_unresponsive(struct tt_tcp *tcp, int64_t timeout_ns);
 /* Whether the kernel no longer reads any memory that was lent to it. */
 bool tt_tcp_returned(struct tt_tcp *tcp);
+/* The same of the memory of one channel's messages. */
+bool tt_tcp_returned_of(struct tt_tcp *tcp, int channel);
 /* Bytes and frames that the peer's kernel has not acknowledged; 0 also when the peer has left. */
 size_t tt_tcp_unsent(const struct tt_tcp *tcp);
 
@@ -193,6 +199,7 @@ struct tt_tcp_end {
     int nchannels;
     struct tt_tcp_link *links; /* [2][nchannels]: incoming, outgoing */
     int stamped;               /* the channel whose credits were put into a frame last */
+    bool no_data;              /* another transport carries the data of this peer */
 };
 
 static inline struct tt_tcp_link *tt_tcp_link_at(const struct tt_tcp_end *end, bool outgoing,
@@ -209,10 +216,14 @@ TT_NODISCARD tt_status tt_tcp_end_init(struct tt_tcp_end *end, struct tt_tcp_roo
 void tt_tcp_end_fini(struct tt_tcp_end *end);
 /* The receiver's hint of an incoming link (link.h). */
 void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t signature);
+/* Another transport carries the data: forgets the receivers' hints, and refuses messages. */
+void tt_tcp_end_refuse_data(struct tt_tcp_end *end);
 /* The slot of message `number`; NULL without memory (the communicator has failed then). */
 char *tt_tcp_slot(struct tt_tcp_link *link, uint64_t number);
 /* Sends as much as the kernel takes; true when nothing is left. */
 bool tt_tcp_end_flush(struct tt_tcp_end *end);
+/* The same; true also when only messages of point to point are left. */
+bool tt_tcp_end_flush_collectives(struct tt_tcp_end *end);
 /* Ends the use of callers' buffers: copies to slots what is queued by reference, and closes the
  * connections of which the kernel keeps a buffer. */
 void tt_tcp_end_give_back(struct tt_tcp_end *end);

@@ -39,6 +39,7 @@ static struct tt_arrival *arrival_of(const struct tt_tcp *tcp, const struct tt_f
 static tt_status check_message(struct tt_tcp *tcp, const struct tt_frame *frame)
 {
     const struct tt_tcp_end *end = tcp->end;
+    if (end->no_data) return tt_tcp_refuse(tcp, "frame", frame->kind);
     if (frame->channel >= end->nchannels) return tt_tcp_refuse(tcp, "channel", frame->channel);
     const struct tt_tcp_link *link = tt_tcp_link_at(end, false, frame->channel);
     uint64_t number;

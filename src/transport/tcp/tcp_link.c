@@ -83,7 +83,11 @@ static void send_message(struct tt_tcp_link *link, const void *data, size_t nbyt
     if (link->end->state != TT_TCP_UP)
         return; /* the connection was lost after its slot was given */
     struct tt_tcp *tcp = socket_of(link, link->next);
-    struct tt_outgoing *item = tt_tcp_push(tcp); /* there is room: the link has credit */
+    struct tt_outgoing *item = tt_tcp_push(tcp);
+    if (!item) { /* there is room for all credits that are due */
+        tt_ignore(tt_tcp_refuse(tcp, "credits, in all", link->allowed));
+        return;
+    }
     const struct tt_frame frame = {.kind = TT_FRAME_DATA,
                                    .channel = (uint8_t)link->channel,
                                    .nbytes = (uint32_t)nbytes,
@@ -92,6 +96,8 @@ static void send_message(struct tt_tcp_link *link, const void *data, size_t nbyt
     put_head(item, link->end, &frame);
     item->body = data;
     item->body_nbytes = (uint32_t)nbytes;
+    item->is_p2p = link->channel == link->end->nchannels - 1; /* link.h */
+    tcp->np2p += item->is_p2p;
     if (reference) {
         item->link = link;
         link->references++;
@@ -134,7 +140,7 @@ static bool tcp_drained(struct tt_link *base)
     bool returned = true;
     for (int i = 0; i < end->nopen; i++) {
         if (link->references) tt_ignore(tt_tcp_flush(&end->sockets[i]));
-        returned &= tt_tcp_returned(&end->sockets[i]);
+        returned &= tt_tcp_returned_of(&end->sockets[i], link->channel);
     }
     return link->references == 0 && returned;
 }
@@ -212,6 +218,13 @@ void tt_tcp_expect(struct tt_tcp_link *link, void *to, size_t nbytes, uint64_t s
     link->expected = to;
     link->expected_nbytes = nbytes;
     link->expected_signature = signature;
+}
+
+void tt_tcp_end_refuse_data(struct tt_tcp_end *end)
+{
+    end->no_data = true;
+    for (int c = 0; c < end->nchannels; c++)
+        tt_tcp_expect(tt_tcp_link_at(end, false, c), NULL, 0, 0);
 }
 
 static void tcp_expect(struct tt_link *base, void *to, size_t nbytes, uint64_t signature)
@@ -326,5 +339,15 @@ bool tt_tcp_end_flush(struct tt_tcp_end *end)
 {
     bool flushed = true;
     for (int i = 0; i < end->nopen; i++) flushed &= tt_tcp_flush(&end->sockets[i]) == TT_OK;
+    return flushed;
+}
+
+bool tt_tcp_end_flush_collectives(struct tt_tcp_end *end)
+{
+    bool flushed = true;
+    for (int i = 0; i < end->nopen; i++) {
+        struct tt_tcp *tcp = &end->sockets[i];
+        flushed &= tt_tcp_flush(tcp) == TT_OK || tcp->count == tcp->np2p;
+    }
     return flushed;
 }

@@ -64,23 +64,32 @@ static tuttiComm_t make_runs(struct tt_pending_call *calls, int ncalls)
 
 /* ---- Teams ---------------------------------------------------------------------------------- */
 
-/* Whether the rank's stream has nothing to do but what the stream of the run comes after anyway: a
- * launch of several ranks then waits for nothing that it would not wait for alone. */
+/* Whether the run's calls are on one stream, and the rank's stream has nothing to do but what that
+ * stream comes after anyway: a launch of several ranks then waits for nothing that it would not
+ * wait for alone. Replays come between the calls of a rank in an order that is its own. */
 static bool is_ready(const struct tuttiComm *comm)
 {
     const struct tt_comm_device *on = comm->on_gpu;
+    if (!on->run.one_stream || on->graphs) return false;
     if (on->had_one_stream && on->last_stream == on->run.first->stream) return true;
     return __atomic_load_n(&on->report->ended, __ATOMIC_ACQUIRE) + 1 >= on->run.begins;
 }
 
-/* Whether the other end of each message of the run is in this group too: the exchange then ends
- * whatever other threads and processes do. */
+static bool share_stream(const struct tuttiComm *a, const struct tuttiComm *b)
+{
+    return a->fabric->segment == b->fabric->segment && a->on_gpu->device == b->on_gpu->device &&
+           run_of(a)->first->stream == run_of(b)->first->stream;
+}
+
+/* Whether the other end of each message of the run is in this group too, on the same stream, and
+ * ready: the exchange then ends whatever other streams, threads and processes do. A rank that is
+ * not ready may wait for what waits for a rank that would share the launch. */
 static bool is_closed(const struct tuttiComm *comm, tuttiComm_t runs)
 {
     const struct tt_group_exchange *exchange = run_of(comm)->exchange;
     for (int i = 0; exchange && i < exchange->ncalls; i++) {
         const struct tuttiComm *peer = runs;
-        while (peer && (peer->fabric->segment != comm->fabric->segment || !run_of(peer)->exchange ||
+        while (peer && (!share_stream(peer, comm) || !run_of(peer)->exchange || !is_ready(peer) ||
                         peer->rank != exchange->calls[i].peer))
             peer = run_of(peer)->next;
         if (!peer) return false;
@@ -88,21 +97,17 @@ static bool is_closed(const struct tuttiComm *comm, tuttiComm_t runs)
     return true;
 }
 
-/* Whether the run may be in a team at all. Replays come between the calls of a rank in an order
- * that is its own. */
+/* Whether the run may be in a team at all. */
 static bool may_share(const struct tuttiComm *comm, tuttiComm_t runs)
 {
-    return run_of(comm)->one_stream && !comm->on_gpu->graphs && is_ready(comm) &&
-           is_closed(comm, runs);
+    return is_ready(comm) && is_closed(comm, runs);
 }
 
 /* Whether two such runs fit one another: the same collectives. All ranks call these in the same
  * order, so none waits for a later one. A segment is that of one communicator. */
 static bool fit(const struct tuttiComm *a, const struct tuttiComm *b)
 {
-    return a->fabric->segment == b->fabric->segment && a->on_gpu->device == b->on_gpu->device &&
-           a->on_gpu->nthreads == b->on_gpu->nthreads &&
-           run_of(a)->first->stream == run_of(b)->first->stream &&
+    return share_stream(a, b) && a->on_gpu->nthreads == b->on_gpu->nthreads &&
            run_of(a)->ncollectives == run_of(b)->ncollectives &&
            a->engine.collectives_issued == b->engine.collectives_issued;
 }

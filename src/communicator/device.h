@@ -14,10 +14,12 @@
 struct tt_graphs;
 
 /* Device memory that calls issued before may still use: scratch memory that was too small for a
- * later call, programs of a communicator that has failed, and those of captured calls. Freed with
- * the communicator. */
+ * later call, programs of a communicator that has failed, and those of captured calls, which later
+ * calls use again. Freed with the communicator. */
 struct tt_old_memory {
     void *memory;
+    const struct tt_algorithm *algorithm; /* whose program captured calls have there; NULL: none */
+    int root;                             /* of the program */
     struct tt_old_memory *next;
 };
 

@@ -204,28 +204,48 @@ static tt_status upload(struct tt_context *context, const struct tt_program *pro
     return status;
 }
 
+/* Keeps the memory until the communicator is freed; NULL: there is none. False: out of memory. */
+static bool keep_old(struct tt_comm_device *on, const struct tt_old_memory *memory)
+{
+    if (!memory->memory) return true;
+    struct tt_old_memory *old = malloc(sizeof *old);
+    if (!old) return false;
+    *old = *memory;
+    old->next = on->old;
+    on->old = old;
+    return true;
+}
+
+/* The same program, where captured calls had it and the cache has forgotten it: else its memory
+ * would be kept once more whenever calls are captured again. NULL: there is none. */
+static void *take_captured(struct tt_comm_device *on, const struct tt_cached *cached)
+{
+    struct tt_old_memory **at = &on->old;
+    while (*at &&
+           ((*at)->algorithm != cached->algorithm || (*at)->root != cached->loaded->program->root))
+        at = &(*at)->next;
+    if (!*at) return NULL;
+    struct tt_old_memory *old = *at;
+    void *memory = old->memory;
+    *at = old->next;
+    free(old);
+    return memory;
+}
+
 static tt_status load_program(tuttiComm_t comm, struct tt_cached *cached)
 {
     struct tt_comm_device *on = comm->on_gpu;
     const struct tt_program *program = cached->loaded->program;
     struct tt_device_tables *tables;
+    cached->device_memory = take_captured(on, cached);
+    cached->is_captured = cached->device_memory;
+    if (cached->device_memory) return TT_OK;
     TT_TRY(tt_device_tables_create(program, tt_device_room_links(on->room)->nchannels, &tables));
     const tt_status status =
         upload(tt_device_context(on->device), program, tables, &cached->device_memory);
     free(tables);
     if (status) cached->device_memory = NULL;
     return status;
-}
-
-/* Keeps the memory until the communicator is freed; NULL: there is none. False: out of memory. */
-static bool keep_old(struct tt_comm_device *on, void *memory)
-{
-    if (!memory) return true;
-    struct tt_old_memory *old = malloc(sizeof *old);
-    if (!old) return false;
-    *old = (struct tt_old_memory){memory, on->old};
-    on->old = old;
-    return true;
 }
 
 static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_program *program,
@@ -236,7 +256,7 @@ static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_progr
     if (need <= on->scratch_bytes) return TT_OK;
     void *memory;
     TT_TRY(tt_context_allocate(tt_device_context(on->device), need, &memory));
-    if (!keep_old(on, on->scratch)) {
+    if (!keep_old(on, &(struct tt_old_memory){.memory = on->scratch})) {
         tt_context_free(tt_device_context(on->device), memory);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for an entry of the scratch list");
     }
@@ -268,8 +288,11 @@ tt_status tt_comm_device_load(tuttiComm_t comm, struct tt_cached *cached,
 void tt_comm_device_unload(tuttiComm_t comm, struct tt_cached *cached)
 {
     struct tt_comm_device *on = comm->on_gpu;
+    struct tt_old_memory memory = {.memory = cached->device_memory};
+    if (cached->is_captured) memory.algorithm = cached->algorithm;
+    memory.root = cached->loaded->program->root;
     const bool keeps = cached->is_captured || tt_fabric_failure_text(comm->fabric)[0];
-    if (!keeps || (!keep_old(on, cached->device_memory) && !cached->is_captured))
+    if (!keeps || (!keep_old(on, &memory) && !cached->is_captured))
         tt_context_free(tt_device_context(on->device), cached->device_memory);
     cached->device_memory = NULL;
 }

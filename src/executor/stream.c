@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -14,6 +15,7 @@
 /* Owned by its creator. Lock order: an event's lock before a completion's. */
 struct tt_stream {
     /* immutable after create */
+    pid_t process;              /* that made it */
     pthread_t worker;           /* of the host's */
     struct tt_context *context; /* NULL: the stream is the host's */
     void *device_stream;
@@ -75,6 +77,7 @@ static struct tt_stream *allocate_stream(void)
 {
     struct tt_stream *stream = calloc(1, sizeof *stream);
     if (!stream) return NULL;
+    stream->process = getpid();
     stream->last = &stream->first;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
@@ -134,9 +137,20 @@ void tt_stream_begin(struct tt_stream *stream)
     pthread_mutex_unlock(&stream->lock);
 }
 
+/* In a child made by fork: the worker does not exist, its locks may be held for good, and pthread
+ * would wait for it where it waited. */
+static bool is_inherited(const struct tt_stream *stream)
+{
+    return stream->process != getpid();
+}
+
 void tt_stream_destroy(struct tt_stream *stream)
 {
     if (!stream) return;
+    if (is_inherited(stream)) {
+        free(stream);
+        return;
+    }
     pthread_mutex_lock(&stream->lock);
     stream->stop = true;
     pthread_cond_broadcast(&stream->changed);
@@ -161,6 +175,9 @@ void tt_stream_push(struct tt_stream *stream, struct tt_task *task)
 
 tt_status tt_stream_synchronize(struct tt_stream *stream)
 {
+    if (is_inherited(stream))
+        return tt_fail(TT_ERR_USAGE, "the stream was made by the parent of this process, which was "
+                                     "made by fork: make another one");
     pthread_mutex_lock(&stream->lock);
     const uint64_t target = stream->queued;
     while (stream->done < target) pthread_cond_wait(&stream->changed, &stream->lock);

@@ -281,6 +281,60 @@ TEST(device_graphs, what_a_graph_needs_stays_when_other_calls_need_room)
     on_gpus(2, 1, NULL, later_calls, NULL);
 }
 
+/* Captures, and forgets, a call of each algorithm and root: more programs than the communicator
+ * keeps. Returns how many there were. */
+static int capture_all_programs(struct gpu_rank *rank, const struct both *stream, char *data)
+{
+    int n = 0;
+    for (int kind = 0; kind < tuttiCollBarrier; kind++)
+        for (int i = 0; tuttiAlgorithmName(kind, i); i++) {
+            const char *name = tuttiAlgorithmName(kind, i);
+            if (!tuttiAlgorithmFits(kind, name, rank->nranks, NULL)) continue;
+            CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, kind, name), tuttiSuccess);
+            for (int root = 0; root < (tuttiCollectiveHasRoot(kind) ? rank->nranks : 1); root++) {
+                const struct call call = {.kind = kind,
+                                          .count = 20,
+                                          .type = tuttiInt32,
+                                          .op = tuttiSum,
+                                          .root = root,
+                                          .nranks = rank->nranks};
+                const struct placed placed = {.call = call,
+                                              .rank = rank,
+                                              .input = data,
+                                              .output = data + 2048,
+                                              .op = tuttiSum};
+                capture_begin(stream->cuda, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+                CHECK_EQ(issue_call(&placed, stream->tutti), tuttiSuccess);
+                CALL(cuGraphExecDestroy, capture_end(stream->cuda));
+                n++;
+            }
+        }
+    return n;
+}
+
+static void capture_again_and_again(struct gpu_rank *rank)
+{
+    size_t all, before = 0, after = 0;
+    struct both stream;
+    if (rank->rank == 0) {
+        char *data = gpu_memory(rank->gpu, 4096);
+        streams_create(rank, &stream, 1);
+        CHECK(capture_all_programs(rank, &stream, data) > 40);
+        CALL(cuMemGetInfo_v2, &before, &all);
+        for (int i = 0; i < 2; i++) (void)capture_all_programs(rank, &stream, data);
+        CALL(cuMemGetInfo_v2, &after, &all);
+        CHECK_EQ(before, after);
+        streams_destroy(rank, &stream, 1);
+        gpu_free(data);
+    }
+    pthread_barrier_wait(rank->arg);
+}
+
+TEST(device_graphs, captures_again_and_again_take_no_more_device_memory)
+{
+    on_gpus_together(2, 2, NULL, capture_again_and_again);
+}
+
 /* One gather in place of counts (0 1 2 ...) rotated by `shift`, element i of rank r is r * 100 + i
  * + shift. */
 static tuttiResult_t gather(const struct gpu_rank *rank, int *memory, size_t shift,

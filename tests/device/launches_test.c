@@ -2,6 +2,7 @@
  * launch, and so are those of the ranks that one thread drives on one GPU and stream. */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 #include <vgpu/traffic.h>
 
@@ -327,6 +328,45 @@ TEST(device_launches, a_peer_that_is_not_ready_does_not_hold_up_other_ranks)
     gpu_read(0, numbers, d.memory[1], sizeof numbers);
     CHECK_EQ(numbers[0], 2);
     CHECK_EQ(numbers[1], 2);
+    finish(&d);
+}
+
+/* Rank 3, of a thread of its own: passes on what it gets. */
+static void *pass_on(void *argument)
+{
+    const struct driven *d = argument;
+    CHECK_EQ(tuttiRecv(d->memory[3], N, tuttiInt32, 1, d->comms[3], d->streams[3]), tuttiSuccess);
+    CHECK_EQ(tuttiSend(d->memory[3], N, tuttiInt32, 2, d->comms[3], d->streams[3]), tuttiSuccess);
+    CHECK_EQ(tuttiStreamSynchronize(d->streams[3]), tuttiSuccess);
+    return NULL;
+}
+
+/* Rank 2 takes rank 0's message of the group when it has rank 3's, which comes when rank 1 has sent
+ * on another stream, after the group: so rank 1 must not wait for rank 0. */
+TEST(device_launches, messages_to_a_rank_that_waits_on_another_stream_share_none)
+{
+    enum { PATIENCE_MS = 5000 };
+    struct driven d;
+    pthread_t thread;
+    int data[N];
+    if (!begin_with(&d, 4, 1, PATIENCE_MS)) return;
+    CHECK_EQ(pthread_create(&thread, NULL, pass_on, &d), 0);
+    CHECK_EQ(tuttiRecv(d.memory[2], N, tuttiInt32, 3, d.comms[2], d.streams[2]), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int to = 1; to <= 2; to++) {
+        CHECK_EQ(tuttiSend(d.memory[0], N / 2, tuttiInt32, to, d.comms[0], d.streams[0]),
+                 tuttiSuccess);
+        CHECK_EQ(
+            tuttiRecv(d.memory[to], N / 2, tuttiInt32, 0, d.comms[to], d.streams[to == 2 ? 2 : 0]),
+            tuttiSuccess);
+    }
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    CHECK_EQ(tuttiSend(d.memory[1], N, tuttiInt32, 3, d.comms[1], d.streams[1]), tuttiSuccess);
+    synchronize(&d);
+    pthread_join(thread, NULL);
+    gpu_read(0, data, d.memory[2], sizeof data);
+    CHECK_EQ(data[N / 2 - 1], N / 2 - 1);
+    CHECK_EQ(data[N - 1], N);
     finish(&d);
 }
 

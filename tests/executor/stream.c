@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "executor/stream.h"
 #include "shim.h"
@@ -219,5 +221,31 @@ TEST(stream, an_event_keeps_the_time_of_its_last_record)
     CHECK_EQ(tt_stream_synchronize(trio.held), TT_OK); /* the earlier record happens now */
     CHECK_EQ(tt_event_time(trio.event, &later), TT_OK);
     CHECK_EQ(later, time);
+    trio_close(&trio);
+}
+
+/* Whose worker waits, for a call or in one. */
+TEST(stream, a_child_made_by_fork_may_destroy_its_parents_streams)
+{
+    enum { PATIENCE_S = 60 };
+    struct trio trio;
+    struct tt_stream *idle;
+    REQUIRE(trio_open(&trio));
+    REQUIRE(tt_stream_create(&idle) == TT_OK);
+    CHECK_EQ(tt_stream_synchronize(idle), TT_OK);
+    usleep(1000);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE_S);
+        const tt_status status = tt_stream_synchronize(trio.held);
+        tt_stream_destroy(trio.held);
+        tt_stream_destroy(idle);
+        _exit(status == TT_ERR_USAGE ? 0 : 1);
+    }
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    tt_stream_destroy(idle);
+    pthread_mutex_unlock(&trio.hold);
     trio_close(&trio);
 }

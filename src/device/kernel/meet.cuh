@@ -133,7 +133,8 @@ static __device__ bool tt_meet_await(struct tt_block *block, uint32_t rank)
     return true;
 }
 
-/* LINES, one thread: line `line` of the rank's message. */
+/* LINES, one thread: line `line` of the rank's message. A function of its own, so that its load is
+ * in the code once. */
 static __device__ __noinline__ bool tt_meet_take_line(struct tt_block *block, uint32_t rank,
                                                       const char *line, uint64_t *word)
 {
@@ -353,10 +354,8 @@ static __device__ bool tt_meet_await_lines(struct tt_block *block, uint32_t rank
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
-/* All threads: step number block->step. A function of its own, so that the steps over links keep
- * their registers. */
-static __device__ __noinline__ bool tt_do_meeting(struct tt_block *block,
-                                                  const struct tt_program_step *step)
+/* All threads: step number block->step. */
+static __device__ bool tt_do_meeting(struct tt_block *block, const struct tt_program_step *step)
 {
     const uint32_t own = (uint32_t)block->program->rank, nranks = (uint32_t)block->program->nranks;
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;

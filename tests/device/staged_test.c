@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../integration/random_calls.h"
 #include "calls_on_gpu.h"
@@ -185,6 +186,43 @@ static void behind_other_work(struct gpu_rank *rank)
 TEST(staged, a_call_waits_for_what_the_stream_does_before_and_its_caller_does_not)
 {
     on_devices(2, (const int[]){0, -1}, NULL, behind_other_work, NULL);
+}
+
+/* The message is there, and its sender gone, before the receiver's stream has come to the receive.
+ */
+static void send_and_leave(struct gpu_rank *rank)
+{
+    enum { N = 500 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, rank->rank + 1, N);
+    if (rank->rank == 0) {
+        check_success(rank, tuttiSend(memory, N, tuttiInt32, 1, rank->comm, streams.stream),
+                      "send");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+        pthread_barrier_wait(rank->arg);
+    } else {
+        gpu_block(rank->gpu, streams.cuda);
+        check_success(rank, tuttiRecv(memory, N, tuttiInt32, 0, rank->comm, streams.stream),
+                      "receive");
+        pthread_barrier_wait(rank->arg);
+        usleep(20000); /* some looks at who has left */
+        gpu_unblock();
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        check_ints(rank, memory, 1, N);
+    }
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged, a_sender_may_leave_before_the_stream_of_the_receiver_has_come)
+{
+    pthread_barrier_t has_left;
+    pthread_barrier_init(&has_left, NULL, 2);
+    on_devices(2, (const int[]){0, 1}, NULL, send_and_leave, &has_left);
+    on_devices(2, (const int[]){-1, 0}, NULL, send_and_leave, &has_left);
+    pthread_barrier_destroy(&has_left);
 }
 
 /* A call whose stream is busy keeps its staging memory from the next one's, on another stream. */

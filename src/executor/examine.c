@@ -329,7 +329,7 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
     if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
-    if (!started) TT_TRY(tt_staged_check(work));
+    if (!started || work->staged.portions) TT_TRY(tt_staged_check(work));
     if (work->kind == TT_WORK_EXCHANGE)
         TT_TRY(tt_exchange_check(work));
     else

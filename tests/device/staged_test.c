@@ -420,6 +420,120 @@ TEST(staged, blocks_with_gaps_in_place_leave_the_gaps_alone)
     on_devices(2, (const int[]){0, -1}, NULL, with_gaps, NULL);
 }
 
+/* ---- Pinned memory -------------------------------------------------------------------------- */
+
+enum { PORTION = 4 << 20 /* TUTTI_STAGE_BYTES at most */, SLACK = 1 << 20 };
+
+static size_t held(const struct gpu_rank *rank)
+{
+    tuttiCounters_t counters;
+    check_success(rank, tuttiCommCounters(rank->comm, &counters), "counters");
+    return (size_t)counters.memoryBytes;
+}
+
+/* 24 MiB through two places of at most 4 MiB each, with the bits of the same call on the host. */
+static void large_call(struct gpu_rank *rank)
+{
+    enum { N = 6 << 20, NBYTES = N * (int)sizeof(float) };
+    float *data = malloc(NBYTES), *sum = malloc(NBYTES), *got = malloc(NBYTES);
+    for (int i = 0; i < N; i++) data[i] = (float)(i % 1013 + 1) / (float)(7 + rank->rank);
+    check_success(rank, tuttiAllReduce(data, sum, N, tuttiFloat32, tuttiSum, rank->comm, NULL),
+                  "all-reduce on the host");
+    struct streams streams = make_streams(rank);
+    float *in = (float *)gpu_memory(rank->gpu, NBYTES + sizeof *in) + 1; /* unaligned */
+    gpu_write(rank->gpu, in, data, NBYTES);
+    const size_t before = held(rank);
+    for (int on_stream = 1; on_stream >= 0; on_stream--) {
+        check_success(rank,
+                      tuttiAllReduce(in, in, N, tuttiFloat32, tuttiSum, rank->comm,
+                                     on_stream ? streams.stream : NULL),
+                      "all-reduce");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        gpu_read(rank->gpu, got, in, NBYTES);
+        CHECK_MESSAGE(!memcmp(got, sum, NBYTES), "rank %d: other bits than on the host",
+                      rank->rank);
+        gpu_write(rank->gpu, in, data, NBYTES);
+    }
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= 2 * PORTION + SLACK, "rank %d holds %zu bytes for a call of %d",
+                  rank->rank, more, NBYTES);
+    CHECK_MESSAGE(rank->gpu < 0 || more, "rank %d: pinned memory is not counted", rank->rank);
+    destroy_streams(rank, &streams);
+    gpu_free(in - 1);
+    free(data);
+    free(sum);
+    free(got);
+}
+
+TEST(staged_memory, a_large_call_takes_bounded_memory_and_has_the_bits_of_the_host)
+{
+    on_devices(3, (const int[]){0, 1, 0}, NULL, large_call, NULL);
+}
+
+/* Each call takes what the one before gave; the stream comes to them when all are issued. */
+static void many_calls(struct gpu_rank *rank)
+{
+    enum { NCALLS = 100, N = 1 << 18, NSMALL = 1000 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, N), *few = make_ints(rank, 1, 1);
+    const size_t before = held(rank);
+    if (rank->rank == 0) gpu_block(rank->gpu, streams.cuda);
+    for (int i = 0; i < NCALLS + NSMALL; i++) {
+        const bool large = i < NCALLS;
+        check_success(rank,
+                      tuttiAllReduce(large ? memory : few, large ? memory : few, large ? N : 1,
+                                     tuttiInt32, tuttiMax, rank->comm, streams.stream),
+                      "all-reduce");
+    }
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= 10 * PORTION + SLACK, "rank %d holds %zu bytes for %d calls", rank->rank,
+                  more, NCALLS + NSMALL);
+    if (rank->rank == 0) gpu_unblock();
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, memory, 1, N);
+    check_ints(rank, few, 1, 1);
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+    gpu_free(few);
+}
+
+TEST(staged_memory, many_calls_that_wait_take_bounded_memory)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, many_calls, NULL);
+}
+
+/* Both directions at once, and a message of nothing. */
+static void large_messages(struct gpu_rank *rank)
+{
+    enum { N = 3 << 20 };
+    const int peer = 1 - rank->rank;
+    struct streams streams = make_streams(rank);
+    int *mine = make_ints(rank, rank->rank + 1, N + 5), *theirs = make_ints(rank, 0, N + 5);
+    const size_t before = held(rank);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        const size_t count = i ? 0 : N + 5;
+        check_success(rank, tuttiSend(mine, count, tuttiInt32, peer, rank->comm, streams.stream),
+                      "send");
+        check_success(rank, tuttiRecv(theirs, count, tuttiInt32, peer, rank->comm, streams.stream),
+                      "receive");
+    }
+    check_success(rank, tuttiGroupEnd(), "group");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, theirs, peer + 1, N + 5);
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= PORTION + SLACK, "rank %d holds %zu bytes", rank->rank, more);
+    destroy_streams(rank, &streams);
+    gpu_free(mine);
+    gpu_free(theirs);
+}
+
+TEST(staged_memory, large_messages_take_bounded_memory)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, large_messages, NULL);
+    on_devices(2, (const int[]){0, -1}, NULL, large_messages, NULL);
+}
+
 /* ---- Errors --------------------------------------------------------------------------------- */
 
 static void bad_arguments(struct gpu_rank *rank)

@@ -153,7 +153,10 @@ tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_stage_shared *
                          size_t nbytes)
 {
     if (nbytes <= shared->nbytes) return TT_OK;
-    TT_TRY(make_block(staged, 0, nbytes)); /* calls that wait keep the one before */
+    /* Calls that wait keep the one before. It grows to twice its size at least, so that all of them
+     * together are at most twice the last one, however slowly the calls grow. */
+    if (nbytes < 2 * shared->nbytes) nbytes = 2 * shared->nbytes;
+    TT_TRY(make_block(staged, 0, nbytes));
     *shared = (struct tt_stage_shared){staged->blocks->memory, nbytes};
     return TT_OK;
 }

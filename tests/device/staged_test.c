@@ -431,10 +431,10 @@ static size_t held(const struct gpu_rank *rank)
     return (size_t)counters.memoryBytes;
 }
 
-/* 24 MiB through two places of at most 4 MiB each, with the bits of the same call on the host. */
+/* 12 MiB through two places of at most 4 MiB each, with the bits of the same call on the host. */
 static void large_call(struct gpu_rank *rank)
 {
-    enum { N = 6 << 20, NBYTES = N * (int)sizeof(float) };
+    enum { N = 3 << 20, NBYTES = N * (int)sizeof(float) };
     float *data = malloc(NBYTES), *sum = malloc(NBYTES), *got = malloc(NBYTES);
     for (int i = 0; i < N; i++) data[i] = (float)(i % 1013 + 1) / (float)(7 + rank->rank);
     check_success(rank, tuttiAllReduce(data, sum, N, tuttiFloat32, tuttiSum, rank->comm, NULL),
@@ -473,7 +473,7 @@ TEST(staged_memory, a_large_call_takes_bounded_memory_and_has_the_bits_of_the_ho
 /* Each call takes what the one before gave; the stream comes to them when all are issued. */
 static void many_calls(struct gpu_rank *rank)
 {
-    enum { NCALLS = 100, N = 1 << 18, NSMALL = 1000 };
+    enum { NCALLS = 48, N = 1 << 18, NSMALL = 300 };
     struct streams streams = make_streams(rank);
     int *memory = make_ints(rank, 1, N), *few = make_ints(rank, 1, 1);
     const size_t before = held(rank);
@@ -505,7 +505,7 @@ TEST(staged_memory, many_calls_that_wait_take_bounded_memory)
 /* Both directions at once, and a message of nothing. */
 static void large_messages(struct gpu_rank *rank)
 {
-    enum { N = 3 << 20 };
+    enum { N = 3 << 19 };
     const int peer = 1 - rank->rank;
     struct streams streams = make_streams(rank);
     int *mine = make_ints(rank, rank->rank + 1, N + 5), *theirs = make_ints(rank, 0, N + 5);

@@ -577,11 +577,13 @@ TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was
     on_devices(2, (const int[]){0, -1}, NULL, bad_arguments, NULL);
 }
 
+enum { LONG = 3000 }; /* passes in portions of 4 KiB */
+
 static void different_counts(struct gpu_rank *rank)
 {
     struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100);
-    tuttiResult_t result = tuttiAllReduce(memory, memory, rank->rank ? 100 : 99, tuttiInt32,
+    int *memory = make_ints(rank, 1, LONG);
+    tuttiResult_t result = tuttiAllReduce(memory, memory, rank->rank ? LONG : LONG - 1, tuttiInt32,
                                           tuttiSum, rank->comm, streams.stream);
     if (!result) result = tuttiStreamSynchronize(streams.stream);
     check_error(rank, result, tuttiInvalidUsage, "ranks disagree");
@@ -598,11 +600,11 @@ TEST(staged_errors, ranks_with_different_counts_get_an_error_that_shows_both)
 static void one_stays_away(struct gpu_rank *rank)
 {
     struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100), *more = make_ints(rank, 1, 100);
+    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 1, 100);
     if (rank->rank != 1) {
         const tuttiStream_t stream = rank->rank ? NULL : streams.stream;
         tuttiResult_t result =
-            tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank->comm, stream);
+            tuttiAllReduce(memory, memory, LONG, tuttiInt32, tuttiSum, rank->comm, stream);
         if (stream) /* behind the call, if it was not refused already */
             gpu_fill(rank->gpu, streams.cuda, more, 7, 100);
         if (!result) result = tuttiStreamSynchronize(streams.stream);
@@ -629,14 +631,14 @@ TEST(staged_errors, a_rank_that_does_not_come_is_named_at_the_deadline_and_strea
 static void one_aborts(struct gpu_rank *rank)
 {
     struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100);
+    int *memory = make_ints(rank, 1, LONG);
     if (rank->rank == 1) {
         CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
         rank->comm = NULL;
     } else {
         tuttiResult_t result = tuttiSuccess;
         for (int i = 0; i < 3 && !result; i++)
-            result = tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank->comm,
+            result = tuttiAllReduce(memory, memory, LONG, tuttiInt32, tuttiSum, rank->comm,
                                     rank->rank ? NULL : streams.stream);
         if (!result) result = tuttiStreamSynchronize(streams.stream);
         check_error(rank, result, tuttiRemoteError, "rank 1");

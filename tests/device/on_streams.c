@@ -1,3 +1,4 @@
+/* What tests of calls on streams have in common. */
 #include "on_streams.h"
 
 #include <stdlib.h>

@@ -25,6 +25,7 @@ X(DEVICE_THREADS, "TUTTI_DEVICE_THREADS", INT,    "512",    "Threads of each blo
 X(DEVICE_SLOTS,   "TUTTI_DEVICE_SLOTS",   INT,    "4",      "Slots of a link between two GPUs, or two ranks of a GPU: a power of two, 2 to 64, the same on all ranks; each link has as many slots and as many times the lines of a message.")
 X(DEVICE_SLOT_BYTES,"TUTTI_DEVICE_SLOT_BYTES",SIZE,"128K",   "Bytes of one slot of a link between GPUs, a multiple of 16, the same on all ranks; many ranks and channels make it smaller, so that all links of a rank take at most 256 MiB of its GPU.")
 X(DEVICE_LINE_BYTES,"TUTTI_DEVICE_LINE_BYTES",SIZE,"32K",   "Bytes of the lines of one message between GPUs, a multiple of 16, the same on all ranks: half of them is data, the other half flags; for short messages.")
+X(STAGE_BYTES,    "TUTTI_STAGE_BYTES",    SIZE,   "4M",     "Calls on GPU memory that go through memory of the host: a larger call passes through two places of this size, or of the least that its algorithm takes at once; 4K at least. A communicator holds 8 times as much for calls that wait.")
 X(MEET_BYTES,     "TUTTI_MEET_BYTES",     SIZE,   "32K",    "Bytes one rank can put into a meeting (the small-message step of a whole host).")
 X(WAIT,           "TUTTI_WAIT",           STRING, "auto",   "How a waiting rank waits: auto, spin, yield.")
 X(CPU,            "TUTTI_CPU",            STRING, "",       "Masks CPU features down: scalar, avx2 or avx512; empty means the best there is.")

@@ -86,25 +86,120 @@ static void add_output(struct tt_stage *stage, const struct tt_extent *kept, cha
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
+static tt_status fail(const struct tt_pending_call *pending, tt_status status)
+{
+    return status ? tt_comm_fail_call(pending->comm, status) : TT_OK;
+}
+
 static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
 {
-    const tt_status status = tt_stage_take(pending->comm->staged, nbytes, npieces, &pending->stage);
-    if (status) return tt_comm_fail_call(pending->comm, status);
-    pending->stage->failed = false;
-    pending->stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
+    TT_TRY(fail(pending, tt_stage_take(pending->comm->staged, nbytes, npieces, &pending->stage)));
+    struct tt_stage *stage = pending->stage;
+    stage->failed = false;
+    stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
+    stage->by_host = !stage->memory;
+    stage->in = stage->out = (struct tt_extent){0, 0};
+    stage->portions = (struct tt_stage_portions){
+        .stream = pending->comm->staged->copies, .number = 1, .pieces = stage->pieces};
     return TT_OK;
 }
 
-/* From here on the call's buffers are staging memory. */
-static void move(struct tt_pending_call *pending, const struct layout *layout, size_t element)
+/* Memory that the call uses in its turn. */
+static tt_status share(struct tt_pending_call *pending, struct tt_stage_shared *shared,
+                       size_t nbytes)
+{
+    struct tt_comm_staged *staged = pending->comm->staged;
+    const tt_status status = tt_stage_share(staged, shared, nbytes);
+    if (status) {
+        tt_stage_drop(pending->stage);
+        return fail(pending, status);
+    }
+    pending->stage->portions.memory = shared->memory;
+    return TT_OK;
+}
+
+/* Enough for most calls: it rarely grows. */
+static tt_status share_collective(struct tt_pending_call *pending, size_t nbytes)
+{
+    struct tt_comm_staged *staged = pending->comm->staged;
+    return share(pending, &staged->collectives,
+                 nbytes > 2 * staged->nbytes ? nbytes : 2 * staged->nbytes);
+}
+
+/* For a collective as a whole. */
+static tt_status find_memory(struct tt_pending_call *pending, size_t nbytes, char **memory)
+{
+    struct tt_stage *stage = pending->stage;
+    if (!stage->memory) TT_TRY(share_collective(pending, nbytes));
+    *memory = stage->memory ? stage->memory : stage->portions.memory;
+    return TT_OK;
+}
+
+static void move_scalar(struct tt_pending_call *pending)
 {
     struct tt_stage *stage = pending->stage;
     struct tt_call *call = &pending->call;
-    call->input = stage->memory + layout->in_at;
-    call->output = stage->memory + layout->out_at;
     if (!call->scalar) return;
-    add_input(stage, (char *)(uintptr_t)call->scalar, stage->words->scalar, element);
+    add_input(stage, (char *)(uintptr_t)call->scalar, stage->words->scalar,
+              tt_type_size(call->reduction.type));
     call->scalar = stage->words->scalar;
+}
+
+/* From here on the call's buffers are staging memory. */
+static void move(struct tt_pending_call *pending, const struct layout *layout, char *memory)
+{
+    pending->call.input = memory + layout->in_at;
+    pending->call.output = memory + layout->out_at;
+    move_scalar(pending);
+}
+
+/* Blocks that the buffers have in a portion: where both may be one, they are. */
+static int lay_out_sides(struct tt_stage_portions *portions, const struct tt_program *program,
+                         bool in_place)
+{
+    int total = 0;
+    int32_t first = INT32_MAX, end = 0;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        const struct tt_program_blocks *held = &program->held[b];
+        portions->sides[b].first = held->first;
+        portions->sides[b].at = (size_t)total; /* in blocks, for now */
+        total += held->number;
+        if (held->number && held->first < first) first = held->first;
+        if (held->number && held->first + held->number > end) end = held->first + held->number;
+    }
+    if (!in_place || !total) return total;
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        portions->sides[b].first = first;
+        portions->sides[b].at = 0;
+    }
+    return end - first;
+}
+
+/* The call's buffers stay where they are and pass through staging memory, some rounds at a time. */
+static tt_status divide(struct tt_pending_call *pending, const struct layout *layout)
+{
+    const struct tt_binding *binding = pending->call.binding;
+    struct tt_stage_portions *portions = &pending->stage->portions;
+    const struct tt_program *program = pending->call.loaded->program;
+    const size_t part = binding->piece * binding->element;
+    const size_t block = binding->parts[0].nparts * part;
+    const bool in_place = tt_collective_row((enum tt_collective)program->collective)->in_place != 0;
+    const size_t round = (size_t)lay_out_sides(portions, program, in_place) * block;
+    const size_t most = round ? pending->comm->staged->nbytes / round : binding->nrounds;
+    portions->rounds = most < 1 ? 1 : most < binding->nrounds ? most : binding->nrounds;
+    portions->number = (binding->nrounds + portions->rounds - 1) / portions->rounds;
+    portions->nbytes = round * portions->rounds;
+    char *const buffers[2] = {layout->input, layout->output};
+    for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
+        portions->sides[b].at *= block * portions->rounds;
+        portions->sides[b].users = (char *)((uintptr_t)buffers[b] - binding->skipped[b]);
+    }
+    portions->kept = (const char *)layout->kept.first;
+    portions->kept_end = portions->kept + layout->kept.nbytes;
+    pending->stage->by_host = true;
+    move_scalar(pending);
+    return share_collective(pending,
+                            portions->number > 1 ? 2 * portions->nbytes : portions->nbytes);
 }
 
 tt_status tt_comm_stage_collective(struct tt_pending_call *pending,
@@ -112,11 +207,16 @@ tt_status tt_comm_stage_collective(struct tt_pending_call *pending,
                                    size_t own)
 {
     const struct layout layout = lay_out(request, in, out, own);
+    char *memory;
     TT_TRY(take(pending, layout.nbytes, 4)); /* input, scalar, the output's beginning and end */
     struct tt_stage *stage = pending->stage;
-    add_input(stage, layout.input, stage->memory + layout.in_at, in);
-    move(pending, &layout, pending->call.binding->element);
-    add_output(stage, &layout.kept, layout.output, stage->memory + layout.out_at, out);
+    stage->in = (struct tt_extent){(uintptr_t)layout.input, in};
+    stage->out = (struct tt_extent){(uintptr_t)layout.output, out};
+    if (layout.nbytes > pending->comm->staged->nbytes) return divide(pending, &layout);
+    TT_TRY(find_memory(pending, layout.nbytes, &memory));
+    add_input(stage, layout.input, memory + layout.in_at, in);
+    move(pending, &layout, memory);
+    add_output(stage, &layout.kept, layout.output, memory + layout.out_at, out);
     return TT_OK;
 }
 
@@ -156,6 +256,22 @@ static void add_blocks(struct tt_stage *stage, const struct blocks *blocks,
     }
 }
 
+/* From the first element to the last, wherever the blocks lie in between. */
+static struct tt_extent extent_of(const struct blocks *blocks, const void *buffer)
+{
+    size_t end = 0;
+    const bool all = blocks->holds == TT_HOLDS_ALL && blocks->displs;
+    for (int r = 0; all && r < blocks->nranks; r++)
+        if (blocks->counts[r] && blocks->displs[r] + blocks->counts[r] > end)
+            end = blocks->displs[r] + blocks->counts[r];
+    return (struct tt_extent){(uintptr_t)buffer, all ? end * blocks->element : bytes_of(blocks)};
+}
+
+bool tt_comm_stage_packs(const struct tuttiComm *comm, size_t nbytes)
+{
+    return nbytes <= comm->staged->nbytes;
+}
+
 tt_status tt_comm_stage_uneven(struct tt_pending_call *pending, const struct tt_request *request,
                                const size_t *counts, const size_t *displs, size_t element)
 {
@@ -170,25 +286,52 @@ tt_status tt_comm_stage_uneven(struct tt_pending_call *pending, const struct tt_
     struct blocks out = in;
     out.holds = tt_collective_holds(request->collective, false, is_root);
     size_t before = 0;
+    char *memory;
     for (int r = 0; r < comm->rank; r++) before += counts[r] * element;
     struct layout layout = lay_out(request, bytes_of(&in), bytes_of(&out), before);
     const size_t displaced = displs ? displs[comm->rank] * element : before;
     layout.kept = find_kept(request, bytes_of(&in), bytes_of(&out), displaced);
-    TT_TRY(take(pending, layout.nbytes, 2 * comm->nranks + 3));
+    const bool packs = tt_comm_stage_packs(comm, pending->call.binding->total * element);
+    TT_TRY(take(pending, packs ? layout.nbytes : SIZE_MAX, 2 * comm->nranks + 3));
     struct tt_stage *stage = pending->stage;
-    add_blocks(stage, &in, NULL, layout.input, stage->memory + layout.in_at);
-    move(pending, &layout, element);
-    add_blocks(stage, &out, &layout.kept, layout.output, stage->memory + layout.out_at);
+    stage->in = extent_of(&in, layout.input);
+    stage->out = extent_of(&out, layout.output);
+    if (!packs) return divide(pending, &layout);
+    TT_TRY(find_memory(pending, layout.nbytes, &memory));
+    add_blocks(stage, &in, NULL, layout.input, memory + layout.in_at);
+    move(pending, &layout, memory);
+    add_blocks(stage, &out, &layout.kept, layout.output, memory + layout.out_at);
     return TT_OK;
+}
+
+/* Of a message, in a portion: a multiple of a slot. Each peer has two such places for each
+ * direction, so they are smaller than those of collectives. */
+static size_t message_portion(const struct tuttiComm *comm)
+{
+    const size_t slot = comm->fabric->segment->header->slot_bytes;
+    return (comm->staged->nbytes / 4 + slot - 1) / slot * slot;
 }
 
 tt_status tt_comm_stage_message(struct tt_pending_call *pending)
 {
-    TT_TRY(take(pending, pending->nbytes, 1));
+    tuttiComm_t comm = pending->comm;
+    const size_t most = message_portion(comm), nbytes = pending->nbytes;
+    const bool sends = pending->kind == TT_WORK_SEND;
+    TT_TRY(take(pending, nbytes <= most ? nbytes : SIZE_MAX, 1));
     struct tt_stage *stage = pending->stage;
-    add(stage, pending->kind == TT_WORK_SEND ? &stage->nin : &stage->nout, pending->data,
-        stage->memory, pending->nbytes);
-    pending->data = stage->memory;
+    if (stage->memory) {
+        add(stage, sends ? &stage->nin : &stage->nout, pending->data, stage->memory, nbytes);
+        pending->data = stage->memory;
+        return TT_OK;
+    }
+    struct tt_stage_portions *portions = &stage->portions;
+    portions->nbytes = most;
+    portions->number = nbytes ? (nbytes + most - 1) / most : 1;
+    portions->sides[TT_INPUT].users = portions->sides[TT_OUTPUT].users = pending->data;
+    TT_TRY(share(pending,
+                 &comm->staged->messages[sends ? pending->peer : comm->nranks + pending->peer],
+                 2 * most));
+    pending->data = portions->memory;
     return TT_OK;
 }
 
@@ -200,36 +343,17 @@ static void *stream_of(const struct tt_pending_call *pending)
     return stream ? tt_stream_device_stream(stream) : pending->comm->staged->stream;
 }
 
-/* What both pieces have of the caller's memory is copied from staging memory to staging memory when
- * the later call begins. */
-static tt_status link_pieces(struct tt_stage *later, const struct tt_stage_piece *input,
-                             const struct tt_stage_piece *output)
+static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
 {
-    const char *const input_end = input->users + input->nbytes;
-    const char *const output_end = output->users + output->nbytes;
-    if (input->users >= output_end || output->users >= input_end) return TT_OK;
-    const char *const first = input->users > output->users ? input->users : output->users;
-    const char *const end = input_end < output_end ? input_end : output_end;
-    struct tt_stage_copy *copy = malloc(sizeof *copy), **last = &later->before;
-    if (!copy) return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of calls");
-    *copy = (struct tt_stage_copy){.to = input->staged + (first - input->users),
-                                   .from = output->staged + (first - output->users),
-                                   .nbytes = (size_t)(end - first)};
-    while (*last) last = &(*last)->next;
-    *last = copy;
-    return TT_OK;
+    return a->first < b->first + b->nbytes && b->first < a->first + a->nbytes;
 }
 
-static tt_status link_calls(struct tt_stage *later, struct tt_stage *earlier)
+/* The later call's copies follow those of the earlier one when both are made in the turns of the
+ * calls. */
+static void link_calls(struct tt_stage *later, struct tt_stage *earlier)
 {
-    const struct tt_stage_copy *const none = later->before;
-    for (int i = 0; i < later->nin; i++)
-        for (int o = earlier->nin; o < earlier->nin + earlier->nout; o++)
-            TT_TRY(link_pieces(later, &later->pieces[i], &earlier->pieces[o]));
-    if (later->before == none) return TT_OK;
-    earlier->reader = later;
-    earlier->reader_number = later->number;
-    return TT_OK;
+    if (overlap(&earlier->out, &later->in) || overlap(&earlier->out, &later->out))
+        earlier->by_host = later->by_host = true;
 }
 
 /* Since the call was checked, a capture may have begun. */
@@ -256,7 +380,7 @@ tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls)
         for (int i = 0; i < later; i++)
             if (calls[i].comm == calls[later].comm && calls[i].stage && calls[later].stage &&
                 calls[i].stage->is_collective && calls[later].stage->is_collective)
-                TT_TRY(link_calls(calls[later].stage, calls[i].stage));
+                link_calls(calls[later].stage, calls[i].stage);
     return TT_OK;
 }
 
@@ -265,11 +389,14 @@ tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls)
 void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work)
 {
     const struct tt_comm_staged *staged = pending->comm->staged;
-    work->staged = (struct tt_staged_run){.words = pending->stage->words,
-                                          .number = pending->stage->number,
+    struct tt_stage *stage = pending->stage;
+    stage->portions.nin = stage->nin;
+    stage->portions.nout = stage->nout;
+    work->staged = (struct tt_staged_run){.words = stage->words,
+                                          .number = stage->number,
                                           .context = staged->context,
                                           .stream = staged->stream,
-                                          .before = pending->stage->before};
+                                          .portions = stage->by_host ? &stage->portions : NULL};
 }
 
 static tt_status copy_in(const struct tt_pending_call *pending)
@@ -279,7 +406,7 @@ static tt_status copy_in(const struct tt_pending_call *pending)
     void *stream = stream_of(pending);
     if (!pending->stream) TT_TRY(tt_context_stream_follow(context, stream, NULL));
     TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
-    for (int i = 0; i < stage->nin; i++) {
+    for (int i = 0; !stage->by_host && i < stage->nin; i++) {
         const struct tt_stage_piece *piece = &stage->pieces[i];
         TT_TRY(tt_context_stream_copy(context, stream, piece->staged, piece->users, piece->nbytes));
     }
@@ -300,7 +427,7 @@ static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
         TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
         TT_TRY(tt_context_stream_await(context, stream, &stage->words->done, stage->number));
     }
-    for (int i = stage->nin; succeeded && i < stage->nin + stage->nout; i++) {
+    for (int i = stage->nin; succeeded && !stage->by_host && i < stage->nin + stage->nout; i++) {
         const struct tt_stage_piece *piece = &stage->pieces[i];
         TT_TRY(tt_context_stream_copy(context, stream, piece->users, piece->staged, piece->nbytes));
     }
@@ -319,15 +446,18 @@ static void check(const struct tt_pending_call *pending, tt_status status)
 
 void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls)
 {
-    for (int i = 0; i < ncalls; i++)
-        if (calls[i].stage) check(&calls[i], copy_in(&calls[i]));
     for (int i = 0; i < ncalls; i++) {
         if (!calls[i].stage) continue;
-        if (!calls[i].stream)
-            tt_comm_enter_call(calls[i].comm);
-        else if (!calls[i].stage->failed)
-            check(&calls[i], copy_out(&calls[i], true));
+        check(&calls[i], copy_in(&calls[i]));
+        if (!calls[i].stream) tt_comm_enter_call(calls[i].comm);
     }
+}
+
+void tt_comm_staged_follow(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].stage && calls[i].stream && !calls[i].stage->failed)
+            check(&calls[i], copy_out(&calls[i], true));
 }
 
 tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls, tt_status status)

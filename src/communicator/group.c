@@ -195,7 +195,6 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
     for (int i = 0; i < ncalls; i++) begin_in(batches[i], &calls[i]);
     tt_comm_device_launch(calls, ncalls);
     tt_comm_staged_launch(calls, ncalls);
-    leave_calls(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
         if (first_of_batch(calls, i) < i) continue;
         if (gpus_stream(&calls[i]))
@@ -205,6 +204,8 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
         else
             own = batches[i];
     }
+    tt_comm_staged_follow(calls, ncalls);
+    leave_calls(calls, ncalls);
     if (!own) return TT_OK;
     const tt_status status = tt_run(own->works, own->nworks, false);
     free(own);

@@ -4,6 +4,7 @@
 
 #include "base/output.h"
 #include "communicator/communicator.h"
+#include "communicator/staged.h"
 #include "driver/driver.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
@@ -140,7 +141,7 @@ static uint64_t held_bytes(struct tuttiComm *comm)
     for (const struct tt_cached *c = comm->cache; c; c = c->next)
         nbytes += sizeof *c + c->loaded->nbytes;
     for (const struct tt_registration *r = comm->registrations; r; r = r->next) nbytes += sizeof *r;
-    return nbytes;
+    return nbytes + tt_comm_staged_bytes(comm->staged);
 }
 
 tuttiResult_t tuttiCommCounters(tuttiComm_t comm, tuttiCounters_t *counters)

@@ -14,38 +14,44 @@
  * stream, and the calling thread runs the call and queues the copy of the output afterwards.
  *
  * Where a collective may be in place, it is so in staging memory, whatever the caller's buffers
- * are. */
+ * are.
+ *
+ * A call that is larger than TUTTI_STAGE_BYTES passes through staging memory in portions, which all
+ * such calls share (executor/staged_portions.h): the user's stream only stores and waits, who runs
+ * the call queues the copies on a stream of the communicator. So it is with smaller calls when many
+ * wait, and in a group with collectives that use one another's buffers. */
 #ifndef TT_COMMUNICATOR_STAGED_H
 #define TT_COMMUNICATOR_STAGED_H
 
 #include "communicator/request.h"
+#include "executor/staged_portions.h"
 #include "executor/stream.h"
 
 struct tt_stage_block;
 
-enum { TT_STAGE_CLASSES = 48 }; /* staging memory has 2^class bytes */
+enum { TT_STAGE_CLASSES = 48 }; /* staging memory has 2^class bytes; class 0: none */
 
-/* A piece of the caller's memory and its place in staging memory. */
-struct tt_stage_piece {
-    char *users, *staged;
-    size_t nbytes;
-};
-
-/* Staging memory of one call. Part of a block; used again and again. */
+/* What one call has of staging memory. Part of a block; used again and again. */
 struct tt_stage {
     struct tt_stage_words *words; /* pinned, as is the memory */
-    char *memory;
-    bool is_used;    /* by a call, until its words say that it has ended */
-    uint32_t number; /* of the last use */
+    char *memory;                 /* NULL: shared with other calls */
+    bool is_used;                 /* by a call, until its words say that it has ended */
+    uint32_t number;              /* of the last use */
     /* of this use */
     bool failed;                   /* its stream may never say that it has ended */
     bool is_collective;            /* the call */
+    bool by_host;                  /* who runs the call queues the copies, as `portions` says */
+    struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
     int room, nin, nout;           /* pieces of the input, then those of the output */
-    struct tt_stage_copy *before;  /* what its input takes from outputs of the same group */
-    struct tt_stage *reader;       /* another that takes some of this output */
-    uint32_t reader_number;
+    struct tt_stage_portions portions;
     struct tt_stage *next; /* of the class */
+};
+
+/* Memory that calls use in turn: they begin in order, each when the one before is done. */
+struct tt_stage_shared {
+    char *memory;
+    size_t nbytes;
 };
 
 /* What a communicator has for such calls. Owned by the communicator. */
@@ -56,9 +62,14 @@ struct tt_comm_staged {
     void *order; /* the event of the last call on a stream: the next one follows it */
     struct tt_stream *attendant;
     /* owner: the issuing thread */
+    void *copies;  /* the stream of copies that who runs a call queues */
+    size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
-    struct tt_comm_staged *next_left; /* of those whose communicators are gone */
+    size_t held_bytes;          /* of the blocks */
+    size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
+    struct tt_stage_shared collectives, *messages; /* [2 x nranks]: sent to, received from */
+    struct tt_comm_staged *next_left;              /* of those whose communicators are gone */
 };
 
 /* Whether calls may be on the memory of this rank's GPU. */
@@ -75,37 +86,48 @@ TT_NODISCARD tt_status tt_comm_staged_open(tuttiComm_t comm);
  * function or of tt_comm_staged_open. comm->staged may be NULL. */
 void tt_comm_staged_free(tuttiComm_t comm);
 
-/* Staging memory for a call with at most npieces pieces. SYSTEM: out of pinned memory. */
+/* Staging memory for a call with at most npieces pieces; without memory where the call is too large
+ * for its own, or too many others wait. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbytes, int npieces,
                                      struct tt_stage **stage);
+/* At least nbytes of memory that is shared. */
+TT_NODISCARD tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_stage_shared *shared,
+                                      size_t nbytes);
+/* Bytes that a communicator holds for staged calls. staged may be NULL. */
+size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged);
 /* The call was not issued. NULL is allowed. */
 void tt_stage_drop(struct tt_stage *stage);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* Gives the call staging memory: afterwards its buffers and its scalar lie there. A failure is the
- * communicator's. In and out: bytes of this rank's buffers; own: bytes before this rank's block in
- * a buffer that holds all. */
+/* Gives the call staging memory: afterwards its buffers and its scalar lie there, or pass through
+ * it in portions. A failure is the communicator's. In and out: bytes of this rank's buffers; own:
+ * bytes before this rank's block in a buffer that holds all. */
 TT_NODISCARD tt_status tt_comm_stage_collective(struct tt_pending_call *pending,
                                                 const struct tt_request *request, size_t in,
                                                 size_t out, size_t own);
-/* The same with a count and a place for each rank (displs NULL: packed), in elements. In staging
- * memory the blocks are packed. */
+/* The same with a count and a place for each rank (displs NULL: packed), in elements. The call is
+ * bound to these places if the blocks pass through staging memory in portions, else they are packed
+ * there. */
+bool tt_comm_stage_packs(const struct tuttiComm *comm, size_t nbytes);
 TT_NODISCARD tt_status tt_comm_stage_uneven(struct tt_pending_call *pending,
                                             const struct tt_request *request, const size_t *counts,
                                             const size_t *displs, size_t element);
 TT_NODISCARD tt_status tt_comm_stage_message(struct tt_pending_call *pending);
 
-/* Before the calls of a group begin: finds the collectives whose input is the output of an earlier
- * one of the group. SYSTEM: out of memory; USAGE: a stream is being captured. */
+/* Before the calls of a group begin: finds the collectives that use the output of an earlier one of
+ * the group; their copies are made when the earlier one's have been. SYSTEM: out of memory; USAGE:
+ * a stream is being captured. */
 TT_NODISCARD tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
 /* Connects the work of a call with its staging memory; before any call is launched. */
 void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work);
-/* Queues the copies of these calls (those that are staged), after they have begun: what the streams
- * do before the calls, then what they do after them, so that calls of several ranks on one stream
- * do not wait for one another. Failures are the communicators'. Enters the calls without a stream.
- */
+/* Queues what the streams do before these calls (those that are staged), after they have begun.
+ * Failures are the communicators'. Enters the calls without a stream. */
 void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls);
+/* Queues what they do afterwards: when all have got what they do before, so that calls of several
+ * ranks on one stream do not wait for one another, and the workers have the calls, so that a stream
+ * that is full gets room. */
+void tt_comm_staged_follow(const struct tt_pending_call *calls, int ncalls);
 /* Copies the output of those without a stream, which have run, and leaves them. status: what the
  * run gave; returns it, or the first failure here. */
 TT_NODISCARD tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls,

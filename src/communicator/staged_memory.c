@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/log.h"
 #include "base/process_lock.h"
 #include "communicator/staged.h"
@@ -11,6 +12,8 @@
 
 enum {
     LEAST_CLASS = 12,
+    LEAST_BYTES = 1 << LEAST_CLASS,
+    WAITING = 8,              /* times TUTTI_STAGE_BYTES: memory that calls have of their own */
     SHARED_BYTES = 256 << 10, /* stages that are smaller lie together in a block of this size */
     WORDS_BYTES = 64,         /* a line for the words of each stage */
     LEAVE_MS = 1000,          /* how long a rank that leaves waits for the user's CUDA streams */
@@ -36,26 +39,17 @@ static bool has_ended(const struct tt_stage *stage)
            __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
 }
 
-/* Whether a call of the same group has still to take some of the output. */
-static bool is_read(const struct tt_stage *stage)
+/* Copies that who has run the call has queued: a failed call may not have waited for all. */
+static bool is_copied(const struct tt_stage *stage)
 {
-    const struct tt_stage *reader = stage->reader;
-    return reader && (int32_t)(__atomic_load_n(&reader->words->done, __ATOMIC_ACQUIRE) -
-                               stage->reader_number) < 0;
+    const struct tt_stage_words *words = stage->words;
+    return __atomic_load_n(&words->in, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.in &&
+           __atomic_load_n(&words->out, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.out;
 }
 
 static bool is_free(const struct tt_stage *stage)
 {
-    return !stage->is_used || (has_ended(stage) && !is_read(stage));
-}
-
-static void forget_copies(struct tt_stage *stage)
-{
-    while (stage->before) {
-        struct tt_stage_copy *copy = stage->before;
-        stage->before = copy->next;
-        free(copy);
-    }
+    return !stage->is_used || (has_ended(stage) && is_copied(stage));
 }
 
 static int class_of(size_t nbytes)
@@ -65,38 +59,72 @@ static int class_of(size_t nbytes)
     return class;
 }
 
-static tt_status make_block(struct tt_comm_staged *staged, int class)
+/* The first of the blocks: with n stages of nbytes each; without stages, of nbytes. */
+static tt_status make_block(struct tt_comm_staged *staged, size_t n, size_t nbytes)
 {
-    const size_t nbytes = (size_t)1 << class;
-    const size_t n = nbytes < SHARED_BYTES ? SHARED_BYTES / nbytes : 1;
+    const size_t size = n ? n * (nbytes + WORDS_BYTES) : nbytes;
     struct tt_stage_block *block = calloc(1, sizeof *block + n * sizeof block->stages[0]);
     if (!block) return tt_fail(TT_ERR_SYSTEM, "out of memory for %zu entries of staging memory", n);
-    const tt_status status =
-        tt_context_allocate_host(staged->context, n * (nbytes + WORDS_BYTES), &block->memory);
+    const tt_status status = tt_context_allocate_host(staged->context, size, &block->memory);
     if (status) {
         free(block);
         return status;
     }
-    char *words = block->memory, *memory = words + n * WORDS_BYTES;
     block->nstages = (int)n;
-    for (size_t i = 0; i < n; i++) {
-        struct tt_stage *stage = &block->stages[i];
-        stage->words = (struct tt_stage_words *)(void *)(words + i * WORDS_BYTES);
-        stage->memory = memory + i * nbytes;
-        stage->next = staged->stages[class];
-        staged->stages[class] = stage;
-    }
     block->next = staged->blocks;
     staged->blocks = block;
+    staged->held_bytes += size + sizeof *block + n * sizeof block->stages[0];
     return TT_OK;
 }
 
-static tt_status find(struct tt_comm_staged *staged, int class, struct tt_stage **out)
+static size_t bytes_of(int class)
+{
+    return class ? (size_t)1 << class : 0;
+}
+
+/* Stages that a block of the class has: together the shared bytes, or one. */
+static size_t number_of(int class)
+{
+    const size_t nbytes = class ? bytes_of(class) : LEAST_BYTES;
+    return nbytes < SHARED_BYTES ? SHARED_BYTES / nbytes : 1;
+}
+
+static tt_status make_stages(struct tt_comm_staged *staged, int class)
+{
+    const size_t n = number_of(class), nbytes = bytes_of(class);
+    TT_TRY(make_block(staged, n, nbytes));
+    struct tt_stage_block *block = staged->blocks;
+    char *words = block->memory, *memory = words + n * WORDS_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        struct tt_stage *stage = &block->stages[i];
+        stage->words = (struct tt_stage_words *)(void *)(words + i * WORDS_BYTES);
+        stage->memory = nbytes ? memory + i * nbytes : NULL;
+        stage->next = staged->stages[class];
+        staged->stages[class] = stage;
+    }
+    return TT_OK;
+}
+
+static struct tt_stage *find_free(const struct tt_comm_staged *staged, int class)
 {
     struct tt_stage *stage = staged->stages[class];
     while (stage && !is_free(stage)) stage = stage->next;
-    if (!stage) TT_TRY(make_block(staged, class));
-    *out = stage ? stage : staged->stages[class];
+    return stage;
+}
+
+/* Of the class, or without memory. */
+static tt_status find(struct tt_comm_staged *staged, int class, struct tt_stage **out)
+{
+    const size_t more = number_of(class) * bytes_of(class);
+    if (!(*out = find_free(staged, class)) && class &&
+        staged->own_bytes + more > staged->own_most) {
+        class = 0;
+        *out = find_free(staged, class);
+    }
+    if (*out) return TT_OK;
+    TT_TRY(make_stages(staged, class));
+    if (class) staged->own_bytes += more;
+    *out = staged->stages[class];
     return TT_OK;
 }
 
@@ -104,10 +132,7 @@ tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbytes, int npiece
                         struct tt_stage **out)
 {
     struct tt_stage *stage;
-    const int class = class_of(nbytes);
-    if (class >= TT_STAGE_CLASSES)
-        return tt_fail(TT_ERR_SYSTEM, "%zu bytes are more than staging memory can have", nbytes);
-    TT_TRY(find(staged, class, &stage));
+    TT_TRY(find(staged, nbytes <= staged->nbytes ? class_of(nbytes) : 0, &stage));
     if (npieces > stage->room) {
         struct tt_stage_piece *pieces = malloc((size_t)npieces * sizeof *pieces);
         if (!pieces) return tt_fail(TT_ERR_SYSTEM, "out of memory for %d pieces", npieces);
@@ -115,13 +140,30 @@ tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbytes, int npiece
         stage->pieces = pieces;
         stage->room = npieces;
     }
-    forget_copies(stage);
     stage->is_used = true;
     stage->number++;
-    stage->reader = NULL;
     stage->nin = stage->nout = 0;
+    __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     *out = stage;
     return TT_OK;
+}
+
+tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_stage_shared *shared,
+                         size_t nbytes)
+{
+    if (nbytes <= shared->nbytes) return TT_OK;
+    /* Calls that wait keep the one before. It grows to twice its size at least, so that all of them
+     * together are at most twice the last one, however slowly the calls grow. */
+    if (nbytes < 2 * shared->nbytes) nbytes = 2 * shared->nbytes;
+    TT_TRY(make_block(staged, 0, nbytes));
+    *shared = (struct tt_stage_shared){staged->blocks->memory, nbytes};
+    return TT_OK;
+}
+
+size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged)
+{
+    return staged ? sizeof *staged + staged->held_bytes : 0;
 }
 
 void tt_stage_drop(struct tt_stage *stage)
@@ -136,10 +178,7 @@ static void free_blocks(struct tt_comm_staged *staged)
     while (staged->blocks) {
         struct tt_stage_block *block = staged->blocks;
         staged->blocks = block->next;
-        for (int i = 0; i < block->nstages; i++) {
-            forget_copies(&block->stages[i]);
-            free(block->stages[i].pieces);
-        }
+        for (int i = 0; i < block->nstages; i++) free(block->stages[i].pieces);
         tt_context_free_host(staged->context, block->memory);
         free(block);
     }
@@ -149,8 +188,10 @@ static void free_all(struct tt_comm_staged *staged)
 {
     free_blocks(staged);
     if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
+    if (staged->copies) tt_context_stream_destroy(staged->context, staged->copies);
     tt_context_event_destroy(staged->context, staged->order);
     tt_context_close(staged->context);
+    free(staged->messages);
     free(staged);
 }
 
@@ -186,13 +227,19 @@ tt_status tt_comm_staged_open(tuttiComm_t comm)
     free_left();
     struct tt_comm_staged *staged = calloc(1, sizeof *staged);
     if (!staged) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
+    const size_t most = (size_t)tt_config_int(TT_CONFIG_STAGE_BYTES);
+    staged->nbytes = most > LEAST_BYTES ? most : LEAST_BYTES;
+    staged->own_most = WAITING * staged->nbytes;
     tt_status status = tt_context_open(comm->gpu, &staged->context);
     if (status) {
         free(staged);
         return status;
     }
     status = tt_context_stream_create(staged->context, &staged->stream);
+    if (!status) status = tt_context_stream_create(staged->context, &staged->copies);
     if (!status) status = tt_context_event_create(staged->context, &staged->order);
+    if (!status && !(staged->messages = calloc(2 * (size_t)comm->nranks, sizeof *staged->messages)))
+        status = tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
     if (!status) status = tt_stream_create(&staged->attendant);
     if (status) {
         free_all(staged);

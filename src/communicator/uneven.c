@@ -197,8 +197,9 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
                                            .uneven = true,
                                            .on_device = pending.on_device};
     TT_TRY(tt_comm_select(request->comm, &selection, &pending.cached));
+    const bool packs = staged && tt_comm_stage_packs(request->comm, total * element);
     const struct tt_counts counts = {.counts = uneven.counts,
-                                     .begins = staged ? NULL : uneven.displs};
+                                     .begins = packs ? NULL : uneven.displs};
     TT_TRY(bind_counts(&pending, &counts, element));
     pending.call.input = request->input;
     pending.call.output = request->output;

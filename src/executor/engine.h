@@ -104,6 +104,8 @@ struct tt_stage_words {
     uint32_t ready; /* by the stream: the input is in staging memory */
     uint32_t done;  /* by the host: the call has ended */
     uint32_t ended; /* by the stream: the output was copied, staging memory is free */
+    uint32_t in;    /* by the stream of portions (staged_portions.h): those copied in */
+    uint32_t out;   /* and those copied out */
     uint32_t unused;
     char scalar[8]; /* of a pre-multiplied sum */
 };
@@ -115,15 +117,8 @@ struct tt_staged_run {
     uint32_t number;                    /* that the words get */
     struct tt_context *context;         /* of the rank's GPU */
     void *stream;                       /* of the rank, to ask whether the GPU is lost */
-    const struct tt_stage_copy *before; /* copied when the call begins; NULL: nothing is */
-};
-
-/* A copy on the host, in a list. */
-struct tt_stage_copy {
-    void *to;
-    const void *from;
-    size_t nbytes;
-    struct tt_stage_copy *next;
+    struct tt_stage_portions *portions; /* copied by who runs the call; NULL: the user's stream
+                                         * copies */
 };
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */

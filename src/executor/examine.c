@@ -308,6 +308,18 @@ static void report(struct tt_engine *engine)
     engine->report_ns = tt_deadline_ns(engine->report_ns ? REPORT_MS : FIRST_REPORT_MS);
 }
 
+/* A receive that has all of its message, and waits only until it has left this rank, does not need
+ * the sender any more, which may be gone. Aborts are looked for all the same. */
+static tt_status check_peers(const struct tt_work *work)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    const bool collective = work->kind == TT_WORK_COLLECTIVE;
+    const bool received = work->kind == TT_WORK_RECV && work->state == TT_WORK_LEAVING;
+    return tt_fabric_check_peers(fabric, collective ? work->turn : 0,
+                                 collective || received ? -1 : work->p2p.peer,
+                                 work->kind == TT_WORK_SEND);
+}
+
 tt_status tt_work_check(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
@@ -317,12 +329,11 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(fabric));
     if (tt_work_on_device(work)) TT_TRY(tt_kernel_check(work));
-    if (!started) TT_TRY(tt_staged_check(work));
+    if (!started || work->staged.portions) TT_TRY(tt_staged_check(work));
     if (work->kind == TT_WORK_EXCHANGE)
         TT_TRY(tt_exchange_check(work));
     else
-        TT_TRY(tt_fabric_check_peers(fabric, collective ? work->turn : 0,
-                                     collective ? -1 : work->p2p.peer, work->kind == TT_WORK_SEND));
+        TT_TRY(check_peers(work));
     if (collective && started) {
         const struct entered own = entered_of(work);
         for (int r = 0; r < fabric->nranks; r++) {

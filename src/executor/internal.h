@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "executor/engine.h"
+#include "executor/staged_portions.h"
 
 /* Looks at a flag before the wait loop gets its turn: saves its overhead where answers come in
  * well under a microsecond. Not with more ranks than cores. */
@@ -51,6 +52,27 @@ static inline size_t tt_work_count(const struct tt_work *work, int channel,
                          work->collective.channels[channel].round);
 }
 
+/* Whether the work's buffers pass through staging memory in portions. */
+static inline bool tt_work_is_divided(const struct tt_work *work)
+{
+    return work->staged.portions && work->staged.portions->rounds;
+}
+
+/* Where the piece of a walk lies in staging memory, in place of its place in the caller's. */
+void tt_staged_place(const struct tt_work *work, const struct tt_walk *walk, int32_t place,
+                     struct tt_piece *piece);
+
+/* tt_walk_next, for memory of the work. */
+static inline bool tt_work_next(const struct tt_work *work, struct tt_walk *walk,
+                                struct tt_piece *piece)
+{
+    const int32_t place = walk->place;
+    if (!tt_walk_next(walk, piece)) return false;
+    if (tt_work_is_divided(work) && walk->span->buffer != TT_SCRATCH)
+        tt_staged_place(work, walk, place, piece);
+    return true;
+}
+
 static inline char *tt_piece_data(const struct tt_work *work, const struct tt_program_span *span,
                                   const struct tt_piece *piece)
 {
@@ -65,7 +87,7 @@ static inline char *tt_work_one_piece(const struct tt_work *work, int channel,
     const struct tt_binding *binding = &work->collective.binding;
     struct tt_piece piece, more;
     struct tt_walk walk = tt_work_walk(work, channel, span, tt_span_is_whole(binding, span));
-    if (!tt_walk_next(&walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
+    if (!tt_work_next(work, &walk, &piece) || tt_walk_next(&walk, &more)) return NULL;
     *nbytes = piece.count * binding->element;
     return tt_piece_data(work, span, &piece);
 }

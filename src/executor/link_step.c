@@ -54,7 +54,8 @@ static void ask_for_delivery(struct tt_work *work, int channel, const struct tt_
         return;
     struct tt_walk walk = tt_work_walk(work, channel, &step->dst,
                                        tt_span_is_whole(&work->collective.binding, &step->dst));
-    if (!tt_walk_next(&walk, &piece) || piece.count * work->collective.binding.element != nbytes)
+    if (!tt_work_next(work, &walk, &piece) ||
+        piece.count * work->collective.binding.element != nbytes)
         return;
     at->asked = true;
     tt_step_expect(work, step, tt_piece_data(work, &step->dst, &piece), nbytes);
@@ -296,7 +297,8 @@ static tt_status do_step(const struct tt_work *work, int channel,
     struct tt_walk dsts = tt_work_walk(work, channel, dst, whole);
     for (;;) {
         struct tt_piece from = {.count = 0}, to = {.count = 0};
-        const bool have_from = tt_walk_next(&locals, &from), have_to = tt_walk_next(&dsts, &to);
+        const bool have_from = tt_work_next(work, &locals, &from),
+                   have_to = tt_work_next(work, &dsts, &to);
         if (!have_from && !have_to) return TT_OK;
         TT_TRY(do_piece(work, &pass, have_from ? tt_piece_data(work, local, &from) : NULL,
                         have_to ? tt_piece_data(work, dst, &to) : NULL,

@@ -58,7 +58,7 @@ static tt_status put_in(struct tt_work *work, int channel, const struct tt_progr
     struct tt_walk walk =
         tt_work_walk(work, channel, &step->local, tt_span_is_whole(binding, &step->local));
     struct tt_piece piece;
-    while (tt_walk_next(&walk, &piece)) {
+    while (tt_work_next(work, &walk, &piece)) {
         if (piece.count)
             tt_transfer(work, to, tt_piece_data(work, &step->local, &piece), piece.count,
                         tt_source_flags(work, &step->local));
@@ -154,7 +154,7 @@ static tt_status take(struct tt_work *work, int channel, const struct tt_program
     const bool fold_here = step->op == TT_FOLD && !folded;
     struct tt_walk walk = tt_work_walk(work, channel, dst, whole);
     struct tt_piece piece;
-    for (int i = 0; tt_walk_next(&walk, &piece); i++) {
+    for (int i = 0; tt_work_next(work, &walk, &piece); i++) {
         const int block = dst->first + i;
         if (!piece.count) continue;
         char *data = tt_piece_data(work, dst, &piece);

@@ -3,6 +3,7 @@
 
 #include "executor/express.h"
 #include "executor/internal.h"
+#include "executor/staged_run.h"
 
 enum { REFERENCE_MIN_BYTES = 16384, COPY_BYTES = 1 << 20 };
 
@@ -13,12 +14,27 @@ static uint64_t length_signature(size_t nbytes)
     return (uint64_t)nbytes | 1ull << 63;
 }
 
+static bool is_in_portions(const struct tt_work *work)
+{
+    return work->staged.portions && work->staged.portions->number > 1;
+}
+
+/* The next bytes of the buffer that may be used now, and how many follow. False: none yet. */
+static bool next_bytes(const struct tt_work *work, char **data, size_t *nbytes)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    *data = own->data + own->offset;
+    *nbytes = own->nbytes - own->offset;
+    if (!is_in_portions(work)) return true;
+    *data = tt_staged_message(work, nbytes);
+    return tt_staged_has(work, own->offset / work->staged.portions->nbytes);
+}
+
 /* The next bytes of the message, by reference if the link can. */
-static bool publish(struct tt_work *work, size_t nbytes, bool may_copy)
+static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool may_copy)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
-    const char *data = own->data + own->offset;
     const uint64_t signature = length_signature(own->nbytes);
     if (nbytes >= REFERENCE_MIN_BYTES &&
         link->ops->publish_direct(link, &own->memory, data, nbytes, signature)) {
@@ -38,11 +54,14 @@ static bool publish(struct tt_work *work, size_t nbytes, bool may_copy)
 static bool publish_all(struct tt_work *work)
 {
     const struct tt_p2p_work *own = &work->p2p;
-    if (own->offset == 0 && publish(work, own->nbytes, false)) return true;
+    if (own->offset == 0 && !is_in_portions(work) && publish(work, own->data, own->nbytes, false))
+        return true;
     do {
-        const size_t left = own->nbytes - own->offset;
+        char *data;
+        size_t left;
+        if (!next_bytes(work, &data, &left)) return false;
         const size_t nbytes = left < own->link->slot_bytes ? left : own->link->slot_bytes;
-        if (!publish(work, nbytes, true)) return false;
+        if (!publish(work, data, nbytes, true)) return false;
     } while (own->offset < own->nbytes);
     return true;
 }
@@ -81,14 +100,16 @@ static tt_status check_length(struct tt_work *work, const struct tt_message *mes
                           sender, message->nbytes, left, own->nbytes);
 }
 
-/* A bounded part of the first message; released when all of it has been copied. */
-static tt_status copy_some(struct tt_work *work, const struct tt_message *message)
+/* A bounded part of the first message, to where there is room; released when all of it has been
+ * copied. */
+static tt_status copy_some(struct tt_work *work, const struct tt_message *message, char *to,
+                           size_t room)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_fabric *fabric = work->engine->fabric;
     const size_t left = message->nbytes - own->taken;
-    const size_t nbytes = left < COPY_BYTES ? left : COPY_BYTES;
-    char *to = own->data + own->offset;
+    const size_t most = is_in_portions(work) && room < COPY_BYTES ? room : COPY_BYTES;
+    const size_t nbytes = left < most ? left : most;
     if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric));
     if (!message->data)
         TT_TRY(own->link->ops->fetch(own->link, to, own->taken, nbytes));
@@ -107,14 +128,16 @@ static tt_status advance_recv(struct tt_work *work)
     const uint64_t signature = length_signature(own->nbytes);
     do {
         struct tt_message message;
-        const size_t left = own->nbytes - own->offset;
+        char *to;
+        size_t left;
+        if (!next_bytes(work, &to, &left)) return TT_IN_PROGRESS;
         if (!own->taken)
-            ops->expect(own->link, own->data + own->offset,
-                        left < own->link->slot_bytes ? left : own->link->slot_bytes, signature);
+            ops->expect(own->link, to, left < own->link->slot_bytes ? left : own->link->slot_bytes,
+                        signature);
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
         TT_TRY(check_length(work, &message));
-        TT_TRY(copy_some(work, &message));
+        TT_TRY(copy_some(work, &message, to, left));
         work->progress++;
         if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */
         ops->release(own->link);

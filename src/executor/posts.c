@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
+#include "executor/staged_run.h"
 
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
@@ -55,6 +56,7 @@ tt_status tt_work_regain_buffers(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
     if (tt_work_on_device(work)) TT_AWAIT(regain_from_kernel(work));
+    TT_AWAIT(tt_staged_stop(work));
     const bool posts = work->kind == TT_WORK_COLLECTIVE && work->collective.posts;
     const int writer = posts ? withdraw_posts(work) : -1;
     const int user = writer < 0 ? tt_fabric_reader(fabric) : writer;

@@ -6,18 +6,40 @@
 
 #include "executor/internal.h"
 
-/* Whether the call's input is there; true for calls that are not on staging memory. */
-static inline bool tt_staged_is_ready(const struct tt_work *work)
+/* Queues the first copies of a call in portions, in its turn. TT_OK when those have been made that
+ * the call needs to begin. */
+TT_NODISCARD tt_status tt_staged_begin(struct tt_work *work);
+
+/* TT_OK when the call's input is there, or its first portion; and for calls that are not on staging
+ * memory. */
+TT_NODISCARD static inline tt_status tt_staged_await(struct tt_work *work)
 {
     const struct tt_staged_run *staged = &work->staged;
+    if (!staged->words) return TT_OK;
     /* release: the stream's store (tt_comm_staged_launch) */
-    return !staged->words ||
-           __atomic_load_n(&staged->words->ready, __ATOMIC_ACQUIRE) == staged->number;
+    if (__atomic_load_n(&staged->words->ready, __ATOMIC_ACQUIRE) != staged->number)
+        return TT_IN_PROGRESS;
+    return staged->portions ? tt_staged_begin(work) : TT_OK;
 }
 
-/* The call begins: takes from earlier calls what its input had not got yet. */
-void tt_staged_begin(const struct tt_work *work);
-/* A system call, while the input is waited for: fails the communicator where the GPU is lost. */
+/* Whether the place of a portion in staging memory is the running call's: what was there before was
+ * copied out, its input is there. */
+bool tt_staged_has(const struct tt_work *work, uint64_t portion);
+static inline bool tt_staged_has_round(const struct tt_work *work, uint64_t round)
+{
+    return !tt_work_is_divided(work) || tt_staged_has(work, round / work->staged.portions->rounds);
+}
+/* Where the next bytes of a message lie in staging memory, and how many follow there. */
+char *tt_staged_message(const struct tt_work *work, size_t *nbytes);
+
+/* Queues the copies for which there is room now that the call has come so far. ran: to its end. */
+TT_NODISCARD tt_status tt_staged_pass(struct tt_work *work, bool ran);
+/* TT_OK when all copies that were queued have been made. */
+TT_NODISCARD tt_status tt_staged_copied(const struct tt_work *work);
+/* The same, after a failure: TT_OK also when the deadline has passed, which the failure's text then
+ * says. */
+TT_NODISCARD tt_status tt_staged_stop(struct tt_work *work);
+/* A system call, while copies are waited for: fails the communicator where the GPU is lost. */
 TT_NODISCARD tt_status tt_staged_check(const struct tt_work *work);
 /* The call has ended, also by a failure: the stream goes on. */
 void tt_staged_end(const struct tt_work *work);

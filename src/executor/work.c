@@ -81,6 +81,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
     work->progress = 0;
     work->stream = NULL;
     work->staged.words = NULL;
+    work->staged.portions = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
                                      .nbytes = nbytes,
@@ -178,7 +179,10 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
     if (row->nsteps == 0) at->done = true;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
-        if (!at->step && !at->posted) tt_post_round(work, row, channel);
+        if (!at->step && !at->posted) {
+            if (!tt_staged_has_round(work, at->round)) return TT_IN_PROGRESS;
+            tt_post_round(work, row, channel);
+        }
         at->posted = true;
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
@@ -256,6 +260,10 @@ static void find_memory(struct tt_work *work)
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
         size_t begin, end;
         find_extent(work, b, &begin, &end);
+        if (tt_work_is_divided(work)) {
+            begin = 0;
+            end = 2 * work->staged.portions->nbytes;
+        }
         if (longest < TT_DIRECT_MIN_BYTES) end = begin; /* nothing is sent in place */
         tt_fabric_find_memory(fabric, (const char *)(own->origin[b] + begin), end - begin,
                               &own->memory[b]);
@@ -263,6 +271,16 @@ static void find_memory(struct tt_work *work)
         for (uint32_t i = 0; i < loaded->program->nlinks; i++)
             tt_fabric_introduce(fabric, loaded->links[i]->peer, &own->memory[b]);
     }
+}
+
+/* The call's buffers are the two places of its portions. Nothing there is sent by reference: it
+ * would have to stay until the reference has been taken. */
+static void use_portions(struct tt_work *work)
+{
+    struct tt_collective_work *own = &work->collective;
+    own->binding.merged = false;
+    own->origin[TT_INPUT] = own->origin[TT_OUTPUT] = (uintptr_t)work->staged.portions->memory;
+    own->direct[TT_INPUT] = own->direct[TT_OUTPUT] = false;
 }
 
 static tt_status start_collective(struct tt_work *work)
@@ -279,7 +297,7 @@ static tt_status start_collective(struct tt_work *work)
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
-    tt_staged_begin(work);
+    if (tt_work_is_divided(work)) use_portions(work);
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     find_memory(work);
@@ -297,7 +315,9 @@ static tt_status start(struct tt_work *work)
     if (work->kind == TT_WORK_EXCHANGE) return TT_OK;
     work->p2p.link = work->kind == TT_WORK_SEND ? tt_fabric_tx(fabric, work->p2p.peer, channel)
                                                 : tt_fabric_rx(fabric, work->p2p.peer, channel);
-    tt_fabric_find_memory(fabric, work->p2p.data, work->p2p.nbytes, &work->p2p.memory);
+    const struct tt_stage_portions *portions = work->staged.portions;
+    tt_fabric_find_memory(fabric, work->p2p.data, portions ? portions->nbytes : work->p2p.nbytes,
+                          &work->p2p.memory);
     if (work->kind == TT_WORK_SEND) tt_fabric_introduce(fabric, work->p2p.peer, &work->p2p.memory);
     return TT_OK;
 }
@@ -316,15 +336,19 @@ static tt_status advance_in_turn(struct tt_work *work)
     if (work->state == TT_WORK_WITHDRAWING) return work->status;
     const bool on_device = tt_work_on_device(work);
     if (work->state == TT_WORK_ISSUED) {
-        if (on_device ? !tt_kernel_has_begun(work) : !tt_staged_is_ready(work))
-            return TT_IN_PROGRESS;
+        if (on_device && !tt_kernel_has_begun(work)) return TT_IN_PROGRESS;
+        TT_AWAIT(tt_staged_await(work));
         TT_TRY(start(work));
     }
-    if (work->state == TT_WORK_RUNNING)
-        TT_AWAIT(on_device                          ? tt_kernel_advance(work)
-                 : work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
-                                                    : tt_p2p_advance(work));
+    if (work->state == TT_WORK_RUNNING) {
+        const tt_status status = on_device                          ? tt_kernel_advance(work)
+                                 : work->kind == TT_WORK_COLLECTIVE ? advance_collective(work)
+                                                                    : tt_p2p_advance(work);
+        if (status >= 0) TT_TRY(tt_staged_pass(work, status == TT_OK));
+        TT_AWAIT(status);
+    }
     work->state = TT_WORK_LEAVING;
+    TT_AWAIT(tt_staged_copied(work));
     return is_flushed(work) ? TT_OK : TT_IN_PROGRESS;
 }
 

@@ -1,71 +1,14 @@
 /* Calls on GPU memory that go through memory of the host: where some ranks have no GPU, and where
  * TUTTI_DEVICE_KERNELS is off, as in all of these tests. */
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../integration/random_calls.h"
 #include "calls_on_gpu.h"
+#include "on_streams.h"
 #include "shim.h"
-
-static void check_error(const struct gpu_rank *rank, tuttiResult_t result, tuttiResult_t expected,
-                        const char *text)
-{
-    const char *error = tuttiGetLastError(rank->comm);
-    CHECK_MESSAGE(result == expected, "rank %d: result %d, expected %d: %s", rank->rank,
-                  (int)result, (int)expected, error);
-    CHECK_MESSAGE(strstr(error, text), "rank %d: '%s' is not in '%s'", rank->rank, text, error);
-}
-
-static void check_success(const struct gpu_rank *rank, tuttiResult_t result, const char *what)
-{
-    CHECK_MESSAGE(result == tuttiSuccess, "rank %d: %s: %s", rank->rank, what,
-                  tuttiGetLastError(rank->comm));
-}
-
-/* The rank's CUDA stream, and the stream made of it; of ranks without a GPU a stream of the host.
- */
-struct streams {
-    void *cuda;
-    tuttiStream_t stream;
-};
-
-static struct streams make_streams(const struct gpu_rank *rank)
-{
-    struct streams made = {.cuda = gpu_stream(rank->gpu)};
-    const tuttiResult_t result = rank->gpu < 0
-                                     ? tuttiStreamCreate(&made.stream)
-                                     : tuttiStreamFromDevice(&made.stream, rank->gpu, made.cuda);
-    CHECK_EQ(result, tuttiSuccess);
-    return made;
-}
-
-static void destroy_streams(const struct gpu_rank *rank, struct streams *streams)
-{
-    CHECK_EQ(tuttiStreamDestroy(streams->stream), tuttiSuccess);
-    gpu_stream_destroy(rank->gpu, streams->cuda);
-}
-
-static int *make_ints(const struct gpu_rank *rank, int value, int n)
-{
-    int *memory = (int *)gpu_memory(rank->gpu, (size_t)n * sizeof *memory);
-    int *data = malloc((size_t)n * sizeof *data);
-    for (int i = 0; i < n; i++) data[i] = value;
-    gpu_write(rank->gpu, memory, data, (size_t)n * sizeof *data);
-    free(data);
-    return memory;
-}
-
-static void check_ints(const struct gpu_rank *rank, const int *memory, int expected, int n)
-{
-    int *data = malloc((size_t)n * sizeof *data), wrong = 0;
-    gpu_read(rank->gpu, data, memory, (size_t)n * sizeof *data);
-    for (int i = 0; i < n; i++) wrong += data[i] != expected;
-    CHECK_MESSAGE(!wrong, "rank %d: %d of %d are not %d; the last is %d", rank->rank, wrong, n,
-                  expected, data[n - 1]);
-    free(data);
-}
 
 /* ---- Results -------------------------------------------------------------------------------- */
 
@@ -185,6 +128,43 @@ static void behind_other_work(struct gpu_rank *rank)
 TEST(staged, a_call_waits_for_what_the_stream_does_before_and_its_caller_does_not)
 {
     on_devices(2, (const int[]){0, -1}, NULL, behind_other_work, NULL);
+}
+
+/* The message is there, and its sender gone, before the receiver's stream has come to the receive.
+ */
+static void send_and_leave(struct gpu_rank *rank)
+{
+    enum { N = 500 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, rank->rank + 1, N);
+    if (rank->rank == 0) {
+        check_success(rank, tuttiSend(memory, N, tuttiInt32, 1, rank->comm, streams.stream),
+                      "send");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+        pthread_barrier_wait(rank->arg);
+    } else {
+        gpu_block(rank->gpu, streams.cuda);
+        check_success(rank, tuttiRecv(memory, N, tuttiInt32, 0, rank->comm, streams.stream),
+                      "receive");
+        pthread_barrier_wait(rank->arg);
+        usleep(20000); /* some looks at who has left */
+        gpu_unblock();
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        check_ints(rank, memory, 1, N);
+    }
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged, a_sender_may_leave_before_the_stream_of_the_receiver_has_come)
+{
+    pthread_barrier_t has_left;
+    pthread_barrier_init(&has_left, NULL, 2);
+    on_devices(2, (const int[]){0, 1}, NULL, send_and_leave, &has_left);
+    on_devices(2, (const int[]){-1, 0}, NULL, send_and_leave, &has_left);
+    pthread_barrier_destroy(&has_left);
 }
 
 /* A call whose stream is busy keeps its staging memory from the next one's, on another stream. */
@@ -380,156 +360,4 @@ static void with_gaps(struct gpu_rank *rank)
 TEST(staged, blocks_with_gaps_in_place_leave_the_gaps_alone)
 {
     on_devices(2, (const int[]){0, -1}, NULL, with_gaps, NULL);
-}
-
-/* ---- Errors --------------------------------------------------------------------------------- */
-
-static void bad_arguments(struct gpu_rank *rank)
-{
-    tuttiComm_t comm = rank->comm;
-    struct streams streams = make_streams(rank);
-    if (rank->gpu >= 0) {
-        static int on_host[4];
-        int *here = make_ints(rank, 1, 4), *there = (int *)gpu_memory(1, 64);
-        tuttiStream_t hosts, others;
-        void *device_stream = gpu_stream(1);
-        CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
-        CHECK_EQ(tuttiStreamFromDevice(&others, 1, device_stream), tuttiSuccess);
-        check_error(rank, tuttiAllReduce(here, on_host, 4, tuttiInt32, tuttiSum, comm, NULL),
-                    tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
-        check_error(rank, tuttiSend(on_host, 4, tuttiInt32, 1, comm, streams.stream),
-                    tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
-        check_error(rank, tuttiRecv(there, 4, tuttiInt32, 1, comm, NULL), tuttiInvalidArgument,
-                    "is memory of GPU 1, but rank 0");
-        check_error(rank, tuttiSend(here, 4, tuttiInt32, 1, comm, hosts), tuttiInvalidUsage,
-                    "a stream of the host cannot run");
-        check_error(rank, tuttiBarrier(comm, others), tuttiInvalidUsage, "the stream is of GPU 1");
-        gpu_capture(0, streams.cuda);
-        check_error(rank, tuttiAllReduce(here, here, 4, tuttiInt32, tuttiSum, comm, streams.stream),
-                    tuttiInvalidUsage,
-                    "cannot be captured, because they go through memory of the host");
-        gpu_end_capture(0, streams.cuda);
-        CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
-        CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);
-        gpu_stream_destroy(1, device_stream);
-        gpu_free(here);
-        gpu_free(there);
-    }
-    check_success(rank, tuttiBarrier(comm, streams.stream), "barrier");
-    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
-    destroy_streams(rank, &streams);
-}
-
-TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was)
-{
-    on_devices(2, (const int[]){0, -1}, NULL, bad_arguments, NULL);
-}
-
-static void different_counts(struct gpu_rank *rank)
-{
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100);
-    tuttiResult_t result = tuttiAllReduce(memory, memory, rank->rank ? 100 : 99, tuttiInt32,
-                                          tuttiSum, rank->comm, streams.stream);
-    if (!result) result = tuttiStreamSynchronize(streams.stream);
-    check_error(rank, result, tuttiInvalidUsage, "ranks disagree");
-    destroy_streams(rank, &streams); /* the CUDA stream is released */
-    gpu_free(memory);
-}
-
-TEST(staged_errors, ranks_with_different_counts_get_an_error_that_shows_both)
-{
-    on_devices(3, (const int[]){0, -1, 1}, NULL, different_counts, NULL);
-}
-
-/* Rank 1 does not come; the others' streams go on after the deadline. */
-static void one_stays_away(struct gpu_rank *rank)
-{
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100), *more = make_ints(rank, 1, 100);
-    if (rank->rank != 1) {
-        const tuttiStream_t stream = rank->rank ? NULL : streams.stream;
-        tuttiResult_t result =
-            tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank->comm, stream);
-        if (stream) /* behind the call, if it was not refused already */
-            gpu_fill(rank->gpu, streams.cuda, more, 7, 100);
-        if (!result) result = tuttiStreamSynchronize(streams.stream);
-        check_error(rank, result, tuttiTimeout, "rank 1");
-        if (stream) check_success(rank, tuttiStreamSynchronize(stream), "second synchronize");
-        if (stream) check_ints(rank, more, 7, 100);
-    }
-    pthread_barrier_wait(rank->arg);
-    destroy_streams(rank, &streams);
-    gpu_free(memory);
-    gpu_free(more);
-}
-
-TEST(staged_errors, a_rank_that_does_not_come_is_named_at_the_deadline_and_streams_go_on)
-{
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.timeoutMs = 700;
-    pthread_barrier_t all_are_done;
-    pthread_barrier_init(&all_are_done, NULL, 3);
-    on_devices(3, (const int[]){0, -1, 1}, &config, one_stays_away, &all_are_done);
-    pthread_barrier_destroy(&all_are_done);
-}
-
-static void one_aborts(struct gpu_rank *rank)
-{
-    struct streams streams = make_streams(rank);
-    int *memory = make_ints(rank, 1, 100);
-    if (rank->rank == 1) {
-        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
-        rank->comm = NULL;
-    } else {
-        tuttiResult_t result = tuttiSuccess;
-        for (int i = 0; i < 3 && !result; i++)
-            result = tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank->comm,
-                                    rank->rank ? NULL : streams.stream);
-        if (!result) result = tuttiStreamSynchronize(streams.stream);
-        check_error(rank, result, tuttiRemoteError, "rank 1");
-    }
-    destroy_streams(rank, &streams);
-    gpu_free(memory);
-}
-
-TEST(staged_errors, an_abort_releases_the_streams_of_all_ranks)
-{
-    on_devices(3, (const int[]){0, 1, -1}, NULL, one_aborts, NULL);
-}
-
-/* The communicator goes while the stream has not come to its call; the staging memory stays until
- * the stream has passed. */
-TEST(staged_errors, an_abort_before_the_stream_has_come_to_the_call_leaves_it_nothing_to_wait_for)
-{
-    struct gpu_rank rank = {.nranks = 1};
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    tuttiUniqueId id;
-    config.device = 0;
-    int *memory = make_ints(&rank, 1, 3000), *more = make_ints(&rank, 1, 100);
-    struct streams streams = make_streams(&rank);
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
-    gpu_block(0, streams.cuda);
-    for (int i = 0; i < 3; i++)
-        CHECK_EQ(
-            tuttiAllReduce(memory, memory, 3000, tuttiInt32, tuttiSum, rank.comm, streams.stream),
-            tuttiSuccess);
-    gpu_fill(0, streams.cuda, more, 7, 100);
-    CHECK_EQ(tuttiCommAbort(rank.comm), tuttiSuccess);
-    gpu_unblock();
-    CHECK_EQ(tuttiStreamSynchronize(streams.stream), tuttiRemoteError);
-    CHECK_EQ(tuttiStreamSynchronize(streams.stream), tuttiSuccess);
-    check_ints(&rank, more, 7, 100);
-    /* The next communicator frees what the stream has left. */
-    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
-    check_success(&rank,
-                  tuttiAllReduce(memory, memory, 3000, tuttiInt32, tuttiSum, rank.comm, NULL),
-                  "all-reduce");
-    CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
-    destroy_streams(&rank, &streams);
-    gpu_free(memory);
-    gpu_free(more);
-    gpu_free_all();
 }

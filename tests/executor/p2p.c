@@ -155,3 +155,42 @@ TEST(p2p, nothing_is_delivered_after_a_failed_receive)
     CHECK(!memcmp(to, untouched, sizeof to));
     ranks_close(&ranks);
 }
+
+static bool never(struct tt_link *link)
+{
+    (void)link;
+    return false;
+}
+
+/* The receive has all of its message, but not all that it has released has left its rank. */
+TEST(p2p, a_receive_that_has_its_message_does_not_fail_when_the_sender_leaves)
+{
+    static const uint64_t host_of[] = {1, 2};
+    const struct tt_fabric_config config = together_config();
+    const int64_t deadline = tt_deadline_ns(20000);
+    struct ranks ranks;
+    char got = 0;
+    struct tt_work send, recv;
+    REQUIRE(ranks_open_on(&ranks, 2, host_of, &config));
+    tt_work_send(&send, &ranks.engines[0], "w", 1, 1);
+    tt_work_recv(&recv, &ranks.engines[1], &got, 1, 0);
+    play(&send, &recv); /* now they are connected */
+    struct tt_link *link = recv.p2p.link;
+    const struct tt_link_ops *const ops = link->ops;
+    struct tt_link_ops unflushed = *ops;
+    unflushed.flushed = never;
+    link->ops = &unflushed;
+    tt_work_send(&send, &ranks.engines[0], "x", 1, 1);
+    tt_work_recv(&recv, &ranks.engines[1], &got, 1, 0);
+    while (recv.state != TT_WORK_LEAVING && !tt_expired(deadline)) {
+        tt_ignore(tt_work_advance(&send));
+        CHECK_EQ(tt_work_advance(&recv), TT_IN_PROGRESS);
+    }
+    atomic_store(&tt_fabric_record(ranks.all.fabrics[1], 0)->state, TT_RANK_LEFT);
+    tt_work_examine(&recv);
+    CHECK(!tt_work_is_done(&recv));
+    link->ops = ops;
+    play(&send, &recv);
+    CHECK_EQ(got, 'x');
+    ranks_close(&ranks);
+}

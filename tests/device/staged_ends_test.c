@@ -1,0 +1,276 @@
+/* Calls on GPU memory that go through memory of the host: how much pinned memory they take, and
+ * errors. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "on_streams.h"
+#include "shim.h"
+
+/* ---- Pinned memory -------------------------------------------------------------------------- */
+
+enum { PORTION = 4 << 20 /* TUTTI_STAGE_BYTES at most */, SLACK = 1 << 20 };
+
+static size_t held(const struct gpu_rank *rank)
+{
+    tuttiCounters_t counters;
+    check_success(rank, tuttiCommCounters(rank->comm, &counters), "counters");
+    return (size_t)counters.memoryBytes;
+}
+
+/* 12 MiB through two places of at most 4 MiB each, with the bits of the same call on the host. */
+static void large_call(struct gpu_rank *rank)
+{
+    enum { N = 3 << 20, NBYTES = N * (int)sizeof(float) };
+    float *data = malloc(NBYTES), *sum = malloc(NBYTES), *got = malloc(NBYTES);
+    for (int i = 0; i < N; i++) data[i] = (float)(i % 1013 + 1) / (float)(7 + rank->rank);
+    check_success(rank, tuttiAllReduce(data, sum, N, tuttiFloat32, tuttiSum, rank->comm, NULL),
+                  "all-reduce on the host");
+    struct streams streams = make_streams(rank);
+    float *in = (float *)gpu_memory(rank->gpu, NBYTES + sizeof *in) + 1; /* unaligned */
+    gpu_write(rank->gpu, in, data, NBYTES);
+    const size_t before = held(rank);
+    for (int on_stream = 1; on_stream >= 0; on_stream--) {
+        check_success(rank,
+                      tuttiAllReduce(in, in, N, tuttiFloat32, tuttiSum, rank->comm,
+                                     on_stream ? streams.stream : NULL),
+                      "all-reduce");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        gpu_read(rank->gpu, got, in, NBYTES);
+        CHECK_MESSAGE(!memcmp(got, sum, NBYTES), "rank %d: other bits than on the host",
+                      rank->rank);
+        gpu_write(rank->gpu, in, data, NBYTES);
+    }
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= 2 * PORTION + SLACK, "rank %d holds %zu bytes for a call of %d",
+                  rank->rank, more, NBYTES);
+    CHECK_MESSAGE(rank->gpu < 0 || more, "rank %d: pinned memory is not counted", rank->rank);
+    destroy_streams(rank, &streams);
+    gpu_free(in - 1);
+    free(data);
+    free(sum);
+    free(got);
+}
+
+TEST(staged_memory, a_large_call_takes_bounded_memory_and_has_the_bits_of_the_host)
+{
+    on_devices(3, (const int[]){0, 1, 0}, NULL, large_call, NULL);
+}
+
+/* Each call takes what the one before gave; the stream comes to them when all are issued. */
+static void many_calls(struct gpu_rank *rank)
+{
+    enum { NCALLS = 48, N = 1 << 18, NSMALL = 300 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, N), *few = make_ints(rank, 1, 1);
+    const size_t before = held(rank);
+    if (rank->rank == 0) gpu_block(rank->gpu, streams.cuda);
+    for (int i = 0; i < NCALLS + NSMALL; i++) {
+        const bool large = i < NCALLS;
+        check_success(rank,
+                      tuttiAllReduce(large ? memory : few, large ? memory : few, large ? N : 1,
+                                     tuttiInt32, tuttiMax, rank->comm, streams.stream),
+                      "all-reduce");
+    }
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= 10 * PORTION + SLACK, "rank %d holds %zu bytes for %d calls", rank->rank,
+                  more, NCALLS + NSMALL);
+    if (rank->rank == 0) gpu_unblock();
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, memory, 1, N);
+    check_ints(rank, few, 1, 1);
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+    gpu_free(few);
+}
+
+TEST(staged_memory, many_calls_that_wait_take_bounded_memory)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, many_calls, NULL);
+}
+
+/* Both directions at once, and a message of nothing. */
+static void large_messages(struct gpu_rank *rank)
+{
+    enum { N = 3 << 19 };
+    const int peer = 1 - rank->rank;
+    struct streams streams = make_streams(rank);
+    int *mine = make_ints(rank, rank->rank + 1, N + 5), *theirs = make_ints(rank, 0, N + 5);
+    const size_t before = held(rank);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        const size_t count = i ? 0 : N + 5;
+        check_success(rank, tuttiSend(mine, count, tuttiInt32, peer, rank->comm, streams.stream),
+                      "send");
+        check_success(rank, tuttiRecv(theirs, count, tuttiInt32, peer, rank->comm, streams.stream),
+                      "receive");
+    }
+    check_success(rank, tuttiGroupEnd(), "group");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, theirs, peer + 1, N + 5);
+    const size_t more = held(rank) - before;
+    CHECK_MESSAGE(more <= PORTION + SLACK, "rank %d holds %zu bytes", rank->rank, more);
+    destroy_streams(rank, &streams);
+    gpu_free(mine);
+    gpu_free(theirs);
+}
+
+TEST(staged_memory, large_messages_take_bounded_memory)
+{
+    on_devices(2, (const int[]){0, 1}, NULL, large_messages, NULL);
+    on_devices(2, (const int[]){0, -1}, NULL, large_messages, NULL);
+}
+
+/* ---- Errors --------------------------------------------------------------------------------- */
+
+static void bad_arguments(struct gpu_rank *rank)
+{
+    tuttiComm_t comm = rank->comm;
+    struct streams streams = make_streams(rank);
+    if (rank->gpu >= 0) {
+        static int on_host[4];
+        int *here = make_ints(rank, 1, 4), *there = (int *)gpu_memory(1, 64);
+        tuttiStream_t hosts, others;
+        void *device_stream = gpu_stream(1);
+        CHECK_EQ(tuttiStreamCreate(&hosts), tuttiSuccess);
+        CHECK_EQ(tuttiStreamFromDevice(&others, 1, device_stream), tuttiSuccess);
+        check_error(rank, tuttiAllReduce(here, on_host, 4, tuttiInt32, tuttiSum, comm, NULL),
+                    tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
+        check_error(rank, tuttiSend(on_host, 4, tuttiInt32, 1, comm, streams.stream),
+                    tuttiInvalidArgument, "is memory of the host that GPU 0 cannot use");
+        check_error(rank, tuttiRecv(there, 4, tuttiInt32, 1, comm, NULL), tuttiInvalidArgument,
+                    "is memory of GPU 1, but rank 0");
+        check_error(rank, tuttiSend(here, 4, tuttiInt32, 1, comm, hosts), tuttiInvalidUsage,
+                    "a stream of the host cannot run");
+        check_error(rank, tuttiBarrier(comm, others), tuttiInvalidUsage, "the stream is of GPU 1");
+        gpu_capture(0, streams.cuda);
+        check_error(rank, tuttiAllReduce(here, here, 4, tuttiInt32, tuttiSum, comm, streams.stream),
+                    tuttiInvalidUsage,
+                    "cannot be captured, because they go through memory of the host");
+        gpu_end_capture(0, streams.cuda);
+        CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
+        CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);
+        gpu_stream_destroy(1, device_stream);
+        gpu_free(here);
+        gpu_free(there);
+    }
+    check_success(rank, tuttiBarrier(comm, streams.stream), "barrier");
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    destroy_streams(rank, &streams);
+}
+
+TEST(staged_errors, bad_arguments_are_named_and_leave_the_communicator_as_it_was)
+{
+    on_devices(2, (const int[]){0, -1}, NULL, bad_arguments, NULL);
+}
+
+enum { LONG = 3000 }; /* passes in portions of 4 KiB */
+
+static void different_counts(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, LONG);
+    tuttiResult_t result = tuttiAllReduce(memory, memory, rank->rank ? LONG : LONG - 1, tuttiInt32,
+                                          tuttiSum, rank->comm, streams.stream);
+    if (!result) result = tuttiStreamSynchronize(streams.stream);
+    check_error(rank, result, tuttiInvalidUsage, "ranks disagree");
+    destroy_streams(rank, &streams); /* the CUDA stream is released */
+    gpu_free(memory);
+}
+
+TEST(staged_errors, ranks_with_different_counts_get_an_error_that_shows_both)
+{
+    on_devices(3, (const int[]){0, -1, 1}, NULL, different_counts, NULL);
+}
+
+/* Rank 1 does not come; the others' streams go on after the deadline. */
+static void one_stays_away(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, LONG), *more = make_ints(rank, 1, 100);
+    if (rank->rank != 1) {
+        const tuttiStream_t stream = rank->rank ? NULL : streams.stream;
+        tuttiResult_t result =
+            tuttiAllReduce(memory, memory, LONG, tuttiInt32, tuttiSum, rank->comm, stream);
+        if (stream) /* behind the call, if it was not refused already */
+            gpu_fill(rank->gpu, streams.cuda, more, 7, 100);
+        if (!result) result = tuttiStreamSynchronize(streams.stream);
+        check_error(rank, result, tuttiTimeout, "rank 1");
+        if (stream) check_success(rank, tuttiStreamSynchronize(stream), "second synchronize");
+        if (stream) check_ints(rank, more, 7, 100);
+    }
+    pthread_barrier_wait(rank->arg);
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+    gpu_free(more);
+}
+
+TEST(staged_errors, a_rank_that_does_not_come_is_named_at_the_deadline_and_streams_go_on)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 700;
+    pthread_barrier_t all_are_done;
+    pthread_barrier_init(&all_are_done, NULL, 3);
+    on_devices(3, (const int[]){0, -1, 1}, &config, one_stays_away, &all_are_done);
+    pthread_barrier_destroy(&all_are_done);
+}
+
+static void one_aborts(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, LONG);
+    if (rank->rank == 1) {
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    } else {
+        tuttiResult_t result = tuttiSuccess;
+        for (int i = 0; i < 3 && !result; i++)
+            result = tuttiAllReduce(memory, memory, LONG, tuttiInt32, tuttiSum, rank->comm,
+                                    rank->rank ? NULL : streams.stream);
+        if (!result) result = tuttiStreamSynchronize(streams.stream);
+        check_error(rank, result, tuttiRemoteError, "rank 1");
+    }
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged_errors, an_abort_releases_the_streams_of_all_ranks)
+{
+    on_devices(3, (const int[]){0, 1, -1}, NULL, one_aborts, NULL);
+}
+
+/* The communicator goes while the stream has not come to its call; the staging memory stays until
+ * the stream has passed. */
+TEST(staged_errors, an_abort_before_the_stream_has_come_to_the_call_leaves_it_nothing_to_wait_for)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    int *memory = make_ints(&rank, 1, 3000), *more = make_ints(&rank, 1, 100);
+    struct streams streams = make_streams(&rank);
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
+    gpu_block(0, streams.cuda);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(
+            tuttiAllReduce(memory, memory, 3000, tuttiInt32, tuttiSum, rank.comm, streams.stream),
+            tuttiSuccess);
+    gpu_fill(0, streams.cuda, more, 7, 100);
+    CHECK_EQ(tuttiCommAbort(rank.comm), tuttiSuccess);
+    gpu_unblock();
+    CHECK_EQ(tuttiStreamSynchronize(streams.stream), tuttiRemoteError);
+    CHECK_EQ(tuttiStreamSynchronize(streams.stream), tuttiSuccess);
+    check_ints(&rank, more, 7, 100);
+    /* The next communicator frees what the stream has left. */
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
+    check_success(&rank,
+                  tuttiAllReduce(memory, memory, 3000, tuttiInt32, tuttiSum, rank.comm, NULL),
+                  "all-reduce");
+    CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
+    destroy_streams(&rank, &streams);
+    gpu_free(memory);
+    gpu_free(more);
+    gpu_free_all();
+}

@@ -274,6 +274,17 @@ static bool has_failed(const struct tt_graphs *graphs)
     return tt_fabric_failure_text(graphs->comm->fabric)[0];
 }
 
+static void fail_left_locked(const struct tt_graphs *graphs)
+{
+    char name[128], text[256];
+    const int rank = tt_comm_absent_rank(graphs->comm, NULL);
+    tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
+    snprintf(text, sizeof text,
+             "%s has left: it destroyed its communicator; a CUDA graph was replayed after that",
+             name);
+    fail(graphs, TT_ERR_REMOTE, text);
+}
+
 static struct seen look_locked(struct tt_graphs *graphs)
 {
     bool left = false;
@@ -283,9 +294,7 @@ static struct seen look_locked(struct tt_graphs *graphs)
         const uint32_t failure = __atomic_load_n(&graphs->report->failure, __ATOMIC_ACQUIRE);
         const uint64_t replay = failure ? read_word(&graphs->report->replay) : 0;
         if (failure == TT_DEVICE_ABORTED && left)
-            fail(graphs, TT_ERR_REMOTE,
-                 "a CUDA graph was replayed after a rank had left: it "
-                 "destroyed its communicator");
+            fail_left_locked(graphs);
         else if (failure != TT_DEVICE_ABORTED && replay)
             fail_replay_locked(graphs, replay);
         else if (seen.runs)

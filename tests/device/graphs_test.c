@@ -286,13 +286,13 @@ TEST(device_graphs, what_a_graph_needs_stays_when_other_calls_need_room)
 static int capture_all_programs(struct gpu_rank *rank, const struct both *stream, char *data)
 {
     int n = 0;
-    for (int kind = 0; kind < tuttiCollBarrier; kind++)
+    for (tuttiCollective_t kind = 0; kind < tuttiCollBarrier; kind++)
         for (int i = 0; tuttiAlgorithmName(kind, i); i++) {
             const char *name = tuttiAlgorithmName(kind, i);
             if (!tuttiAlgorithmFits(kind, name, rank->nranks, NULL)) continue;
             CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, kind, name), tuttiSuccess);
             for (int root = 0; root < (tuttiCollectiveHasRoot(kind) ? rank->nranks : 1); root++) {
-                const struct call call = {.kind = kind,
+                const struct call call = {.kind = (int)kind,
                                           .count = 20,
                                           .type = tuttiInt32,
                                           .op = tuttiSum,

@@ -61,6 +61,13 @@ static struct blocks gather_meet(int n, int rank)
     return (struct blocks){.loaded = n + 1, .stored = n + 1};
 }
 
+/* In lines: a rank reads what it takes of its own where it has put that in from. */
+static struct blocks gather_meet_in_lines(int n, int rank)
+{
+    (void)rank;
+    return (struct blocks){.loaded = 2, .stored = n, .taken = n - 1, .sent = n - 1};
+}
+
 static struct blocks chain(int n, int rank)
 {
     const int sends = rank < n - 1;
@@ -72,12 +79,13 @@ static const struct row {
     int kind;
     const char *of_two, *of_more;
     struct blocks (*blocks)(int nranks, int rank);
-} rows[] = {{tuttiCollAllReduce, "ring", "two_shot", ring_or_two_shot},
-            {tuttiCollAllReduce, "meet_two_shot", "meet_two_shot", meet_two_shot},
-            {tuttiCollAllGather, "ring", "ring", gather_ring},
-            {tuttiCollAllGather, "meet", "meet", gather_meet},
-            {tuttiCollReduceScatter, "parallel", "parallel", scatter_parallel},
-            {tuttiCollBroadcast, "chain", "chain", chain}};
+    struct blocks (*in_lines)(int nranks, int rank); /* NULL: the same */
+} rows[] = {{tuttiCollAllReduce, "ring", "two_shot", ring_or_two_shot, NULL},
+            {tuttiCollAllReduce, "meet_two_shot", "meet_two_shot", meet_two_shot, NULL},
+            {tuttiCollAllGather, "ring", "ring", gather_ring, NULL},
+            {tuttiCollAllGather, "meet", "meet", gather_meet, gather_meet_in_lines},
+            {tuttiCollReduceScatter, "parallel", "parallel", scatter_parallel, NULL},
+            {tuttiCollBroadcast, "chain", "chain", chain, NULL}};
 enum { NROWS = sizeof rows / sizeof *rows };
 
 /* What all ranks of a communicator share. */
@@ -122,7 +130,8 @@ static void add_need(const struct shared *all, const struct row *row, int gpu, s
     const bool refers = all->ngpus < n && !need->lines;
     const double block = row->kind == tuttiCollBroadcast ? DATA : DATA / n;
     for (int rank = gpu; rank < n; rank += all->ngpus) {
-        const struct blocks b = row->blocks(n, rank);
+        const struct blocks b =
+            need->lines && row->in_lines ? row->in_lines(n, rank) : row->blocks(n, rank);
         need->loaded += block * (b.loaded + m * b.taken - (refers ? b.bare : 0));
         need->stored += block * (b.stored + m * b.sent - (refers ? b.bare + b.kept : 0));
     }

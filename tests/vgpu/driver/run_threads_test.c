@@ -206,10 +206,14 @@ static void many_own_streams(void)
     const CUdeviceptr memory = vt_device(16 * THREADS);
     OK(cuCtxGetCurrent(&primary));
     run_threads(THREADS, memory);
-    const size_t before = mallinfo2().uordblks;
-    run_threads(THREADS, memory);
-    const size_t after = mallinfo2().uordblks, grown = after > before ? after - before : 0;
-    CHECK_MESSAGE(grown < THREADS * sizeof(CUstreamAttrValue), "%zu bytes", grown);
+    size_t least = SIZE_MAX; /* tables grow now and then, streams that stay each time */
+    for (int i = 0; i < 4; i++) {
+        const size_t before = mallinfo2().uordblks;
+        run_threads(THREADS, memory);
+        const size_t after = mallinfo2().uordblks, grown = after > before ? after - before : 0;
+        if (grown < least) least = grown;
+    }
+    CHECK_MESSAGE(least < THREADS * sizeof(CUstreamAttrValue), "%zu bytes", least);
 }
 
 TEST(vgpu_threads, that_have_ended_leave_no_streams)

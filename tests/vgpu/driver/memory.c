@@ -200,9 +200,9 @@ static struct vd_memory *find_variable(uint64_t address)
                                       .address = region->address,
                                       .nbytes = region->nbytes,
                                       .kind = VD_MEMORY_DEVICE,
-                                      .context = vd.devices[d].primary,
-                                      .device = d,
-                                      .devices = 1u << d,
+                                      .context = vd.devices[region->device].primary,
+                                      .device = region->device,
+                                      .devices = 1u << region->device,
                                       .buffer_id = region->address};
         return &variable;
     }

@@ -292,3 +292,31 @@ TEST(peer, access_lets_kernels_use_the_other_gpus_memory)
     OK(cuMemFree(there));
     OK(cuMemFree(late));
 }
+
+/* The variables of modules too: of one that is loaded before, and of one that is loaded later. */
+TEST(peer, access_lets_kernels_use_the_variables_of_the_other_gpus_modules)
+{
+    static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+                               ".visible .global .u32 word[4];\n";
+    CUmodule modules[2];
+    CUdeviceptr words[2];
+    CUcontext context = NULL;
+    REQUIRE(vt_open(2));
+    vt_current(1);
+    OK(cuModuleLoadData(&modules[0], text));
+    vt_current(0);
+    OK(cuCtxEnablePeerAccess(vt.contexts[1], 0));
+    vt_current(1);
+    OK(cuModuleLoadData(&modules[1], text));
+    for (int i = 0; i < 2; i++) OK(cuModuleGetGlobal(&words[i], NULL, modules[i], "word"));
+    vt_current(0);
+    for (uint32_t i = 0; i < 2; i++) OK(vt_put(words[i] + 4, 21 + i, NULL));
+    OK(cuCtxSynchronize());
+    for (uint32_t i = 0; i < 2; i++) CHECK_EQ(vt_read(words[i], 1), 21 + i);
+    OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, words[0]));
+    CHECK(context == vt.contexts[1]);
+    OK(cuCtxDisablePeerAccess(vt.contexts[1]));
+    vt_current(1);
+    for (int i = 0; i < 2; i++) OK(cuModuleUnload(modules[i]));
+    vt_current(0);
+}

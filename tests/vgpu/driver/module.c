@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory_internal.h"
 #include "objects.h"
+#include "run.h"
 
 static uint64_t place(void *arg, uint64_t nbytes, uint32_t align)
 {
@@ -21,6 +23,29 @@ static void own_variables(struct CUmod_st *module)
         region->device = module->context->device->gpu.number;
         region->number = ++vd.allocations;
     }
+}
+
+/* The device can, or can no longer, address the module's variables. */
+static void show_variables(const struct CUmod_st *module, int device, bool sees)
+{
+    struct vg_regions *regions = &vd.devices[device].regions;
+    for (uint32_t v = 0; v < module->module->nvariables; v++) {
+        struct vg_region *region = module->image->variables[v];
+        if (region == NULL) continue;
+        if (!sees)
+            vg_regions_remove(regions, region);
+        else if (vg_regions_add(regions, region) !=
+                 0) /* a kernel that uses it fails, and says so */
+            vd_say("no memory to show variables to GPU %d", device);
+    }
+}
+
+void vd_modules_peer(int device, int other, bool sees)
+{
+    for (const struct CUctx_st *context = vd_contexts(); context != NULL; context = context->next)
+        for (const struct CUmod_st *m = context->modules; m != NULL; m = m->next)
+            if (context->device->gpu.number == other) show_variables(m, device, sees);
+    vd_executor_changed();
 }
 
 static void make_functions(struct CUmod_st *module)
@@ -59,6 +84,8 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     made->next = context->modules;
     context->modules = made;
     own_variables(made);
+    for (int d = 0; d < vd.ndevices; d++)
+        if (vd_peer_sees(d, context->device->gpu.number)) show_variables(made, d, true);
     make_functions(made);
     vd_object_add(made, VD_MODULE);
     *module = made;
@@ -70,11 +97,11 @@ static struct CUmod_st *ended; /* modules that were unloaded: kept for reports *
 /* The image's regions go; the structures stay, for races of the past name its kernels. */
 static void free_variables(struct CUmod_st *module)
 {
+    for (int d = 0; d < vd.ndevices; d++) show_variables(module, d, false);
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
         if (region == NULL) continue;
         vd_address_give(region->address, region->nbytes);
-        vg_regions_remove(&module->context->device->regions, region);
         vg_model_forget(vg_machine_model(vd.machine), region);
         free(region->bytes);
         free(region);

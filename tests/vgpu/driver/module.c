@@ -94,7 +94,8 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
 
 static struct CUmod_st *ended; /* modules that were unloaded: kept for reports */
 
-/* The image's regions go; the structures stay, for races of the past name its kernels. */
+/* The variables' bytes go; the structures stay, for races of the past name the kernels, and a
+ * kernel of another context may still look at a variable. */
 static void free_variables(struct CUmod_st *module)
 {
     for (int d = 0; d < vd.ndevices; d++) show_variables(module, d, false);
@@ -104,8 +105,8 @@ static void free_variables(struct CUmod_st *module)
         vd_address_give(region->address, region->nbytes);
         vg_model_forget(vg_machine_model(vd.machine), region);
         free(region->bytes);
-        free(region);
-        module->image->variables[v] = NULL;
+        region->bytes = NULL;
+        region->freed = true;
     }
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "memory_internal.h"
 #include "objects.h"
@@ -14,6 +15,36 @@ static uint64_t place(void *arg, uint64_t nbytes, uint32_t align)
     return vd_address_take(nbytes, align);
 }
 
+static bool is_managed(const struct CUmod_st *module, uint32_t v)
+{
+    return module->module->variables[v].managed;
+}
+
+/* Pages of the host's at the addresses of a managed variable, or none. */
+static bool map_pages(const struct vg_region *region, bool there)
+{
+    return mmap((void *)(uintptr_t)region->address, vd_round_up(region->nbytes, VD_PAGE),
+                there ? PROT_READ | PROT_WRITE : PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* Moves the variable to where the host and all devices can address it. */
+static void manage(struct vg_region *region, const struct vd_device *own)
+{
+    if (!map_pages(region, true)) {
+        vd_say("no memory for %s, which is managed: the host cannot address it", region->what);
+        return;
+    }
+    unsigned char *bytes = (unsigned char *)(uintptr_t)region->address;
+    memcpy(bytes, region->bytes, region->nbytes);
+    free(region->bytes);
+    region->bytes = bytes;
+    region->reachable = true;
+    for (int d = 0; d < vd.ndevices; d++)
+        if (&vd.devices[d] != own && vg_regions_add(&vd.devices[d].regions, region) != 0)
+            vd_say("no memory to show %s to GPU %d", region->what, d);
+}
+
 /* The image's variables lie on the context's device; each is counted as an allocation. */
 static void own_variables(struct CUmod_st *module)
 {
@@ -22,6 +53,7 @@ static void own_variables(struct CUmod_st *module)
         if (region == NULL) continue;
         region->device = module->context->device->gpu.number;
         region->number = ++vd.allocations;
+        if (is_managed(module, v)) manage(region, module->context->device);
     }
 }
 
@@ -31,7 +63,7 @@ static void show_variables(const struct CUmod_st *module, int device, bool sees)
     struct vg_regions *regions = &vd.devices[device].regions;
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
-        if (region == NULL) continue;
+        if (region == NULL || region->reachable) continue;
         if (!sees)
             vg_regions_remove(regions, region);
         else if (vg_regions_add(regions, region) !=
@@ -98,13 +130,16 @@ static struct CUmod_st *ended; /* modules that were unloaded: kept for reports *
  * kernel of another context may still look at a variable. */
 static void free_variables(struct CUmod_st *module)
 {
-    for (int d = 0; d < vd.ndevices; d++) show_variables(module, d, false);
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
         if (region == NULL) continue;
+        for (int d = 0; d < vd.ndevices; d++) vg_regions_remove(&vd.devices[d].regions, region);
+        vg_model_forget(vg_machine_model(vd.machine), region); /* its stores that wait go through */
+        if (region->reachable)
+            (void)map_pages(region, false);
+        else
+            free(region->bytes);
         vd_address_give(region->address, region->nbytes);
-        vg_model_forget(vg_machine_model(vd.machine), region);
-        free(region->bytes);
         region->bytes = NULL;
         region->freed = true;
     }

@@ -13,6 +13,10 @@
 #define VG_SHARED_WINDOW (UINT64_C(1) << 56)
 #define VG_LOCAL_WINDOW (UINT64_C(2) << 56)
 #define VG_WINDOW_MASK (UINT64_C(3) << 56)
+/* Shared memory that the system keeps of each block, for cooperative groups: an offset in the
+ * window of shared memory, behind all that a block may have. */
+#define VG_RESERVED_SHARED UINT64_C(0x1000000)
+enum { VG_RESERVED_BYTES = 1024 };
 
 struct vg_notes; /* the model's, a region's: races, histories */
 

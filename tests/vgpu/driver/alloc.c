@@ -33,7 +33,8 @@ static struct vd_memory *freeable(CUdeviceptr address)
 {
     struct vd_memory *memory = vd_memory_find(address);
     if (memory == NULL || memory->address != address || memory->freeing) return NULL;
-    if (memory->kind == VD_MEMORY_MANAGED) return memory;
+    if (memory->kind == VD_MEMORY_MANAGED) /* no variable */
+        return vd_address_reserved(address) ? NULL : memory;
     return memory->kind == VD_MEMORY_DEVICE && memory->backing != NULL ? memory : NULL;
 }
 

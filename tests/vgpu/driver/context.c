@@ -73,7 +73,12 @@ static void end(struct CUctx_st *context)
     context->destroyed = true;
 }
 
-static struct CUctx_st *contexts; /* all there were */
+static struct CUctx_st *contexts;
+
+struct CUctx_st *vd_contexts(void)
+{
+    return contexts;
+}
 
 static struct CUctx_st *create(struct vd_device *device, bool primary)
 {

@@ -307,6 +307,8 @@ struct CUmod_st {
 struct CUfunc_st *vd_function(CUfunction handle, struct CUctx_st *context, CUresult *result);
 /* A launch is about to be submitted: gives it the edge that lazy loading makes. */
 void vd_function_submit(struct vd_item *launch);
+/* Kernels of the device can, or can no longer, address the variables of the other one's modules. */
+void vd_modules_peer(int device, int other, bool sees);
 /* The calling thread's current context; NULL and the error. A context that was destroyed, or has a
  * sticky error, is an error. */
 CUresult vd_context(struct CUctx_st **context);

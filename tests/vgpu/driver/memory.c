@@ -196,14 +196,15 @@ static struct vd_memory *find_variable(uint64_t address)
     for (int d = 0; d < vd.ndevices; d++) {
         const struct vg_region *region = vg_regions_find(&vd.devices[d].regions, address);
         if (region == NULL || region->freed) continue;
-        variable = (struct vd_memory){.region = *region,
-                                      .address = region->address,
-                                      .nbytes = region->nbytes,
-                                      .kind = VD_MEMORY_DEVICE,
-                                      .context = vd.devices[d].primary,
-                                      .device = d,
-                                      .devices = 1u << d,
-                                      .buffer_id = region->address};
+        variable = (struct vd_memory){
+            .region = *region,
+            .address = region->address,
+            .nbytes = region->nbytes,
+            .kind = region->reachable ? VD_MEMORY_MANAGED : VD_MEMORY_DEVICE,
+            .context = vd.devices[region->device].primary,
+            .device = region->device,
+            .devices = region->reachable ? (1u << vd.ndevices) - 1 : 1u << region->device,
+            .buffer_id = region->address};
         return &variable;
     }
     return NULL;

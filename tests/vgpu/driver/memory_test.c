@@ -230,6 +230,37 @@ TEST(host_memory, that_is_managed_is_both)
              CUDA_ERROR_INVALID_VALUE);
 }
 
+/* __managed__ int word = 9; */
+TEST(host_memory, of_a_managed_variable_is_both)
+{
+    CUmodule module;
+    CUdeviceptr at, here;
+    unsigned is = 0;
+    REQUIRE(vt_open(2));
+    OK(cuModuleLoadData(&module, ".version 8.0\n.target sm_75\n.address_size 64\n"
+                                 ".visible .global .u32 plain = 3;\n"
+                                 ".visible .global .attribute(.managed) .u32 word = 9;\n"));
+    OK(cuModuleGetGlobal(&at, NULL, module, "word"));
+    volatile uint32_t *word = (volatile uint32_t *)(uintptr_t)at;
+    CHECK_EQ(*word, 9);
+    OK(cuPointerGetAttribute(&is, CU_POINTER_ATTRIBUTE_IS_MANAGED, at));
+    CHECK_EQ(is, 1);
+    for (int device = 0; device < 2; device++) { /* all GPUs address it */
+        vt_current(device);
+        here = vt_device(64);
+        *word = 40 + (uint32_t)device;
+        OK(vt_move(here, at, NULL));
+        OK(vt_put(at, 50 + (uint32_t)device, NULL));
+        OK(cuCtxSynchronize());
+        CHECK_EQ(vt_read(here, 0), 40 + (uint32_t)device);
+        CHECK_EQ(*word, 50 + (uint32_t)device);
+        OK(cuMemFree(here));
+    }
+    vt_current(0);
+    CHECK_EQ(cuMemFree(at), CUDA_ERROR_INVALID_VALUE);
+    OK(cuModuleUnload(module));
+}
+
 TEST(pool, frees_in_the_streams_order)
 {
     CUdeviceptr memory = 0;
@@ -291,4 +322,32 @@ TEST(peer, access_lets_kernels_use_the_other_gpus_memory)
     OK(cuMemFree(here));
     OK(cuMemFree(there));
     OK(cuMemFree(late));
+}
+
+/* The variables of modules too: of one that is loaded before, and of one that is loaded later. */
+TEST(peer, access_lets_kernels_use_the_variables_of_the_other_gpus_modules)
+{
+    static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+                               ".visible .global .u32 word[4];\n";
+    CUmodule modules[2];
+    CUdeviceptr words[2];
+    CUcontext context = NULL;
+    REQUIRE(vt_open(2));
+    vt_current(1);
+    OK(cuModuleLoadData(&modules[0], text));
+    vt_current(0);
+    OK(cuCtxEnablePeerAccess(vt.contexts[1], 0));
+    vt_current(1);
+    OK(cuModuleLoadData(&modules[1], text));
+    for (int i = 0; i < 2; i++) OK(cuModuleGetGlobal(&words[i], NULL, modules[i], "word"));
+    vt_current(0);
+    for (uint32_t i = 0; i < 2; i++) OK(vt_put(words[i] + 4, 21 + i, NULL));
+    OK(cuCtxSynchronize());
+    for (uint32_t i = 0; i < 2; i++) CHECK_EQ(vt_read(words[i], 1), 21 + i);
+    OK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, words[0]));
+    CHECK(context == vt.contexts[1]);
+    OK(cuCtxDisablePeerAccess(vt.contexts[1]));
+    vt_current(1);
+    for (int i = 0; i < 2; i++) OK(cuModuleUnload(modules[i]));
+    vt_current(0);
 }

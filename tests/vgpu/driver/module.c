@@ -3,13 +3,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "memory_internal.h"
 #include "objects.h"
+#include "run.h"
 
 static uint64_t place(void *arg, uint64_t nbytes, uint32_t align)
 {
     (void)arg;
     return vd_address_take(nbytes, align);
+}
+
+static bool is_managed(const struct CUmod_st *module, uint32_t v)
+{
+    return module->module->variables[v].managed;
+}
+
+/* Pages of the host's at the addresses of a managed variable, or none. */
+static bool map_pages(const struct vg_region *region, bool there)
+{
+    return mmap((void *)(uintptr_t)region->address, vd_round_up(region->nbytes, VD_PAGE),
+                there ? PROT_READ | PROT_WRITE : PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* Moves the variable to where the host and all devices can address it. */
+static void manage(struct vg_region *region, const struct vd_device *own)
+{
+    if (!map_pages(region, true)) {
+        vd_say("no memory for %s, which is managed: the host cannot address it", region->what);
+        return;
+    }
+    unsigned char *bytes = (unsigned char *)(uintptr_t)region->address;
+    memcpy(bytes, region->bytes, region->nbytes);
+    free(region->bytes);
+    region->bytes = bytes;
+    region->reachable = true;
+    for (int d = 0; d < vd.ndevices; d++)
+        if (&vd.devices[d] != own && vg_regions_add(&vd.devices[d].regions, region) != 0)
+            vd_say("no memory to show %s to GPU %d", region->what, d);
 }
 
 /* The image's variables lie on the context's device; each is counted as an allocation. */
@@ -20,7 +53,31 @@ static void own_variables(struct CUmod_st *module)
         if (region == NULL) continue;
         region->device = module->context->device->gpu.number;
         region->number = ++vd.allocations;
+        if (is_managed(module, v)) manage(region, module->context->device);
     }
+}
+
+/* The device can, or can no longer, address the module's variables. */
+static void show_variables(const struct CUmod_st *module, int device, bool sees)
+{
+    struct vg_regions *regions = &vd.devices[device].regions;
+    for (uint32_t v = 0; v < module->module->nvariables; v++) {
+        struct vg_region *region = module->image->variables[v];
+        if (region == NULL || region->reachable) continue;
+        if (!sees)
+            vg_regions_remove(regions, region);
+        else if (vg_regions_add(regions, region) !=
+                 0) /* a kernel that uses it fails, and says so */
+            vd_say("no memory to show variables to GPU %d", device);
+    }
+}
+
+void vd_modules_peer(int device, int other, bool sees)
+{
+    for (const struct CUctx_st *context = vd_contexts(); context != NULL; context = context->next)
+        for (const struct CUmod_st *m = context->modules; m != NULL; m = m->next)
+            if (context->device->gpu.number == other) show_variables(m, device, sees);
+    vd_executor_changed();
 }
 
 static void make_functions(struct CUmod_st *module)
@@ -59,6 +116,8 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
     made->next = context->modules;
     context->modules = made;
     own_variables(made);
+    for (int d = 0; d < vd.ndevices; d++)
+        if (vd_peer_sees(d, context->device->gpu.number)) show_variables(made, d, true);
     make_functions(made);
     vd_object_add(made, VD_MODULE);
     *module = made;
@@ -67,18 +126,22 @@ CUresult vd_module_create(struct CUctx_st *context, struct vg_module *code,
 
 static struct CUmod_st *ended; /* modules that were unloaded: kept for reports */
 
-/* The image's regions go; the structures stay, for races of the past name its kernels. */
+/* The variables' bytes go; the structures stay, for races of the past name the kernels, and a
+ * kernel of another context may still look at a variable. */
 static void free_variables(struct CUmod_st *module)
 {
     for (uint32_t v = 0; v < module->module->nvariables; v++) {
         struct vg_region *region = module->image->variables[v];
         if (region == NULL) continue;
+        for (int d = 0; d < vd.ndevices; d++) vg_regions_remove(&vd.devices[d].regions, region);
+        vg_model_forget(vg_machine_model(vd.machine), region); /* its stores that wait go through */
+        if (region->reachable)
+            (void)map_pages(region, false);
+        else
+            free(region->bytes);
         vd_address_give(region->address, region->nbytes);
-        vg_regions_remove(&module->context->device->regions, region);
-        vg_model_forget(vg_machine_model(vd.machine), region);
-        free(region->bytes);
-        free(region);
-        module->image->variables[v] = NULL;
+        region->bytes = NULL;
+        region->freed = true;
     }
 }
 

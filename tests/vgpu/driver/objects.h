@@ -16,6 +16,8 @@ bool vd_device_attribute(const struct vd_device *device, CUdevice_attribute whic
 
 /* ---- context.c ---- */
 
+/* All there were. */
+struct CUctx_st *vd_contexts(void);
 /* The current context, whatever state it is in; NULL: none. */
 struct CUctx_st *vd_context_top(void);
 /* The context of a handle that may be NULL for the current one. */

@@ -27,7 +27,8 @@ static bool is_shared_with_peers(const struct vd_memory *m, int device)
 void vd_peer_enabled(struct CUctx_st *context, struct vd_device *peer)
 {
     const int device = context->device->gpu.number, other = peer->gpu.number;
-    enabled[device][other]++;
+    if (enabled[device][other]++ > 0) return;
+    vd_modules_peer(device, other, true);
     for (struct vd_memory *m = vd.memories; m != NULL; m = m->next)
         if (is_shared_with_peers(m, other)) (void)vd_memory_add_device(m, device);
 }
@@ -36,6 +37,7 @@ void vd_peer_disabled(struct CUctx_st *context, struct vd_device *peer)
 {
     const int device = context->device->gpu.number, other = peer->gpu.number;
     if (--enabled[device][other] > 0) return;
+    vd_modules_peer(device, other, false);
     for (struct vd_memory *m = vd.memories; m != NULL; m = m->next)
         if (is_shared_with_peers(m, other)) vd_memory_remove_device(m, device);
 }

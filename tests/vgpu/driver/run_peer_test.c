@@ -1,5 +1,5 @@
-/* cuMemcpyPeer is serialized with all work of the contexts that it names, and of the current one.
- */
+/* Two GPUs: cuMemcpyPeer is serialized with all work of the contexts that it names, and of the
+ * current one; a variable that goes while the other GPU uses it. */
 #include "testing.h"
 
 #include <string.h>
@@ -95,4 +95,31 @@ TEST(vgpu_peer, a_copy_in_a_stream_is_not)
     char text[4096];
     CHECK_EQ(vt_run_unopened(NULL, unordered, text, sizeof text), 86);
     CHECK_MESSAGE(strstr(text, "race") != NULL, "%s", text);
+}
+
+static void unload_under_a_kernel(void)
+{
+    CUmodule module;
+    CUdeviceptr word, then;
+    CHECK(vt_open(2));
+    then = vt_device(64);
+    vt_current(1);
+    OK(cuModuleLoadData(&module, ".version 8.0\n.target sm_75\n.address_size 64\n"
+                                 ".visible .global .u32 word[4];\n"));
+    OK(cuModuleGetGlobal(&word, NULL, module, "word"));
+    vt_current(0);
+    OK(cuCtxEnablePeerAccess(vt.contexts[1], 0));
+    OK(vt_await(word, 1, then, NULL));
+    for (int i = 0; i < 20; i++) CHECK_EQ(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    vt_current(1);
+    OK(cuModuleUnload(module));
+    vt_current(0);
+    CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST(vgpu_peer, a_variable_that_goes_under_another_gpus_kernel_fails_it)
+{
+    char text[4096];
+    CHECK_EQ(vt_run_unopened(NULL, unload_under_a_kernel, text, sizeof text), 86);
+    CHECK_MESSAGE(strstr(text, "fault") != NULL, "%s", text);
 }

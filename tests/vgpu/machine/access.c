@@ -226,7 +226,7 @@ static enum vg_step on_region(const struct access *a, uint32_t lanes, struct vg_
         return vg_fail(a->warp, vg_first(lanes), a->in, VG_FAULT_ADDRESS,
                        "writes to 0x%" PRIx64 ", which is read-only: %s (allocation %" PRIu64 ")",
                        address[vg_first(lanes)], region->what, region->number);
-    if (region != &a->warp->block->shared) count(a, lanes, address);
+    if (!vg_is_shared(region)) count(a, lanes, address);
     if (a->in->op == VG_LD) return load(a, lanes, region, address);
     if (a->in->op == VG_ST) return store(a, lanes, region, address);
     return vg_atomic(a->warp, a->fragment, a->in, lanes, region, address);
@@ -268,18 +268,24 @@ static enum vg_step in_global(const struct access *a, uint32_t lanes, const uint
 static enum vg_step in_shared(const struct access *a, uint32_t lanes, uint64_t *address,
                               uint32_t total)
 {
-    struct vg_region *shared = &a->warp->block->shared;
+    struct vg_block *block = a->warp->block;
+    uint32_t reserved = 0;
     VG_FOR_LANES(i, lanes)
     {
-        address[i] &= ~VG_WINDOW_MASK;
-        if (address[i] + total > shared->nbytes)
+        address[i] = (address[i] & ~VG_WINDOW_MASK) | VG_SHARED_WINDOW;
+        const uint64_t offset = address[i] - VG_SHARED_WINDOW;
+        const struct vg_region *region = vg_shared_at(block, offset);
+        if (address[i] + total > region->address + region->nbytes)
             return vg_fail(a->warp, i, a->in, VG_FAULT_ADDRESS,
                            "%s %u bytes at 0x%" PRIx64 " of shared memory, the block has %" PRIu64
                            " bytes",
-                           a->write ? "writes" : "reads", total, address[i], shared->nbytes);
-        address[i] += shared->address;
+                           a->write ? "writes" : "reads", total, offset, block->shared.nbytes);
+        if (region == &block->reserved) reserved |= 1u << i;
     }
-    return on_region(a, lanes, shared, address);
+    const enum vg_step step =
+        reserved == lanes ? VG_NEXT : on_region(a, lanes & ~reserved, &block->shared, address);
+    return step != VG_NEXT || reserved == 0 ? step
+                                            : on_region(a, reserved, &block->reserved, address);
 }
 
 /* Local memory and parameters: nobody else sees them, the model is not asked. */

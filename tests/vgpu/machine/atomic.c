@@ -212,7 +212,7 @@ static bool perform(struct atom *atom, uint64_t offset, const unsigned char *ope
                                .red = atom->in->op == VG_RED,
                                .where = (uint64_t)(uintptr_t)atom->in};
     struct vg_instr scalar = *atom->in;
-    struct change change = {.in = &scalar, .shared = region == &block->shared};
+    struct change change = {.in = &scalar, .shared = vg_is_shared(region)};
     if (region->defined != NULL && atom->in->mode != VG_ATOM_EXCH &&
         !vg_defined(region, offset, atom->nbytes)) {
         vg_undefined(atom->warp, atom->lane, atom->in, region, region->address + offset,

@@ -89,8 +89,11 @@ static int make_variables(struct vg_image *image,
             snprintf(error, 256, "variable %s is extern and no module defines it", variable->name);
             return -1;
         }
-        const uint32_t align = variable->align < 16 ? 16 : variable->align;
-        const uint64_t address = place(arg, variable->size, align);
+        const uint64_t page = variable->managed ? 4096 : 1; /* the host addresses whole pages */
+        const uint32_t align = variable->managed      ? (uint32_t)page
+                               : variable->align < 16 ? 16
+                                                      : variable->align;
+        const uint64_t address = place(arg, (variable->size + page - 1) / page * page, align);
         struct vg_region *region = variable_create(variable, address, image->number);
         if (region == NULL || vg_regions_add(regions, region) != 0) {
             if (region != NULL) free(region->bytes);

@@ -316,6 +316,12 @@ static bool block_begin(struct vg_run *run, uint64_t index, uint32_t sm)
                                        .device = run->launch.gpu->number,
                                        .what = block->what,
                                        .number = index};
+    block->reserved = (struct vg_region){.address = VG_SHARED_WINDOW + VG_RESERVED_SHARED,
+                                         .nbytes = VG_RESERVED_BYTES,
+                                         .bytes = (unsigned char *)block->reserved_bytes,
+                                         .device = run->launch.gpu->number,
+                                         .what = "shared memory that the system keeps of a block",
+                                         .number = index};
     if (run->machine->settings.check_undefined)
         block->shared.defined = calloc(1, run->shared_bytes / 8 + 1u);
     block->clock = vg_model_block_begin(run->clock, index);
@@ -398,6 +404,7 @@ void vg_block_end(struct vg_block *block)
         vg_warp_end(&block->warps[w]);
     }
     vg_model_forget(run->machine->model, &block->shared);
+    vg_model_forget(run->machine->model, &block->reserved);
     if (block->clock != NULL) vg_model_block_end(block->clock);
     run->resident[block->slot] = run->resident[--run->nresident];
     if (run->nresident == 0) run->machine->nruns--;

@@ -111,7 +111,8 @@ struct vg_block {
     uint64_t index;
     uint32_t at[3], sm, nwarps, nthreads, live_warps, slot;
     struct vg_block_clock *clock;
-    struct vg_region shared;
+    struct vg_region shared, reserved; /* reserved: of the system, at VG_RESERVED_SHARED */
+    uint64_t reserved_bytes[VG_RESERVED_BYTES / 8];
     struct vg_barrier barrier[VG_BARRIERS];
     struct vg_warp *warps;
     char what[48];
@@ -214,6 +215,17 @@ static inline void vg_moved(struct vg_warp *warp, struct vg_fragment *fragment)
     fragment->tired = run->machine->settings.patience;
     warp->nwatch = 0;
     run->moves++;
+}
+
+/* The region of an offset in the window of shared memory, which may lie behind its end. */
+static inline struct vg_region *vg_shared_at(struct vg_block *block, uint64_t offset)
+{
+    return offset < VG_RESERVED_SHARED ? &block->shared : &block->reserved;
+}
+
+static inline bool vg_is_shared(const struct vg_region *region)
+{
+    return (region->address & VG_WINDOW_MASK) == VG_SHARED_WINDOW;
 }
 
 /* A step of a hash. */

@@ -115,6 +115,41 @@ TEST(vgpu_ptx_run, a_cooperative_grid_has_a_workspace_for_its_barrier)
     }
 }
 
+/* As tiles of several warps of cooperative groups, from sm_80 on: their barrier and what they
+ * exchange lie in shared memory of the system, beside the block's own. */
+TEST(vgpu_ptx_run, a_block_has_shared_memory_of_the_system)
+{
+    static const char text[] =
+        ".version 9.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 out) {\n"
+        ".shared .align 4 .u32 own;\n"
+        ".reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<6>;\n"
+        "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, %reserved_smem_offset_1;\n"
+        "mov.u32 %r5, %reserved_smem_offset_begin; mov.u32 %r6, %reserved_smem_offset_end;\n"
+        "mov.u32 %r7, %reserved_smem_offset_cap;\n"
+        "cvt.u64.u32 %rd2, %r2; cvta.shared.u64 %rd2, %rd2; setp.ne.u32 %p1, %r1, 0;\n"
+        "@!%p1 st.shared.u32 [own], 7; @%p1 red.add.shared.u32 [%r2], 5; bar.sync 0;\n"
+        "mov.u32 %r3, own; cvt.u64.u32 %rd3, %r3; cvta.shared.u64 %rd3, %rd3;\n"
+        "@%p1 mov.u64 %rd3, %rd2; ld.u32 %r4, [%rd3];\n" /* the two in one instruction */
+        "mul.wide.u32 %rd4, %r1, 4; add.s64 %rd4, %rd1, %rd4; st.global.u32 [%rd4], %r4;\n"
+        "sub.u32 %r8, %r6, %r5; setp.eq.u32 %p1, %r8, %r7; selp.u32 %r8, 1, 0, %p1;\n"
+        "st.global.u32 [%rd4+64], %r8; ret;\n}\n";
+    struct builder *b = b_create();
+    struct vg_module *module = NULL;
+    const uint64_t params[1] = {B_ADDRESS};
+    char error[256] = "";
+    CHECK_MESSAGE(vg_ptx_read(text, strlen(text), &module, error) == 0, "%s", error);
+    b->ran = module;
+    b->kernel = module != NULL ? &module->functions[0] : NULL;
+    b->params = params;
+    const enum vg_progress progress = module != NULL ? b_run(b, 1, 4) : VG_FAULTED;
+    CHECK_MESSAGE(progress == VG_DONE, "%s", b->text);
+    for (int i = 0; i < 4; i++) CHECK_EQ(b->out[i], i == 0 ? 7 : 15);
+    for (int i = 0; i < 4; i++) CHECK_EQ(b->out[16 + i], 1);
+    CHECK_EQ(b->model_counts.races, 0);
+    vg_module_destroy(module);
+    b_destroy(b);
+}
+
 TEST(vgpu_ptx_run, a_spin_lock_counts_every_thread)
 {
     struct builder *b = b_create();

@@ -1,10 +1,11 @@
 /* Names of special registers. */
+#include <vgpu/memory.h>
 #include <vgpu/ptx/operands.h>
 
 #include <string.h>
 
-/* Blocks are their own clusters: what is known of a cluster follows. */
-enum { ZERO = VG_SPECIALS, ONE = VG_SPECIALS + 1 };
+/* VG_SPECIALS + n: always n. Blocks are their own clusters: what is known of a cluster follows. */
+enum { ZERO = VG_SPECIALS, ONE = VG_SPECIALS + 1, RESERVED = VG_SPECIALS + VG_RESERVED_SHARED };
 
 static const struct {
     const char *name;
@@ -43,11 +44,11 @@ static const struct {
     {"%cluster_ctarank", ZERO, false, VG_U32},
     {"%cluster_nctarank", ONE, false, VG_U32},
     {"%current_graph_exec", ZERO, false, VG_U64},
-    {"%reserved_smem_offset_begin", ZERO, false, VG_U32},
-    {"%reserved_smem_offset_end", ZERO, false, VG_U32},
-    {"%reserved_smem_offset_cap", ZERO, false, VG_U32},
-    {"%reserved_smem_offset_0", ZERO, false, VG_U32},
-    {"%reserved_smem_offset_1", ZERO, false, VG_U32},
+    {"%reserved_smem_offset_begin", RESERVED, false, VG_U32},
+    {"%reserved_smem_offset_end", RESERVED + VG_RESERVED_BYTES, false, VG_U32},
+    {"%reserved_smem_offset_cap", VG_SPECIALS + VG_RESERVED_BYTES, false, VG_U32},
+    {"%reserved_smem_offset_0", RESERVED, false, VG_U32},
+    {"%reserved_smem_offset_1", RESERVED + VG_RESERVED_BYTES / 2, false, VG_U32},
 };
 
 /* Those that nobody sets are 0. */

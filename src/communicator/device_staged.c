@@ -153,7 +153,8 @@ static void move(struct tt_pending_call *pending, const struct layout *layout, c
     move_scalar(pending);
 }
 
-/* Blocks that the buffers have in a portion: where both may be one, they are. */
+/* Blocks that the buffers have in a portion: where both may be one, they are. Counts the sides'
+ * `at` in blocks, of which divide makes bytes. */
 static int lay_out_sides(struct tt_stage_portions *portions, const struct tt_program *program,
                          bool in_place)
 {
@@ -162,7 +163,7 @@ static int lay_out_sides(struct tt_stage_portions *portions, const struct tt_pro
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
         const struct tt_program_blocks *held = &program->held[b];
         portions->sides[b].first = held->first;
-        portions->sides[b].at = (size_t)total; /* in blocks, for now */
+        portions->sides[b].at = (size_t)total;
         total += held->number;
         if (held->number && held->first < first) first = held->first;
         if (held->number && held->first + held->number > end) end = held->first + held->number;

@@ -28,18 +28,21 @@ static void check_result(const struct gpu_rank *rank, tuttiResult_t result, cons
                   tuttiGetLastError(rank->comm));
 }
 
+static void run_call(struct gpu_rank *rank, int kind, size_t count)
+{
+    const struct call call = call_of(kind, count, tuttiFloat32, rank->nranks);
+    struct placed placed;
+    place_call(&placed, rank, &call, 0);
+    check_result(rank, issue_call(&placed, NULL), call_text(&call));
+    check_and_free(&placed);
+}
+
 /* Every collective with a NULL stream: complete when it returns. */
 static void every_collective(struct gpu_rank *rank)
 {
     static const size_t counts[] = {1, 37, 1500};
     for (int kind = 0; kind < tuttiCollBarrier; kind++)
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-            const struct call call = call_of(kind, counts[i], tuttiFloat32, rank->nranks);
-            struct placed placed;
-            place_call(&placed, rank, &call, 0);
-            check_result(rank, issue_call(&placed, NULL), call_text(&call));
-            check_and_free(&placed);
-        }
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) run_call(rank, kind, counts[i]);
 }
 
 TEST(device, every_collective_is_right_among_two_ranks_of_a_gpu)
@@ -65,13 +68,7 @@ static void every_meeting(struct gpu_rank *rank)
         CHECK_EQ(tuttiCommGetAlgorithm(rank->comm, (tuttiCollective_t)kind, 8, &name),
                  tuttiSuccess);
         CHECK(strcmp(name, "meet") == 0);
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-            const struct call call = call_of(kind, counts[i], tuttiFloat32, rank->nranks);
-            struct placed placed;
-            place_call(&placed, rank, &call, 0);
-            check_result(rank, issue_call(&placed, NULL), call_text(&call));
-            check_and_free(&placed);
-        }
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) run_call(rank, kind, counts[i]);
     }
 }
 

@@ -9,7 +9,8 @@
 #include "datatype/kernels.h"
 
 enum {
-    TILE_BYTES = 1024,  /* stored past the caches from the first-level cache */
+    TILE_BYTES = 1024,  /* stored past the caches from the first-level cache: few enough for these
+                         * stores to go on while the next tile is made */
     BLOCK_BYTES = 8192, /* copied from the first-level cache */
     AHEAD_BYTES = 512,  /* fetched while as many are computed */
     LINE = 64
@@ -61,6 +62,26 @@ static char *find_cached(const struct tt_target *targets, int ntargets)
     return NULL;
 }
 
+static bool all_cached(const struct tt_target *targets, int ntargets)
+{
+    int ncached = 0;
+    for (int i = 0; i < ntargets; i++) ncached += !targets[i].nontemporal;
+    return ncached == ntargets;
+}
+
+static void fetch_for_writing(char *data, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i += LINE) tt_prefetch_for_writing(data + i);
+}
+
+/* Fetches elements of all sources that are needed next: the hardware does not fetch beyond a page,
+ * of which a message of some KiB has few. */
+static void fetch_sources(const void *const *src, int nsrc, size_t at, size_t nbytes)
+{
+    for (int i = 0; i < nsrc; i++)
+        for (size_t k = 0; k < nbytes; k += LINE) __builtin_prefetch((const char *)src[i] + at + k);
+}
+
 /* Makes the result block by block, each in a place that stays in the first cache, and copies it to
  * the other targets from there. */
 static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
@@ -70,22 +91,20 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
     _Alignas(LINE) char tile[TILE_BYTES];
     const size_t size = tt_type_size(reduction->type);
     char *cached = find_cached(targets, ntargets);
-    const size_t full = (cached ? BLOCK_BYTES : TILE_BYTES) / size;
+    const bool whole = all_cached(targets, ntargets);
+    const size_t full = (whole ? BLOCK_BYTES : TILE_BYTES) / size;
     /* The first block ends on a line of the first target, so that the others are whole lines. */
     size_t n = (full * size - (uintptr_t)targets->data % LINE) / size;
     for (size_t done = 0; done < count; done += n, n = full) {
         if (n > count - done) n = count - done;
         char *block = cached ? cached + done * size : tile;
+        const size_t left = count - done - n;
+        if (!whole) fetch_sources(src, nsrc, (done + n) * size, (full < left ? full : left) * size);
         fold(block, src, nsrc, done, n, reduction);
         for (int i = 0; i < ntargets; i++)
             put_block(kernels, &targets[i], done * size, block, n * size);
     }
     kernels->fence();
-}
-
-static void fetch_for_writing(char *data, size_t nbytes)
-{
-    for (size_t i = 0; i < nbytes; i += LINE) tt_prefetch_for_writing(data + i);
 }
 
 /* A store to a line that is not in the cache waits for that line. The hardware fetches what is read
@@ -101,6 +120,7 @@ static void reduce_to_two(tt_fold_to_two_fn *fold, const struct tt_reduction *re
         const size_t nnext = full < left ? full : left;
         fetch_for_writing(first + next * size, nnext * size);
         fetch_for_writing(second + next * size, nnext * size);
+        fetch_sources(src, 2, next * size, nnext * size);
         fold(first + done * size, second + done * size, src, done, n, reduction);
         done = next;
         n = nnext;

@@ -25,9 +25,10 @@ static bool allocate(struct tt_engine *engine, size_t n)
         pointers->inputs = calloc(n + 1, sizeof *pointers->inputs);
         pointers->slots = calloc(n, sizeof *pointers->slots);
         pointers->claimed = calloc(n, sizeof *pointers->claimed);
+        pointers->nontemporal = calloc(n, sizeof *pointers->nontemporal);
         pointers->targets = calloc(n + 1, sizeof *pointers->targets);
         have = pointers->messages && pointers->inputs && pointers->slots && pointers->claimed &&
-               pointers->targets;
+               pointers->nontemporal && pointers->targets;
     }
     return have;
 }
@@ -57,6 +58,7 @@ void tt_engine_fini(struct tt_engine *engine)
         free(engine->pointers[c].inputs);
         free(engine->pointers[c].slots);
         free(engine->pointers[c].claimed);
+        free(engine->pointers[c].nontemporal);
         free(engine->pointers[c].targets);
     }
     free(engine->pointers);

@@ -23,6 +23,7 @@ struct tt_step_pointers {
     const void **inputs;   /* [nranks + 1]: what is folded, in order */
     char **slots;          /* [nranks]: the slots to fill; NULL: the message is a reference */
     bool *claimed;         /* [nranks]: that slot is memory of the receiver */
+    bool *nontemporal;     /* [nranks]: which the receiver wants stored past the caches */
     struct tt_target *targets; /* [nranks + 1]: where a piece of the result goes */
 };
 

@@ -138,10 +138,11 @@ static bool claim_posts(struct tt_work *work, int channel, const struct tt_progr
     bool all = true;
     for (uint32_t i = 0; i < step->nsend; i++) {
         struct tt_link *link = send_link(work, step, i);
-        void *posted = link->ops->posts->claim(link, nbytes, work->collective.signature);
-        pointers->claimed[i] = posted != NULL;
-        if (posted) pointers->slots[i] = posted;
-        all = all && posted;
+        struct tt_posted posted = {.nbytes = nbytes, .signature = work->collective.signature};
+        pointers->claimed[i] = link->ops->posts->claim(link, &posted);
+        pointers->nontemporal[i] = pointers->claimed[i] && posted.nontemporal;
+        if (pointers->claimed[i]) pointers->slots[i] = posted.to;
+        all = all && pointers->claimed[i];
     }
     return all;
 }
@@ -154,7 +155,8 @@ static const char *choose_targets(struct tt_work *work, int channel,
 {
     struct tt_step_pointers *pointers = &work->engine->pointers[channel];
     const bool folds = step->op == TT_FOLD;
-    for (uint32_t i = 0; i < step->nsend; i++) pointers->claimed[i] = false;
+    for (uint32_t i = 0; i < step->nsend; i++)
+        pointers->claimed[i] = pointers->nontemporal[i] = false;
     if (nbytes < TT_DIRECT_MIN_BYTES || !step->nsend) return NULL;
     if (folds && claim_posts(work, channel, step, nbytes)) return NULL;
     const char *reference = sendable(work, channel, step, nbytes);
@@ -244,7 +246,7 @@ static int list_targets(const struct tt_work *work, const struct pass *pass, cha
         char *to = pointers->slots[i] + pass->offset;
         pointers->targets[n++] = (struct tt_target){
             .data = to,
-            .nontemporal = stream && pointers->claimed[i] && !is_input(pointers, ninputs, to)};
+            .nontemporal = pointers->nontemporal[i] && !is_input(pointers, ninputs, to)};
     }
     return n;
 }

@@ -11,6 +11,7 @@
 void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, int channel)
 {
     const struct tt_program *program = tt_work_program(work);
+    const struct tt_binding *binding = &work->collective.binding;
     const struct tt_program_step *steps = tt_program_steps(program) + row->first;
     const struct tt_program_post *posts = tt_program_posts(program) + row->first_post;
     for (uint32_t k = 0; k < row->nposts; k++) {
@@ -19,8 +20,12 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
         size_t nbytes = 0;
         char *target = tt_work_one_piece(work, channel, &step->dst, &nbytes);
         if (nbytes < TT_DIRECT_MIN_BYTES) continue;
-        link->ops->posts->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], target,
-                               nbytes, work->collective.signature);
+        const struct tt_posted posted = {
+            .to = target,
+            .nbytes = nbytes,
+            .signature = work->collective.signature,
+            .nontemporal = posts[k].is_read ? binding->nontemporal : binding->nontemporal_posts};
+        link->ops->posts->post(link, posts[k].ahead, &work->collective.memory[TT_OUTPUT], &posted);
         work->collective.posts = true;
     }
 }

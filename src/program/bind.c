@@ -86,6 +86,13 @@ static tt_status cut_rounds(struct tt_binding *binding, const struct tt_program 
     return TT_OK;
 }
 
+static void choose_stores(struct tt_binding *binding)
+{
+    const size_t nbytes = binding->total * binding->element;
+    binding->nontemporal = nbytes >= TT_NONTEMPORAL_MIN_BYTES;
+    binding->nontemporal_posts = nbytes >= TT_NONTEMPORAL_POST_MIN_BYTES;
+}
+
 tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t element,
                           const struct tt_limits *limits, struct tt_binding *out)
 {
@@ -96,7 +103,7 @@ tt_status tt_program_bind(const struct tt_program *program, size_t count, size_t
         const size_t longest = program->splits ? count / nblocks + (count % nblocks > 0) : count;
         binding.copies = choose_copies(program, limits, longest, element);
         cut_blocks(&binding, program, LINE_BYTES / element);
-        binding.nontemporal = binding.total * element >= TT_NONTEMPORAL_MIN_BYTES;
+        choose_stores(&binding);
         TT_TRY(cut_rounds(&binding, program, NULL, limits));
         for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
             size_t begin = 0;
@@ -165,7 +172,7 @@ tt_status tt_program_bind_counts(const struct tt_program *program, const struct 
     binding->parts[0].nparts = count_parts(binding, program);
     const bool packed = fill_table(binding, program, counts);
     binding->count = binding->total;
-    binding->nontemporal = binding->total * element >= TT_NONTEMPORAL_MIN_BYTES;
+    choose_stores(binding);
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++)
         binding->skipped[b] = skipped_of(binding, program, (enum tt_buffer)b);
     const tt_status status = cut_rounds(binding, program, counts->counts, limits);

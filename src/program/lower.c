@@ -222,6 +222,16 @@ static tt_status lower_steps(struct builder *builder)
 
 /* ---- Posts ---------------------------------------------------------------------------------- */
 
+/* Whether the step sends what it stores in OUTPUT, or a later one of the channel may read it. */
+static bool is_read_later(const struct tt_schedule *schedule, int channel, uint32_t index)
+{
+    const struct tt_step *steps = schedule->steps[channel];
+    bool is_read = steps[index].send.number > 0;
+    for (int s = (int)index + 1; s < schedule->nsteps[channel]; s++)
+        is_read = is_read || (steps[s].local.number > 0 && steps[s].local.buffer == TT_OUTPUT);
+    return is_read;
+}
+
 /* came: [nranks] messages of each rank that earlier steps of the channel take; -1: has a post. */
 static void lower_posts(struct builder *builder, int channel, int32_t *came)
 {
@@ -239,7 +249,9 @@ static void lower_posts(struct builder *builder, int channel, int32_t *came)
             const bool posted = tt_step_may_be_posted(step);
             if (posted)
                 builder->posts[builder->nposts++] =
-                    (struct tt_program_post){.step = s, .ahead = (uint32_t)*from};
+                    (struct tt_program_post){.step = s,
+                                             .ahead = (uint32_t)*from,
+                                             .is_read = is_read_later(schedule, channel, s)};
             *from = posted ? -1 : *from + 1;
         }
     }

@@ -66,8 +66,9 @@ struct tt_program_channel {
 /* A step that only stores one message in OUTPUT, in memory that is free from the beginning of the
  * round: the sender of the message may write it there. The first such step of each link. */
 struct tt_program_post {
-    uint32_t step;  /* of the channel */
-    uint32_t ahead; /* messages that come over the step's link before, in the same round */
+    uint32_t step;    /* of the channel */
+    uint32_t ahead;   /* messages that come over the step's link before, in the same round */
+    uint32_t is_read; /* 1: the rank reads the message in the same round, to send it on */
 };
 
 /* Blocks [first, first + number): that a buffer of this rank holds; that a rank puts into a
@@ -136,8 +137,14 @@ TT_INLINE const int32_t *tt_program_orders(const struct tt_program *program)
 
 /* ---- Binding: blocks become elements -------------------------------------------------------- */
 
-/* Results of at least this many bytes do not stay in the caches anyway. */
-enum { TT_NONTEMPORAL_MIN_BYTES = 1 << 20 };
+enum {
+    /* Results of at least this many bytes do not stay in the caches anyway. */
+    TT_NONTEMPORAL_MIN_BYTES = 1 << 20,
+    /* From this many on, a message that the receiver does not read in the same round is stored past
+     * the caches: a line of another rank's buffer costs a core more to get than to send to memory,
+     * and the receiver as much to read from one as from the other. */
+    TT_NONTEMPORAL_POST_MIN_BYTES = 32 << 10
+};
 
 /* One block of a call in which every block has a count of its own. */
 struct tt_own_block {
@@ -168,6 +175,7 @@ struct tt_binding {
     size_t skipped[2]; /* bytes of the global naming before INPUT's and OUTPUT's first block */
     bool merged;       /* one part, one round, no gaps: contiguous names are contiguous memory */
     bool nontemporal;  /* results are stored past the caches */
+    bool nontemporal_posts; /* and so are messages to posts that are not read in the same round */
 };
 
 TT_INLINE const struct tt_own_block *tt_binding_own_block(const struct tt_binding *binding,

@@ -53,17 +53,26 @@ struct tt_message {
                          * failure (tt_fabric_borrow) */
 };
 
+/* Where the receiver of a link wants a message. */
+struct tt_posted {
+    void *to; /* as the one who asks has it mapped */
+    size_t nbytes;
+    uint64_t signature;
+    bool nontemporal; /* to be stored past the caches */
+};
+
 /* Of links between ranks that share memory; the other links have tt_no_posts. */
 struct tt_post_ops {
     /* Receiver, a hint, once a round at most: the message that comes after `ahead` others, when it
-     * has this length and signature, may be written by its sender to `to`, a place in a buffer of
-     * this rank that nothing else uses until then (peek then says data == to). It may also come
-     * otherwise. */
-    void (*post)(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
-                 size_t nbytes, uint64_t signature);
-    /* Sender, when slot() has given memory: where the receiver wants the next message; to be filled
-     * and published at once. NULL: nowhere that can be written from here. */
-    void *(*claim)(struct tt_link *link, size_t nbytes, uint64_t signature);
+     * has this length and signature, may be written by its sender to posted->to, a place in
+     * `memory` of this rank that nothing else uses until then (peek then says data == to). It may
+     * also come otherwise. */
+    void (*post)(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory,
+                 const struct tt_posted *posted);
+    /* Sender, when slot() has given memory: sets posted->to and ->nontemporal to where and how the
+     * receiver wants the next message, if that has posted's length and signature; to be filled and
+     * published at once. False: nowhere that can be written from here. */
+    bool (*claim)(struct tt_link *link, struct tt_posted *posted);
     /* Ends this end's post or claim, if any, before its message is published. TT_IN_PROGRESS: the
      * sender is writing to the posted memory, or died while it was writing. */
     tt_status (*withdraw)(struct tt_link *link);

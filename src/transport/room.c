@@ -16,15 +16,15 @@ tt_status tt_room_fail(const struct tt_room_context *context, int code, const ch
 }
 
 static void post_nothing(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory,
-                         void *to, size_t nbytes, uint64_t signature)
+                         const struct tt_posted *posted)
 {
-    (void)link, (void)ahead, (void)memory, (void)to, (void)nbytes, (void)signature;
+    (void)link, (void)ahead, (void)memory, (void)posted;
 }
 
-static void *claim_nothing(struct tt_link *link, size_t nbytes, uint64_t signature)
+static bool claim_nothing(struct tt_link *link, struct tt_posted *posted)
 {
-    (void)link, (void)nbytes, (void)signature;
-    return NULL;
+    (void)link, (void)posted;
+    return false;
 }
 
 static tt_status withdraw_nothing(struct tt_link *link)

@@ -66,9 +66,10 @@ static struct tt_link *send_first(struct posted *all, int rank)
 static void *claim(const struct posted *all, struct tt_link *link)
 {
     const uint64_t signature = all->parts[0].work.collective.signature;
-    return link->ops->slot(link, BLOCK_BYTES)
-               ? link->ops->posts->claim(link, BLOCK_BYTES, signature)
-               : NULL;
+    struct tt_posted posted = {.nbytes = BLOCK_BYTES, .signature = signature};
+    const bool claimed =
+        link->ops->slot(link, BLOCK_BYTES) && link->ops->posts->claim(link, &posted);
+    return claimed ? posted.to : NULL;
 }
 
 static void check_withdrawn(int writer)

@@ -320,6 +320,24 @@ TEST(program, a_binding_has_the_copies_that_there_is_room_and_data_for)
     pair_fini(&pair);
 }
 
+TEST(program, a_binding_keeps_small_results_in_the_caches)
+{
+    struct tt_program *program;
+    const struct tt_shape shape = {.collective = TT_ALL_REDUCE, .nranks = 4};
+    const struct tt_limits limits = {.slot_bytes = 4096, .meet_bytes = 4096, .copies = 1};
+    REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "two_shot"), &shape, 1, &program) ==
+            TT_OK);
+    const size_t sizes[] = {TT_NONTEMPORAL_POST_MIN_BYTES, TT_NONTEMPORAL_MIN_BYTES};
+    for (int i = 0; i < 2; i++)
+        for (size_t less = 0; less < 2; less++) {
+            struct tt_binding binding;
+            REQUIRE(tt_program_bind(program, sizes[i] / 4 - less, 4, &limits, &binding) == TT_OK);
+            CHECK_EQ(binding.nontemporal_posts, i > 0 || !less);
+            CHECK_EQ(binding.nontemporal, i > 0 && !less);
+        }
+    free(program);
+}
+
 TEST(program, a_binding_says_what_is_too_small_by_its_setting)
 {
     const struct tt_shape shape = {.collective = TT_ALL_TO_ALL, .nranks = 9};
@@ -449,13 +467,17 @@ TEST(program, posts_the_first_message_of_each_link_that_is_only_stored)
     for (uint32_t k = 0; k < program->nposts; k++) {
         CHECK_EQ(posts_of(program)[k].ahead, 1);
         CHECK(tt_program_step(program, 0, posts_of(program)[k].step)->nrecv == 1);
+        CHECK_EQ(posts_of(program)[k].is_read, 0);
     }
     free(program);
     REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "ring"), &shape, 1, &program) ==
             TT_OK);
     for (int c = 0; c < program->nchannels; c++) {
         CHECK_EQ(tt_program_channel(program, c)->nposts, 1);
-        CHECK_EQ(posts_of(program)[tt_program_channel(program, c)->first_post].ahead, 3);
+        const struct tt_program_post *post =
+            &posts_of(program)[tt_program_channel(program, c)->first_post];
+        CHECK_EQ(post->ahead, 3);
+        CHECK_EQ(post->is_read, 1); /* the next rank gets it from this one */
     }
     free(program);
     REQUIRE(tt_program_create(tt_algorithm_find(TT_ALL_REDUCE, "parallel"), &shape, 1, &program) ==

@@ -3,21 +3,23 @@
 #include "base/prefetch.h"
 #include "transport/host/host.h"
 
-static void shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory, void *to,
-                     size_t nbytes, uint64_t signature)
+static void shm_post(struct tt_link *link, uint64_t ahead, const struct tt_memory *memory,
+                     const struct tt_posted *posted)
 {
+    void *to = posted->to;
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
     if (shm->same_process) {
         post->offset = (uint64_t)(uintptr_t)to;
-    } else if (tt_host_is_known(shm->room, shm->place, memory, to, nbytes)) {
+    } else if (tt_host_is_known(shm->room, shm->place, memory, to, posted->nbytes)) {
         post->window = memory->window;
         post->offset = (uint64_t)((char *)to - memory->base);
     } else {
         return;
     }
-    post->nbytes = nbytes;
-    post->signature = signature;
+    post->nbytes = posted->nbytes;
+    post->signature = posted->signature;
+    post->nontemporal = posted->nontemporal;
     shm->posted = shm->next + ahead;
     shm->posted_to = to;
     atomic_store_explicit(&post->state, shm->posted << 2 | TT_POST_POSTED,
@@ -34,20 +36,21 @@ static char *posted_memory(struct tt_shm_link *shm)
     return tt_window_map_writable(&shm->room->windows[shm->place], post->window) ? data : NULL;
 }
 
-static void *shm_claim(struct tt_link *link, size_t nbytes, uint64_t signature)
+static bool shm_claim(struct tt_link *link, struct tt_posted *posted)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
     uint64_t state = shm->next << 2 | TT_POST_POSTED;
     tt_prefetch_for_writing(post); /* its line comes once, not to be read and again to be claimed */
     /* release: shm_post */
-    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return NULL;
-    if (post->nbytes != nbytes || post->signature != signature) return NULL;
-    char *to = posted_memory(shm);
-    shm->claimed = to && atomic_compare_exchange_strong_explicit(
-                             &post->state, &state, shm->next << 2 | TT_POST_CLAIMED,
-                             memory_order_acq_rel, memory_order_relaxed);
-    return shm->claimed ? to : NULL;
+    if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return false;
+    if (post->nbytes != posted->nbytes || post->signature != posted->signature) return false;
+    posted->to = posted_memory(shm);
+    posted->nontemporal = post->nontemporal != 0;
+    shm->claimed = posted->to && atomic_compare_exchange_strong_explicit(
+                                     &post->state, &state, shm->next << 2 | TT_POST_CLAIMED,
+                                     memory_order_acq_rel, memory_order_relaxed);
+    return shm->claimed;
 }
 
 /* Ends the receiver's post. The message may have been published since. */

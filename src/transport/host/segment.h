@@ -107,6 +107,7 @@ struct tt_post {
     _Atomic uint64_t state; /* number of the message << 2 | enum tt_post_state */
     uint64_t nbytes, signature;
     uint64_t window, offset; /* within one process: an address as offset */
+    uint64_t nontemporal;    /* 1: to be stored past the caches */
 };
 enum tt_post_state {
     TT_POST_NONE,

@@ -60,19 +60,29 @@ static const void *receive(struct pair *pair, uint64_t signature)
     return message.data;
 }
 
+static void post(struct pair *pair, uint64_t ahead, void *to, uint64_t signature)
+{
+    const struct tt_posted posted = {
+        .to = to, .nbytes = NBYTES, .signature = signature, .nontemporal = signature % 2};
+    pair->rx->ops->posts->post(pair->rx, ahead, &pair->memory, &posted);
+}
+
 static void *claim(struct pair *pair, size_t nbytes, uint64_t signature)
 {
+    struct tt_posted posted = {.nbytes = nbytes, .signature = signature};
     if (!pair->tx->ops->slot(pair->tx, nbytes)) return NULL;
-    return pair->tx->ops->posts->claim(pair->tx, nbytes, signature);
+    if (!pair->tx->ops->posts->claim(pair->tx, &posted)) return NULL;
+    CHECK_EQ(posted.nontemporal, signature % 2 == 1); /* as the receiver wants */
+    return posted.to;
 }
 
 static void check_filled(bool apart)
 {
     struct pair pair;
     REQUIRE(pair_open(&pair, apart));
-    struct tt_link *tx = pair.tx, *rx = pair.rx;
+    struct tt_link *tx = pair.tx;
     for (uint64_t turn = 0; turn < 100; turn++) {
-        rx->ops->posts->post(rx, turn % 3, &pair.memory, pair.window, NBYTES, turn);
+        post(&pair, turn % 3, pair.window, turn);
         for (uint64_t i = 0; i < turn % 3; i++) {
             CHECK(claim(&pair, NBYTES, turn) == NULL); /* it is of a later message */
             send_by_slot(&pair, NBYTES, turn);
@@ -106,7 +116,7 @@ TEST(posts, of_memory_that_the_sender_cannot_write_are_not_made)
     struct pair pair;
     char private[NBYTES];
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, private, NBYTES, 1);
+    post(&pair, 0, private, 1);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
     CHECK_EQ(pair.rx->ops->posts->withdraw(pair.rx), TT_OK);
     pair_close(&pair);
@@ -116,13 +126,13 @@ TEST(posts, serve_only_a_message_of_their_length_and_signature)
 {
     struct pair pair;
     REQUIRE(pair_open(&pair, true));
-    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
+    post(&pair, 0, pair.window, 5);
     CHECK(claim(&pair, NBYTES - 4, 5) == NULL);
     CHECK(claim(&pair, NBYTES, 6) == NULL);
     send_by_slot(&pair, NBYTES, 6);
     CHECK(receive(&pair, 6) != pair.window);
     CHECK(claim(&pair, NBYTES, 5) == NULL); /* its message has come otherwise */
-    pair.rx->ops->posts->post(pair.rx, 0, &pair.memory, pair.window, NBYTES, 5);
+    post(&pair, 0, pair.window, 5);
     CHECK(claim(&pair, NBYTES, 5) != NULL);
     pair.tx->ops->publish(pair.tx, NBYTES, 5);
     CHECK(receive(&pair, 5) == pair.window);
@@ -135,11 +145,11 @@ TEST(posts, can_be_withdrawn_but_not_from_a_sender_that_writes)
     REQUIRE(pair_open(&pair, true));
     struct tt_link *tx = pair.tx, *rx = pair.rx;
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK); /* there is none */
-    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
+    post(&pair, 0, pair.window, 1);
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK);
     CHECK(claim(&pair, NBYTES, 1) == NULL);
 
-    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 1);
+    post(&pair, 0, pair.window, 1);
     REQUIRE(claim(&pair, NBYTES, 1) != NULL);
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
@@ -147,7 +157,7 @@ TEST(posts, can_be_withdrawn_but_not_from_a_sender_that_writes)
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_OK);
     CHECK(receive(&pair, 1) == pair.window);
 
-    rx->ops->posts->post(rx, 0, &pair.memory, pair.window, NBYTES, 2);
+    post(&pair, 0, pair.window, 2);
     REQUIRE(claim(&pair, NBYTES, 2) != NULL);
     CHECK_EQ(rx->ops->posts->withdraw(rx), TT_IN_PROGRESS);
     CHECK_EQ(tx->ops->posts->withdraw(tx), TT_OK); /* the sender gives up */

@@ -255,9 +255,10 @@ static void read_notifications(struct tt_tcp *tcp)
             if (c->cmsg_len < CMSG_LEN(sizeof notification)) continue;
             memcpy(&notification, CMSG_DATA(c), sizeof notification);
             if (notification.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
-            tcp->returned += notification.ee_data - notification.ee_info + 1;
-            if (notification.ee_info == tcp->returned_to)
-                tcp->returned_to = notification.ee_data + 1;
+            /* The kernel's numbers of writes are the lower halves of these. */
+            const uint32_t number = notification.ee_data - notification.ee_info + 1;
+            tcp->returned += number;
+            if (notification.ee_info == (uint32_t)tcp->returned_to) tcp->returned_to += number;
             if (notification.ee_code & SO_EE_CODE_ZEROCOPY_COPIED && !tcp->zerocopy_always)
                 tcp->zerocopy = false;
         }
@@ -275,9 +276,7 @@ bool tt_tcp_returned(struct tt_tcp *tcp)
 bool tt_tcp_returned_of(struct tt_tcp *tcp, int channel)
 {
     if (tt_tcp_returned(tcp)) tcp->returned_to = tcp->lent;
-    const bool returned = (int32_t)(tcp->returned_to - tcp->lent_to[channel]) >= 0;
-    if (returned) tcp->lent_to[channel] = tcp->returned_to;
-    return returned;
+    return tcp->returned_to >= tcp->lent_to[channel];
 }
 
 /* Queues a frame of its own for credits when enough of a channel are due. */

@@ -96,9 +96,9 @@ struct tt_tcp {
     /* large bodies sent from the caller's memory: the kernel notifies when it no longer reads one
      */
     bool zerocopy, zerocopy_always;
-    uint32_t lent, returned;           /* writes since the connection was opened */
-    uint32_t returned_to;              /* all writes before this one were returned */
-    uint32_t lent_to[TT_MAX_CHANNELS]; /* the write after the last one of a channel's messages */
+    uint64_t lent, returned;           /* writes since the connection was opened */
+    uint64_t returned_to;              /* all writes before this one were returned */
+    uint64_t lent_to[TT_MAX_CHANNELS]; /* the write after the last one of a channel's messages */
 };
 
 /* Options of every connection for data: a peer that does not answer for `timeout_ns` is gone. */

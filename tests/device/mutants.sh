@@ -14,11 +14,12 @@ export LD_LIBRARY_PATH=$build/vgpu GTEST_COLOR=no GTEST_FAIL_FAST=1 TT_DEVICE_ST
 
 # ---- Trials, the quickest first. Arguments: the seed, the mutant's folder.
 
-trials=(pairs short more calls graphs faults processes)
+trials=(pairs short wrap more calls graphs faults processes)
 quickly=(timeout --kill-after=5 "${LIMIT:-240}" env TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64)
 strictly=("${quickly[@]}" VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict)
 pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*'; }
 short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*'; }
+wrap() { run "$1" "$2" 3 'wrap.*'; }
 more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
 run() {
     "${strictly[@]}" TT_TEST_KERNELS="$2/image" VGPU_SEED="$1" TT_DEVICE_RANKS="$3" "$build/tests/test_device_run" --gtest_filter="${FILTER:-$4}"
@@ -74,7 +75,7 @@ examine() {
     local tree=$work/$1 log=$work/$1.log trial seed status how where
     plant "$@" "$tree" || return
     for trial in ${TRIALS:-${trials[@]}}; do
-        if [ "$2" = exchange.cuh ] && { [[ pairs/short/more = *$trial* ]]; }; then continue; fi
+        if [ "$2" = exchange.cuh ] && { [[ pairs/short/wrap/more = *$trial* ]]; }; then continue; fi
         for seed in ${SEEDS:-1 2}; do
             attempt "$trial" "$seed" "$tree" "$log"
             status=$?
@@ -211,6 +212,13 @@ mutant left_is_not_said run.cu 's/TT_TAIL_LEFT \| block->ends\[e\]\.known_tail/b
 mutant withdraw_does_not_wait port.cuh '/^static __device__ void tt_withdraw\(/,/^}/s/\(int32_t\)\(ntaken - \(uint32_t\)tail\) > 0/false/'
 mutant keeps_no_withdrawal run.cu 's/^            tt_withdraw\(.*\);/            ;/'
 mutant ended_is_not_counted_on port.cuh 's/\+\+state->nended/state->nended + 1/'
+mutant renews_nothing port.cuh 's/^    if \(tt_device_renews\(.*\)\) tt_renew\(.*\);//'
+mutant renews_no_note port.cuh 's/^    end->notes\[slot\]\.head = number;//'
+mutant renews_no_line port.cuh '/^static __device__ __noinline__ void tt_renew/,/^}/s/^        tt_store_line\(.*\);/        ;/'
+mutant renews_with_zero port.cuh 's/tt_store_line\(lines \+ at, 0, number, end->system\)/tt_store_line(lines + at, 0, 0, end->system)/'
+mutant renews_no_head step.cuh 's/if \(!lines \|\| tt_device_renews\(.*\)\)$/if (!lines)/'
+mutant renews_one_slot_too_few port.cuh 's/tt_device_renews\(end->count, links->nslots\)/tt_device_renews(end->count, links->nslots - 1)/'
+mutant meet_renews_no_head meet.cuh 's/^        tt_publish\(out, block->heads_out\[rank\]\);/        ;/'
 mutant fails_without_first port.cuh 's/if \(before\) return;//'
 
 # Meetings.
@@ -226,7 +234,7 @@ mutant meet_does_not_await_lines meet.cuh 's/\(lines \? tt_meet_await_lines\(blo
 mutant meet_sends_no_empty_line meet.cuh 's/if \(lines && !before\) .*//'
 mutant meet_no_signature meet.cuh 's/if \(head != mine\)/if (false)/'
 mutant meet_note_has_no_head meet.cuh 's/note->head = block->heads_out\[rank\];//'
-mutant meet_counts_no_meetings meet.cuh 's/tt_meet_end\(block, rank, 1\)->count\+\+;/if (rank != (uint32_t)block->program->rank) tt_meet_end(block, rank, 1)->count++;/'
+mutant meet_counts_no_meetings meet.cuh 's/^    out->count\+\+;/    if (!self) out->count++;/'
 mutant meet_releases_too_much meet.cuh 's/tt_release\(in, in->count\)/tt_release(in, in->count + 1)/'
 mutant meet_releases_rarely meet.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 8 : 2/'
 mutant meet_system_is_forgotten meet.cuh 's/tt_meet_end\(block, rank, 1\)->system/false/'
@@ -239,7 +247,7 @@ mutant x_takes_what_was_not_published exchange.cuh 's/if \(\(uint32_t\)head - en
 mutant x_one_slot_too_many exchange.cuh 's/tt_flow_may_fill\(flow, links->nslots - 1\)/tt_flow_may_fill(flow, links->nslots)/'
 mutant x_does_not_wait_for_slots exchange.cuh '/tt_flow_look_for_slot/,/^}/s/if \(!tt_flow_may_fill\(.*\)\) return;//'
 mutant x_does_not_drain exchange.cuh 's/flow->state == TT_FLOW_DRAINS && tt_flow_may_fill\(flow, 0\)/flow->state == TT_FLOW_DRAINS/'
-mutant x_release_is_odd exchange.cuh 's/if \(\+\+end->count % 2 && flow->left\) return;/if (++end->count % 2) return;/'
+mutant x_release_is_odd exchange.cuh 's/if \(end->count % 2 && flow->left\) return;/if (end->count % 2) return;/'
 mutant x_releases_before_copy exchange.cuh 's/^    flow->message_left = reference \? .*/&\n    tt_release(end, end->count + 1);/'
 mutant x_publishes_before_note exchange.cuh 's/^    note->reference = \(uint64_t\)flow->reference;/    tt_publish(end, head);\n&/'
 mutant x_note_keeps_reference exchange.cuh 's/^    note->reference = \(uint64_t\)flow->reference;/    if (flow->reference) &/'

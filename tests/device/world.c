@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "counts.h"
 #include "device/image.h"
 #include "device/tables.h"
 #include "schedule/collective.h"
@@ -205,6 +206,39 @@ void world_close(struct world *world)
         CU(CtxPopCurrent(&context));
         CU(DevicePrimaryCtxRelease(gpu));
     }
+}
+
+static void read_memory(void *arg, void *to, const void *from, size_t nbytes)
+{
+    world_read(arg, to, (CUdeviceptr)(uintptr_t)from, nbytes);
+}
+
+static void write_memory(void *arg, void *to, const void *from, size_t nbytes)
+{
+    struct world *world = arg;
+    CU(MemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, nbytes, NULL));
+    CU(StreamSynchronize(NULL));
+}
+
+void world_count_from(struct world *world, uint32_t count, bool fresh)
+{
+    const struct counts_access access = {read_memory, write_memory, world};
+    for (int r = 0; r < world->config.nranks; r++) {
+        const struct tt_device_links links = links_of(world, r);
+        counts_set(&links, &access, count, fresh);
+    }
+}
+
+uint32_t world_oldest(struct world *world, uint32_t count)
+{
+    const struct counts_access access = {read_memory, write_memory, world};
+    uint32_t oldest = 0;
+    for (int r = 0; r < world->config.nranks; r++) {
+        const struct tt_device_links links = links_of(world, r);
+        const uint32_t age = counts_oldest(&links, &access, count);
+        if (age > oldest) oldest = age;
+    }
+    return oldest;
 }
 
 /* TT_DEVICE_STUCK: seconds after which kernels that have not ended stand still. */

@@ -10,7 +10,7 @@
 
 enum {
     WORLD_CHANNELS = 4,
-    WORLD_SLOTS = 4,
+    WORLD_SLOTS = 8, /* at most */
     WORLD_SLOT_BYTES = 1024,
     WORLD_LINE_BYTES = 1024,
     WORLD_THREADS = 64,
@@ -62,6 +62,10 @@ struct world_call {
 /* False: there is no GPU, or no kernel (fails the running test). */
 bool world_open(struct world *world, const struct world_config *config);
 void world_close(struct world *world);
+/* As counts_set, of all ranks. */
+void world_count_from(struct world *world, uint32_t count, bool fresh);
+/* As counts_oldest, of all ranks. */
+uint32_t world_oldest(struct world *world, uint32_t count);
 
 /* What a call has on the device. */
 struct world_run {

@@ -201,14 +201,15 @@ static __device__ void tt_flow_publish(const struct tt_block *block, struct tt_f
 }
 
 /* Every second message is released, and the last one of a part, for which the sender may wait. */
-static __device__ void tt_flow_release(struct tt_flow *flow)
+static __device__ void tt_flow_release(const struct tt_block *block, struct tt_flow *flow)
 {
     struct tt_device_end *end = &flow->end;
     flow->message += flow->nbytes;
     flow->message_left -= flow->nbytes;
     if (flow->message_left) return;
     flow->message = NULL;
-    if (++end->count % 2 && flow->left) return;
+    tt_count_read(end, &block->call.links);
+    if (end->count % 2 && flow->left) return;
     end->known_tail = end->count;
     tt_release(end, end->count); /* R2 */
 }
@@ -223,7 +224,7 @@ static __device__ void tt_flow_go_on(const struct tt_block *block, struct tt_flo
     flow->at += moved;
     flow->left -= moved;
     if (outgoing) tt_flow_publish(block, flow);
-    if (!outgoing && !tt_flow_is_local(flow)) tt_flow_release(flow);
+    if (!outgoing && !tt_flow_is_local(flow)) tt_flow_release(block, flow);
     if (!flow->left) tt_flow_next(block, flow);
 }
 

@@ -151,9 +151,15 @@ static __device__ __noinline__ bool tt_meet_take_line(struct tt_block *block, ui
 static __device__ void tt_meet_count(struct tt_block *block, uint32_t rank)
 {
     const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1; /* as in tt_finish_step */
-    struct tt_device_end *in = tt_meet_end(block, rank, 0);
-    tt_meet_end(block, rank, 1)->count++;
-    if (rank == (uint32_t)block->program->rank || ++in->count % batch) return;
+    struct tt_device_end *in = tt_meet_end(block, rank, 0), *out = tt_meet_end(block, rank, 1);
+    const bool self = rank == (uint32_t)block->program->rank;
+    if (!self && block->call.protocol == TT_PROTOCOL_LINES &&
+        tt_device_renews(out->count, block->call.links.nslots))
+        tt_publish(out, block->heads_out[rank]);
+    out->count++;
+    if (self) return;
+    tt_count_read(in, &block->call.links);
+    if (in->count % batch) return;
     in->known_tail = in->count;
     tt_release(in, in->count);
 }

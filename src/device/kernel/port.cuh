@@ -21,6 +21,8 @@
  *   slot, note           written by the sender, B, R1, A1, B, read by the receiver
  *   slot, note again     read by the receiver, B, R2, A2, B, written by the sender
  *   line again           read (relaxed) by the receiver, B, R2, A2, B, written by the sender
+ *   line, note made new  written (line: relaxed) by the receiver, R2 or B, R2, A2, B, written by the
+ *                        sender
  *   place of a meeting   written by its rank, B, R1 to each other rank, A1, B, read by all of them
  *   place again          read by each of them, B, R2, A2 of all of them, B, written by its rank
  *   sent by reference    written by the sender (or before the call), B, R1, A1, B, read by the
@@ -107,6 +109,27 @@ static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *
                      : "=l"(*data), "=l"(*flag)
                      : "l"(line)
                      : "memory");
+}
+
+/* One thread, when message end->count is read and not yet released: what the slot's lines and note
+ * say is this old from now on (end.h). Lines of the message that nobody has waited for may come
+ * after this; they are of this message too. */
+static __device__ __noinline__ void tt_renew(const struct tt_device_end *end,
+                                             const struct tt_device_links *links)
+{
+    const size_t slot = end->count % links->nslots;
+    const uint64_t number = end->count + 1;
+    char *lines = end->lines + slot * links->line_bytes;
+    end->notes[slot].head = number;
+    for (uint32_t at = 0; at < links->line_bytes; at += TT_LINE_BYTES)
+        tt_store_line(lines + at, 0, number, end->system);
+}
+
+/* One thread: the next message is read; its slot may be released. */
+static __device__ void tt_count_read(struct tt_device_end *end, const struct tt_device_links *links)
+{
+    if (tt_device_renews(end->count, links->nslots)) tt_renew(end, links);
+    end->count++;
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */

@@ -185,7 +185,8 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             struct tt_device_end *end = tt_link_end(block, step->recv + i);
-            if (++end->count % batch) continue;
+            tt_count_read(end, &block->call.links);
+            if (end->count % batch) continue;
             end->known_tail = end->count;
             tt_release(end, end->count);
             continue;
@@ -198,8 +199,9 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
             note->reference = refers ? (uint64_t)reference : 0;
             note->head = block->heads_out[s];
             if (refers) end->refers = 1; /* the call ends when the receiver has read */
-            tt_publish(end, block->heads_out[s]);
         }
+        if (!lines || tt_device_renews(end->count, block->call.links.nslots))
+            tt_publish(end, block->heads_out[s]);
         end->count++;
     }
     __syncthreads();

@@ -9,11 +9,20 @@
  *
  * In a meeting each rank sends a message to each other one. As lines, every message has what the
  * rank puts in. Else that stands once, in the sender's place of number (meetings on the channel) %
- * nslots, and the messages are empty: the place is free when all that said so are released. */
+ * nslots, and the messages are empty: the place is free when all that said so are released.
+ *
+ * Counts of messages have 32 bits and begin at 0 again after 2^32 messages, which nslots divides.
+ * What the memory of a link still says of message n must be gone when message n + 2^32 is awaited.
+ * Words that every message changes are; heads, which messages in lines leave as they are, and
+ * lines, which shorter messages leave, may be as old as the link. So with each of the last nslots
+ * messages before a multiple of 2^31 the sender publishes a head, in any case, and the receiver,
+ * before it releases the slot, writes the number of the message into all of the slot's lines and
+ * its note. Nothing in a link is then older than 2^31 + nslots messages. */
 #ifndef TT_TRANSPORT_DEVICE_END_H
 #define TT_TRANSPORT_DEVICE_END_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A message as lines: 16 bytes each, 8 of data and 8 of flag, stored by one access. */
@@ -76,6 +85,13 @@ TT_DEVICE_INLINE uint32_t tt_device_end_at(uint32_t nchannels, uint32_t peer, ui
 TT_DEVICE_INLINE uint64_t tt_device_head(uint32_t count, uint32_t signature)
 {
     return (uint64_t)signature << 32 | count;
+}
+
+/* Whether what the link's memory says must be made new with message n. */
+TT_DEVICE_INLINE bool tt_device_renews(uint32_t n, uint32_t nslots)
+{
+    const uint32_t half = 1u << 31;
+    return n % half >= half - nslots;
 }
 
 #endif

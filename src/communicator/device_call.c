@@ -184,7 +184,8 @@ struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm, const struc
     return (struct tt_limits){.slot_bytes = links->slot_bytes,
                               .meet_bytes = links->slot_bytes,
                               .copies = cached->any_count ? cached->loaded->copies : 1,
-                              .slot_setting = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES)};
+                              .slot_setting = (size_t)tt_config_int(TT_CONFIG_DEVICE_SLOT_BYTES),
+                              .of_gpus = true};
 }
 
 static size_t round_up(size_t nbytes)

@@ -41,12 +41,18 @@ static void cut_blocks(struct tt_binding *binding, const struct tt_program *prog
         binding->parts[i] = tt_cut_make(lengths[i], align, count_parts(binding, program));
 }
 
+static const char *setting_of(const struct tt_limits *limits, bool meeting)
+{
+    if (limits->of_gpus) return "TUTTI_DEVICE_SLOT_BYTES";
+    return meeting ? "TUTTI_MEET_BYTES" : "TUTTI_SLOT_BYTES";
+}
+
 static tt_status too_small(const struct tt_program *program, const struct tt_limits *limits,
                            bool meeting, size_t element, size_t need)
 {
     const size_t nbytes = meeting ? limits->meet_bytes : limits->slot_bytes;
     char mend[160];
-    if (!meeting && limits->slot_setting > nbytes)
+    if ((!meeting || limits->of_gpus) && limits->slot_setting > nbytes)
         snprintf(
             mend, sizeof mend,
             "it was shrunk from %zu for the number of ranks on a host; choose another algorithm",
@@ -58,7 +64,7 @@ static tt_status too_small(const struct tt_program *program, const struct tt_lim
     return tt_fail(TT_ERR_USAGE,
                    "%s=%zu is too small: %s over %d ranks puts %zu elements of %zu bytes into one "
                    "%s; %s",
-                   meeting ? "TUTTI_MEET_BYTES" : "TUTTI_SLOT_BYTES", nbytes,
+                   setting_of(limits, meeting), nbytes,
                    tt_collective_name((enum tt_collective)program->collective), program->nranks,
                    need / element, element, meeting ? "part of a meeting" : "message", mend);
 }

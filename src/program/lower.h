@@ -20,9 +20,11 @@ TT_NODISCARD tt_status tt_program_create(const struct tt_algorithm *algorithm,
 /* What limits a binding: the bytes of a slot and of a place of a meeting, and the channels. */
 struct tt_limits {
     size_t slot_bytes, meet_bytes;
-    int copies; /* most copies of the program that there are channels for; 0: as 1 */
-    size_t
-        slot_setting; /* TUTTI_SLOT_BYTES, of which a host with many ranks has less; 0: the same */
+    int copies;          /* most copies of the program that there are channels for; 0: as 1 */
+    size_t slot_setting; /* the setting's bytes of a slot, of which a host with many ranks has less;
+                          * 0: the same */
+    bool of_gpus; /* the setting is TUTTI_DEVICE_SLOT_BYTES, for meetings too; else TUTTI_SLOT_BYTES
+                   * and TUTTI_MEET_BYTES */
 };
 
 /* Binds a program to calls of `count` elements of `element` bytes. TT_ERR_USAGE when one element a

@@ -358,6 +358,16 @@ TEST(program, a_binding_says_what_is_too_small_by_its_setting)
     CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_SLOT_BYTES=64") &&
                       strstr(tt_last_error(), "shrunk from 1024"),
                   "%s", tt_last_error());
+    struct tt_limits gpus = {.slot_bytes = 64, .meet_bytes = 64, .of_gpus = true};
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &gpus, &binding), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_DEVICE_SLOT_BYTES=64") &&
+                      strstr(tt_last_error(), "at least 128"),
+                  "%s", tt_last_error());
+    gpus.slot_setting = 1024;
+    CHECK_EQ(tt_program_bind(pair.program, 1, 8, &gpus, &binding), TT_ERR_USAGE);
+    CHECK_MESSAGE(strstr(tt_last_error(), "TUTTI_DEVICE_SLOT_BYTES=64") &&
+                      strstr(tt_last_error(), "shrunk from 1024"),
+                  "%s", tt_last_error());
     pair_fini(&pair);
 }
 

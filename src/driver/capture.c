@@ -83,21 +83,46 @@ tt_status tt_capture_follow(struct tt_context *context, void *stream, void *node
                                   : tt_cuda_fail(result, "cuStreamUpdateCaptureDependencies");
 }
 
-/* In the context. */
-static tt_status keep(struct tt_context *context, CUgraph graph, void (*gone)(void *arg), void *arg)
+/* What the driver calls when its object is gone. gone NULL: the graph never had it. */
+struct keeping {
+    void (*gone)(void *arg);
+    void *arg;
+};
+
+static void CUDA_CB end_keeping(void *argument)
 {
+    const struct keeping keeping = *(struct keeping *)argument;
+    free(argument);
+    if (keeping.gone) keeping.gone(keeping.arg);
+}
+
+/* In the context. Takes the keeping over. */
+static tt_status keep(struct tt_context *context, CUgraph graph, struct keeping *keeping)
+{
+    const struct tt_cuda *cu = context->cu;
     CUuserObject object;
-    TT_CUDA_TRY(
-        context->cu->UserObjectCreate(&object, arg, gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-    TT_CUDA_TRY(context->cu->GraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-    return TT_OK;
+    CUresult result =
+        cu->UserObjectCreate(&object, keeping, end_keeping, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    if (result != CUDA_SUCCESS) {
+        free(keeping);
+        return tt_cuda_fail(result, "cuUserObjectCreate");
+    }
+    result = cu->GraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    if (result == CUDA_SUCCESS) return TT_OK;
+    keeping->gone = NULL;
+    cu->UserObjectRelease(object, 1);
+    return tt_cuda_fail(result, "cuGraphRetainUserObject");
 }
 
 tt_status tt_capture_keep(struct tt_context *context, void *graph, void (*gone)(void *arg),
                           void *arg)
 {
     TT_TRY(tt_context_enter(context));
-    const tt_status status = keep(context, graph, gone, arg);
+    struct keeping *keeping = malloc(sizeof *keeping);
+    if (keeping) *keeping = (struct keeping){gone, arg};
+    const tt_status status =
+        keeping ? keep(context, graph, keeping)
+                : tt_fail(TT_ERR_SYSTEM, "out of memory for the entry of a CUDA graph");
     tt_context_leave(context);
     return status;
 }

@@ -3,11 +3,15 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "driver/calls.h"
+#include "driver/capture.h"
+#include "driver/context_internal.h"
 #include "driver/driver.h"
 
 /* (word): waits until the word is not 0. (log, id): log[++log[0]] = id. One thread. */
@@ -354,6 +358,54 @@ static void *work(void *argument)
         tt_context_close(context);
     }
     return NULL;
+}
+
+/* ---- Objects of graphs ---------------------------------------------------------------------- */
+
+static _Atomic int ngone;
+static int nreleased;
+
+static void CUDA_CB is_gone(void *arg)
+{
+    (void)arg;
+    ngone++;
+}
+
+static CUresult CUDAAPI refuse(CUgraph graph, CUuserObject object, unsigned count, unsigned flags)
+{
+    (void)graph, (void)object, (void)count, (void)flags;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult CUDAAPI release(CUuserObject object, unsigned count)
+{
+    CALL(cuUserObjectRelease, object, count);
+    nreleased++;
+    return CUDA_SUCCESS;
+}
+
+/* What a graph does not take is given back, and is nobody's any more. */
+TEST(context, an_object_that_a_graph_refuses_is_released_and_its_owner_not_told)
+{
+    struct tt_context *context;
+    CUgraph graph = NULL;
+    REQUIRE(tt_context_open(0, &context) == TT_OK);
+    const struct tt_cuda *cu = context->cu;
+    struct tt_cuda unwilling = *cu;
+    unwilling.GraphRetainUserObject = refuse;
+    unwilling.UserObjectRelease = release;
+    CALL(cuGraphCreate, &graph, 0);
+    context->cu = &unwilling;
+    CHECK_EQ(tt_capture_keep(context, graph, is_gone, NULL), TT_ERR_DEVICE);
+    context->cu = cu;
+    CHECK_EQ(nreleased, 1);
+    CHECK_EQ(tt_capture_keep(context, graph, is_gone, NULL), TT_OK);
+    CHECK_EQ(ngone, 0);
+    CALL(cuGraphDestroy, graph);
+    const int64_t late = tt_deadline_ns(20000); /* another thread calls */
+    while (!ngone && !tt_expired(late)) sched_yield();
+    CHECK_EQ(ngone, 1);
+    tt_context_close(context);
 }
 
 TEST(context, threads_use_one_context_and_several)

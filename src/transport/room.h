@@ -95,8 +95,9 @@ struct tt_transport {
     bool (*arm)(void *end);
     /* Whether all links of the end are flushed (link.h). */
     bool (*flushed)(void *end);
-    /* After a failure: ends all reading from callers' memory. */
-    void (*give_back)(void *end);
+    /* After a failure: ends all reading from callers' memory. What is being sent at the deadline
+     * is dropped, and the end sends no more. */
+    void (*give_back)(void *end, int64_t deadline_ns);
     /* Failures from now on are ignored: the peer has announced its end, or this rank is about to.
      */
     void (*quiet)(void *end);

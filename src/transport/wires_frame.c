@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "transport/wires_internal.h"
+
+enum { MISSED_MS = 1000 }; /* how long bytes of a peer that is gone are read for a failure */
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
@@ -156,9 +159,11 @@ tt_status tt_wire_lost(void *owner, struct tt_tcp *tcp, int error)
 tt_status tt_wire_missed(struct tt_wire *wire)
 {
     const struct tt_room_context *up = wire->wires->up;
-    while (tt_tcp_read(&wire->tcp.sockets[0]) ==
-           TT_OK) { /* a failure that the peer sent before its end explains more */
-    }
+    const int64_t deadline_ns = tt_deadline_ns(MISSED_MS);
+    /* A failure that the peer sent before its end explains more. */
+    while (!wire->wires->client->check(up->owner) && tt_tcp_read(&wire->tcp.sockets[0]) == TT_OK &&
+           !tt_expired(deadline_ns))
+        continue;
     TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
     return tt_room_fail(up, TT_ERR_REMOTE, "%s", wire->gone);
 }

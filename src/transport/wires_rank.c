@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "transport/wires_internal.h"
 
+enum { GIVE_BACK_MS = 20 };         /* how long a failed call waits for its memory */
 #define CHECK_NS INT64_C(250000000) /* between two looks for unresponsive peers */
 
 /* ---- The wires ------------------------------------------------------------------------------ */
@@ -195,9 +196,9 @@ bool tt_wires_flushed(struct tt_wires *wires)
 
 void tt_wires_give_back(struct tt_wires *wires)
 {
-    for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
-        if (wire->is_agreed) wire->room->give_back(wire->end);
-    }
+    const int64_t deadline_ns = tt_deadline_ns(GIVE_BACK_MS); /* one for all */
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        if (wire->is_agreed) wire->room->give_back(wire->end, deadline_ns);
 }
 
 /* ---- Description ---------------------------------------------------------------------------- */

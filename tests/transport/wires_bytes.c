@@ -1,7 +1,9 @@
 /* What passes between the kernel and the wires: writes in parts, and encrypted bytes. */
 #include "transport/wired.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -190,6 +192,27 @@ TEST(wires_bytes, lent_to_the_kernel_are_not_sent_after_the_memory_was_given_bac
     tt_config_reload();
 }
 
+static int64_t deadlines[3];
+static int ndeadlines;
+
+static void note_deadline(void *end, int64_t deadline_ns)
+{
+    (void)end;
+    deadlines[ndeadlines++] = deadline_ns;
+}
+
+TEST(wires_bytes, are_given_back_by_all_wires_until_one_deadline)
+{
+    const struct tt_transport room = {.name = "test", .give_back = note_deadline};
+    struct tt_wire wires[3] = {{.room = &room, .is_agreed = true, .following = &wires[1]},
+                               {.room = &room, .is_agreed = true, .following = &wires[2]},
+                               {.room = &room, .is_agreed = true}};
+    struct tt_wires all = {.first = wires};
+    tt_wires_give_back(&all);
+    CHECK_EQ(ndeadlines, 3);
+    CHECK(deadlines[0] == deadlines[1] && deadlines[0] == deadlines[2]);
+}
+
 TEST(wires_bytes, may_wait_for_a_peer_that_reads_nothing_for_longer_than_the_timeout)
 {
     static char data[65536];
@@ -306,4 +329,45 @@ TEST(wires_bytes, that_somebody_changes_underway_are_an_error_when_encrypted)
     wired_close(&all);
     unsetenv("TUTTI_ENCRYPT");
     tt_config_reload();
+}
+
+struct flood {
+    struct wired *all;
+    _Atomic bool stop;
+};
+
+/* Frames that change nothing, one after the other. */
+static void *flood(void *argument)
+{
+    struct flood *flood = argument;
+    enum { NFRAMES = 512 };
+    static const struct tt_frame frames[NFRAMES] = {
+        [0 ... NFRAMES - 1] = {.kind = TT_FRAME_CREDIT}};
+    const int fd = fd_of(flood->all, 0, 1);
+    size_t sent = 0; /* bytes; the kernel may take a part of a frame */
+    while (!flood->stop) {
+        const size_t begin = sent % sizeof *frames;
+        const ssize_t n =
+            send(fd, (const char *)frames + begin, sizeof frames - begin, MSG_NOSIGNAL);
+        if (n > 0) sent += (size_t)n;
+    }
+    return NULL;
+}
+
+TEST(wires_bytes, without_end_of_a_peer_that_is_gone_are_not_all_read)
+{
+    struct wired all;
+    struct flood sends = {.all = &all};
+    const struct tt_wires_config config = wired_config();
+    pthread_t thread;
+    REQUIRE(wired_open(&all, 2, &config));
+    REQUIRE(publish(&all, "x", 1) && receive(&all, "x", 1));
+    REQUIRE(!pthread_create(&thread, NULL, flood, &sends));
+    struct tt_wire *wire = all.wires[1]->table[0];
+    snprintf(wire->gone, sizeof wire->gone, "rank 0 is gone");
+    CHECK_EQ(tt_wire_missed(wire), TT_ERR_REMOTE);
+    CHECK_STR(tt_fabric_failure_text(all.ranks.fabrics[1]), "rank 0 is gone");
+    sends.stop = true;
+    pthread_join(thread, NULL);
+    wired_close(&all);
 }

@@ -60,9 +60,9 @@ struct tt_link *tt_rdma_rx(struct tt_rdma_wire *wire, int channel);
  * has the peer, the device, the port, the name of the status and what to check. */
 TT_NODISCARD tt_status tt_rdma_wire_progress(struct tt_rdma_wire *wire);
 bool tt_rdma_wire_flushed(struct tt_rdma_wire *wire);
-/* After a failure: ends all reading from callers' memory. Messages that are not sent within some
- * milliseconds are dropped, and the wire sends no more. */
-void tt_rdma_wire_give_back(struct tt_rdma_wire *wire);
+/* After a failure: ends all reading from callers' memory. Where messages are not sent before the
+ * deadline they are dropped, and the wire sends no more. */
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns);
 /* Before a sleep: asks for a notification at the next completion (tt_rdma_watch). False:
  * completions have come already. */
 bool tt_rdma_wire_arm(struct tt_rdma_wire *wire);

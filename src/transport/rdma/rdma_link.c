@@ -314,8 +314,10 @@ static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
     const char *payload = payload_of(rx, false);
     struct tt_rdma_header header;
     memcpy(&header, payload - TT_RDMA_HEADER, sizeof header);
-    if (header.nbytes > link->slot_bytes || header.number != rx->next)
-        return tt_rdma_fail_route(route, "a message is not what it should be");
+    if (header.nbytes > link->slot_bytes || header.number != rx->next) {
+        TT_TRY(tt_rdma_fail_route(route, "a message is not what it should be"));
+        return wire->lost ? missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
+    }
     *message = (struct tt_message){
         .data = payload, .nbytes = (size_t)header.nbytes, .signature = header.signature};
     return TT_OK;

@@ -73,9 +73,9 @@ static bool flushed(void *end)
     return tt_rdma_wire_flushed(end);
 }
 
-static void give_back(void *end)
+static void give_back(void *end, int64_t deadline_ns)
 {
-    tt_rdma_wire_give_back(end);
+    tt_rdma_wire_give_back(end, deadline_ns);
 }
 
 static void quiet(void *end)

@@ -18,7 +18,6 @@
 #include "transport/window.h"
 
 enum { OFFER_VERSION = 2, INLINE_BYTES = 256, RARELY = 256 };
-#define GIVE_BACK_NS INT64_C(20000000)
 
 /* The offer as it travels. */
 struct offer {
@@ -360,10 +359,10 @@ static void forget_sends(struct tt_rdma_wire *wire)
 }
 
 /* Queue pairs in the error state read nothing. */
-void tt_rdma_wire_give_back(struct tt_rdma_wire *wire)
+void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns)
 {
-    const int64_t deadline = tt_now_ns() + GIVE_BACK_NS;
-    while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline)) sched_yield();
+    while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline_ns))
+        sched_yield();
     if (!reads_memory(wire)) return;
     wire->quiet = true;
     for (int i = 0; i < wire->nroutes; i++) {

@@ -225,8 +225,8 @@ bool tt_tcp_end_flush(struct tt_tcp_end *end);
 /* The same; true also when only messages of point to point are left. */
 bool tt_tcp_end_flush_collectives(struct tt_tcp_end *end);
 /* Ends the use of callers' buffers: copies to slots what is queued by reference, and closes the
- * connections of which the kernel keeps a buffer. */
-void tt_tcp_end_give_back(struct tt_tcp_end *end);
+ * connections of which the kernel keeps a buffer until the deadline. */
+void tt_tcp_end_give_back(struct tt_tcp_end *end, int64_t deadline_ns);
 
 /* tcp_frame.c: called by tcp.c for each frame, as check and take of struct tt_tcp_owner, but also
  * for data. */

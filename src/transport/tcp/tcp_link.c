@@ -7,9 +7,6 @@
 #include "base/clock.h"
 #include "transport/tcp/tcp.h"
 
-/* How long a failed call waits for the kernel to give lent memory back. */
-#define GIVE_BACK_NS INT64_C(20000000)
-
 static struct tt_tcp_link *tcp_link_of(struct tt_link *link)
 {
     return link->end;
@@ -178,13 +175,12 @@ static void copy_queue(struct tt_tcp_end *end, struct tt_tcp *tcp)
 
 /* Memory that is lent to the kernel cannot be copied any more: where the kernel keeps it, the
  * connection ends (tt_tcp_close), so that the peer never gets bytes that were written later. */
-void tt_tcp_end_give_back(struct tt_tcp_end *end)
+void tt_tcp_end_give_back(struct tt_tcp_end *end, int64_t deadline_ns)
 {
     for (int i = 0; i < end->nopen; i++) copy_queue(end, &end->sockets[i]);
-    const int64_t deadline = tt_now_ns() + GIVE_BACK_NS;
     for (int i = 0; i < end->nopen; i++) {
         struct tt_tcp *tcp = &end->sockets[i];
-        while (!tt_tcp_returned(tcp) && !tt_expired(deadline)) sched_yield();
+        while (!tt_tcp_returned(tcp) && !tt_expired(deadline_ns)) sched_yield();
         if (!tt_tcp_returned(tcp)) tt_ignore(end->room->owner->lost(end->owner, tcp, ECANCELED));
     }
 }

@@ -64,9 +64,9 @@ static bool is_true(void *end)
     return true;
 }
 
-static void tcp_give_back(void *end)
+static void tcp_give_back(void *end, int64_t deadline_ns)
 {
-    tt_tcp_end_give_back(end);
+    tt_tcp_end_give_back(end, deadline_ns);
 }
 
 /* The sockets and slots are counted where they are made: in struct tt_tcp_room. */

@@ -199,6 +199,33 @@ TEST(rdma_failures, of_a_lost_peer_what_has_come_is_given_and_more_is_missed)
     pair_close(&pair);
 }
 
+/* Its header is read after the peer has announced its end, when failures are not the wire's any
+ * more. */
+TEST(rdma_failures, a_message_of_a_lost_peer_that_is_not_what_it_should_be_is_missed)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    struct pair pair;
+    REQUIRE(pair_open(&pair, NULL, NULL));
+    REQUIRE(pair_connect(&pair));
+    struct tt_link *tx = tt_rdma_tx(pair.wires[0], 0), *rx = tt_rdma_rx(pair.wires[1], 0);
+    void *slot = tx->ops->slot(tx, 100);
+    REQUIRE(slot);
+    pair_fill(slot, 100, 7);
+    tx->ops->publish(tx, 100, 9);
+    const int64_t deadline = tt_deadline_ns(60000);
+    while (pair.wires[1]->nreceived == 0 && !tt_expired(deadline))
+        REQUIRE(tt_rdma_wire_progress(pair.wires[1]) == TT_OK);
+    tt_rdma_wire_lost(pair.wires[1]);
+    struct tt_message message = {.data = NULL, .nbytes = SIZE_MAX};
+    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
+    struct tt_rdma_header *header = (struct tt_rdma_header *)(uintptr_t)message.data - 1;
+    header->nbytes = UINT64_MAX;
+    CHECK_EQ(rx->ops->peek(rx, &message), TT_ERR_REMOTE);
+    CHECK_EQ(message.nbytes, 100);
+    CHECK_STR(strstr(tt_fabric_failure_text(pair.all.fabrics[1]), "is gone"), "is gone");
+    pair_close(&pair);
+}
+
 /* ---- Bad input ------------------------------------------------------------------------------ */
 
 /* What connecting with an offer that was changed at `offset` says. */

@@ -67,7 +67,7 @@ TEST(rdma_memory, is_not_read_any_more_once_it_was_given_back)
     REQUIRE(pair_shell("ip link set port1 down"));
     pair_fill(memory, NBYTES, 2);
     CHECK(tx->ops->publish_direct(tx, &no_memory, memory, 10000, 2));
-    tt_rdma_wire_give_back(pair.wires[0]);
+    tt_rdma_wire_give_back(pair.wires[0], tt_deadline_ns(20));
     CHECK(tx->ops->drained(tx));
     pair_fill(memory, NBYTES, 3);
     pair_shell("ip link set port1 up");

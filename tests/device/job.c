@@ -47,10 +47,8 @@ static size_t held_bytes(const struct job *job, int r, int buffer)
 
 bool job_make(struct job *job)
 {
-    const struct tt_shape shape = {.collective = job->algorithm->collective,
-                                   .nranks = job->nranks,
-                                   .root = job->root,
-                                   .hosts = job->hosts};
+    const struct tt_shape shape = {
+        .collective = job->algorithm->collective, .nranks = job->nranks, .root = job->root};
     memset(job->programs, 0, sizeof job->programs);
     memset(job->bindings, 0, sizeof job->bindings);
     bool made = true;

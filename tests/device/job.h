@@ -13,7 +13,6 @@ enum { JOB_MOST_RANKS = 8 };
 struct job {
     /* chosen by the test */
     const struct tt_algorithm *algorithm;
-    const struct tt_hosts *hosts; /* NULL: one */
     int nranks, root, copies;
     uint32_t protocol;
     size_t count;

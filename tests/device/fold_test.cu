@@ -8,8 +8,7 @@ static __device__ void open_case(const struct fold_case *at, struct tt_fold *fol
 {
     if (threadIdx.x == 0) {
         *fold = at->fold;
-        if (at->scalar)
-            fold->scalar = tt_fold_load_scalar((const void *)at->scalar, fold->element);
+        if (at->scalar) fold->scalar = tt_fold_load_scalar((const void *)at->scalar, fold->element);
         for (int i = 0; i < FOLD_SOURCES; i++) pass->sources[i] = (const char *)at->sources[i];
         for (int i = 0; i < FOLD_TARGETS; i++) pass->targets[i] = (char *)at->targets[i];
         pass->nsources = at->nsources;
@@ -38,7 +37,6 @@ extern "C" __global__ void __launch_bounds__(512) run_lines(struct fold_params p
         uint64_t words[FOLD_SOURCES];
         for (uint32_t s = 0; s < pass.nsources; s++)
             words[s] = ((const uint64_t *)pass.sources[s])[i];
-        ((uint64_t *)pass.targets[0])[i] =
-            tt_fold_line(&fold, words, pass.nsources, pass.changes);
+        ((uint64_t *)pass.targets[0])[i] = tt_fold_line(&fold, words, pass.nsources, pass.changes);
     }
 }

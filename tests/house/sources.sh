@@ -10,9 +10,9 @@ never() {
     [ -z "$hits" ] || fail "$why:"$'\n'"$hits"
 }
 
-mapfile -t library < <(sources '*.c' '*.h' | grep '^src/')
-mapfile -t code < <(sources '*.c' '*.h' '*.cpp' '*.inc')
-mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.sh' '*.md' '*.txt' '*.cmake' '*.in' quickstart check run |
+mapfile -t library < <(sources '*.c' '*.h' '*.cu' '*.cuh' | grep '^src/')
+mapfile -t code < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh')
+mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.md' '*.txt' '*.cmake' '*.in' quickstart check run |
     grep -vx tests/house/sources.sh)
 
 # tutti-run passes variables on to other hosts.
@@ -47,7 +47,7 @@ opens() {
     { read -r first && read -r second; } <"$1" || true
     [[ $first != '#!'* ]] || first=$second
     case $1 in
-    *.c | *.h | *.inc | *.cpp) [[ $first =~ ^/[*/]\ *[A-Za-z\"] ]] ;;
+    *.c | *.h | *.inc | *.cpp | *.cu | *.cuh) [[ $first =~ ^/[*/]\ *[A-Za-z\"] ]] ;;
     *) [[ $first =~ ^(#|\"\"\")\ *[A-Za-z\"] ]] ;;
     esac
 }

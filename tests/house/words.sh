@@ -34,7 +34,7 @@ for text in 'allowed, showed' 'snapshot' 'however' 'see official'; do
     ! grep -qiE -- "$any" <<<"$text" || fail "this test finds a retired word in: $text"
 done
 
-mapfile -t files < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.sh' '*.py' '*.md' '*.txt' '*.cmake' '*.in' '*.[1-9]' \
+mapfile -t files < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.py' '*.md' '*.txt' '*.cmake' '*.in' '*.[1-9]' \
     quickstart check with-hosts on link with-slurm | grep -vxE 'tests/house/words\.sh|CHANGELOG\.md')
 [ ${#files[@]} -ge 300 ] || fail "only ${#files[@]} files were found"
 while read -r line; do

@@ -1,4 +1,4 @@
-/* 16- and 8-bit floats in words of 32 bits: widened to fp32 (exact) and narrowed to nearest even
+/* Floats of 16 and 8 bits in words of 32 bits: widened to fp32 (exact) and narrowed to nearest even
  * with the bits of datatype/convert.h: NaN becomes the NaN of the format, without sign and payload;
  * fp8 saturates, an infinity stays one in e5m2.
  *

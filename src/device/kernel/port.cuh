@@ -21,7 +21,7 @@
  *   slot, note           written by the sender, B, R1, A1, B, read by the receiver
  *   slot, note again     read by the receiver, B, R2, A2, B, written by the sender
  *   line again           read (relaxed) by the receiver, B, R2, A2, B, written by the sender
- *   line, note made new  written (line: relaxed) by the receiver, R2 or B, R2, A2, B, written by the
+ *   line, note made new  written (line: relaxed) by the receiver, B, R2, A2, B, written by the
  *                        sender
  *   place of a meeting   written by its rank, B, R1 to each other rank, A1, B, read by all of them
  *   place again          read by each of them, B, R2, A2 of all of them, B, written by its rank

@@ -9,7 +9,7 @@
 #include "device/kernel/exchange.cuh"
 #include "device/kernel/meet.cuh"
 
-/* All threads, after a step: goes on to the next one. False: it was the last one of the last round. */
+/* All threads, after a step: goes on to the next one. False: it was the last of the last round. */
 static __device__ bool go_on(struct tt_block *block)
 {
     const struct tt_program_channel *channel =

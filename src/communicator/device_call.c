@@ -252,9 +252,12 @@ static tt_status load_program(tuttiComm_t comm, struct tt_cached *cached)
 static tt_status ensure_scratch(struct tt_comm_device *on, const struct tt_program *program,
                                 const struct tt_binding *binding)
 {
-    const size_t need =
+    size_t need =
         (size_t)program->nscratch * binding->parts[0].nparts * binding->piece * binding->element;
     if (need <= on->scratch_bytes) return TT_OK;
+    /* Calls that were issued keep the one before. So all of them together are at most twice the
+     * last one, however slowly the calls grow. */
+    if (need < 2 * on->scratch_bytes) need = 2 * on->scratch_bytes;
     void *memory;
     TT_TRY(tt_context_allocate(tt_device_context(on->device), need, &memory));
     if (!keep_old(on, &(struct tt_old_memory){.memory = on->scratch})) {

@@ -33,12 +33,20 @@ static bool is_failed(const struct tt_kernel_run *kernel)
            kernel->number == read_word(&kernel->report->sound) + 1;
 }
 
+/* A failure that the host learns of by the kernel, which may not end before the host has aborted
+ * the other ranks: it waits for those that read what it has sent by reference. */
+static bool tells_why(uint32_t failure)
+{
+    return failure == TT_DEVICE_MISMATCH || failure == TT_DEVICE_IMPOSSIBLE;
+}
+
 tt_status tt_kernel_advance(struct tt_work *work)
 {
     const struct tt_kernel_run *kernel = tt_work_kernel(work);
     const struct tt_device_report *report = kernel->report;
-    if (read_word(&report->ended) < kernel->number) return TT_IN_PROGRESS;
+    const bool ended = read_word(&report->ended) >= kernel->number;
     const uint32_t failure = __atomic_load_n(&report->failure, __ATOMIC_ACQUIRE);
+    if (!ended && !(tells_why(failure) && is_failed(kernel))) return TT_IN_PROGRESS;
     if (failure && has_result(kernel)) return TT_OK;
     if (failure && !is_failed(kernel)) {
         TT_TRY(tt_fabric_check(work->engine->fabric));

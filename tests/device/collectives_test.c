@@ -1,7 +1,9 @@
 /* Collectives on the memory of virtual GPUs, through tutti.h: right, in every shape that a user
  * gives them. */
+#include <cuda.h>
 #include <string.h>
 
+#include "../driver/calls.h"
 #include "calls_on_gpu.h"
 #include "shim.h"
 
@@ -180,4 +182,44 @@ TEST(device, a_communicator_of_one_rank_copies)
 {
     uint64_t seed = 9;
     on_gpus(1, 1, NULL, random_run, &seed);
+}
+
+/* Calls that need scratch memory, each a little more than the one before, up to `most` elements.
+ * Returns the bytes of the GPU that they take. */
+static size_t grow_slowly(struct gpu_rank *rank, size_t least, size_t most)
+{
+    size_t all, before = 0, after = 0;
+    char *memory = gpu_memory(rank->gpu, 4 * most * sizeof(float));
+    CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, tuttiCollAllToAll, "bruck"), tuttiSuccess);
+    check_result(rank, tuttiAlltoAll(memory, memory, 0, tuttiFloat32, rank->comm, NULL), "empty");
+    CALL(cuMemGetInfo_v2, &before, &all);
+    for (size_t count = least; count <= most; count += 64)
+        check_result(rank,
+                     tuttiAlltoAll(memory, memory + 2 * most * sizeof(float), count, tuttiFloat32,
+                                   rank->comm, NULL),
+                     "all-to-all");
+    CALL(cuMemGetInfo_v2, &after, &all);
+    gpu_free(memory);
+    return before - after;
+}
+
+static size_t taken[2]; /* by rank 0 */
+
+static void grow_to_the_same(struct gpu_rank *rank)
+{
+    enum { MOST = 1024 };
+    const bool *slowly = rank->arg;
+    gpu_use(rank->gpu);
+    const size_t nbytes = grow_slowly(rank, *slowly ? 64 : MOST, MOST);
+    if (!rank->rank) taken[*slowly] = nbytes;
+}
+
+TEST(device, calls_that_grow_slowly_take_bounded_device_memory)
+{
+    for (int i = 0; i < 2; i++) {
+        bool slowly = i;
+        on_gpus(2, 2, NULL, grow_to_the_same, &slowly);
+    }
+    CHECK(taken[0] > 0);
+    CHECK_MESSAGE(taken[1] <= 4 * taken[0], "%zu bytes, and at once %zu", taken[1], taken[0]);
 }

@@ -532,3 +532,35 @@ TEST(device_exchange, ranks_may_leave_as_soon_as_their_calls_are_done)
 {
     for (int ngpus = 1; ngpus <= 2; ngpus++) on_gpus(2, ngpus, NULL, leaves_at_once, NULL);
 }
+
+/* Rank 2 sends to rank 0 in place of its call. What rank 0 has sent by reference rank 1 has read,
+ * but releases only with the next message. */
+static void one_sends_instead(struct gpu_rank *rank)
+{
+    enum { N = 75000, NBYTES = N * sizeof(float) };
+    char *memory = gpu_memory(rank->gpu, NBYTES);
+    tuttiStream_t stream;
+    void *device_stream = gpu_stream(rank->gpu);
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    CHECK_EQ(tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "ring"), tuttiSuccess);
+    if (rank->rank < 2)
+        check_result(rank,
+                     tuttiAllReduce(memory, memory, N, tuttiFloat32, tuttiSum, rank->comm, stream),
+                     "all-reduce");
+    pthread_barrier_wait(rank->arg);
+    if (rank->rank == 2) { /* the others' kernels have some time */
+        gpu_free(gpu_memory(rank->gpu, NBYTES));
+        check_result(rank, tuttiSend(memory, NBYTES, tuttiUint8, 0, rank->comm, stream), "send");
+    }
+    check_error(rank, tuttiStreamSynchronize(stream), tuttiInvalidUsage, "ranks disagree");
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    gpu_free(memory);
+}
+
+TEST(device_exchange_errors, a_message_in_place_of_a_collective_is_told_before_the_deadline)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 15000;
+    on_gpus_together(3, 1, &config, one_sends_instead);
+}

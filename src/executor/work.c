@@ -396,7 +396,7 @@ static void free_table(struct tt_work *work)
 void tt_work_complete(struct tt_work *work, tt_status status)
 {
     if (status) take_back(work);
-    if (tt_work_on_device(work)) tt_kernel_leave_peers(work);
+    if (tt_work_on_device(work)) tt_kernel_leave_peers(work, !status);
     if (status) tt_fabric_pass_on(work->engine->fabric);
     tt_staged_end(work);
     work->state = TT_WORK_DONE;

@@ -78,6 +78,11 @@ struct plan plan_of(uint64_t seed)
     return plan;
 }
 
+static bool is_late(enum fault fault)
+{
+    return fault == AWAY || fault == ABANDONED;
+}
+
 /* The call of this number. */
 static struct call call_of(const struct plan *plan, int number)
 {
@@ -91,6 +96,8 @@ static struct call call_of(const struct plan *plan, int number)
                         .root = below(&state, plan->nranks),
                         .salt = next(&state),
                         .nranks = plan->nranks};
+    if (number < plan->at && is_late(plan->fault)) /* in time also on a busy machine */
+        call.count = 1 + call.count % 16;
     if (number == plan->at && (plan->fault == OTHER_OP || plan->fault == OTHER_CHOICE))
         call.kind = tuttiCollAllReduce;
     if (number == plan->at && plan->fault == OTHER_ROOT) call.kind = tuttiCollBroadcast;
@@ -109,11 +116,6 @@ static void spoil_call(const struct gpu_rank *rank, const struct plan *plan, str
     if (plan->fault == OTHER_CHOICE &&
         tuttiCommSetAlgorithm(rank->comm, tuttiCollAllReduce, "recursive_doubling"))
         says(rank, SAYS_WRONG, "algorithm: %s", tuttiGetLastError(rank->comm));
-}
-
-static bool is_late(enum fault fault)
-{
-    return fault == AWAY || fault == ABANDONED;
 }
 
 static bool is_mismatch(enum fault fault)

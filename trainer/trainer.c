@@ -103,6 +103,8 @@ static tr_status load(struct tr_trainer *t, const char *path)
             printf("note: all of --steps=%lld are done, nothing is trained; a larger --steps "
                    "trains on\n",
                    (long long)t->total_steps);
+        else if (!t->config.checkpoint[0])
+            printf("note: without --checkpoint=DIR this run keeps nothing of what it trains\n");
     }
     t->step = state.step;
     t->samples = state.samples;

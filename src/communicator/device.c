@@ -13,8 +13,10 @@
 #include "base/process_lock.h"
 #include "device/tables.h"
 #include "driver/driver.h"
+#include "executor/kernel_run.h"
 
-/* How long a rank that leaves waits for kernels of calls in which it has no part. */
+/* How long a rank that leaves waits for kernels of calls in which it has no part, or that have
+ * failed. */
 enum { LEAVE_MS = 10000 };
 /* How long a rank that leaves waits for kernels of its own, which may wait for the user. */
 enum { OWN_MS = 1000 };
@@ -226,18 +228,29 @@ static void pause_briefly(void)
     usleep(50);
 }
 
+/* Whether a kernel of this rank still runs whose call has failed. */
+static bool outlives_call(struct tuttiComm *comm)
+{
+    const struct tt_comm_device *on = comm->on_gpu;
+    if (!atomic_load_explicit(&comm->engine.nrunning, memory_order_relaxed)) return false;
+    if (!tt_kernel_has_stopped(on->report, tt_device_context(on->device), on->stream)) return true;
+    tt_kernel_leave_all_peers(&comm->engine);
+    return false;
+}
+
 /* Other ranks write to this rank's memory when they take its messages, perhaps long after this
  * rank's part of a call has ended: so it waits for those calls. A rank that makes another call
  * afterwards gets an error (may_use_peers); until its kernels have ended they may use the memory.
  * False: a kernel may still use this rank's memory. */
-static bool await_peers(const struct tuttiComm *comm)
+static bool await_peers(struct tuttiComm *comm)
 {
     const int64_t calls_ns = tt_deadline_ns(comm->timeout_ms > 0 ? comm->timeout_ms : LEAVE_MS);
     const bool has_called = comm->on_gpu->issued || comm->on_gpu->graphs;
     while (has_called && !all_have_done(comm) && !tt_expired(calls_ns)) pause_briefly();
     const int64_t kernels_ns = tt_deadline_ns(LEAVE_MS);
     tt_fabric_leave(comm->fabric);
-    while (any_uses_peers(comm) && !tt_expired(kernels_ns)) pause_briefly();
+    while ((outlives_call(comm) || any_uses_peers(comm)) && !tt_expired(kernels_ns))
+        pause_briefly();
     return !any_uses_peers(comm);
 }
 

@@ -87,10 +87,18 @@ tt_status tt_kernel_check(struct tt_work *work)
     return tt_check_gpu(work->engine->fabric, kernel->context, kernel->stream);
 }
 
-void tt_kernel_leave_peers(struct tt_work *work)
+void tt_kernel_leave_peers(struct tt_work *work, bool has_ended)
 {
-    if (work->uses_peers) tt_fabric_give_back(work->engine->fabric);
+    if (work->uses_peers && has_ended) tt_fabric_give_back(work->engine->fabric);
+    if (work->uses_peers && !has_ended)
+        atomic_fetch_add_explicit(&work->engine->nrunning, 1, memory_order_relaxed);
     work->uses_peers = false;
+}
+
+void tt_kernel_leave_all_peers(struct tt_engine *engine)
+{
+    int n = atomic_exchange_explicit(&engine->nrunning, 0, memory_order_relaxed);
+    for (; n > 0; n--) tt_fabric_give_back(engine->fabric);
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
@@ -119,6 +127,6 @@ tt_status tt_kernel_stop(struct tt_work *work)
     tt_kernel_abort(kernel->report, &work->grace_ns);
     if (!tt_kernel_has_stopped(kernel->report, kernel->context, kernel->stream))
         return TT_IN_PROGRESS;
-    tt_kernel_leave_peers(work);
+    tt_kernel_leave_peers(work, true);
     return TT_OK;
 }

@@ -13,7 +13,7 @@
 #include "calls_on_gpu.h"
 #include "faults.h"
 
-enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LONG_MS = 40000 };
+enum { MOST_CALLS = 100000, DEADLINE_MS = 3000, LONG_MS = 200000 };
 
 static atomic_int status;
 
@@ -56,9 +56,9 @@ static int below(uint64_t *state, int n)
 const char *fault_name(enum fault fault)
 {
     static const char *const names[] = {
-        "killed",          "aborted",      "never calls",    "other count",     "other type",
-        "other operation", "other root",   "other call",     "other algorithm", "destroyed",
-        "out of memory",   "launch fails", "kernel is lost", "no fault"};
+        "killed",     "aborted",         "never calls",  "abandons a capture", "other count",
+        "other type", "other operation", "other root",   "other call",         "other algorithm",
+        "destroyed",  "out of memory",   "launch fails", "kernel is lost",     "no fault"};
     return names[fault];
 }
 
@@ -78,6 +78,11 @@ struct plan plan_of(uint64_t seed)
     return plan;
 }
 
+static bool is_late(enum fault fault)
+{
+    return fault == AWAY || fault == ABANDONED;
+}
+
 /* The call of this number. */
 static struct call call_of(const struct plan *plan, int number)
 {
@@ -91,6 +96,8 @@ static struct call call_of(const struct plan *plan, int number)
                         .root = below(&state, plan->nranks),
                         .salt = next(&state),
                         .nranks = plan->nranks};
+    if (number < plan->at && is_late(plan->fault)) /* in time also on a busy machine */
+        call.count = 1 + call.count % 16;
     if (number == plan->at && (plan->fault == OTHER_OP || plan->fault == OTHER_CHOICE))
         call.kind = tuttiCollAllReduce;
     if (number == plan->at && plan->fault == OTHER_ROOT) call.kind = tuttiCollBroadcast;
@@ -142,7 +149,7 @@ static void judge(const struct gpu_rank *rank, const struct plan *plan, tuttiRes
     const char *error = tuttiGetLastError(rank->comm);
     tuttiResult_t expected = tuttiRemoteError;
     bool right = faulty || names_rank(error, plan->faulty);
-    if (plan->fault == AWAY) expected = tuttiTimeout;
+    if (is_late(plan->fault)) expected = tuttiTimeout;
     if (is_mismatch(plan->fault)) {
         expected = tuttiInvalidUsage;
         right = names_rank(error, plan->faulty) && shows_call_twice(error, plan->at + 1);
@@ -217,14 +224,37 @@ static void stay_away(const struct gpu_rank *rank)
     if (!result) says(rank, SAYS_WRONG, "this rank never heard that the others failed");
 }
 
+/* Captures the call, and the graph never runs: it is destroyed, or the capture is spoilt, or has no
+ * end. */
+static void abandon_capture(const struct gpu_rank *rank, const struct plan *plan,
+                            const struct placed *placed)
+{
+    CUstream stream = gpu_stream(rank->gpu);
+    CUgraph graph = NULL;
+    tuttiStream_t captured;
+    gpu_use(rank->gpu);
+    CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (tuttiStreamFromDevice(&captured, rank->gpu, stream) || issue_call(placed, captured) ||
+        tuttiStreamDestroy(captured))
+        says(rank, SAYS_WRONG, "a captured call: %s", tuttiGetLastError(rank->comm));
+    const int way = (int)(plan->seed / NFAULTS % 3);
+    if (way == 0) CALL(cuStreamEndCapture, stream, &graph);
+    if (graph) CALL(cuGraphDestroy, graph);
+    if (way == 1) (void)RESULT(cuStreamSynchronize, stream);
+}
+
 /* Before its call. Whether the rank goes on. */
-static bool begin_fault(struct gpu_rank *rank, struct plan *plan)
+static bool begin_fault(struct gpu_rank *rank, struct plan *plan, const struct placed *placed)
 {
     pthread_t thread;
     switch (plan->fault) {
     case KILLED:
         if (pthread_create(&thread, NULL, kill_later, plan)) abort();
         return true;
+    case ABANDONED:
+        abandon_capture(rank, plan, placed);
+        stay_away(rank);
+        return false;
     case AWAY:
         stay_away(rank);
         return false;
@@ -264,7 +294,7 @@ static bool make_call(struct gpu_rank *rank, int number, tuttiStream_t stream)
     struct placed placed;
     if (faulty && is_mismatch(plan->fault)) spoil_call(rank, plan, &call);
     place_call(&placed, rank, &call, 0);
-    if (faulty && !begin_fault(rank, plan)) return false;
+    if (faulty && !begin_fault(rank, plan, &placed)) return false;
     if (faulty && plan->fault == ABORTED) {
         be_aborted(rank, &placed, stream);
         return false;
@@ -299,7 +329,7 @@ int run_plan(const struct plan *given)
 {
     struct plan plan = *given;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.timeoutMs = plan.fault == AWAY ? DEADLINE_MS : LONG_MS;
+    config.timeoutMs = is_late(plan.fault) ? DEADLINE_MS : LONG_MS;
     if (plan.threads) {
         on_gpus(plan.nranks, plan.ngpus, &config, make_calls, &plan);
         return atomic_load(&status);

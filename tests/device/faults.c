@@ -1,4 +1,5 @@
-/* faults [--seeds N] [--first SEED]: jobs of ranks on virtual GPUs in which something goes wrong.
+/* faults [--seeds N] [--first SEED] [--limit SECONDS]: jobs of ranks on virtual GPUs in which
+ * something goes wrong.
  *
  * Each seed is a job: ranks as processes or as threads, and a fault of one rank. A job must end in
  * time; no result may be wrong; and each rank that gets an error must find there what went wrong,
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -18,7 +20,10 @@
 
 #include "faults.h"
 
-enum { MOST_PROCESSES = 8, LIMIT_S = 60, TEXT = 16384 };
+enum { MOST_PROCESSES = 8, TEXT = 16384 };
+
+/* In seconds, of a job; so long because the machine may be busy. More than LONG_MS. */
+static double limit = 300;
 
 struct outcome {
     int njobs, nhangs, nwrong, nsilent;
@@ -36,6 +41,7 @@ static void set_number(const char *name, int value)
 static _Noreturn void become(const char *self, const struct plan *plan, int rank)
 {
     char seed[24], method[64], path[64];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)plan->seed);
     snprintf(method, sizeof method, "file://%s/id.%s", folder, seed);
     snprintf(path, sizeof path, "%s/%d", folder, rank);
@@ -98,7 +104,7 @@ static void run_job(const char *self, uint64_t seed, struct outcome *outcome)
     fflush(stdout);
     for (int i = 0; i < nprocesses; i++)
         if ((pids[i] = fork()) == 0) become(self, &plan, i);
-    const double until = now() + LIMIT_S;
+    const double until = now() + limit;
     for (int i = 0; i < nprocesses; i++) {
         const int status = wait_for(pids[i], until);
         const bool killed = plan.fault == KILLED && i == plan.faulty && status != -1 &&
@@ -168,6 +174,7 @@ int main(int argc, char **argv)
             const struct plan plan = plan_of(value);
             return run_plan(&plan);
         }
+        if (!strcmp(argv[i], "--limit")) limit = (double)value;
         if (!strcmp(argv[i], "--seeds")) nseeds = value;
         if (!strcmp(argv[i], "--first")) first = value;
     }

@@ -9,6 +9,7 @@ enum fault {
     KILLED,        /* kill -9 at any time */
     ABORTED,       /* by another thread, while a call is on its way */
     AWAY,          /* the rank never calls: the deadline */
+    ABANDONED,     /* the same, and it has captured its call into a graph that never runs */
     OTHER_COUNT,   /* the rank's call differs from the others' in its count, */
     OTHER_TYPE,    /* its type, */
     OTHER_OP,      /* its operation, */

@@ -219,7 +219,7 @@ TEST(run, plans_of_the_largest_sizes_end)
     teardown(&b);
 }
 
-TEST(run, a_resumed_run_that_has_nothing_left_to_do_says_so)
+TEST(run, a_resumed_run_that_has_nothing_left_to_do_or_keeps_nothing_says_so)
 {
     struct bench b;
     REQUIRE(setup(&b));
@@ -231,9 +231,16 @@ TEST(run, a_resumed_run_that_has_nothing_left_to_do_says_so)
     CHECK_EQ(train(1, options, b.output), 0);
     CHECK_MESSAGE(count(b.output, "all of --steps=2 are done, nothing is trained") == 1, "%s",
                   b.output);
+    CHECK_EQ(count(b.output, "keeps nothing"), 0);
     snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=3", b.folder);
     CHECK_EQ(train(1, options, b.output), 0);
     CHECK_EQ(count(b.output, "nothing is trained"), 0);
+    CHECK_MESSAGE(count(b.output, "without --checkpoint=DIR this run keeps nothing") == 1, "%s",
+                  b.output);
+    snprintf(options, sizeof options, "--resume=%s --sample=0 --steps=3 --checkpoint=%s", b.folder,
+             b.folder);
+    CHECK_EQ(train(1, options, b.output), 0);
+    CHECK_EQ(count(b.output, "keeps nothing"), 0);
     teardown(&b);
 }
 

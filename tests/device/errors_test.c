@@ -99,9 +99,9 @@ static void scalars_elsewhere(struct gpu_rank *rank)
                 tuttiInvalidArgument, "is memory of a GPU, which a call on the host cannot read");
     /* A call of nothing reads no scalar. */
     CHECK_EQ(tuttiAllReduce(here, here, 0, tuttiFloat, gpus, rank->comm, NULL), tuttiSuccess);
-    CHECK_EQ(tuttiReduceScatterV(here, here, (const size_t[2]){0}, tuttiFloat, gpus, rank->comm,
-                                 NULL),
-             tuttiSuccess);
+    CHECK_EQ(
+        tuttiReduceScatterV(here, here, (const size_t[2]){0}, tuttiFloat, gpus, rank->comm, NULL),
+        tuttiSuccess);
     CHECK_EQ(tuttiBarrier(rank->comm, NULL), tuttiSuccess);
     gpu_free(here);
 }

@@ -111,6 +111,7 @@ static tt_status check(const struct tt_request *request, struct tt_memo *fresh)
     TT_TRY(tt_request_type(request->function, request->type, &fresh->element));
     TT_TRY(tt_request_root(request));
     TT_TRY(tt_request_op(request, &fresh->call.reduction, &fresh->call.scalar));
+    if (!request->count) fresh->call.scalar = NULL; /* nothing is multiplied */
     return measure(request, fresh);
 }
 

@@ -185,6 +185,7 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
     if (!holds_all(request)) uneven.displs = NULL;
     TT_TRY(tt_request_op(request, &pending.call.reduction, &pending.call.scalar));
     TT_TRY(check_counts(request->function, &uneven, nranks, element, &total));
+    if (!total) pending.call.scalar = NULL; /* nothing is multiplied */
     TT_TRY(check_buffers(request, &uneven, element, &used));
     if (may_be_on_device(request))
         TT_TRY(tt_comm_route_extents(request, used.in, used.out, pending.call.scalar,

@@ -30,13 +30,14 @@ static bool next_bytes(const struct tt_work *work, char **data, size_t *nbytes)
     return tt_staged_has(work, own->offset / work->staged.portions->nbytes);
 }
 
-/* The next bytes of the message, by reference if the link can. */
+/* The next bytes of the message, by reference if the link can and they stay where they are: the
+ * place of a portion gets other bytes when these have been published. */
 static bool publish(struct tt_work *work, const char *data, size_t nbytes, bool may_copy)
 {
     struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
     const uint64_t signature = length_signature(own->nbytes);
-    if (nbytes >= REFERENCE_MIN_BYTES &&
+    if (nbytes >= REFERENCE_MIN_BYTES && !is_in_portions(work) &&
         link->ops->publish_direct(link, &own->memory, data, nbytes, signature)) {
         own->references = true;
     } else {

@@ -130,6 +130,42 @@ TEST(staged, a_call_waits_for_what_the_stream_does_before_and_its_caller_does_no
     on_devices(2, (const int[]){0, -1}, NULL, behind_other_work, NULL);
 }
 
+/* Ranks send to themselves and to one another, more than two portions. */
+static void send_portions(struct gpu_rank *rank)
+{
+    enum { N = 2 << 20 };
+    struct streams streams = make_streams(rank);
+    int *data = malloc(N * sizeof *data);
+    int *sent = make_ints(rank, 0, N), *got = make_ints(rank, 0, N);
+    for (int shift = 0; shift < rank->nranks; shift++) {
+        const int to = (rank->rank + shift) % rank->nranks;
+        const int from = (rank->rank + rank->nranks - shift) % rank->nranks;
+        for (int i = 0; i < N; i++) data[i] = 10 * i + rank->rank;
+        gpu_write(rank->gpu, sent, data, N * sizeof *data);
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        check_success(rank, tuttiSend(sent, N, tuttiInt32, to, rank->comm, streams.stream), "send");
+        check_success(rank, tuttiRecv(got, N, tuttiInt32, from, rank->comm, streams.stream),
+                      "receive");
+        check_success(rank, tuttiGroupEnd(), "group");
+        check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+        gpu_read(rank->gpu, data, got, N * sizeof *data);
+        int right = 0;
+        while (right < N && data[right] == 10 * right + from) right++;
+        CHECK_MESSAGE(right == N, "rank %d: element %d from rank %d is %d", rank->rank, right, from,
+                      right < N ? data[right] : 0);
+    }
+    free(data);
+    destroy_streams(rank, &streams);
+    gpu_free(sent);
+    gpu_free(got);
+}
+
+TEST(staged, a_message_of_many_portions_is_right_however_late_it_is_received)
+{
+    on_devices(1, (const int[]){0}, NULL, send_portions, NULL);
+    on_devices(2, (const int[]){0, 1}, NULL, send_portions, NULL);
+}
+
 /* The message is there, and its sender gone, before the receiver's stream has come to the receive.
  */
 static void send_and_leave(struct gpu_rank *rank)

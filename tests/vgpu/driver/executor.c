@@ -19,6 +19,7 @@ enum {
     STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
     LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
     MOST_LOOKS = 64,     /* at most */
+    IDLE_STEPS = 64,     /* of kernels that run and change nothing, until all look again */
     FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
     LONGEST_PAUSE_US = 1000,
     TEXT = 4096
@@ -32,6 +33,7 @@ static struct {
     uint64_t round;    /* grows with each change: an item that waits is stepped once a round */
     uint64_t moved_ns; /* when the last change was */
     uint32_t pause_us; /* the next pause between two rounds without a change */
+    uint32_t nidle;    /* steps of kernels that changed nothing */
     uint32_t looks;    /* rounds since the last change in which all items waited */
     uint64_t loads;    /* of all kernels, at the first of these rounds */
     bool warned;       /* a stall was reported since the last change */
@@ -220,7 +222,10 @@ static bool step(void)
         item->round = ex.round;
         break;
     case VG_MOVED:
-        if (!item->idle) moved();
+        if (!item->idle)
+            moved();
+        else if (++ex.nidle % IDLE_STEPS == 0)
+            ex.round++; /* the host may have written what others wait for */
         break;
     }
     return true;

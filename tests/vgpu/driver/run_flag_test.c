@@ -163,6 +163,45 @@ TEST(vgpu_flags, a_plain_load_that_barriers_order_is_no_wait)
     vt_quiet(NULL, commands);
 }
 
+/* ---- a stream that waits for the host beside a kernel that is not known to wait ---- */
+
+/* The kernel waits for what the stream does after the host has written its word; it counts its
+ * looks, so that no two are alike. */
+static void beside_a_spin(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u64 word, .param .u32 none) {\n"
+             ".reg .u32 %r<3>; .reg .u64 %d<2>; .reg .pred %p<3>;\n"
+             "ld.param.u64 %d1, [word]; mov.u32 %r2, %tid.x; setp.ne.u32 %p2, %r2, 0;\n"
+             "mov.u32 %r2, 0; @%p2 bra B;\n"
+             "W: add.u32 %r2, %r2, 1; ld.acquire.sys.global.u32 %r1, [%d1];\n"
+             "setp.eq.u32 %p1, %r1, 0; @%p1 bra W;\n"
+             "B: bar.sync 0; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    volatile uint32_t *host = vt_mapped(64);
+    CUdeviceptr word = vt_device(64);
+    uint32_t none = 0;
+    const CUstream spins = vt_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream waits = vt_stream(CU_STREAM_NON_BLOCKING);
+    OK(cuMemsetD32(word, 0, 1));
+    OK(cuStreamWaitValue32(waits, (CUdeviceptr)(uintptr_t)host, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWriteValue32(waits, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    OK(vt_launch(kernel, 128, spins, (void *[]){&word, &none}));
+    for (int i = 0; i < 200; i++) { /* both have looked */
+        CHECK_EQ(cuStreamQuery(spins), CUDA_ERROR_NOT_READY);
+        usleep(100);
+    }
+    __atomic_store_n(&host[0], 1, __ATOMIC_RELEASE);
+    OK(cuStreamSynchronize(waits));
+    OK(cuCtxSynchronize());
+}
+
+TEST(vgpu_flags, a_stream_that_waits_for_the_host_looks_again_while_a_kernel_spins)
+{
+    vt_quiet(NULL, beside_a_spin);
+}
+
 /* ---- a flag in a GPU's memory that the host reads by copies ---- */
 
 /* The kernel waits for the host at its end, so that only the flag orders what follows. It is the

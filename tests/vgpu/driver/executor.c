@@ -17,6 +17,7 @@
 
 enum {
     STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
+    STEPS_A_ROUND = 16,  /* by kernels that move nothing */
     LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
     MOST_LOOKS = 64,     /* at most */
     FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
@@ -32,6 +33,7 @@ static struct {
     uint64_t round;    /* grows with each change: an item that waits is stepped once a round */
     uint64_t moved_ns; /* when the last change was */
     uint32_t pause_us; /* the next pause between two rounds without a change */
+    uint32_t idle;     /* steps of kernels that moved nothing, and do not wait as far as is seen */
     uint32_t looks;    /* rounds since the last change in which all items waited */
     uint64_t loads;    /* of all kernels, at the first of these rounds */
     bool warned;       /* a stall was reported since the last change */
@@ -220,7 +222,11 @@ static bool step(void)
         item->round = ex.round;
         break;
     case VG_MOVED:
-        if (!item->idle) moved();
+        /* A kernel that counts its looks is not seen to wait; others look again beside it. */
+        if (!item->idle)
+            moved();
+        else if (++ex.idle % STEPS_A_ROUND == 0)
+            ex.round++;
         break;
     }
     return true;

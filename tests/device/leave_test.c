@@ -285,6 +285,20 @@ TEST(run, a_receive_that_is_aborted_is_reported)
     close_exchanges(&e);
 }
 
+TEST(run, a_receive_of_a_message_of_another_call_is_a_mismatch)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan_one(&e);
+    e.run.batch.calls[0].signature++;
+    launch(&e.world, &e.call, &e.run, 3);
+    wait_for(&e.world, 1);
+    CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_MISMATCH);
+    CHECK_EQ(e.world.reports[1]->peer, 0);
+    CHECK_EQ(tt_device_flows(e.tables[1])->sent, UINT64_MAX);
+    close_exchanges(&e);
+}
+
 /* As of a broadcast. */
 TEST(run, a_send_that_is_aborted_waits_for_who_reads_its_memory)
 {

@@ -198,6 +198,41 @@ TEST(device_exchange, parts_longer_than_a_turn_are_right)
     on_gpus(2, 2, NULL, exchanges_long_parts, NULL);
 }
 
+/* In the same group to the same peer: only the long one has a second part, which goes over a link
+ * that another block has used for the collective. */
+static void exchanges_short_and_long(struct gpu_rank *rank)
+{
+    enum { SHORT = 1000, LONG = 700000, NBYTES = SHORT + LONG, COUNT = 5000 };
+    char *device = gpu_memory(rank->gpu, NBYTES), *sums = gpu_memory(rank->gpu, COUNT * 4),
+         *host = malloc(NBYTES), *got = malloc(NBYTES);
+    for (int i = 0; i < NBYTES; i++) host[i] = (char)mix((uint64_t)(i / 64));
+    gpu_write(rank->gpu, device, host, rank->rank ? 0 : NBYTES);
+    gpu_write(rank->gpu, sums, host, COUNT * 4);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    check_result(rank, tuttiAllReduce(sums, sums, COUNT, tuttiInt32, tuttiSum, rank->comm, NULL),
+                 "all-reduce");
+    for (int i = 0; i < 2; i++) {
+        char *data = i ? device + SHORT : device;
+        const size_t nbytes = i ? LONG : SHORT;
+        check_result(rank,
+                     rank->rank ? tuttiRecv(data, nbytes, tuttiUint8, 0, rank->comm, NULL)
+                                : tuttiSend(data, nbytes, tuttiUint8, 1, rank->comm, NULL),
+                     "issue");
+    }
+    check_result(rank, tuttiGroupEnd(), "group");
+    gpu_read(rank->gpu, got, device, NBYTES);
+    CHECK(!memcmp(got, host, NBYTES));
+    gpu_free(sums);
+    gpu_free(device);
+    free(host);
+    free(got);
+}
+
+TEST(device_exchange, short_and_long_messages_behind_a_collective_are_right)
+{
+    on_gpus(2, 1, NULL, exchanges_short_and_long, NULL);
+}
+
 static void run_on_streams(struct gpu_rank *rank)
 {
     const struct pattern *p = rank->arg;

@@ -180,3 +180,172 @@ TEST(run, a_call_whose_beginning_an_aborting_host_does_not_see_uses_no_buffer)
     }
     end(&world, &run, &job);
 }
+
+/* ---- Exchanges ------------------------------------------------------------------------------ */
+
+/* A message that a rank sends or receives. */
+struct message {
+    uint32_t peer, outgoing;
+    char *data;
+    uint64_t nbytes;
+};
+
+enum { SENT = COUNT * sizeof(float), MOST_MESSAGES = 2 };
+
+/* A world of three ranks whose calls are exchanges, a flow a message. */
+struct exchanges {
+    struct world world;
+    struct world_run run;
+    struct world_call call;
+    struct job job;
+    char *output; /* of the host: a kernel that writes there can be watched */
+    struct tt_device_exchange *tables[3];
+};
+
+static void *pinned(struct world *world, size_t nbytes)
+{
+    void *memory = NULL;
+    CHECK_EQ(world->cu->MemHostAlloc(&memory, nbytes,
+                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+             CUDA_SUCCESS);
+    if (memory) memset(memory, 0, nbytes);
+    return memory;
+}
+
+static void open_exchanges(struct exchanges *e)
+{
+    const struct world_config config = {.nranks = 3, .nslots = 4, .reaches = true};
+    e->call = call_of(&e->job, "direct", 3, 1);
+    REQUIRE(world_open(&e->world, &config));
+    place(&e->world, &e->call, &e->run);
+    e->output = pinned(&e->world, SENT);
+    for (int r = 0; r < 3; r++) {
+        struct tt_device_call *call = &e->run.batch.calls[r];
+        e->tables[r] = pinned(&e->world, sizeof(struct tt_device_exchange) +
+                                             MOST_MESSAGES * (sizeof(struct tt_device_flow) +
+                                                              sizeof(struct tt_device_transfer)));
+        call->exchange = e->tables[r];
+        call->nblocks = 1;
+        call->reference_bytes = SENT;
+        call->links.slot_bytes = WORLD_SLOT_BYTES;
+        call->signature = TT_DEVICE_EXCHANGE_BIT;
+    }
+}
+
+static void plan(struct exchanges *e, int rank, const struct message *messages, uint32_t n)
+{
+    struct tt_device_exchange *table = e->tables[rank];
+    *table = (struct tt_device_exchange){.nflows = n, .ntransfers = n};
+    for (uint32_t i = 0; i < n; i++) {
+        const struct message *m = &messages[i];
+        tt_device_flows(table)[i] = (struct tt_device_flow){
+            .peer = m->peer,
+            .outgoing = m->outgoing,
+            .end = tt_device_end_at(WORLD_CHANNELS, m->peer, 0, m->outgoing),
+            .first = i,
+            .number = 1};
+        tt_device_transfers(table)[i] =
+            (struct tt_device_transfer){.data = m->data, .nbytes = m->nbytes, .nparts = 1};
+    }
+}
+
+/* What is sent: the input of rank 0. */
+static char *input_of(const struct exchanges *e)
+{
+    return (char *)(uintptr_t)e->run.inputs[0];
+}
+
+/* Rank 0 sends its input to rank 1, which receives it in the output. */
+static void plan_one(struct exchanges *e)
+{
+    plan(e, 0, &(struct message){1, true, input_of(e), SENT}, 1);
+    plan(e, 1, &(struct message){0, false, e->output, SENT}, 1);
+}
+
+static void close_exchanges(struct exchanges *e)
+{
+    world_abort(&e->world, 1);
+    world_wait(&e->world);
+    for (int r = 0; r < 3; r++) CHECK_EQ(e->world.cu->MemFreeHost(e->tables[r]), CUDA_SUCCESS);
+    CHECK_EQ(e->world.cu->MemFreeHost(e->output), CUDA_SUCCESS);
+    end(&e->world, &e->run, &e->job);
+}
+
+TEST(run, a_receive_that_is_aborted_is_reported)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan_one(&e);
+    launch(&e.world, &e.call, &e.run, 2);
+    await_begin(&e.world, 1);
+    world_abort(&e.world, 1);
+    wait_for(&e.world, 1);
+    CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_ABORTED);
+    CHECK_EQ(e.world.reports[1]->peer, 0);
+    close_exchanges(&e);
+}
+
+TEST(run, a_receive_of_a_message_of_another_call_is_a_mismatch)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan_one(&e);
+    e.run.batch.calls[0].signature++;
+    launch(&e.world, &e.call, &e.run, 3);
+    wait_for(&e.world, 1);
+    CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_MISMATCH);
+    CHECK_EQ(e.world.reports[1]->peer, 0);
+    CHECK_EQ(tt_device_flows(e.tables[1])->sent, UINT64_MAX);
+    close_exchanges(&e);
+}
+
+/* As of a broadcast. */
+TEST(run, a_send_that_is_aborted_waits_for_who_reads_its_memory)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan_one(&e);
+    launch(&e.world, &e.call, &e.run, 3);
+    await_bytes(e.output);
+    world_abort(&e.world, 1);
+    CHECK_EQ(e.world.cu->MemsetD8Async(e.run.inputs[0], 2, SENT, e.world.streams[0]), CUDA_SUCCESS);
+    close_exchanges(&e);
+}
+
+TEST(run, a_message_of_a_send_that_was_aborted_is_not_read)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan_one(&e);
+    launch(&e.world, &e.call, &e.run, 1);
+    await_begin(&e.world, 0);
+    spin_us(50000);
+    __atomic_store_n(&e.world.reports[0]->abort, 1, __ATOMIC_RELAXED);
+    wait_for(&e.world, 0);
+    launch(&e.world, &e.call, &e.run, 2);
+    await_begin(&e.world, 1);
+    spin_us(50000);
+    world_abort(&e.world, 1);
+    wait_for(&e.world, 1);
+    CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_ABORTED);
+    for (size_t i = 0; i < SENT && !tt_test_failed(); i++) CHECK_EQ(e.output[i], 0);
+    close_exchanges(&e);
+}
+
+/* Rank 1 has taken the message of rank 0 when it finds that rank 2 sends another length. */
+TEST(run, a_rank_that_fails_lets_go_whose_message_it_has_taken)
+{
+    struct exchanges e;
+    open_exchanges(&e);
+    plan(&e, 0, &(struct message){1, true, input_of(&e), SENT}, 1);
+    plan(&e, 2, &(struct message){1, true, input_of(&e), 10}, 1);
+    plan(&e, 1, (struct message[]){{0, false, e.output, SENT}, {2, false, e.output, 20}}, 2);
+    launch(&e.world, &e.call, &e.run, 5);
+    await_begin(&e.world, 0);
+    await_begin(&e.world, 2);
+    spin_us(50000);
+    launch(&e.world, &e.call, &e.run, 2);
+    wait_for(&e.world, 1);
+    CHECK_EQ(e.world.reports[1]->failure, TT_DEVICE_MISMATCH);
+    close_exchanges(&e);
+}

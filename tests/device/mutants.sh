@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Plants mistakes in the kernels, one at a time, and says which tests notice each on a virtual GPU.
 # usage: tests/device/mutants.sh BUILD [NAME...]     BUILD: a whole build by gcc; NAME: only these mutants
-# A mutant is a sed script for one file. Its kernels have two folds, so that they compile in two seconds. JOBS mutants are tried
-# at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
+# A mutant is a sed script for one file of the kernels, or for their PTX. They have two folds, so that they compile in seconds. JOBS
+# mutants are tried at a time; TRIALS: the names of the trials; SEEDS: of each; FILTER: of their tests. Logs are in BUILD/mutants.
 set -u
 build=$(realpath "$1"); shift
 cd "$(dirname "$0")/../.." || exit 2
@@ -14,22 +14,29 @@ export LD_LIBRARY_PATH=$build/vgpu GTEST_COLOR=no GTEST_FAIL_FAST=1 TT_DEVICE_ST
 
 # ---- Trials, the quickest first. Arguments: the seed, the mutant's folder.
 
-trials=(pairs short wrap more calls graphs faults processes)
+trials=(pairs short wrap leaves reports more exchanges calls graphs faults)
 quickly=(timeout --kill-after=5 "${LIMIT:-240}" env TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64)
 strictly=("${quickly[@]}" VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict)
 pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*'; }
 short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*'; }
 wrap() { run "$1" "$2" 3 'wrap.*'; }
 more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
+leaves() { run "$1" "$2" 3 'run.a_receive*:run.a_send*:run.a_message_of_a_send*:run.a_rank_that_fails*'; }
+reports() { VGPU_QUANTUM=100 VGPU_PATIENCE=10000 run "$1" "$2" 3 'report.*'; }
 run() {
     "${strictly[@]}" TT_TEST_KERNELS="$2/image" VGPU_SEED="$1" TT_DEVICE_RANKS="$3" "$build/tests/test_device_run" --gtest_filter="${FILTER:-$4}"
 }
-calls() { program "$2" test_device_calls && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_calls" --gtest_filter="${FILTER:-*:-*random_calls*}"; }
-graphs() { program "$2" test_device_graphs && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_graphs" --gtest_filter="${FILTER:-*}"; }
-faults() { program "$2" device_faults && "${quickly[@]}" "$2/device_faults" --first $((20 * $1 + 1)) --seeds 20; }
-processes() {
-    program "$2" device_rank && "${quickly[@]}" VGPU_DEVICES=2 VGPU_SEED="$1" BIN="$build/bin" PROGRAM="$2/device_rank" tests/device/processes.sh
+exchanges() { calls "$1" "$2" 'device_exchange*:device_launches.messages*'; }
+# Without the tests that need other folds, as processes.sh does.
+calls() {
+    program "$2" test_device_calls && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_calls" \
+        --gtest_filter="${FILTER:-${3:-*:-*random_calls*:*calls_on_a_cuda_stream*:*one_thread_drives_four*:*of_one_rank_copies*}}"
 }
+graphs() {
+    program "$2" test_device_graphs && "${strictly[@]}" VGPU_SEED="$1" "$2/test_device_graphs" \
+        --gtest_filter="${FILTER:-*:-*replays_and_other_calls_follow*}"
+}
+faults() { program "$2" device_faults && "${quickly[@]}" "$2/device_faults" --first $((20 * $1 + 1)) --seeds 20; }
 
 # program FOLDER NAME: the build's program with the mutant's kernels.
 program() {
@@ -43,17 +50,32 @@ program() {
 
 # ---- A mutant
 
-# plant NAME FILE SED FOLDER: compiles. Prints why it did not.
+# compile FOLDER: its kernels to PTX. Prints why it did not.
+compile() {
+    "${compiler[@]}" -std=c++17 -O3 -lineinfo -fmad=false -ptx -arch=compute_75 -I"$1" -Isrc -Iinclude -o "$1/run.ptx" \
+        "$1/device/kernel/run.cu" >"$1/log" 2>&1 || { echo "does not compile: $(grep -m1 error "$1/log")" && return 1; }
+}
+
+# kernels FOLDER: a copy of them.
+kernels() {
+    rm -rf "$1" && mkdir -p "$1/device" "$1/datatype" && cp -r src/device/kernel "$1/device/"
+    printf 'X(FLOAT32, SUM, f32_sum)\nX(INT32, SUM, u32_sum)\n' >"$1/datatype/kernel_table.h"
+}
+
+# plant NAME FILE SED FOLDER: makes its image. Prints why it did not.
 plant() {
-    local tree=$4
-    rm -rf "$tree" && mkdir -p "$tree/device" "$tree/datatype" && cp -r src/device/kernel "$tree/device/"
-    printf 'X(FLOAT32, SUM, f32_sum)\nX(INT32, SUM, u32_sum)\n' >"$tree/datatype/kernel_table.h"
-    sed -i -E "$3" "$tree/device/kernel/$2"
-    if [ -n "$3" ] && cmp -s "$tree/device/kernel/$2" "src/device/kernel/$2"; then
+    local tree=$4 before=src/device/kernel/$2 after=$4/device/kernel/$2
+    kernels "$tree"
+    if [ "$2" = run.ptx ]; then
+        before=$work/run.ptx after=$tree/run.ptx
+        cp "$before" "$after"
+    fi
+    sed -i -E "$3" "$after"
+    if [ -n "$3" ] && cmp -s "$after" "$before"; then
         echo "not planted: the sed script changes nothing" && return 1
     fi
-    "${compiler[@]}" -std=c++17 -O3 -lineinfo -fmad=false -fatbin -gencode arch=compute_75,code=compute_75 -I"$tree" -Isrc -Iinclude \
-        -o "$tree/image" "$tree/device/kernel/run.cu" >"$tree/log" 2>&1 || { echo "does not compile: $(grep -m1 error "$tree/log")" && return 1; }
+    [ "$2" = run.ptx ] || compile "$tree" || return 1
+    { cat "$tree/run.ptx" && printf '\0'; } >"$tree/image"
 }
 
 # attempt TRIAL SEED FOLDER LOG: ends also with the first report of the virtual GPU.
@@ -104,29 +126,36 @@ mutant() {
     } &
 }
 
+# Their PTX is made once.
+if [ ! -e "$work/run.ptx" ] || [ -n "$(find src include -newer "$work/run.ptx" -type f -print -quit)" ]; then
+    right=$work/right.$$
+    kernels "$right" && compile "$right" && mv "$right/run.ptx" "$work/run.ptx" && rm -r "$right" || exit 3
+fi
 # The kernel without a mistake passes.
 mutant none run.cu ''
 wait
 [ ! -s "$work/none.row" ] || ! grep -q caught: "$work/none.row" || exit 1
 
-# Orders and scopes of port.cuh.
-mutant a1_a2_relaxed port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.relaxed.gpu.global.u64/'
-mutant a1_a2_relaxed_sys port.cuh 's/ld\.acquire\.sys\.global\.u64/ld.relaxed.sys.global.u64/'
-mutant a1_a2_cta port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.acquire.cta.global.u64/'
-mutant a1_a2_weak port.cuh 's/ld\.acquire\.gpu\.global\.u64/ld.global.u64/'
-mutant r1_r2_relaxed port.cuh 's/st\.release\.gpu\.global\.u64/st.relaxed.gpu.global.u64/'
-mutant r1_r2_relaxed_sys port.cuh '/tt_store_release/,/^}/s/st\.release\.sys\.global\.u64/st.relaxed.sys.global.u64/'
-mutant r1_r2_cta port.cuh 's/st\.release\.gpu\.global\.u64/st.release.cta.global.u64/'
-mutant r1_r2_weak port.cuh 's/st\.release\.gpu\.global\.u64/st.global.u64/'
-mutant r3_two_stores port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\}; st\.relaxed\.gpu\.global\.b128 \[%0\], q; \}/st.relaxed.gpu.global.b64 [%0+8], %2; st.relaxed.gpu.global.b64 [%0], %1;/'
-mutant r3_vector_store port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\}; st\.relaxed\.gpu\.global\.b128 \[%0\], q; \}/st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};/'
-mutant r3_store_cta port.cuh 's/st\.relaxed\.gpu\.global\.b128/st.relaxed.cta.global.b128/'
-mutant a3_vector_load port.cuh 's/\{ \.reg \.b128 q; ld\.relaxed\.gpu\.global\.b128 q, \[%2\]; mov\.b128 \{%0, %1\}, q; \}/ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];/'
-mutant a3_load_cta port.cuh 's/ld\.relaxed\.gpu\.global\.b128/ld.relaxed.cta.global.b128/'
-mutant r4_a4_relaxed port.cuh 's/atom\.acq_rel\.gpu/atom.relaxed.gpu/'
-mutant r5_relaxed port.cuh 's/asm volatile\("fence\.acq_rel\.sys;" ::: "memory"\); \/\* R5 \*\///'
-mutant reference_cta port.cuh 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta.global.or/'
-mutant failure_cta port.cuh 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
+# Orders and scopes of port.cuh: in the PTX, where its instructions stand as they are.
+line_store='\{ \.reg \.b128 q; mov\.b128 q, \{(%rd[0-9]+), (%rd[0-9]+)\}; st\.relaxed\.gpu\.global\.b128 \[(%rd[0-9]+)\], q; \}'
+line_load='\{ \.reg \.b128 q; ld\.relaxed\.gpu\.global\.b128 q, \[(%rd[0-9]+)\]; mov\.b128 \{(%rd[0-9]+), (%rd[0-9]+)\}, q; \}'
+mutant a1_a2_relaxed run.ptx 's/ld\.acquire\.gpu\.global\.u64/ld.relaxed.gpu.global.u64/'
+mutant a1_a2_relaxed_sys run.ptx 's/ld\.acquire\.sys\.global\.u64/ld.relaxed.sys.global.u64/'
+mutant a1_a2_cta run.ptx 's/ld\.acquire\.gpu\.global\.u64/ld.acquire.cta.global.u64/'
+mutant a1_a2_weak run.ptx 's/ld\.acquire\.gpu\.global\.u64/ld.global.u64/'
+mutant r1_r2_relaxed run.ptx 's/st\.release\.gpu\.global\.u64/st.relaxed.gpu.global.u64/'
+mutant r1_r2_relaxed_sys run.ptx 's/st\.release\.sys\.global\.u64/st.relaxed.sys.global.u64/'
+mutant r1_r2_cta run.ptx 's/st\.release\.gpu\.global\.u64/st.release.cta.global.u64/'
+mutant r1_r2_weak run.ptx 's/st\.release\.gpu\.global\.u64/st.global.u64/'
+mutant r3_two_stores run.ptx "s/$line_store/st.relaxed.gpu.global.b64 [\3+8], \2; st.relaxed.gpu.global.b64 [\3], \1;/"
+mutant r3_vector_store run.ptx "s/$line_store/st.relaxed.gpu.global.v2.b64 [\3], {\1, \2};/"
+mutant r3_store_cta run.ptx 's/st\.relaxed\.gpu\.global\.b128/st.relaxed.cta.global.b128/'
+mutant a3_vector_load run.ptx "s/$line_load/ld.relaxed.gpu.global.v2.b64 {\2, \3}, [\1];/"
+mutant a3_load_cta run.ptx 's/ld\.relaxed\.gpu\.global\.b128/ld.relaxed.cta.global.b128/'
+mutant r4_a4_relaxed run.ptx 's/atom\.acq_rel\.gpu/atom.relaxed.gpu/'
+mutant r5_relaxed run.ptx 's/fence\.acq_rel\.sys;//'
+mutant reference_cta run.ptx 's/atom\.relaxed\.gpu\.global\.or/atom.relaxed.cta.global.or/'
+mutant failure_cta run.ptx 's/atom\.relaxed\.gpu\.global\.cas/atom.relaxed.cta.global.cas/'
 
 # Waits.
 mutant a1_does_not_wait port.cuh '/tt_wait_for_message/,/^}/s/if \(\(uint32_t\).*return true;/return true;/'
@@ -145,7 +174,9 @@ mutant no_barrier_after_publish step.cuh '/^static __device__ void tt_finish_ste
 mutant no_barrier_before_pass step.cuh '/^static __device__ void tt_list_pass/,/^}/s/^    __syncthreads\(\);//'
 mutant no_barrier_between_pieces step.cuh 's/__syncthreads\(\); \/\* the pass/; \/* the pass/'
 mutant no_barrier_after_resolve step.cuh '/^static __device__ void tt_resolve\(/,/^}/s/^    __syncthreads\(\);//'
-mutant no_barrier_before_round run.cu '/^static __device__ bool walk/,/^}/s/^            __syncthreads\(\);//'
+mutant no_barrier_before_walk run.cu '/^static __device__ bool walk/,/^}/s/^    __syncthreads\(\);//'
+mutant no_barrier_after_step run.cu '/^static __device__ bool go_on/,/^}/{0,/^    __syncthreads\(\);/s/^    __syncthreads\(\);//}'
+mutant no_barrier_before_next_step run.cu '/^static __device__ bool go_on/,/^}/{/^    }/{n;s/^    __syncthreads\(\);//}}'
 mutant no_barrier_in_open block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->call/{n;s/__syncthreads\(\);//}}'
 mutant no_barrier_before_ended run.cu '/^static __device__ void run_call/,/^}/s/^    __syncthreads\(\);//'
 mutant no_wait_for_call_before run.cu 's/^    if \(threadIdx.x == 0\) tt_await_ended\(.*\);//'
@@ -165,28 +196,28 @@ mutant note_has_no_head step.cuh 's/note->head = block->heads_out\[s\];//'
 mutant no_signature_in_slots step.cuh 's/if \(head != mine\)/if (false)/'
 mutant no_signature_in_lines port.cuh 's/if \(\(uint32_t\)\*flag == \(uint32_t\)wanted\) return false;/if ((uint32_t)*flag == (uint32_t)wanted) { *flag = wanted; return true; }/'
 mutant empty_lines_are_not_sent step.cuh 's/ends \? 1 : 0/0/; s/step->nrecv \+ step->nsend \? 1 : 0/0/'
-mutant begins_without_fence port.cuh 's/"fence\.sc\.sys;"/""/'
+mutant begins_without_fence run.ptx 's/fence\.sc\.sys;//'
 mutant ended_is_not_reset port.cuh 's/state->ended = 0;//'
 mutant counts_are_not_kept block.cuh 's/^        tt_block_end\(block, e\)->count = block->ends\[e\]\.count;//'
 mutant tails_are_not_kept block.cuh 's/^        tt_block_end\(block, e\)->known_tail = block->ends\[e\]\.known_tail;//'
 mutant garbage_lines_after_failure step.cuh 's/else if \(!tt_take_line\(block, step, \(uint32_t\)i\+\+, line, &word\)\)/else if (!tt_take_line(block, step, (uint32_t)i++, line, \&word) \&\& false)/'
 # More orders and scopes.
-mutant a1_a2_gpu_sys port.cuh 's/ld\.acquire\.sys\.global\.u64/ld.acquire.gpu.global.u64/'
-mutant r1_r2_gpu_sys port.cuh '/tt_store_release/,/^}/s/st\.release\.sys\.global\.u64/st.release.gpu.global.u64/'
-mutant r1_r2_weak_sys port.cuh '/tt_store_release/,/^}/s/st\.release\.sys\.global\.u64/st.global.u64/'
-mutant r3_weak port.cuh 's/st\.relaxed\.gpu\.global\.b128/st.global.b128/'
-mutant a3_weak port.cuh 's/ld\.relaxed\.gpu\.global\.b128/ld.global.b128/'
-mutant r3_vector_store_sys port.cuh 's/\{ \.reg \.b128 q; mov\.b128 q, \{%1, %2\}; st\.relaxed\.sys\.global\.b128 \[%0\], q; \}/st.relaxed.sys.global.v2.b64 [%0], {%1, %2};/'
-mutant r4_only_acquires port.cuh 's/atom\.acq_rel\.gpu/atom.acquire.gpu/'
-mutant a4_only_releases port.cuh 's/atom\.acq_rel\.gpu/atom.release.gpu/'
-mutant r4_a4_cta port.cuh 's/atom\.acq_rel\.gpu/atom.acq_rel.cta/'
-mutant r5_gpu port.cuh 's/fence\.acq_rel\.sys;" ::: "memory"\); \/\* R5/fence.acq_rel.gpu;" ::: "memory"); \/* R5/'
-mutant r6_relaxed port.cuh '/tt_report_failure/,/^}/s/st\.release\.sys/st.relaxed.sys/'
-mutant abort_weak port.cuh '/tt_load_sys/,/^}/s/ld\.relaxed\.sys\.global/ld.global/'
-mutant abort_cta port.cuh '/tt_load_sys/,/^}/s/ld\.relaxed\.sys/ld.relaxed.cta/'
-mutant failure_load_weak port.cuh '/tt_load_failure/,/^}/s/ld\.relaxed\.gpu/ld/'
-mutant begins_with_acq_rel_fence port.cuh 's/"fence\.sc\.sys;"/"fence.acq_rel.sys;"/'
-mutant begins_with_fence_of_the_gpu port.cuh 's/"fence\.sc\.sys;"/"fence.sc.gpu;"/'
+mutant a1_a2_gpu_sys run.ptx 's/ld\.acquire\.sys\.global\.u64/ld.acquire.gpu.global.u64/'
+mutant r1_r2_gpu_sys run.ptx 's/st\.release\.sys\.global\.u64/st.release.gpu.global.u64/'
+mutant r1_r2_weak_sys run.ptx 's/st\.release\.sys\.global\.u64/st.global.u64/'
+mutant r3_weak run.ptx 's/st\.relaxed\.gpu\.global\.b128/st.global.b128/'
+mutant a3_weak run.ptx 's/ld\.relaxed\.gpu\.global\.b128/ld.global.b128/'
+mutant r3_vector_store_sys run.ptx "s/${line_store/gpu/sys}/st.relaxed.sys.global.v2.b64 [\3], {\1, \2};/"
+mutant r4_only_acquires run.ptx 's/atom\.acq_rel\.gpu/atom.acquire.gpu/'
+mutant a4_only_releases run.ptx 's/atom\.acq_rel\.gpu/atom.release.gpu/'
+mutant r4_a4_cta run.ptx 's/atom\.acq_rel\.gpu/atom.acq_rel.cta/'
+mutant r5_gpu run.ptx 's/fence\.acq_rel\.sys;/fence.acq_rel.gpu;/'
+mutant r6_relaxed run.ptx 's/st\.release\.sys\.global\.u32/st.relaxed.sys.global.u32/'
+mutant abort_weak run.ptx 's/ld\.relaxed\.sys\.global\.u64/ld.global.u64/'
+mutant abort_cta run.ptx 's/ld\.relaxed\.sys\.global\.u64/ld.relaxed.cta.global.u64/'
+mutant failure_load_weak run.ptx 's/ld\.relaxed\.gpu\.global\.u32/ld.global.u32/'
+mutant begins_with_acq_rel_fence run.ptx 's/fence\.sc\.sys;/fence.acq_rel.sys;/'
+mutant begins_with_fence_of_the_gpu run.ptx 's/fence\.sc\.sys;/fence.sc.gpu;/'
 
 # More barriers.
 mutant no_barrier_at_end_of_walk run.cu '/^static __device__ bool end_walk/,/^}/s/return __syncthreads_and\(go\)/return go/'

@@ -243,6 +243,32 @@ TEST(run, a_launch_again_is_another_call)
         }
 }
 
+/* A broadcast along a line, whose sender is soon as many messages ahead as there are slots: a
+ * receiver that releases a message before it has read it finds the next one in its place. */
+TEST(run, a_message_is_released_only_when_it_is_read)
+{
+    static const size_t references[] = {0, SIZE_MAX};
+    struct world world;
+    for (int i = 0; i < 4; i++) {
+        struct job job = {.algorithm = tt_algorithm_find(TT_BROADCAST, "chain"),
+                          .nranks = 3,
+                          .copies = 1,
+                          .count = 16 * WORLD_SLOT_BYTES / sizeof(float),
+                          .slot_bytes = WORLD_SLOT_BYTES,
+                          .line_bytes = WORLD_LINE_BYTES,
+                          .reduction = {.type = TT_FLOAT32, .op = TT_SUM, .nranks = 3}};
+        const struct world_config config = {
+            .nranks = 3, .nslots = i / 2 ? 4 : 2, .reaches = true, .system = i % 2 == 0};
+        REQUIRE(job_make(&job));
+        REQUIRE(world_open(&world, &config));
+        const struct world_call call = {
+            .job = &job, .signature = 5, .reference_bytes = references[i % 2]};
+        world_try(&world, &call, "a broadcast of 16 messages", 1);
+        world_close(&world);
+        job_clear(&job);
+    }
+}
+
 static void pause_briefly(void)
 {
     const struct timespec moment = {.tv_nsec = 20000000};

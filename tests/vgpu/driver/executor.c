@@ -19,7 +19,7 @@ enum {
     STEPS_A_CALL = 4,    /* a call that does not wait runs 0 to 3 */
     LOOKS = 4,           /* rounds without a change before a deadlock is reported, at least */
     MOST_LOOKS = 64,     /* at most */
-    IDLE_STEPS = 64,     /* of kernels that run and change nothing, until all look again */
+    IDLE_STEPS = 16,     /* of kernels that run and change nothing, until all look again */
     FIRST_PAUSE_US = 20, /* between two such rounds; twice as long each time */
     LONGEST_PAUSE_US = 1000,
     TEXT = 4096

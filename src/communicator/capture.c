@@ -44,7 +44,7 @@ tt_status tt_comm_find_captures(struct tt_pending_call *calls, int ncalls)
         if ((!call->on_device && !call->stage) || !call->stream) continue;
         TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), &is));
         if (is) TT_TRY(tt_capture_find(context_of(call), stream_of(call), &call->capture));
-        if (is && call->stage && call->stage->memory)
+        if (is && call->stage && !call->stage->captured)
             return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
                                          "after a call on that stream: begin it before the group");
     }

@@ -104,6 +104,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npiece
     TT_TRY(fail(pending, tt_stage_take(staged, nbytes, npieces, &pending->stage)));
     struct tt_stage *stage = pending->stage;
     stage->failed = false;
+    stage->captured = captured;
     stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
     stage->by_host = !stage->memory;
     stage->in = stage->out = (struct tt_extent){0, 0};

@@ -41,6 +41,7 @@ struct tt_stage {
     uint32_t number;              /* of the last use */
     /* of this use */
     bool failed;                   /* its stream may never say that it has ended */
+    bool captured;                 /* its stream was being captured when the call was made */
     bool is_collective;            /* the call */
     bool by_host;                  /* who runs the call queues the copies, as `portions` says */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */

@@ -182,7 +182,8 @@ void tt_stage_keep(struct tt_stage *stage)
 void tt_stage_release(struct tt_stage *stage)
 {
     __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
-    stage->is_kept = stage->is_used = false;
+    __atomic_store_n(&stage->words->ended, stage->number, __ATOMIC_RELAXED);
+    stage->is_kept = false; /* used until copies that a failure has left have been made */
 }
 
 /* ---- Creation and end ----------------------------------------------------------------------- */

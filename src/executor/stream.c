@@ -72,12 +72,14 @@ static void wait_until_locked(struct tt_stream *stream, int64_t until_ns)
 /* Nothing is queued. */
 static void wait_locked(struct tt_stream *stream)
 {
-    if (!stream->idle) {
+    int64_t (*const idle)(void *arg) = stream->idle;
+    void *const arg = stream->idle_arg;
+    if (!idle) {
         pthread_cond_wait(&stream->changed, &stream->lock);
         return;
     }
     pthread_mutex_unlock(&stream->lock);
-    const int64_t pause_ns = stream->idle(stream->idle_arg);
+    const int64_t pause_ns = idle(arg);
     if (!pause_ns) sched_yield();
     pthread_mutex_lock(&stream->lock);
     if (!pause_ns || stream->first || stream->stop) return;

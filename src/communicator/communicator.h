@@ -29,10 +29,10 @@ struct tt_stage;
 struct tt_cached {
     const struct tt_algorithm *algorithm;
     struct tt_loaded *loaded;
-    bool any_count;     /* its proof holds for every count */
-    bool for_device;    /* kernels run it */
-    bool is_captured;   /* calls of CUDA graphs use its device memory */
-    _Atomic int nheld;  /* calls in open groups, in CUDA graphs or without a turn that will use it */
+    bool any_count;    /* its proof holds for every count */
+    bool for_device;   /* kernels run it */
+    bool is_captured;  /* calls of CUDA graphs use its device memory */
+    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
     int oldest;          /* of the bindings */

@@ -389,13 +389,13 @@ void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work 
         __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
     }
-    work->staged = (struct tt_staged_run){.words = stage->words,
-                                          .number =
-                                              stage->is_kept ? TT_REPLAY_BEGUN : stage->number,
-                                          .replayed = stage->is_kept,
-                                          .context = staged->context,
-                                          .stream = staged->stream,
-                                          .portions = stage->by_host ? &stage->portions : NULL};
+    work->staged =
+        (struct tt_staged_run){.words = stage->words,
+                               .number = stage->is_kept ? TT_REPLAY_BEGUN : stage->number,
+                               .replayed = stage->is_kept,
+                               .context = staged->context,
+                               .stream = staged->stream,
+                               .portions = stage->by_host ? &stage->portions : NULL};
 }
 
 static tt_status copy_in(const struct tt_pending_call *pending)

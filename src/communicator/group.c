@@ -119,8 +119,8 @@ static void begin_in(struct batch *batch, struct tt_pending_call *pending)
 static tt_status run_batch(struct tt_task *task)
 {
     struct batch *batch = (struct batch *)task;
-    const tt_status status = batch->deferred ? tt_stage_run(batch->deferred)
-                                             : tt_run(batch->works, batch->nworks, true);
+    const tt_status status =
+        batch->deferred ? tt_stage_run(batch->deferred) : tt_run(batch->works, batch->nworks, true);
     free(batch);
     return status;
 }

@@ -69,10 +69,10 @@ struct tt_comm_staged {
     size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
-    size_t held_bytes;          /* of the blocks */
+    size_t held_bytes;          /* of the blocks, and of captured calls */
     size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
     struct tt_stage_shared collectives, *messages; /* [2 x nranks]: sent to, received from */
-    struct tt_stage_graphs *graphs; /* staged_graphs.h; NULL: no call was captured */
+    struct tt_stage_graphs *graphs;                /* staged_graphs.h; NULL: no call was captured */
     struct tt_comm_staged *next_left;              /* of those whose communicators are gone */
 };
 

@@ -59,6 +59,12 @@ void tt_replay_close(const struct tt_replay *replay)
 
 /* ---- Graphs that are gone ------------------------------------------------------------------- */
 
+static size_t bytes_of(const struct tt_stage_run *run)
+{
+    return sizeof(struct tt_replay) +
+           (size_t)run->ncalls * (sizeof run->calls[0] + sizeof run->works[0]);
+}
+
 /* The graph's nodes will never run again: other calls may use the words. */
 static void free_replay(struct tt_replay *replay, bool comm_lives)
 {
@@ -70,6 +76,7 @@ static void free_replay(struct tt_replay *replay, bool comm_lives)
             free((void *)(uintptr_t)pending->call.binding);
         tt_stage_release(pending->stage);
     }
+    if (comm_lives) run->calls[0].pending.comm->staged->held_bytes -= bytes_of(run);
     if (comm_lives && replay->owns) tt_replay_release(run);
     tt_stage_run_free(run);
     free(replay);
@@ -205,6 +212,7 @@ static tt_status make_replay(struct taken *taken, const struct tt_pending_call *
         return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of a CUDA graph");
     }
     taken->replay = replay;
+    taken->comm->staged->held_bytes += bytes_of(replay->run);
     for (int i = 0; i < replay->run->ncalls; i++)
         tt_stage_keep(replay->run->calls[i].pending.stage);
     return TT_OK;

@@ -165,8 +165,9 @@ static tt_status check_wide(const struct tt_context *context)
     TT_CUDA_TRY(context->cu->DeviceGetAttribute(
         &able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, context->device));
     return able ? TT_OK
-                : tt_fail(TT_ERR_USAGE, "GPU %d has no stream memory operations of 64 bits, which "
-                                        "captured calls need: make the call without a graph",
+                : tt_fail(TT_ERR_USAGE,
+                          "GPU %d has no stream memory operations of 64 bits, which "
+                          "captured calls need: make the call without a graph",
                           context->gpu);
 }
 

@@ -109,11 +109,11 @@ enum { TT_REPLAY_BEGUN = 1, TT_REPLAY_ENDED = 2 };
 struct tt_stage_words {
     _Alignas(8) uint32_t ready; /* by the stream: the input is in staging memory */
     uint32_t closed;            /* by the host: no call of the graph runs any more */
-    uint32_t done;  /* by the host: the call has ended */
-    uint32_t ended; /* by the stream: the output was copied, staging memory is free */
-    uint32_t in;    /* by the stream of portions (staged_portions.h): those copied in */
-    uint32_t out;   /* and those copied out */
-    char scalar[8]; /* of a pre-multiplied sum */
+    uint32_t done;              /* by the host: the call has ended */
+    uint32_t ended;             /* by the stream: the output was copied, staging memory is free */
+    uint32_t in;                /* by the stream of portions (staged_portions.h): those copied in */
+    uint32_t out;               /* and those copied out */
+    char scalar[8];             /* of a pre-multiplied sum */
 };
 
 /* A call whose buffers are staging memory, for the memory of a GPU (communicator/staged.h). Zero:

@@ -24,9 +24,9 @@ static void begin_capture(const struct gpu_rank *rank, const struct streams *str
 
 static void sum(const struct gpu_rank *rank, int *memory, int n, tuttiStream_t stream)
 {
-    check_success(rank, tuttiAllReduce(memory, memory, (size_t)n, tuttiInt32, tuttiSum, rank->comm,
-                                       stream),
-                  "all-reduce");
+    check_success(
+        rank, tuttiAllReduce(memory, memory, (size_t)n, tuttiInt32, tuttiSum, rank->comm, stream),
+        "all-reduce");
 }
 
 /* A graph with ncalls sums in place. */

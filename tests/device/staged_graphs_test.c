@@ -124,7 +124,7 @@ TEST(staged_graphs, calls_behind_a_replay_get_their_turns_after_it_and_their_cal
 /* Graphs come and go, with many calls of a count for each rank, which have tables of their own. */
 static void many_graphs(struct gpu_rank *rank)
 {
-    enum { GRAPHS = 12, CALLS = 300, N = 10 };
+    enum { GRAPHS = 30, CALLS = 300, N = 10, SLACK = 300000 };
     const size_t counts[] = {N, N + 1};
     struct streams streams = make_streams(rank);
     int *memory = make_ints(rank, 1, 2 * N + 1);
@@ -145,7 +145,9 @@ static void many_graphs(struct gpu_rank *rank)
         CHECK_EQ(tuttiCommCounters(rank->comm, &counters), tuttiSuccess);
         held[i > 1] = counters.memoryBytes;
     }
-    CHECK_EQ(held[0], held[1]);
+    /* The driver may tell late that a graph is gone; a graph has 32 KB. */
+    CHECK_MESSAGE(held[1] <= held[0] + SLACK, "rank %d: %zu bytes, then %zu", rank->rank, held[0],
+                  held[1]);
     check_ints(rank, memory, 1, 2 * N + 1);
     destroy_streams(rank, &streams);
     gpu_free(memory);

@@ -270,8 +270,8 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 /* Makes a stream of a CUDA stream (a CUstream, cudaStream_t; NULL: the legacy default stream of GPU
  * `device`), which stays the caller's and must live as long. Calls on device memory that are issued
  * on it run in order with the CUDA stream's other work, and return at once; while it is being
- * captured, calls that run as kernels become nodes of its graph. InvalidArgument: there is no such
- * GPU. Events and tuttiStreamLaunch are for streams of the host: use CUDA's. */
+ * captured, calls become nodes of its graph. InvalidArgument: there is no such GPU. Events and
+ * tuttiStreamLaunch are for streams of the host: use CUDA's. */
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "communicator/device.h"
-#include "communicator/staged.h"
+#include "communicator/staged_graphs.h"
 
 static const uint64_t comm_magic = 0x7475747469636f6dull;
 
@@ -440,6 +440,7 @@ void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
     tt_comm_forget(comm);
+    tt_stage_graphs_end(comm);
     tt_comm_deregister_all(comm);
     tt_comm_forget_programs(comm);
     tt_comm_device_free(comm);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "communicator/graphs.h"
+#include "communicator/staged.h"
 #include "driver/capture.h"
 #include "executor/exchange.h"
 
@@ -25,7 +26,8 @@ struct taken {
 
 static struct tt_context *context_of(const struct tt_pending_call *call)
 {
-    return tt_device_context(call->comm->on_gpu->device);
+    const struct tuttiComm *comm = call->comm;
+    return comm->staged ? comm->staged->context : tt_device_context(comm->on_gpu->device);
 }
 
 static void *stream_of(const struct tt_pending_call *call)
@@ -39,9 +41,12 @@ tt_status tt_comm_find_captures(struct tt_pending_call *calls, int ncalls)
         struct tt_pending_call *call = &calls[i];
         bool is = false;
         call->capture = 0;
-        if (!call->on_device || !call->stream) continue;
+        if ((!call->on_device && !call->stage) || !call->stream) continue;
         TT_TRY(tt_context_stream_capturing(context_of(call), stream_of(call), &is));
         if (is) TT_TRY(tt_capture_find(context_of(call), stream_of(call), &call->capture));
+        if (is && call->stage && !call->stage->captured)
+            return tt_fail(TT_ERR_USAGE, "the capture of a CUDA stream has begun inside a group, "
+                                         "after a call on that stream: begin it before the group");
     }
     return TT_OK;
 }

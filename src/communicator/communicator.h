@@ -29,10 +29,10 @@ struct tt_stage;
 struct tt_cached {
     const struct tt_algorithm *algorithm;
     struct tt_loaded *loaded;
-    bool any_count;     /* its proof holds for every count */
-    bool for_device;    /* kernels run it */
-    bool is_captured;   /* calls of CUDA graphs use its device memory */
-    int nheld;          /* calls in open groups that will use it */
+    bool any_count;    /* its proof holds for every count */
+    bool for_device;   /* kernels run it */
+    bool is_captured;  /* calls of CUDA graphs use its device memory */
+    _Atomic int nheld; /* calls in open groups, in CUDA graphs or without a turn that will use it */
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
     int oldest;          /* of the bindings */
@@ -214,6 +214,7 @@ struct tt_pending_call {
     bool on_device;           /* a kernel carries the call out */
     uint64_t capture;         /* of its stream into a CUDA graph (struct tt_capture); 0: none */
     struct tt_stage *stage;   /* in which its buffers lie; NULL: they are the caller's */
+    bool deferred;            /* it gets its turn when its stream has come to it */
     void *data;               /* point to point */
     size_t nbytes;
     int peer;
@@ -223,6 +224,8 @@ struct tt_pending_call {
     bool uses_peers;              /* its kernel does (struct tt_work) */
     struct tt_pending_call *next; /* of the rank's run (struct tt_launch_run) */
 };
+/* Gives the call its turn; a kernel its number. */
+void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending);
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);

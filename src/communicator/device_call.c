@@ -65,26 +65,15 @@ static tt_status check_scalar(const struct tt_request *request, const void *scal
         on_device ? "a GPU" : "the host");
 }
 
-/* The host would not run the call when the graph is launched. */
-static tt_status refuse_capture(const struct tt_request *request, struct tt_context *context)
-{
-    bool capturing;
-    TT_TRY(tt_context_stream_capturing(context, tt_users_stream(request->stream), &capturing));
-    if (!capturing) return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "%s: the CUDA stream is being captured into a graph, or must not be used while "
-                   "another is; calls of communicator %s cannot be captured, because they go "
-                   "through memory of the host: %s",
-                   request->function, request->comm->name, request->comm->no_gpu);
-}
-
 static tt_status check_legacy(const struct tt_request *request)
 {
+    const struct tuttiComm *comm = request->comm;
+    struct tt_context *context =
+        comm->staged ? comm->staged->context : tt_device_context(comm->on_gpu->device);
     bool forbidden = false;
     void *stream = tt_users_stream(request->stream);
     if (tt_context_is_legacy(stream))
-        TT_TRY(tt_context_stream_capturing(tt_device_context(request->comm->on_gpu->device), stream,
-                                           &forbidden));
+        TT_TRY(tt_context_stream_capturing(context, stream, &forbidden));
     if (!forbidden) return TT_OK;
     return tt_fail(TT_ERR_USAGE,
                    "%s: a blocking CUDA stream is being captured into a graph, which forbids the "
@@ -125,7 +114,7 @@ tt_status tt_comm_route(const struct tt_request *request, const struct tt_memo *
         return refuse_host_memory(request, "sendbuff", request->input);
     if (memo->out && out.kind == TT_POINTER_HOST)
         return refuse_host_memory(request, "recvbuff", request->output);
-    return comm->staged ? refuse_capture(request, comm->staged->context) : check_legacy(request);
+    return check_legacy(request);
 }
 
 /* Whether a pointer, of which the call uses nothing, is memory of this rank's GPU. */

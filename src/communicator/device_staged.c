@@ -91,11 +91,20 @@ static tt_status fail(const struct tt_pending_call *pending, tt_status status)
     return status ? tt_comm_fail_call(pending->comm, status) : TT_OK;
 }
 
+/* A call that is captured has no memory of its own, so that graphs hold none. */
 static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npieces)
 {
-    TT_TRY(fail(pending, tt_stage_take(pending->comm->staged, nbytes, npieces, &pending->stage)));
+    struct tt_comm_staged *staged = pending->comm->staged;
+    const struct tt_stream *stream = (const struct tt_stream *)pending->stream;
+    bool captured = false;
+    if (stream)
+        TT_TRY(tt_context_stream_capturing(staged->context, tt_stream_device_stream(stream),
+                                           &captured));
+    if (captured) nbytes = SIZE_MAX;
+    TT_TRY(fail(pending, tt_stage_take(staged, nbytes, npieces, &pending->stage)));
     struct tt_stage *stage = pending->stage;
     stage->failed = false;
+    stage->captured = captured;
     stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
     stage->by_host = !stage->memory;
     stage->in = stage->out = (struct tt_extent){0, 0};
@@ -357,32 +366,14 @@ static void link_calls(struct tt_stage *later, struct tt_stage *earlier)
         earlier->by_host = later->by_host = true;
 }
 
-/* Since the call was checked, a capture may have begun. */
-static tt_status check_capture(const struct tt_pending_call *pending)
-{
-    bool capturing = false;
-    if (!pending->stage || !pending->stream) return TT_OK;
-    TT_TRY(tt_context_stream_capturing(pending->comm->staged->context, stream_of(pending),
-                                       &capturing));
-    if (!capturing) return TT_OK;
-    return tt_fail(
-        TT_ERR_USAGE,
-        "the CUDA stream of a call in the group is being captured into a graph: calls of "
-        "communicator %s cannot be captured, because they go through memory of the "
-        "host: %s",
-        pending->comm->name, pending->comm->no_gpu);
-}
-
 /* Collectives of a rank run in order also in a group; messages do not. */
-tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls)
+void tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls)
 {
-    for (int i = 0; i < ncalls; i++) TT_TRY(check_capture(&calls[i]));
     for (int later = 1; later < ncalls; later++)
         for (int i = 0; i < later; i++)
             if (calls[i].comm == calls[later].comm && calls[i].stage && calls[later].stage &&
                 calls[i].stage->is_collective && calls[later].stage->is_collective)
                 link_calls(calls[later].stage, calls[i].stage);
-    return TT_OK;
 }
 
 /* ---- Copies --------------------------------------------------------------------------------- */
@@ -393,11 +384,18 @@ void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work 
     struct tt_stage *stage = pending->stage;
     stage->portions.nin = stage->nin;
     stage->portions.nout = stage->nout;
-    work->staged = (struct tt_staged_run){.words = stage->words,
-                                          .number = stage->number,
-                                          .context = staged->context,
-                                          .stream = staged->stream,
-                                          .portions = stage->by_host ? &stage->portions : NULL};
+    if (stage->is_kept) { /* the copies of the last replay have been made */
+        stage->portions.in = stage->portions.out = 0;
+        __atomic_store_n(&stage->words->in, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&stage->words->out, 0, __ATOMIC_RELAXED);
+    }
+    work->staged =
+        (struct tt_staged_run){.words = stage->words,
+                               .number = stage->is_kept ? TT_REPLAY_BEGUN : stage->number,
+                               .replayed = stage->is_kept,
+                               .context = staged->context,
+                               .stream = staged->stream,
+                               .portions = stage->by_host ? &stage->portions : NULL};
 }
 
 static tt_status copy_in(const struct tt_pending_call *pending)

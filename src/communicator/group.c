@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "communicator/graphs.h"
-#include "communicator/staged.h"
+#include "communicator/staged_graphs.h"
 #include "executor/exchange.h"
 #include "executor/stream.h"
 
@@ -65,11 +65,12 @@ static bool has_table(const struct tt_pending_call *pending)
 struct batch {
     struct tt_task task;               /* first: the task's address is the batch's */
     struct tt_attended_works attended; /* in place of the task, of calls that kernels carry out */
+    struct tt_stage_run *deferred;     /* in place of the works; NULL: no call is deferred */
     int nworks;
     struct tt_work works[];
 };
 
-static void begin(struct tt_work *work, struct tt_pending_call *pending)
+void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending)
 {
     struct tt_engine *engine = &pending->comm->engine;
     switch (pending->kind) {
@@ -78,7 +79,7 @@ static void begin(struct tt_work *work, struct tt_pending_call *pending)
             pending->call.kernel = tt_comm_next_kernel(pending->comm, NULL, &pending->uses_peers);
         tt_work_collective(work, engine, &pending->call);
         work->uses_peers = pending->uses_peers;
-        pending->cached->last_turn = work->turn;
+        if (!pending->deferred) pending->cached->last_turn = work->turn; /* else it is held */
         break;
     case TT_WORK_SEND:
         tt_work_send(work, engine, pending->data, pending->nbytes, pending->peer);
@@ -102,8 +103,15 @@ static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
 /* A GPU's stream learns of the end of each of its calls. */
 static void begin_in(struct batch *batch, struct tt_pending_call *pending)
 {
+    if (pending->deferred) {
+        tt_stream_begin(gpus_stream(pending));
+        return;
+    }
     struct tt_work *work = &batch->works[batch->nworks++];
-    begin(work, pending);
+    struct tt_engine *engine = tt_comm_replays(pending->comm) ? &pending->comm->engine : NULL;
+    if (engine) tt_engine_enter(engine); /* a replay may take a turn */
+    tt_begin_call(work, pending);
+    if (engine) tt_engine_leave(engine);
     work->stream = gpus_stream(pending);
     if (work->stream) tt_stream_begin(work->stream);
 }
@@ -111,7 +119,8 @@ static void begin_in(struct batch *batch, struct tt_pending_call *pending)
 static tt_status run_batch(struct tt_task *task)
 {
     struct batch *batch = (struct batch *)task;
-    const tt_status status = tt_run(batch->works, batch->nworks, true);
+    const tt_status status =
+        batch->deferred ? tt_stage_run(batch->deferred) : tt_run(batch->works, batch->nworks, true);
     free(batch);
     return status;
 }
@@ -136,7 +145,16 @@ static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
     if (!batch) return NULL;
     batch->task.run = run_batch;
     batch->nworks = 0;
-    return batch;
+    batch->deferred = first->deferred ? tt_stage_run_make(calls, ncalls, first) : NULL;
+    if (!first->deferred || batch->deferred) return batch;
+    free(batch);
+    return NULL;
+}
+
+static void free_batch(struct batch *batch)
+{
+    tt_stage_run_free(batch->deferred);
+    free(batch);
 }
 
 /* The first call of the call's batch. */
@@ -157,7 +175,7 @@ static tt_status make_batches(const struct tt_pending_call *calls, int ncalls,
         batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, &calls[i]);
         if (batches[i]) continue;
         while (--i >= 0)
-            if (first_of_batch(calls, i) == i) free(batches[i]);
+            if (first_of_batch(calls, i) == i) free_batch(batches[i]);
         return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     }
     return TT_OK;
@@ -193,6 +211,9 @@ static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struc
 {
     struct batch *own = NULL;
     for (int i = 0; i < ncalls; i++) begin_in(batches[i], &calls[i]);
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].deferred && first_of_batch(calls, i) == i)
+            tt_stage_run_hold(batches[i]->deferred);
     tt_comm_device_launch(calls, ncalls);
     tt_comm_staged_launch(calls, ncalls);
     for (int i = 0; i < ncalls; i++) {
@@ -223,7 +244,7 @@ static int run_express(struct tt_pending_call *calls, int ncalls, struct tt_work
                                                  calls[i].data, calls[i].nbytes, calls[i].peer))
             continue;
         may[calls[i].kind] = false; /* later ones must not overtake it */
-        begin(&works[nworks++], &calls[i]);
+        tt_begin_call(&works[nworks++], &calls[i]);
     }
     return nworks;
 }
@@ -234,7 +255,9 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     *only_p2p = true;
     if (ncalls > FEW_CALLS) return false;
     for (int i = 0; i < ncalls; i++) {
-        if (calls[i].stream || calls[i].on_device || calls[i].stage) return false;
+        if (calls[i].stream || calls[i].on_device || calls[i].stage ||
+            tt_comm_replays(calls[i].comm))
+            return false;
         *only_p2p =
             *only_p2p && calls[i].kind != TT_WORK_COLLECTIVE && calls[i].comm == calls[0].comm;
     }
@@ -253,7 +276,7 @@ static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_
         tt_engine_leave(engine);
     } else {
         enter_calls(calls, ncalls);
-        for (; nworks < ncalls; nworks++) begin(&works[nworks], &calls[nworks]);
+        for (; nworks < ncalls; nworks++) tt_begin_call(&works[nworks], &calls[nworks]);
         leave_calls(calls, ncalls);
     }
     return nworks ? tt_run(works, nworks, false) : TT_OK;
@@ -270,24 +293,34 @@ static void drop_calls(const struct tt_pending_call *calls, int ncalls)
     }
 }
 
+static tt_status capture_calls(struct tt_pending_call *calls, int *ncalls)
+{
+    struct tt_staged_capture *staged;
+    TT_TRY(tt_comm_capture_staged(calls, ncalls, &staged));
+    const tt_status status = tt_comm_capture(calls, ncalls);
+    tt_comm_captured_staged(staged, !status);
+    return status;
+}
+
 static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
     tt_status status = tt_comm_find_captures(calls, ncalls);
     if (!status) status = tt_comm_gather_exchanges(calls, &ncalls);
-    if (!status) status = tt_comm_capture(calls, &ncalls);
+    if (!status) status = capture_calls(calls, &ncalls);
     if (status) drop_calls(calls, ncalls);
     if (status || ncalls < 1) return status;
     enter_calls(calls, ncalls);
     struct batch **batches = calloc((unsigned)ncalls, sizeof *batches);
-    status = batches ? tt_comm_staged_link(calls, ncalls)
+    status = batches ? tt_comm_defer(calls, ncalls)
                      : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     if (!status) status = make_batches(calls, ncalls, batches);
     if (status) {
         leave_calls(calls, ncalls);
         drop_calls(calls, ncalls);
     } else {
+        tt_comm_staged_link(calls, ncalls);
         status = launch_batches(calls, ncalls, batches);
     }
     free(batches);
@@ -352,7 +385,8 @@ tt_status tt_issue(struct tt_pending_call *pending)
 
 tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
 {
-    if (memo->express.kind && !stream && !tt_in_group() && tt_engine_enter_if_idle(&comm->engine))
+    if (memo->express.kind && !stream && !tt_in_group() && !tt_comm_replays(comm) &&
+        tt_engine_enter_if_idle(&comm->engine))
         return tt_express_run(&memo->express, &comm->engine, &memo->call);
     return tt_issue(&(struct tt_pending_call){.comm = comm,
                                               .stream = stream,

@@ -54,7 +54,8 @@ static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached
         if (comm->memos[i].cached == cached ||
             (comm->on_gpu && comm->on_gpu->memos[i].cached == cached))
             return true;
-    return cached->nheld > 0 ||
+    /* release: tt_replay_release */
+    return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
            atomic_load_explicit(&comm->engine.collectives_done, memory_order_acquire) <
                cached->last_turn; /* release: the call, when it completed */
 }

@@ -28,6 +28,7 @@
 #include "executor/stream.h"
 
 struct tt_stage_block;
+struct tt_stage_graphs;
 
 enum { TT_STAGE_CLASSES = 48 }; /* staging memory has 2^class bytes; class 0: none */
 
@@ -36,9 +37,11 @@ struct tt_stage {
     struct tt_stage_words *words; /* pinned, as is the memory */
     char *memory;                 /* NULL: shared with other calls */
     bool is_used;                 /* by a call, until its words say that it has ended */
+    bool is_kept;                 /* by a CUDA graph, until tt_stage_release */
     uint32_t number;              /* of the last use */
     /* of this use */
     bool failed;                   /* its stream may never say that it has ended */
+    bool captured;                 /* its stream was being captured when the call was made */
     bool is_collective;            /* the call */
     bool by_host;                  /* who runs the call queues the copies, as `portions` says */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
@@ -66,9 +69,10 @@ struct tt_comm_staged {
     size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;
-    size_t held_bytes;          /* of the blocks */
+    size_t held_bytes;          /* of the blocks, and of captured calls */
     size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
     struct tt_stage_shared collectives, *messages; /* [2 x nranks]: sent to, received from */
+    struct tt_stage_graphs *graphs;                /* staged_graphs.h; NULL: no call was captured */
     struct tt_comm_staged *next_left;              /* of those whose communicators are gone */
 };
 
@@ -97,6 +101,9 @@ TT_NODISCARD tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_s
 size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged);
 /* The call was not issued. NULL is allowed. */
 void tt_stage_drop(struct tt_stage *stage);
+/* A CUDA graph has the call, whose words have no numbers from now on; or no longer. */
+void tt_stage_keep(struct tt_stage *stage);
+void tt_stage_release(struct tt_stage *stage);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
@@ -116,9 +123,8 @@ TT_NODISCARD tt_status tt_comm_stage_uneven(struct tt_pending_call *pending,
 TT_NODISCARD tt_status tt_comm_stage_message(struct tt_pending_call *pending);
 
 /* Before the calls of a group begin: finds the collectives that use the output of an earlier one of
- * the group; their copies are made when the earlier one's have been. SYSTEM: out of memory; USAGE:
- * a stream is being captured. */
-TT_NODISCARD tt_status tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
+ * the group; their copies are made when the earlier one's have been. */
+void tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
 /* Connects the work of a call with its staging memory; before any call is launched. */
 void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work);
 /* Queues what the streams do before these calls (those that are staged), after they have begun.

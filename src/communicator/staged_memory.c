@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/process_lock.h"
-#include "communicator/staged.h"
+#include "communicator/staged_graphs.h"
 #include "driver/capture.h"
 
 enum {
@@ -47,9 +47,10 @@ static bool is_copied(const struct tt_stage *stage)
            __atomic_load_n(&words->out, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.out;
 }
 
+/* No stream uses its memory; a CUDA graph may use its words. */
 static bool is_free(const struct tt_stage *stage)
 {
-    return !stage->is_used || (has_ended(stage) && is_copied(stage));
+    return !stage->is_used || ((stage->is_kept || has_ended(stage)) && is_copied(stage));
 }
 
 static int class_of(size_t nbytes)
@@ -108,7 +109,7 @@ static tt_status make_stages(struct tt_comm_staged *staged, int class)
 static struct tt_stage *find_free(const struct tt_comm_staged *staged, int class)
 {
     struct tt_stage *stage = staged->stages[class];
-    while (stage && !is_free(stage)) stage = stage->next;
+    while (stage && (stage->is_kept || !is_free(stage))) stage = stage->next;
     return stage;
 }
 
@@ -171,6 +172,20 @@ void tt_stage_drop(struct tt_stage *stage)
     if (stage) stage->is_used = false;
 }
 
+void tt_stage_keep(struct tt_stage *stage)
+{
+    __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->closed, 0, __ATOMIC_RELAXED);
+    stage->is_kept = true;
+}
+
+void tt_stage_release(struct tt_stage *stage)
+{
+    __atomic_store_n(&stage->words->ready, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stage->words->ended, stage->number, __ATOMIC_RELAXED);
+    stage->is_kept = false; /* used until copies that a failure has left have been made */
+}
+
 /* ---- Creation and end ----------------------------------------------------------------------- */
 
 static void free_blocks(struct tt_comm_staged *staged)
@@ -191,6 +206,7 @@ static void free_all(struct tt_comm_staged *staged)
     if (staged->copies) tt_context_stream_destroy(staged->context, staged->copies);
     tt_context_event_destroy(staged->context, staged->order);
     tt_context_close(staged->context);
+    tt_stage_graphs_destroy(staged->graphs);
     free(staged->messages);
     free(staged);
 }
@@ -203,6 +219,12 @@ static bool all_are_free(const struct tt_comm_staged *staged)
     return true;
 }
 
+/* Neither CUDA streams nor graphs use it any more. */
+static bool may_be_freed(const struct tt_comm_staged *staged)
+{
+    return all_are_free(staged) && tt_stage_graphs_are_gone(staged->graphs);
+}
+
 /* What CUDA streams may still use. */
 static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
 static struct tt_comm_staged *left;
@@ -212,7 +234,7 @@ static void free_left(void)
     tt_process_lock(&left_lock);
     for (struct tt_comm_staged **at = &left; *at;) {
         struct tt_comm_staged *staged = *at;
-        if (!all_are_free(staged)) {
+        if (!may_be_freed(staged)) {
             at = &staged->next_left;
             continue;
         }
@@ -262,12 +284,12 @@ void tt_comm_staged_free(tuttiComm_t comm)
         sched_yield();
         usleep(50);
     }
-    if (all_are_free(staged)) {
+    if (may_be_freed(staged)) {
         free_all(staged);
         return;
     }
     TT_INFO("communicator %s: rank %d leaves its staging memory to CUDA streams that have not come "
-            "to the end of its calls",
+            "to the end of its calls, or to CUDA graphs",
             comm->name, comm->rank);
     tt_process_lock(&left_lock);
     staged->next_left = left;

@@ -100,16 +100,21 @@ struct tt_kernel_run {
     uint64_t number; /* struct tt_device_call */
 };
 
+/* What `ready` is in a call of a CUDA graph, whose words have no numbers; and the bits of ready and
+ * closed, as one word, with which the graph goes on. */
+enum { TT_REPLAY_BEGUN = 1, TT_REPLAY_ENDED = 2 };
+#define TT_REPLAY_PASSES (UINT64_C(1) << 32 | TT_REPLAY_ENDED)
+
 /* Words in pinned memory with which a CUDA stream and a call on staging memory wait for one
  * another: each gets the number of the staging memory's use. */
 struct tt_stage_words {
-    uint32_t ready; /* by the stream: the input is in staging memory */
-    uint32_t done;  /* by the host: the call has ended */
-    uint32_t ended; /* by the stream: the output was copied, staging memory is free */
-    uint32_t in;    /* by the stream of portions (staged_portions.h): those copied in */
-    uint32_t out;   /* and those copied out */
-    uint32_t unused;
-    char scalar[8]; /* of a pre-multiplied sum */
+    _Alignas(8) uint32_t ready; /* by the stream: the input is in staging memory */
+    uint32_t closed;            /* by the host: no call of the graph runs any more */
+    uint32_t done;              /* by the host: the call has ended */
+    uint32_t ended;             /* by the stream: the output was copied, staging memory is free */
+    uint32_t in;                /* by the stream of portions (staged_portions.h): those copied in */
+    uint32_t out;               /* and those copied out */
+    char scalar[8];             /* of a pre-multiplied sum */
 };
 
 /* A call whose buffers are staging memory, for the memory of a GPU (communicator/staged.h). Zero:
@@ -117,6 +122,7 @@ struct tt_stage_words {
 struct tt_staged_run {
     struct tt_stage_words *words;
     uint32_t number;                    /* that the words get */
+    bool replayed;                      /* from a CUDA graph: ready gets TT_REPLAY_... */
     struct tt_context *context;         /* of the rank's GPU */
     void *stream;                       /* of the rank, to ask whether the GPU is lost */
     struct tt_stage_portions *portions; /* copied by who runs the call; NULL: the user's stream

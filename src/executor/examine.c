@@ -293,9 +293,10 @@ static tt_status time_out(struct tt_work *work)
                                                     : "; %s did not answer",
                  peer);
     }
-    return tt_fabric_fail(fabric, TT_ERR_TIMEOUT,
-                          "%s waited %lld ms in %s of communicator %s (TUTTI_TIMEOUT_MS)%s", name,
-                          (long long)work->engine->timeout_ms, call, work->engine->name, missing);
+    return tt_fabric_fail(
+        fabric, TT_ERR_TIMEOUT, "%s waited %lld ms in %s%s of communicator %s (TUTTI_TIMEOUT_MS)%s",
+        name, (long long)work->engine->timeout_ms, call,
+        work->staged.replayed ? ", replayed from a CUDA graph," : "", work->engine->name, missing);
 }
 
 /* Sends this rank's record to the other hosts when the wait is long. */

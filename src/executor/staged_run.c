@@ -236,6 +236,10 @@ tt_status tt_staged_check(const struct tt_work *work)
 void tt_staged_end(const struct tt_work *work)
 {
     /* acquire: the stream's wait (tt_comm_staged_launch) */
-    if (work->staged.words)
-        __atomic_store_n(&work->staged.words->done, work->staged.number, __ATOMIC_RELEASE);
+    struct tt_stage_words *words = work->staged.words;
+    if (!words) return;
+    if (work->staged.replayed)
+        __atomic_store_n(&words->ready, TT_REPLAY_ENDED, __ATOMIC_RELEASE); /* acquire: the graph */
+    else
+        __atomic_store_n(&words->done, work->staged.number, __ATOMIC_RELEASE);
 }

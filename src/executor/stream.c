@@ -3,6 +3,7 @@
 #include "executor/stream.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ struct tt_stream {
     /* guarded by lock */
     struct tt_task *first, **last;
     bool stop;
+    int64_t (*idle)(void *arg); /* NULL: none */
+    void *idle_arg;
     uint64_t queued, done;
     tt_status error; /* the first since the last synchronize */
     char error_text[TT_ERROR_TEXT];
@@ -59,12 +62,36 @@ void tt_stream_end(struct tt_stream *stream, tt_status status)
     pthread_mutex_unlock(&stream->lock);
 }
 
+static void wait_until_locked(struct tt_stream *stream, int64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    pthread_cond_timedwait(&stream->changed, &stream->lock, &until);
+}
+
+/* Nothing is queued. */
+static void wait_locked(struct tt_stream *stream)
+{
+    int64_t (*const idle)(void *arg) = stream->idle;
+    void *const arg = stream->idle_arg;
+    if (!idle) {
+        pthread_cond_wait(&stream->changed, &stream->lock);
+        return;
+    }
+    pthread_mutex_unlock(&stream->lock);
+    const int64_t pause_ns = idle(arg);
+    if (!pause_ns) sched_yield();
+    pthread_mutex_lock(&stream->lock);
+    if (!pause_ns || stream->first || stream->stop) return;
+    wait_until_locked(stream, tt_now_ns() + pause_ns);
+}
+
 static void *serve(void *argument)
 {
     struct tt_stream *stream = argument;
     for (;;) {
         pthread_mutex_lock(&stream->lock);
-        while (!stream->first && !stream->stop) pthread_cond_wait(&stream->changed, &stream->lock);
+        while (!stream->first && !stream->stop) wait_locked(stream);
         struct tt_task *task = stream->first;
         if (task && !(stream->first = task->next)) stream->last = &stream->first;
         pthread_mutex_unlock(&stream->lock);
@@ -80,7 +107,11 @@ static struct tt_stream *allocate_stream(void)
     stream->process = getpid();
     stream->last = &stream->first;
     pthread_mutex_init(&stream->lock, NULL);
-    pthread_cond_init(&stream->changed, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&stream->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     return stream;
 }
 
@@ -169,6 +200,15 @@ void tt_stream_push(struct tt_stream *stream, struct tt_task *task)
     *stream->last = task;
     stream->last = &task->next;
     stream->queued++;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->idle = idle;
+    stream->idle_arg = arg;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
 }

@@ -34,6 +34,9 @@ void tt_stream_begin(struct tt_stream *stream);
 void tt_stream_end(struct tt_stream *stream, tt_status status);
 /* Queues task->run(task) in a stream of the host. Any thread. */
 void tt_stream_push(struct tt_stream *stream, struct tt_task *task);
+/* While nothing is queued, the worker of a stream of the host calls idle(arg) again after so many
+ * ns as idle returned; 0: at once. idle NULL: no longer, but a call that has begun goes on. */
+void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg);
 /* Waits until everything queued before is done; the first error since the last synchronize, with
  * its text. */
 TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);

@@ -81,6 +81,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
     work->progress = 0;
     work->stream = NULL;
     work->staged.words = NULL;
+    work->staged.replayed = false;
     work->staged.portions = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
@@ -385,9 +386,10 @@ static void take_back(struct tt_work *work)
     }
 }
 
-/* No piece of a block is looked for any more. */
+/* No piece of a block is looked for any more. A replay's table is the graph's. */
 static void free_table(struct tt_work *work)
 {
+    if (work->staged.replayed) return;
     if (work->kind != TT_WORK_COLLECTIVE || !work->collective.binding.table_at) return;
     free((void *)(uintptr_t)work->collective.call.binding);
     work->collective.call.binding = &work->collective.binding;

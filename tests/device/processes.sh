@@ -68,6 +68,9 @@ all_end "four ranks on GPUs of two hosts"
 TUTTI_DEVICE_KERNELS=0 start aabbb -2 18 40
 all_end "every kind of call among five ranks of two hosts, two of them without a GPU"
 
+start aab 2 17 1 -1 graph
+all_end "captured calls of GPUs of two hosts"
+
 # The death of a process before its part of a call: kernels and CUDA streams of the others go on, and the errors name it.
 start aaa 1 13 1 2
 names_the_dead "by kernels"
@@ -75,5 +78,7 @@ start aaa 1 13 1 2 graph
 names_the_dead "in a replay"
 start aab 1 19 1 2
 names_the_dead "through the host"
+start aab 1 19 1 2 graph
+names_the_dead "in a replay through the host"
 [ $status -eq 0 ] && echo "all jobs ended as expected"
 exit $status

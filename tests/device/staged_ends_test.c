@@ -143,10 +143,10 @@ static void bad_arguments(struct gpu_rank *rank)
         check_error(rank, tuttiSend(here, 4, tuttiInt32, 1, comm, hosts), tuttiInvalidUsage,
                     "a stream of the host cannot run");
         check_error(rank, tuttiBarrier(comm, others), tuttiInvalidUsage, "the stream is of GPU 1");
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        check_success(rank, tuttiSend(here, 4, tuttiInt32, 1, comm, streams.stream), "send");
         gpu_capture(0, streams.cuda);
-        check_error(rank, tuttiAllReduce(here, here, 4, tuttiInt32, tuttiSum, comm, streams.stream),
-                    tuttiInvalidUsage,
-                    "cannot be captured, because they go through memory of the host");
+        check_error(rank, tuttiGroupEnd(), tuttiInvalidUsage, "begin it before the group");
         gpu_end_capture(0, streams.cuda);
         CHECK_EQ(tuttiStreamDestroy(hosts), tuttiSuccess);
         CHECK_EQ(tuttiStreamDestroy(others), tuttiSuccess);

@@ -1,0 +1,246 @@
+/* Runs the replays of captured staged calls, and calls that get their turns among them. */
+#include "communicator/staged_graphs.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "communicator/device.h"
+#include "communicator/staged_replay.h"
+#include "driver/capture.h"
+
+/* How often the attendant looks whether a replay has begun: all the time for BRIEF_NS after one has
+ * run, then every PAUSE_NS, and more rarely when none has run for LONG_NS. */
+enum { BRIEF_NS = 50000, PAUSE_NS = 50000, LONG_NS = 100000000, RARE_NS = 1000000 };
+
+static bool has_failed(const struct tuttiComm *comm)
+{
+    return tt_fabric_failure_text(comm->fabric)[0];
+}
+
+static void sleep_briefly(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------- */
+
+static bool has_table(const struct tt_pending_call *pending)
+{
+    return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
+}
+
+struct tt_stage_run *tt_stage_run_make(const struct tt_pending_call *calls, int ncalls,
+                                       const struct tt_pending_call *first)
+{
+    struct tt_stage_run *run = calloc(1, sizeof *run + (size_t)ncalls * sizeof run->calls[0]);
+    struct tt_work *works = calloc((size_t)ncalls, sizeof *works);
+    if (!run || !works) {
+        free(works);
+        free(run);
+        return NULL;
+    }
+    run->works = works;
+    for (int i = 0; i < ncalls; i++) {
+        if (calls[i].comm != first->comm || calls[i].capture != first->capture) continue;
+        struct tt_stage_call *call = &run->calls[run->ncalls++];
+        call->pending = calls[i];
+        call->pending.deferred = true;
+        if (call->pending.kind != TT_WORK_COLLECTIVE || has_table(&call->pending)) continue;
+        call->binding = *calls[i].call.binding;
+        call->pending.call.binding = &call->binding;
+    }
+    return run;
+}
+
+void tt_stage_run_free(struct tt_stage_run *run)
+{
+    if (run) free(run->works);
+    free(run);
+}
+
+void tt_stage_run_hold(const struct tt_stage_run *run)
+{
+    struct tt_engine *engine = &run->calls[0].pending.comm->engine;
+    atomic_fetch_add_explicit(&engine->outstanding, 1, memory_order_relaxed);
+    tt_replay_hold(run);
+}
+
+static void begin(struct tt_stage_run *run, bool replays)
+{
+    struct tt_engine *engine = &run->calls[0].pending.comm->engine;
+    tt_engine_enter(engine); /* who takes turns */
+    for (int i = 0; i < run->ncalls; i++) {
+        struct tt_pending_call *pending = &run->calls[i].pending;
+        tt_begin_call(&run->works[i], pending);
+        run->works[i].stream = replays ? NULL : (struct tt_stream *)pending->stream;
+    }
+    tt_engine_leave(engine);
+}
+
+/* One of the streams has come to its call. */
+static bool is_any_ready(const struct tt_stage_run *run)
+{
+    int i = 0;
+    while (i < run->ncalls) {
+        const struct tt_stage *stage = run->calls[i++].pending.stage;
+        /* release: the stream's store (tt_comm_staged_launch) */
+        if (__atomic_load_n(&stage->words->ready, __ATOMIC_ACQUIRE) == stage->number) return true;
+    }
+    return false;
+}
+
+/* ---- Replays -------------------------------------------------------------------------------- */
+
+/* The store is that of a node, and the last one of it. */
+static bool has_begun(const struct tt_replay *replay)
+{
+    if (replay->dropped) return false;
+    for (int i = replay->run->ncalls - 1; i >= 0; i--) {
+        const struct tt_stage_words *words = replay->run->calls[i].pending.stage->words;
+        if (__atomic_load_n(&words->ready, __ATOMIC_ACQUIRE) != TT_REPLAY_BEGUN) return false;
+    }
+    return true;
+}
+
+static struct tt_replay *find_begun_locked(const struct tt_stage_graphs *graphs)
+{
+    for (const struct tt_stage_graph *graph = graphs->list; graph; graph = graph->next)
+        for (struct tt_replay *replay = graph->replays; replay; replay = replay->next)
+            if (has_begun(replay)) return replay;
+    return NULL;
+}
+
+/* What the failure has left of copies may still come: so nothing begins after it. */
+static void run_replay(const struct tuttiComm *comm, const struct tt_replay *replay)
+{
+    struct tt_stage_run *run = replay->run;
+    if (!has_failed(comm)) {
+        begin(run, true);
+        tt_ignore(tt_run(run->works, run->ncalls, true)); /* a failure is the communicator's */
+        return;
+    }
+    for (int i = 0; i < run->ncalls; i++)
+        __atomic_store_n(&run->calls[i].pending.stage->words->ready, TT_REPLAY_ENDED,
+                         __ATOMIC_RELEASE);
+}
+
+static void close_locked(struct tt_stage_graphs *graphs)
+{
+    for (const struct tt_stage_graph *graph = graphs->list; graph; graph = graph->next)
+        for (const struct tt_replay *replay = graph->replays; replay; replay = replay->next)
+            tt_replay_close(replay);
+    atomic_store_explicit(&graphs->closed, true, memory_order_release); /* acquire: the end */
+}
+
+static int64_t pause_of(const struct tt_stage_graphs *graphs)
+{
+    const int64_t since_ns = tt_now_ns() - graphs->moved_ns;
+    return since_ns < BRIEF_NS ? 0 : since_ns < LONG_NS ? PAUSE_NS : RARE_NS;
+}
+
+int64_t tt_replays_look(void *argument)
+{
+    struct tt_stage_graphs *graphs = argument;
+    pthread_mutex_lock(&graphs->lock);
+    struct tt_replay *replay = find_begun_locked(graphs);
+    graphs->running = replay;
+    if (!replay && graphs->closing) close_locked(graphs);
+    pthread_mutex_unlock(&graphs->lock);
+    if (!replay) return pause_of(graphs);
+    run_replay(graphs->comm, replay);
+    pthread_mutex_lock(&graphs->lock);
+    graphs->running = NULL;
+    pthread_mutex_unlock(&graphs->lock);
+    graphs->moved_ns = tt_now_ns();
+    return 0;
+}
+
+/* ---- Calls among replays -------------------------------------------------------------------- */
+
+/* Replays that were launched before have run when a stream has come to its call; those that are
+ * launched later have not begun. A stream of a GPU that is lost never comes. */
+static void await_turn(const struct tt_stage_run *run)
+{
+    const struct tuttiComm *comm = run->calls[0].pending.comm;
+    const struct tt_comm_staged *staged = comm->staged;
+    int64_t asked_ns = tt_now_ns();
+    while (!is_any_ready(run) && !has_failed(comm)) {
+        if (tt_replays_look(staged->graphs))
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        else
+            sched_yield();
+        if (tt_now_ns() - asked_ns < RARE_NS) continue;
+        asked_ns = tt_now_ns();
+        if (tt_context_stream_query(staged->context, staged->stream) < 0) return;
+    }
+}
+
+tt_status tt_stage_run(struct tt_stage_run *run)
+{
+    struct tt_engine *engine = &run->calls[0].pending.comm->engine;
+    await_turn(run);
+    begin(run, false);
+    const tt_status status = tt_run(run->works, run->ncalls, true);
+    tt_replay_release(run);
+    tt_stage_run_free(run);
+    atomic_fetch_sub_explicit(&engine->outstanding, 1, memory_order_release);
+    return status;
+}
+
+/* Waits until the calls on CUDA streams and the replays that were launched before have ended. */
+static tt_status settle(tuttiComm_t comm)
+{
+    const struct tt_comm_staged *staged = comm->staged;
+    tt_status status;
+    while ((status = tt_context_event_query(staged->context, staged->order)) == TT_IN_PROGRESS &&
+           !has_failed(comm))
+        sleep_briefly();
+    return status < 0 ? tt_comm_fail_call(comm, status) : TT_OK;
+}
+
+static bool all_on_streams(const struct tt_pending_call *calls, int ncalls,
+                           const struct tuttiComm *comm)
+{
+    bool all = true;
+    for (int i = 0; i < ncalls; i++)
+        if (calls[i].comm == comm) all = all && calls[i].stage && calls[i].stream;
+    return all;
+}
+
+tt_status tt_comm_defer(struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) {
+        tuttiComm_t comm = calls[i].comm;
+        calls[i].deferred = false;
+        if (!tt_comm_replays(comm)) continue;
+        calls[i].deferred = all_on_streams(calls, ncalls, comm);
+        if (!calls[i].deferred) TT_TRY(settle(comm));
+    }
+    return TT_OK;
+}
+
+/* ---- The end -------------------------------------------------------------------------------- */
+
+void tt_stage_graphs_end(tuttiComm_t comm)
+{
+    struct tt_stage_graphs *graphs = comm->staged ? comm->staged->graphs : NULL;
+    if (!graphs) return;
+    pthread_mutex_lock(&graphs->lock);
+    graphs->closing = true;
+    pthread_mutex_unlock(&graphs->lock);
+    /* release: close_locked */
+    while (!atomic_load_explicit(&graphs->closed, memory_order_acquire)) sleep_briefly();
+    tt_stream_watch(comm->staged->attendant, NULL, NULL);
+    graphs->comm = NULL;
+}
+
+void tt_stage_graphs_destroy(struct tt_stage_graphs *graphs)
+{
+    if (!graphs) return;
+    pthread_mutex_destroy(&graphs->lock);
+    free(graphs);
+}

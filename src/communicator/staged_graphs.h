@@ -1,0 +1,97 @@
+/* Staged calls (staged.h) that are captured into CUDA graphs.
+ *
+ * The calls of a group that a communicator captures are two nodes, between nodes that wait for and
+ * record the event by which all calls of the rank on its GPU follow one another:
+ *
+ *     the graph               words of each call     the attendant, a thread of the host
+ *     store BEGUN      ---->  ready           ---->  gives the calls their turns, runs them, with
+ *     wait             <----  ready, closed   <----  copies as for calls in portions; stores ENDED
+ *
+ * So the graph has no staging memory, and a replay of a communicator that is gone, which finds
+ * `closed`, writes nothing. The other ranks see calls of the host.
+ *
+ * The host learns of a replay when its CUDA stream has come to it, but the turns of all ranks must
+ * be those of the launches. From the first captured call on, a call on a CUDA stream gets its turn
+ * when its stream has come to it, too: the event makes these moments follow one another. Any other
+ * call of the host waits first until the event has happened. */
+#ifndef TT_COMMUNICATOR_STAGED_GRAPHS_H
+#define TT_COMMUNICATOR_STAGED_GRAPHS_H
+
+#include <pthread.h>
+
+#include "communicator/staged.h"
+
+struct tt_replay;
+
+/* Calls of one communicator that run together, and get their turns when their CUDA streams have
+ * come to them. */
+struct tt_stage_run {
+    int ncalls;
+    struct tt_work *works; /* [ncalls] */
+    struct tt_stage_call {
+        struct tt_pending_call pending;
+        struct tt_binding binding; /* of the call, where it has no table of blocks */
+    } calls[];
+};
+
+/* A graph that captured calls of the communicator. Freed by the owner of the list when the driver
+ * has no copy of it any more. */
+struct tt_stage_graph {
+    uint64_t capture;          /* struct tt_capture */
+    void *last;                /* the node of its last call; NULL: none yet */
+    struct tt_replay *replays; /* groups of calls that it has captured */
+    _Atomic bool gone;
+    struct tt_stage_graph *next;
+};
+
+/* Of a communicator that has captured a staged call. Owned by struct tt_comm_staged. */
+struct tt_stage_graphs {
+    tuttiComm_t comm; /* until tt_stage_graphs_end */
+    pthread_mutex_t lock;
+    /* guarded by lock; the list: changed by the issuing thread only */
+    struct tt_stage_graph *list;
+    const struct tt_replay *running;
+    bool closing;        /* replays end at once when none has begun */
+    _Atomic bool closed; /* all replays end at once */
+    int64_t moved_ns;    /* owner: the attendant: when a replay has run */
+};
+
+/* Whether replays may get turns. */
+static inline bool tt_comm_replays(const struct tuttiComm *comm)
+{
+    return comm->staged && comm->staged->graphs;
+}
+
+struct tt_staged_capture;
+
+/* Captures the staged calls whose streams are being captured, all or none, and takes them out of
+ * the group; the others keep their order. *capture: NULL: there are none. */
+TT_NODISCARD tt_status tt_comm_capture_staged(struct tt_pending_call *calls, int *ncalls,
+                                              struct tt_staged_capture **capture);
+/* What was captured holds; or, where the rest of the group could not be, nothing of it. NULL is
+ * allowed. */
+void tt_comm_captured_staged(struct tt_staged_capture *capture, bool holds);
+
+/* Decides which calls of a group get their turns later (`deferred`). Waits for replays that were
+ * launched before, where other calls of their communicators are in the group. */
+TT_NODISCARD tt_status tt_comm_defer(struct tt_pending_call *calls, int ncalls);
+/* Of the group's calls with the communicator and the capture of the first one. NULL: out of memory.
+ */
+struct tt_stage_run *tt_stage_run_make(const struct tt_pending_call *calls, int ncalls,
+                                       const struct tt_pending_call *first);
+/* Calls that are deferred: they count as outstanding, and hold their programs, until they have run.
+ */
+void tt_stage_run_hold(const struct tt_stage_run *run);
+/* By the attendant: waits until the calls may have their turns, while it runs replays; then runs
+ * and frees them. */
+TT_NODISCARD tt_status tt_stage_run(struct tt_stage_run *run);
+void tt_stage_run_free(struct tt_stage_run *run);
+
+/* Runs the replays that have begun; from then on replays end at once. comm->staged and its graphs
+ * may be NULL. */
+void tt_stage_graphs_end(tuttiComm_t comm);
+/* After the end: no graph is left. */
+bool tt_stage_graphs_are_gone(struct tt_stage_graphs *graphs);
+void tt_stage_graphs_destroy(struct tt_stage_graphs *graphs);
+
+#endif

@@ -52,6 +52,7 @@ static void free_all(struct tt_comm_device *on)
     if (on->device) {
         free_memory(on);
         tt_graphs_destroy(on->graphs);
+        tt_share_close(tt_device_shares(on->device), &on->place);
         tt_context_free(tt_device_context(on->device), on->state);
         tt_context_free_host(tt_device_context(on->device), on->report);
     }
@@ -118,7 +119,7 @@ static bool is_one_process(const struct tt_fabric *fabric)
 }
 
 tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
-                               struct tt_device_offer *mine)
+                               uint64_t opener, struct tt_device_offer *mine)
 {
     free_left();
     comm->on_gpu = calloc(1, sizeof *comm->on_gpu);
@@ -137,37 +138,123 @@ tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *lin
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->on_gpu->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->on_gpu->device);
+    mine->uses_mps = false;
+    mine->opener = opener;
     return TT_OK;
 }
 
-/* How many ranks have the GPU of this rank. */
-static int count_sharers(const struct tt_device_offer *offers, int nranks, int rank)
+/* ---- Shares of the GPUs --------------------------------------------------------------------- */
+
+static bool are_on_one_gpu(const struct tt_device_offer *a, const struct tt_device_offer *b)
 {
-    int n = 0;
-    for (int r = 0; r < nranks; r++)
-        n += !memcmp(offers[r].uuid, offers[rank].uuid, sizeof offers[r].uuid);
-    return n;
+    return !memcmp(a->uuid, b->uuid, sizeof a->uuid);
 }
 
-tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer *offers)
+static bool are_in_one_process(const struct tt_device_offer *a, const struct tt_device_offer *b)
+{
+    return a->process_id == b->process_id;
+}
+
+/* The GPU of a rank. */
+struct use {
+    int nranks, nmine; /* that have it; of them in the rank's process */
+    int capacity;      /* the least that any of their processes may use */
+    bool has_mps;      /* clients of MPS: several processes run kernels there at the same time */
+};
+
+/* Limits of clients of MPS may leave them the same multiprocessors: so the least one counts. */
+static struct use use_of(const struct tt_device_offer *offers, int nranks, int rank)
+{
+    struct use use = {.capacity = INT_MAX};
+    for (int r = 0; r < nranks; r++) {
+        if (!are_on_one_gpu(&offers[r], &offers[rank])) continue;
+        const bool mine = are_in_one_process(&offers[r], &offers[rank]);
+        use.nranks++;
+        use.nmine += mine;
+        use.has_mps = use.has_mps || (!mine && offers[r].uses_mps);
+        if (offers[r].capacity < use.capacity) use.capacity = offers[r].capacity;
+    }
+    return use;
+}
+
+static tt_status fail_use(const struct use *use, int rank, int gpu)
+{
+    const char *mend = use->has_mps
+                           ? ", give MPS clients more of it (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), "
+                             "or set TUTTI_DEVICE_KERNELS=0 (through memory of the host)"
+                           : "";
+    return tt_fail(TT_ERR_USAGE,
+                   "%d ranks share GPU %d of rank %d%s, which runs %d blocks of threads at the same "
+                   "time%s; each rank needs %d, all need %d: put at most %d ranks on the GPU%s",
+                   use->nranks, gpu, rank, use->has_mps ? " as clients of MPS" : "", use->capacity,
+                   use->has_mps ? " for the client with the lowest limit" : "",
+                   MOST_PROGRAM_CHANNELS, use->nranks * MOST_PROGRAM_CHANNELS,
+                   use->capacity / MOST_PROGRAM_CHANNELS, mend);
+}
+
+/* The blocks of a rank: its part of the GPU, but no more than a call can have. The same for all
+ * ranks, which run the same copies of a program. */
+static tt_status find_blocks(const struct tuttiComm *comm, const struct tt_device_offer *offers,
+                             int *nblocks, bool *must_fail)
+{
+    const int nchannels = (int)tt_device_room_links(comm->on_gpu->room)->nchannels - 1;
+    const int flows = 2 * comm->nranks; /* of a group of sends and receives with all ranks */
+    *nblocks = (flows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
+    if (*nblocks < nchannels) *nblocks = nchannels;
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct use use = use_of(offers, comm->nranks, r);
+        const int part = use.capacity / use.nranks;
+        *must_fail = use.has_mps;
+        if (part < MOST_PROGRAM_CHANNELS) return fail_use(&use, r, offers[r].gpu);
+        if (part < *nblocks) *nblocks = part;
+    }
+    return TT_OK;
+}
+
+static tt_status take_share(tuttiComm_t comm, const struct tt_comm_config *config,
+                            const struct tt_device_offer *offers, int nblocks)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    TT_TRY(tt_device_room_connect(on->room, offers));
-    on->most_blocks = INT_MAX; /* the same on all ranks: they run the same copies of a program */
+    const struct tt_device_offer *mine = &offers[comm->rank];
+    const struct use use = use_of(offers, comm->nranks, comm->rank);
+    struct tt_share_request request = {.context = tt_device_context(on->device),
+                                       .stream = on->stream,
+                                       .team = comm->fabric->segment,
+                                       .nteam = use.nmine,
+                                       .rank = comm->rank,
+                                       .least = MOST_PROGRAM_CHANNELS,
+                                       .wanted = nblocks,
+                                       .most = use.capacity / use.nranks * use.nmine,
+                                       .opener = mine->opener,
+                                       .parent = config->parent_share};
     for (int r = 0; r < comm->nranks; r++) {
-        const int sharers = count_sharers(offers, comm->nranks, r);
-        const int share = offers[r].capacity / sharers;
-        if (share < MOST_PROGRAM_CHANNELS)
-            return tt_fail(TT_ERR_USAGE,
-                           "%d ranks share the GPU of rank %d, which runs %d blocks of threads at "
-                           "the same time; each rank needs %d: at most %d ranks can share it",
-                           sharers, r, offers[r].capacity, MOST_PROGRAM_CHANNELS,
-                           offers[r].capacity / MOST_PROGRAM_CHANNELS);
-        if (share < on->most_blocks) on->most_blocks = share;
+        if (!are_on_one_gpu(&offers[r], mine) || !are_in_one_process(&offers[r], mine) ||
+            offers[r].opener != mine->opener)
+            continue;
+        request.nopened++;
+        request.place += r < comm->rank;
     }
-    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call",
+    TT_TRY(tt_share_open(tt_device_shares(on->device), &request, &on->place));
+    const int has = on->place.share->nblocks;
+    on->most_blocks = has < nblocks ? has : nblocks;
+    return TT_OK;
+}
+
+tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *config,
+                                 const struct tt_device_offer *offers, bool *must_fail)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    int nblocks;
+    *must_fail = false;
+    TT_TRY(tt_device_room_connect(on->room, offers));
+    TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
+    *must_fail = use_of(offers, comm->nranks, comm->rank).has_mps;
+    TT_TRY(take_share(comm, config, offers, nblocks));
+    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
             comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1,
-            on->most_blocks);
+            on->most_blocks,
+            on->place.takes_turns ? ", in turn with other communicators, which have all blocks"
+                                  : "");
     return TT_OK;
 }
 

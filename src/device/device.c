@@ -25,6 +25,7 @@ struct tt_device {
     pid_t process; /* that opened it */
     CUmodule module;
     CUfunction run;
+    struct tt_shares shares; /* guarded by the lock of shares.c */
     /* guarded by `lock` */
     int nusers;
     struct tt_device *next;
@@ -141,6 +142,7 @@ static tt_status create(int number, struct tt_device **out)
     status = load(device);
     tt_context_leave(context);
     if (status) goto unload_module;
+    device->shares.capacity = device->capacity;
     *out = device;
     return TT_OK;
 
@@ -209,6 +211,11 @@ struct tt_context *tt_device_context(const struct tt_device *device)
 int tt_device_capacity(const struct tt_device *device)
 {
     return device->capacity;
+}
+
+struct tt_shares *tt_device_shares(struct tt_device *device)
+{
+    return &device->shares;
 }
 
 /* How many blocks the batch has, and threads of each. */

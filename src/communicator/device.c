@@ -13,6 +13,7 @@
 #include "base/process_lock.h"
 #include "device/tables.h"
 #include "driver/driver.h"
+#include "driver/mps.h"
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part. */
 enum { LEAVE_MS = 10000 };
@@ -138,7 +139,7 @@ tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *lin
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->on_gpu->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->on_gpu->device);
-    mine->uses_mps = false;
+    mine->uses_mps = tt_driver_uses_mps();
     mine->opener = opener;
     return TT_OK;
 }
@@ -240,6 +241,27 @@ static tt_status take_share(tuttiComm_t comm, const struct tt_comm_config *confi
     return TT_OK;
 }
 
+/* By the first of the ranks whose GPUs are used in this way, so that a job says it once. Of ranks
+ * that were split off the parent's has said it. */
+static void warn_of_time_slices(const struct tuttiComm *comm, const struct tt_comm_config *config,
+                                const struct tt_device_offer *offers)
+{
+    struct use use;
+    int rank = -1;
+    do {
+        if (++rank > comm->rank) return;
+        use = use_of(offers, comm->nranks, rank);
+    } while (use.nmine == use.nranks || use.has_mps);
+    if (rank == comm->rank && !config->parent_share)
+        TT_WARN_ONCE(
+            "communicator %s: %d ranks of several processes share GPU %d without NVIDIA's MPS, "
+            "which is slow: the driver lets the processes take turns, some milliseconds for each "
+            "step of a call. Start MPS (nvidia-cuda-mps-control -d) before the job, run the ranks "
+            "as threads of one process, or set TUTTI_DEVICE_KERNELS=0: calls then go through "
+            "memory of the host (if MPS is there and was not found: TUTTI_MPS=1)",
+            comm->name, use.nranks, comm->gpu);
+}
+
 tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *config,
                                  const struct tt_device_offer *offers, bool *must_fail)
 {
@@ -250,6 +272,7 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *
     TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
     *must_fail = use_of(offers, comm->nranks, comm->rank).has_mps;
     TT_TRY(take_share(comm, config, offers, nblocks));
+    warn_of_time_slices(comm, config, offers);
     TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
             comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1,
             on->most_blocks,

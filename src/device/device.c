@@ -86,6 +86,18 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
     }
 }
 
+/* In the context: multiprocessors that kernels of this process run on. A client of MPS may have a
+ * limit (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); others have none, or the driver does not say. */
+static int count_processors(const struct tt_device *device)
+{
+    CUexecAffinityParam limit = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};
+    const int all = device->gpu.nprocessors;
+    if (device->cu->CtxGetExecAffinity(&limit, CU_EXEC_AFFINITY_TYPE_SM_COUNT) != CUDA_SUCCESS)
+        return all;
+    const unsigned n = limit.param.smCount.val;
+    return n > 0 && n < (unsigned)all ? (int)n : all;
+}
+
 /* In the context. On a failure, what was loaded stays in *device. */
 static tt_status load(struct tt_device *device)
 {
@@ -112,7 +124,7 @@ static tt_status load(struct tt_device *device)
             "a multiprocessor of %s cannot hold one block of the kernel: %d threads, their "
             "registers and shared memory",
             name_of(device, name), TT_DEVICE_THREADS);
-    device->capacity = nblocks * device->gpu.nprocessors;
+    device->capacity = nblocks * count_processors(device);
     return TT_OK;
 }
 

@@ -7,8 +7,8 @@
 #include "graphs.h"
 #include "shim.h"
 
-/* Ranks that are threads, communicators, and numbers that a call adds up: enough for two blocks. */
-enum { RANKS = 2, COMMS = 6, N = 6000 };
+/* Ranks that are threads, communicators, and numbers that a call adds up. */
+enum { RANKS = 2, COMMS = 6, N = 1500 };
 
 /* What a rank has of each communicator. */
 struct part {
@@ -151,4 +151,144 @@ TEST(turns, communicators_whose_calls_do_not_fit_together_take_turns)
 TEST(turns, split_communicators_take_turns_with_their_parent)
 {
     with_threads(true, one_after_the_other);
+}
+
+/* ---- Captured ------------------------------------------------------------------------------- */
+
+/* Each call is a graph of its own, or all are branches of one, which nothing but their turns puts in
+ * an order. Returns the number of graphs. */
+static int capture_each(struct part *part, CUgraphExec *graphs)
+{
+    for (int c = 0; c < COMMS; c++) {
+        capture_begin(part->device_streams[c], CU_STREAM_CAPTURE_MODE_RELAXED);
+        issue(part, c);
+        graphs[c] = capture_end(part->device_streams[c]);
+    }
+    return COMMS;
+}
+
+static int capture_together(struct part *part, CUgraphExec *graphs)
+{
+    CUevent event = NULL;
+    CUstream first = part->device_streams[0];
+    CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    capture_begin(first, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CALL(cuEventRecord, event, first);
+    for (int c = 1; c < COMMS; c++) CALL(cuStreamWaitEvent, part->device_streams[c], event, 0);
+    for (int c = 0; c < COMMS; c++) issue(part, c);
+    for (int c = 1; c < COMMS; c++) {
+        CALL(cuEventRecord, event, part->device_streams[c]);
+        CALL(cuStreamWaitEvent, first, event, 0);
+    }
+    graphs[0] = capture_end(first);
+    CALL(cuEventDestroy_v2, event);
+    return 1;
+}
+
+/* Replays, and the same calls without graphs behind them. */
+static void replay_with(struct thread *thread,
+                        int (*capture)(struct part *part, CUgraphExec *graphs))
+{
+    struct part *part = &thread->part;
+    CUgraphExec graphs[COMMS];
+    gpu_use(part->gpu);
+    for (int c = 0; c < COMMS; c++) CALL(cuStreamSynchronize, part->device_streams[c]);
+    const int n = capture(part, graphs);
+    for (int r = 0; r < RANKS; r++) {
+        for (int g = 0; r == part->rank && g < n; g++)
+            CALL(cuGraphLaunch, graphs[g], part->device_streams[g]);
+        for (int c = 0; r == part->rank && n > 1 && c < COMMS; c++) issue(part, c);
+        pthread_barrier_wait(&thread->job->all);
+    }
+    check(part, RANKS, n > 1 ? 2 : 1);
+    for (int g = 0; g < n; g++) CALL(cuGraphExecDestroy, graphs[g]);
+}
+
+static void replay_each(struct thread *thread)
+{
+    replay_with(thread, capture_each);
+}
+
+static void replay_together(struct thread *thread)
+{
+    replay_with(thread, capture_together);
+}
+
+TEST(turns, replays_take_turns_with_calls_and_one_another)
+{
+    with_threads(false, replay_each);
+}
+
+TEST(turns, branches_of_one_graph_take_turns)
+{
+    with_threads(true, replay_together);
+}
+
+/* ---- Ranks that one thread drives ----------------------------------------------------------- */
+
+/* A group with several launches of each, in the order in which ranks cannot run. */
+TEST(turns, a_group_of_one_threads_ranks_ends)
+{
+    enum { CALLS = 10 };
+    struct part parts[RANKS];
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = 0;
+    for (int r = 0; r < RANKS; r++) parts[r] = (struct part){.rank = r, .ncomms = COMMS};
+    for (int c = 0; c < COMMS; c++) {
+        tuttiUniqueId id;
+        CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+        CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+        for (int r = 0; r < RANKS; r++)
+            CHECK_EQ(tuttiCommInitRankConfig(&parts[r].comms[c], RANKS, id, r, &config),
+                     tuttiSuccess);
+        CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    }
+    for (int r = 0; r < RANKS; r++) take_memory(&parts[r]);
+    for (int r = 0; r < RANKS; r++) fill(&parts[r]);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < RANKS; r++)
+        for (int c = 0; c < COMMS; c++)
+            for (int i = 0; i < CALLS; i++) issue(&parts[r], c);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    for (int r = 0; r < RANKS; r++) check(&parts[r], RANKS, CALLS);
+    for (int r = 0; r < RANKS; r++) give_memory(&parts[r]);
+    gpu_free_all();
+}
+
+/* ---- No room -------------------------------------------------------------------------------- */
+
+static void find_reason(void *found, const char *line)
+{
+    *(bool *)found =
+        *(bool *)found ||
+        strstr(line, "communicators of this process have 4 of the 4 blocks of threads") ||
+        strstr(line, "kernels cannot run for rank"); /* as the others are told */
+}
+
+/* Of threads that have no rank with whose calls those of the communicator could take turns. */
+static void call_through_the_host(struct gpu_rank *rank)
+{
+    bool found = false;
+    int data[4] = {1, 2, 3, 4};
+    int *memory = (int *)gpu_memory(rank->gpu, sizeof data);
+    gpu_write(rank->gpu, memory, data, sizeof data);
+    CHECK_EQ(tuttiAllReduce(memory, memory, 4, tuttiInt32, tuttiSum, rank->comm, NULL),
+             tuttiSuccess);
+    gpu_read(rank->gpu, data, memory, sizeof data);
+    CHECK_EQ(data[3], 8);
+    CHECK_EQ(tuttiDescribe(tuttiDescribeLinks, rank->comm, find_reason, &found), tuttiSuccess);
+    CHECK(found);
+    gpu_free(memory);
+}
+
+static void others_call(struct thread *thread)
+{
+    if (thread->part.rank == 0) on_gpus(RANKS, 1, NULL, call_through_the_host, NULL);
+    pthread_barrier_wait(&thread->job->all);
+    one_after_the_other(thread);
+}
+
+TEST(turns, a_communicator_without_room_or_turns_goes_through_the_host)
+{
+    with_threads(false, others_call);
 }

@@ -322,7 +322,7 @@ static void take_gpu(struct making *making, const struct tt_device_offer *offers
     const tt_status status =
         tt_comm_device_connect(making->comm, making->config, offers, &must_fail);
     drop_kernels(making, status);
-    if (must_fail) making->status = status;
+    if (must_fail && making->config->needs_gpu) making->status = status;
 }
 
 /* Each rank with a GPU sends the others how to reach its memory. */
@@ -335,8 +335,8 @@ static tt_status connect_gpus(struct making *making)
     if (!all || !ours)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
     else if (making->member && all_have_gpus(making))
-        drop_kernels(making,
-                     tt_comm_device_offer(making->comm, &making->links, making->config->opener, &mine));
+        drop_kernels(making, tt_comm_device_offer(making->comm, &making->links,
+                                                  making->config->opener, &mine));
     int32_t least;
     tt_status status = agree_on_gpus(making, 1, &least);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);

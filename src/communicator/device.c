@@ -119,8 +119,8 @@ static bool is_one_process(const struct tt_fabric *fabric)
     return true;
 }
 
-tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
-                               uint64_t opener, struct tt_device_offer *mine)
+tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links, uint64_t opener,
+                               struct tt_device_offer *mine)
 {
     free_left();
     comm->on_gpu = calloc(1, sizeof *comm->on_gpu);
@@ -184,13 +184,15 @@ static tt_status fail_use(const struct use *use, int rank, int gpu)
                            ? ", give MPS clients more of it (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), "
                              "or set TUTTI_DEVICE_KERNELS=0 (through memory of the host)"
                            : "";
+    const int most = use->capacity / MOST_PROGRAM_CHANNELS;
     return tt_fail(TT_ERR_USAGE,
-                   "%d ranks share GPU %d of rank %d%s, which runs %d blocks of threads at the same "
-                   "time%s; each rank needs %d, all need %d: put at most %d ranks on the GPU%s",
+                   "%d ranks share GPU %d of rank %d%s, which runs %d blocks of threads%s and %d "
+                   "kernels at the same time; each rank needs %d blocks, all need %d: put at most "
+                   "%d ranks on the GPU%s",
                    use->nranks, gpu, rank, use->has_mps ? " as clients of MPS" : "", use->capacity,
-                   use->has_mps ? " for the client with the lowest limit" : "",
+                   use->has_mps ? " of the client with the lowest limit" : "", TT_MOST_KERNELS,
                    MOST_PROGRAM_CHANNELS, use->nranks * MOST_PROGRAM_CHANNELS,
-                   use->capacity / MOST_PROGRAM_CHANNELS, mend);
+                   most < TT_MOST_KERNELS ? most : TT_MOST_KERNELS, mend);
 }
 
 /* The blocks of a rank: its part of the GPU, but no more than a call can have. The same for all
@@ -206,7 +208,8 @@ static tt_status find_blocks(const struct tuttiComm *comm, const struct tt_devic
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
         *must_fail = use.has_mps;
-        if (part < MOST_PROGRAM_CHANNELS) return fail_use(&use, r, offers[r].gpu);
+        if (part < MOST_PROGRAM_CHANNELS || use.nranks > TT_MOST_KERNELS)
+            return fail_use(&use, r, offers[r].gpu);
         if (part < *nblocks) *nblocks = part;
     }
     return TT_OK;
@@ -221,11 +224,12 @@ static tt_status take_share(tuttiComm_t comm, const struct tt_comm_config *confi
     struct tt_share_request request = {.context = tt_device_context(on->device),
                                        .stream = on->stream,
                                        .team = comm->fabric->segment,
-                                       .nteam = use.nmine,
                                        .rank = comm->rank,
                                        .least = MOST_PROGRAM_CHANNELS,
                                        .wanted = nblocks,
-                                       .most = use.capacity / use.nranks * use.nmine,
+                                       .nranks = use.has_mps ? use.nranks : use.nmine,
+                                       .nteam = use.nmine,
+                                       .capacity = use.capacity,
                                        .opener = mine->opener,
                                        .parent = config->parent_share};
     for (int r = 0; r < comm->nranks; r++) {
@@ -273,11 +277,10 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *
     *must_fail = use_of(offers, comm->nranks, comm->rank).has_mps;
     TT_TRY(take_share(comm, config, offers, nblocks));
     warn_of_time_slices(comm, config, offers);
-    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
-            comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1,
-            on->most_blocks,
-            on->place.takes_turns ? ", in turn with other communicators, which have all blocks"
-                                  : "");
+    TT_INFO(
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
     return TT_OK;
 }
 

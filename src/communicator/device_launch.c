@@ -86,8 +86,9 @@ static int count_like(const struct tt_group_exchange *exchange, const struct tt_
     return n;
 }
 
-/* Whether the run begins as soon as its stream comes to it. Replays, and calls of communicators that
- * have the same share of the GPU, come between the calls of a rank in an order that is its own. */
+/* Whether the run begins as soon as its stream comes to it. Replays, and calls of communicators
+ * that have the same share of the GPU, come between the calls of a rank in an order that is its
+ * own. */
 static bool begins_with_stream(const struct tuttiComm *comm)
 {
     return run_of(comm)->one_stream && !tt_share_has_order(comm->on_gpu->place.share) &&

@@ -10,9 +10,17 @@ static struct tt_process_lock lock = TT_PROCESS_LOCK;
 
 /* ---- Room ----------------------------------------------------------------------------------- */
 
-static int most_of(const struct tt_shares *shares)
+/* What is left for each rank of the team; 0: less than the least. */
+static int left_for(const struct tt_shares *shares, const struct tt_share_request *request)
 {
-    return shares->most && shares->most < shares->capacity ? shares->most : shares->capacity;
+    const int left = (shares->most - shares->taken) / request->nteam;
+    if (left < request->least || shares->nkernels + request->nteam > shares->most_kernels) return 0;
+    return left < request->wanted ? left : request->wanted;
+}
+
+static void lower(int *most, int value)
+{
+    if (!*most || value < *most) *most = value;
 }
 
 /* The communicator's team, made by its first rank, which takes the shares of all of them: so all
@@ -25,14 +33,13 @@ static tt_status enter_team_locked(struct tt_shares *shares, const struct tt_sha
     if (!team) {
         team = calloc(1, sizeof *team);
         if (!team) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's ranks");
-        const int left = (most_of(shares) - shares->taken) / request->nteam;
         *team = (struct tt_share_team){.key = request->team,
                                        .communicator = ++shares->ncommunicators,
+                                       .nblocks = left_for(shares, request),
                                        .next = shares->teams};
-        if (left >= request->least)
-            team->nblocks = left < request->wanted ? left : request->wanted;
         team->nunused = team->nblocks ? request->nteam : 0;
         shares->taken += team->nunused * team->nblocks;
+        shares->nkernels += team->nunused;
         shares->teams = team;
     }
     team->nmembers++;
@@ -47,6 +54,7 @@ static void leave_team_locked(struct tt_shares *shares, struct tt_share_team *te
     while (*at != team) at = &(*at)->next;
     *at = team->next;
     shares->taken -= team->nunused * team->nblocks;
+    shares->nkernels -= team->nunused;
     free(team);
 }
 
@@ -110,13 +118,13 @@ static tt_status join_locked(const struct tt_shares *shares, const struct tt_sha
     struct tt_share *share = request->parent ? request->parent : find_opened(shares, request);
     if (!share || share->joined == team->communicator || share->nblocks < request->least)
         return tt_fail(TT_ERR_USAGE,
-                       "communicators of this process have %d of the %d blocks of threads that it "
-                       "may run on GPU %d at the same time; %d more ranks need %d each, and have "
-                       "no other communicator's ranks to take turns with: use tuttiCommSplit, "
-                       "make each rank's communicators in one thread, or fewer of them, or lower "
-                       "TUTTI_DEVICE_CHANNELS",
-                       shares->taken, most_of(shares), tt_context_gpu(request->context),
-                       request->nteam, request->least);
+                       "communicators of this process have %d of the %d blocks of threads, and %d "
+                       "of the %d kernels, that it may run on GPU %d at the same time; %d more "
+                       "ranks need %d blocks each, and there is no communicator with whose ranks "
+                       "they could take turns: use tuttiCommSplit, make each rank's communicators "
+                       "in one thread, or fewer of them, or lower TUTTI_DEVICE_CHANNELS",
+                       shares->taken, shares->most, shares->nkernels, shares->most_kernels,
+                       tt_context_gpu(request->context), request->nteam, request->least);
     TT_TRY(tt_share_begin_order(share));
     share->joined = team->communicator;
     share->nusers++;
@@ -127,13 +135,15 @@ static tt_status join_locked(const struct tt_shares *shares, const struct tt_sha
 static tt_status open_locked(struct tt_shares *shares, const struct tt_share_request *request,
                              struct tt_place *place)
 {
-    if (!shares->most || request->most < shares->most) shares->most = request->most;
-    if (shares->taken > most_of(shares))
+    lower(&shares->most, shares->capacity);
+    lower(&shares->most, request->capacity / request->nranks * request->nteam);
+    lower(&shares->most_kernels, TT_MOST_KERNELS / request->nranks * request->nteam);
+    if (shares->taken > shares->most)
         return tt_fail(TT_ERR_USAGE,
                        "communicators of this process have %d blocks of threads on GPU %d; its "
                        "ranks' part of the GPU, which other processes use too, is %d: make the "
                        "communicator of all processes first",
-                       shares->taken, tt_context_gpu(request->context), most_of(shares));
+                       shares->taken, tt_context_gpu(request->context), shares->most);
     struct tt_share_team *team = NULL;
     struct tt_share *share = NULL;
     TT_TRY(enter_team_locked(shares, request, &team));
@@ -162,6 +172,7 @@ static void destroy_locked(struct tt_shares *shares, struct tt_share *share)
     while (*at != share) at = &(*at)->next;
     *at = share->next;
     shares->taken -= share->nblocks;
+    shares->nkernels--;
     if (share->order) tt_context_event_destroy(share->context, share->order);
     pthread_mutex_destroy(&share->lock);
     free(share);

@@ -31,6 +31,9 @@
 
 /* Captures of a share that are remembered: those that go on at the same time. */
 enum { TT_MOST_CAPTURES = 64 };
+/* Kernels that a GPU runs at the same time, since compute capability 5.0 (docs/cuda-measured.md).
+ */
+enum { TT_MOST_KERNELS = 128 };
 
 /* Freed with its last user. */
 struct tt_share {
@@ -65,8 +68,9 @@ struct tt_share_team {
 /* Of a GPU. Guarded by the lock of shares.c. */
 struct tt_shares {
     int capacity; /* blocks that are resident at the same time; set by the owner */
-    int most;     /* of them for this process, as far as its communicators know; 0: all */
-    int taken;
+    /* For this process, as far as its communicators know; 0: all of them */
+    int most, most_kernels;
+    int taken, nkernels; /* blocks; shares, of which each may have a kernel */
     uint64_t ncommunicators;
     struct tt_share_team *teams;
     struct tt_share *list; /* the newest first */
@@ -74,13 +78,14 @@ struct tt_shares {
 
 struct tt_share_request {
     struct tt_context *context;
-    void *stream;     /* the rank's */
-    const void *team; /* the same for the communicator's ranks in this process, and no other's */
-    int nteam;        /* these ranks, on this GPU */
-    int rank;         /* in the communicator */
-    int least, wanted; /* blocks */
-    int most;          /* for all shares of this process */
-    uint64_t opener;   /* the thread */
+    void *stream;       /* the rank's */
+    const void *team;   /* the same for the communicator's ranks in this process, and no other's */
+    int rank;           /* in the communicator */
+    int least, wanted;  /* blocks */
+    int nranks, nteam;  /* of the communicator, whose kernels may run on this GPU at the same time;
+                         * of them in this process, which may have its part of the GPU */
+    int capacity;       /* of the GPU, for the process that may use least of it */
+    uint64_t opener;    /* the thread */
     int place, nopened; /* this rank among those of the team that the thread opens, and these */
     struct tt_share *parent; /* of the same rank of the parent communicator; NULL: none */
 };
@@ -92,7 +97,8 @@ struct tt_place {
     bool takes_turns; /* the share is another communicator's */
 };
 
-/* USAGE: no room, and no share to join; or communicators of this process hold more than `most`. */
+/* USAGE: no room, and no share to join; or communicators of this process hold more than its part.
+ */
 TT_NODISCARD tt_status tt_share_open(struct tt_shares *shares,
                                      const struct tt_share_request *request,
                                      struct tt_place *place);

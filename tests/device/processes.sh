@@ -38,7 +38,7 @@ refused() {
     local what=$1 ranks=$2
     shift 2
     output=$("$BIN/tutti-run" -n "$ranks" --timeout 100 "$PROGRAM" "$@" 2>&1) && fail "$what: no error: $output"
-    grep -q "$ranks ranks share GPU 0 .* as clients of MPS, which runs 4 blocks .* each rank needs 2, all need 6: put at most 2 ranks .*CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" \
+    grep -q "$ranks ranks share GPU 0 .* as clients of MPS, which runs 4 blocks .* each rank needs 2 blocks, all need 6: put at most 2 ranks .*CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" \
         <<<"$output" || fail "$what: the error does not say what fits: $output"
 }
 TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=1 refused "clients of MPS that do not fit" 3 1 11 4

@@ -155,8 +155,8 @@ TEST(turns, split_communicators_take_turns_with_their_parent)
 
 /* ---- Captured ------------------------------------------------------------------------------- */
 
-/* Each call is a graph of its own, or all are branches of one, which nothing but their turns puts in
- * an order. Returns the number of graphs. */
+/* Each call is a graph of its own, or all are branches of one, which nothing but their turns puts
+ * in an order. Returns the number of graphs. */
 static int capture_each(struct part *part, CUgraphExec *graphs)
 {
     for (int c = 0; c < COMMS; c++) {

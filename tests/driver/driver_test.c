@@ -152,7 +152,7 @@ TEST(mps, a_process_is_a_client_while_the_control_daemon_has_its_socket)
     CHECK(tt_driver_uses_mps());
     struct pollfd seen = {.fd = fd, .events = POLLIN};
     CHECK_EQ(poll(&seen, 1, 0), 0); /* the daemon notices nothing */
-    close(fd); /* the daemon has died and left its socket */
+    close(fd);                      /* the daemon has died and left its socket */
     CHECK(!tt_driver_uses_mps());
     unlink(address.sun_path);
     CHECK(!tt_driver_uses_mps());

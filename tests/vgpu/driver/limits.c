@@ -58,8 +58,7 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *value, CUexecAffinityType typ
     if (value == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
     if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
         return vd_leave(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    *value = (CUexecAffinityParam){.type = type,
-                                   .param.smCount.val = context->device->gpu.nsms};
+    *value = (CUexecAffinityParam){.type = type, .param.smCount.val = context->device->gpu.nsms};
     return vd_leave(CUDA_SUCCESS);
 }
 

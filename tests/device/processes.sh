@@ -30,9 +30,9 @@ TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
 VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
 
 # Clients of MPS run side by side: they must fit on the GPU together, each within its own limit.
-TUTTI_MPS=1 run "three clients of MPS" 3 1 11 4
+TUTTI_MPS=1 run "three clients of MPS" 3 1 11 2
 warned 0 "clients of MPS"
-TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=2 run "clients of MPS with a limit" 3 1 11 4
+TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=2 run "clients of MPS with a limit" 3 1 11 2
 # refused WHAT RANKS ARGUMENTS...: every rank says why the job's ranks do not fit.
 refused() {
     local what=$1 ranks=$2

@@ -8,7 +8,7 @@
 #include "shim.h"
 
 /* Ranks that are threads, communicators, and numbers that a call adds up. */
-enum { RANKS = 2, COMMS = 6, N = 1500 };
+enum { RANKS = 2, COMMS = 6, N = 500 };
 
 /* What a rank has of each communicator. */
 struct part {
@@ -153,6 +153,24 @@ TEST(turns, split_communicators_take_turns_with_their_parent)
     with_threads(true, one_after_the_other);
 }
 
+/* Rank 0's calls are a group of several launches, which must not alternate: rank 1 makes all calls
+ * of one communicator before those of the next. */
+static void one_in_a_group(struct thread *thread)
+{
+    enum { CALLS = 10 };
+    const bool groups = thread->part.rank == 0;
+    if (groups) CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int c = 0; c < COMMS; c++)
+        for (int i = 0; i < CALLS; i++) issue(&thread->part, c);
+    if (groups) CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    check(&thread->part, RANKS, CALLS);
+}
+
+TEST(turns, a_group_launches_all_calls_of_a_communicator_before_the_next_ones)
+{
+    with_threads(false, one_in_a_group);
+}
+
 /* ---- Captured ------------------------------------------------------------------------------- */
 
 /* Each call is a graph of its own, or all are branches of one, which nothing but their turns puts
@@ -226,10 +244,10 @@ TEST(turns, branches_of_one_graph_take_turns)
 
 /* ---- Ranks that one thread drives ----------------------------------------------------------- */
 
-/* A group with several launches of each, in the order in which ranks cannot run. */
+/* All calls of a rank before those of the other. */
 TEST(turns, a_group_of_one_threads_ranks_ends)
 {
-    enum { CALLS = 10 };
+    enum { CALLS = 2 };
     struct part parts[RANKS];
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.device = 0;

@@ -268,17 +268,20 @@ static void drop_kernels(const struct making *making, tt_status status)
 }
 
 /* After a round in which each rank may have dropped its kernels: all ranks have them, or none has.
- */
-static tt_status agree_on_gpus(struct making *making)
+ * mine: what this rank has if it has them, > 0; *least: the least that any rank has. */
+static tt_status agree_on_gpus(struct making *making, int32_t mine, int32_t *least)
 {
     const struct tt_exchange *exchange = making->exchange;
-    const int32_t mine = making->comm && making->comm->on_gpu;
+    *least = INT32_MAX;
+    if (!making->comm || !making->comm->on_gpu) mine = 0;
     int32_t *all = calloc((size_t)exchange->nparticipants, sizeof *all);
     if (!all) making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of the ranks");
     tt_status status = agree(making);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
     for (int r = 0; !status && making->member && r < making->nranks; r++) {
-        if (all[participant(making, r)] || !making->comm->on_gpu) continue;
+        const int32_t has = all[participant(making, r)];
+        if (has < *least) *least = has;
+        if (has || !making->comm->on_gpu) continue;
         snprintf(making->comm->no_gpu, sizeof making->comm->no_gpu,
                  "kernels cannot run for rank %d (its log at INFO says why)", r);
         tt_comm_device_drop(making->comm);
@@ -313,6 +316,15 @@ static tt_status do_without_kernels(struct making *making)
     return TT_OK;
 }
 
+static void take_gpu(struct making *making, const struct tt_device_offer *offers)
+{
+    bool must_fail;
+    const tt_status status =
+        tt_comm_device_connect(making->comm, making->config, offers, &must_fail);
+    drop_kernels(making, status);
+    if (must_fail && making->config->needs_gpu) making->status = status;
+}
+
 /* Each rank with a GPU sends the others how to reach its memory. */
 static tt_status connect_gpus(struct making *making)
 {
@@ -323,17 +335,21 @@ static tt_status connect_gpus(struct making *making)
     if (!all || !ours)
         making->status = tt_fail(TT_ERR_SYSTEM, "out of memory for the GPUs of %zu ranks", n);
     else if (making->member && all_have_gpus(making))
-        drop_kernels(making, tt_comm_device_offer(making->comm, &making->links, &mine));
-    tt_status status = agree_on_gpus(making);
+        drop_kernels(making, tt_comm_device_offer(making->comm, &making->links,
+                                                  making->config->opener, &mine));
+    int32_t least;
+    tt_status status = agree_on_gpus(making, 1, &least);
     if (!status) status = exchange->allgather(exchange->context, &mine, all, sizeof mine);
     if (!status && making->member && making->comm->on_gpu) {
         for (int r = 0; r < making->nranks; r++) ours[r] = all[participant(making, r)];
-        drop_kernels(making, tt_comm_device_connect(making->comm, ours));
+        take_gpu(making, ours);
     }
     free(all);
     free(ours);
-    if (!status) status = agree_on_gpus(making);
+    const struct tt_comm_device *on = making->comm ? making->comm->on_gpu : NULL;
+    if (!status) status = agree_on_gpus(making, on ? on->most_blocks : 0, &least);
     if (status) return status;
+    if (making->member && making->comm->on_gpu) making->comm->on_gpu->most_blocks = least;
     if (making->member) making->status = do_without_kernels(making);
     return agree(making);
 }

@@ -132,24 +132,36 @@ static tt_status prepare_all(struct taken *taken, int ntaken)
 
 /* ---- Nodes ---------------------------------------------------------------------------------- */
 
-/* The first call of a communicator in a graph waits for the communicator's calls before the launch;
- * the others follow the one before. */
+/* For two more nodes. */
+static tt_status make_room(struct tt_capture *capture)
+{
+    void **after = realloc(capture->after, (capture->nafter + 2) * sizeof *after);
+    if (!after) return tt_fail(TT_ERR_SYSTEM, "out of memory for the nodes of a graph");
+    capture->after = after;
+    return TT_OK;
+}
+
+/* The first call of a share in a graph waits for the share's calls before the launch; the others
+ * follow the one before, and that of the communicator. */
 static tt_status add_nodes(struct taken *taken)
 {
     struct tt_capture *capture = &taken->capture;
     const struct tt_comm_device *on = taken->call->comm->on_gpu;
     struct tt_context *context = context_of(taken->call);
     struct tt_graph *graph = taken->graph;
-    void *order = taken->graphs->order, *wait;
+    struct tt_share *share = on->place.share;
+    void *before = tt_share_captured(share, capture->id), *wait;
     if (taken->first != taken) {
         taken->last = taken->first->last;
         return TT_OK;
     }
-    if (graph->last) {
-        add_to(capture->after, &capture->nafter, graph->last);
+    if (graph->last || before) {
+        TT_TRY(make_room(capture));
+        if (graph->last) add_to(capture->after, &capture->nafter, graph->last);
+        if (before) add_to(capture->after, &capture->nafter, before);
     } else {
-        TT_TRY(tt_capture_add_wait(context, capture->graph, capture->after, capture->nafter, order,
-                                   &wait));
+        TT_TRY(tt_capture_add_wait(context, capture->graph, capture->after, capture->nafter,
+                                   share->order, &wait));
         capture->after[0] = wait;
         capture->nafter = 1;
     }
@@ -157,8 +169,10 @@ static tt_status add_nodes(struct taken *taken)
         .ncalls = 1, .nthreads = on->nthreads, .calls = {taken->device}};
     TT_TRY(tt_device_add_node(on->device, capture->graph, capture->after, capture->nafter, &batch,
                               &taken->node));
-    TT_TRY(tt_capture_add_record(context, capture->graph, &taken->node, 1, order, &taken->last));
+    TT_TRY(tt_capture_add_record(context, capture->graph, &taken->node, 1, share->order,
+                                 &taken->last));
     graph->last = taken->last;
+    tt_share_capture(share, capture->id, taken->last);
     return TT_OK;
 }
 

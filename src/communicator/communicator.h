@@ -114,9 +114,11 @@ struct tt_comm_config {
     const struct tt_algorithm *forced[TT_NCOLLECTIVES];
     bool oversubscribed; /* from a parent */
     bool deterministic;
-    int device;     /* what tuttiCommDevice says */
-    int gpu;        /* -1: none */
-    bool needs_gpu; /* the config names it: init fails where it cannot be used */
+    int device;                    /* what tuttiCommDevice says */
+    int gpu;                       /* -1: none */
+    bool needs_gpu;                /* the config names it: init fails where it cannot be used */
+    uint64_t opener;               /* a number of the calling thread */
+    struct tt_share *parent_share; /* of the GPU, which this rank has in its parent; NULL: none */
 };
 
 /* How its links are to be. Plain data. */

@@ -13,6 +13,7 @@
 #include "base/process_lock.h"
 #include "device/tables.h"
 #include "driver/driver.h"
+#include "driver/mps.h"
 #include "executor/kernel_run.h"
 
 /* How long a rank that leaves waits for kernels of calls in which it has no part, or that have
@@ -54,6 +55,7 @@ static void free_all(struct tt_comm_device *on)
     if (on->device) {
         free_memory(on);
         tt_graphs_destroy(on->graphs);
+        tt_share_close(tt_device_shares(on->device), &on->place);
         tt_context_free(tt_device_context(on->device), on->state);
         tt_context_free_host(tt_device_context(on->device), on->report);
     }
@@ -119,7 +121,7 @@ static bool is_one_process(const struct tt_fabric *fabric)
     return true;
 }
 
-tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
+tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links, uint64_t opener,
                                struct tt_device_offer *mine)
 {
     free_left();
@@ -139,37 +141,148 @@ tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *lin
         .one_process = is_one_process(comm->fabric)};
     TT_TRY(tt_device_room_offer(&comm->on_gpu->room, &config, mine));
     mine->capacity = tt_device_capacity(comm->on_gpu->device);
+    mine->uses_mps = tt_driver_uses_mps();
+    mine->opener = opener;
     return TT_OK;
 }
 
-/* How many ranks have the GPU of this rank. */
-static int count_sharers(const struct tt_device_offer *offers, int nranks, int rank)
+/* ---- Shares of the GPUs --------------------------------------------------------------------- */
+
+static bool are_on_one_gpu(const struct tt_device_offer *a, const struct tt_device_offer *b)
 {
-    int n = 0;
-    for (int r = 0; r < nranks; r++)
-        n += !memcmp(offers[r].uuid, offers[rank].uuid, sizeof offers[r].uuid);
-    return n;
+    return !memcmp(a->uuid, b->uuid, sizeof a->uuid);
 }
 
-tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_device_offer *offers)
+static bool are_in_one_process(const struct tt_device_offer *a, const struct tt_device_offer *b)
+{
+    return a->process_id == b->process_id;
+}
+
+/* The GPU of a rank. */
+struct use {
+    int nranks, nmine; /* that have it; of them in the rank's process */
+    int capacity;      /* the least that any of their processes may use */
+    bool has_mps;      /* clients of MPS: several processes run kernels there at the same time */
+};
+
+/* Limits of clients of MPS may leave them the same multiprocessors: so the least one counts. */
+static struct use use_of(const struct tt_device_offer *offers, int nranks, int rank)
+{
+    struct use use = {.capacity = INT_MAX};
+    for (int r = 0; r < nranks; r++) {
+        if (!are_on_one_gpu(&offers[r], &offers[rank])) continue;
+        const bool mine = are_in_one_process(&offers[r], &offers[rank]);
+        use.nranks++;
+        use.nmine += mine;
+        use.has_mps = use.has_mps || (!mine && offers[r].uses_mps);
+        if (offers[r].capacity < use.capacity) use.capacity = offers[r].capacity;
+    }
+    return use;
+}
+
+static tt_status fail_use(const struct use *use, int rank, int gpu)
+{
+    const char *mend = use->has_mps
+                           ? ", give MPS clients more of it (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), "
+                             "or set TUTTI_DEVICE_KERNELS=0 (through memory of the host)"
+                           : "";
+    const int most = use->capacity / MOST_PROGRAM_CHANNELS;
+    return tt_fail(TT_ERR_USAGE,
+                   "%d ranks share GPU %d of rank %d%s, which runs %d blocks of threads%s and %d "
+                   "kernels at the same time; each rank needs %d blocks, all need %d: put at most "
+                   "%d ranks on the GPU%s",
+                   use->nranks, gpu, rank, use->has_mps ? " as clients of MPS" : "", use->capacity,
+                   use->has_mps ? " of the client with the lowest limit" : "", TT_MOST_KERNELS,
+                   MOST_PROGRAM_CHANNELS, use->nranks * MOST_PROGRAM_CHANNELS,
+                   most < TT_MOST_KERNELS ? most : TT_MOST_KERNELS, mend);
+}
+
+/* The blocks of a rank: its part of the GPU, but no more than a call can have. The same for all
+ * ranks, which run the same copies of a program. */
+static tt_status find_blocks(const struct tuttiComm *comm, const struct tt_device_offer *offers,
+                             int *nblocks, bool *must_fail)
+{
+    const int nchannels = (int)tt_device_room_links(comm->on_gpu->room)->nchannels - 1;
+    const int flows = 2 * comm->nranks; /* of a group of sends and receives with all ranks */
+    *nblocks = (flows + TT_DEVICE_MOST_FLOWS - 1) / TT_DEVICE_MOST_FLOWS;
+    if (*nblocks < nchannels) *nblocks = nchannels;
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct use use = use_of(offers, comm->nranks, r);
+        const int part = use.capacity / use.nranks;
+        *must_fail = use.has_mps;
+        if (part < MOST_PROGRAM_CHANNELS || use.nranks > TT_MOST_KERNELS)
+            return fail_use(&use, r, offers[r].gpu);
+        if (part < *nblocks) *nblocks = part;
+    }
+    return TT_OK;
+}
+
+static tt_status take_share(tuttiComm_t comm, const struct tt_comm_config *config,
+                            const struct tt_device_offer *offers, int nblocks)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    TT_TRY(tt_device_room_connect(on->room, offers));
-    on->most_blocks = INT_MAX; /* the same on all ranks: they run the same copies of a program */
+    const struct tt_device_offer *mine = &offers[comm->rank];
+    const struct use use = use_of(offers, comm->nranks, comm->rank);
+    struct tt_share_request request = {.context = tt_device_context(on->device),
+                                       .stream = on->stream,
+                                       .team = comm->fabric->segment,
+                                       .rank = comm->rank,
+                                       .least = MOST_PROGRAM_CHANNELS,
+                                       .wanted = nblocks,
+                                       .nranks = use.has_mps ? use.nranks : use.nmine,
+                                       .nteam = use.nmine,
+                                       .capacity = use.capacity,
+                                       .opener = mine->opener,
+                                       .parent = config->parent_share};
     for (int r = 0; r < comm->nranks; r++) {
-        const int sharers = count_sharers(offers, comm->nranks, r);
-        const int share = offers[r].capacity / sharers;
-        if (share < MOST_PROGRAM_CHANNELS)
-            return tt_fail(TT_ERR_USAGE,
-                           "%d ranks share the GPU of rank %d, which runs %d blocks of threads at "
-                           "the same time; each rank needs %d: at most %d ranks can share it",
-                           sharers, r, offers[r].capacity, MOST_PROGRAM_CHANNELS,
-                           offers[r].capacity / MOST_PROGRAM_CHANNELS);
-        if (share < on->most_blocks) on->most_blocks = share;
+        if (!are_on_one_gpu(&offers[r], mine) || !are_in_one_process(&offers[r], mine) ||
+            offers[r].opener != mine->opener)
+            continue;
+        request.nopened++;
+        request.place += r < comm->rank;
     }
-    TT_INFO("communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call",
-            comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1,
-            on->most_blocks);
+    TT_TRY(tt_share_open(tt_device_shares(on->device), &request, &on->place));
+    const int has = on->place.share->nblocks;
+    on->most_blocks = has < nblocks ? has : nblocks;
+    return TT_OK;
+}
+
+/* By the first of the ranks whose GPUs are used in this way, so that a job says it once. Of ranks
+ * that were split off the parent's has said it. */
+static void warn_of_time_slices(const struct tuttiComm *comm, const struct tt_comm_config *config,
+                                const struct tt_device_offer *offers)
+{
+    struct use use;
+    int rank = -1;
+    do {
+        if (++rank > comm->rank) return;
+        use = use_of(offers, comm->nranks, rank);
+    } while (use.nmine == use.nranks || use.has_mps);
+    if (rank == comm->rank && !config->parent_share)
+        TT_WARN_ONCE(
+            "communicator %s: %d ranks of several processes share GPU %d without NVIDIA's MPS, "
+            "which is slow: the driver lets the processes take turns, some milliseconds for each "
+            "step of a call. Start MPS (nvidia-cuda-mps-control -d) before the job, run the ranks "
+            "as threads of one process, or set TUTTI_DEVICE_KERNELS=0: calls then go through "
+            "memory of the host (if MPS is there and was not found: TUTTI_MPS=1)",
+            comm->name, use.nranks, comm->gpu);
+}
+
+tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *config,
+                                 const struct tt_device_offer *offers, bool *must_fail)
+{
+    struct tt_comm_device *on = comm->on_gpu;
+    int nblocks;
+    *must_fail = false;
+    TT_TRY(tt_device_room_connect(on->room, offers));
+    TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
+    *must_fail = use_of(offers, comm->nranks, comm->rank).has_mps;
+    TT_TRY(take_share(comm, config, offers, nblocks));
+    warn_of_time_slices(comm, config, offers);
+    TT_INFO(
+        "communicator %s: rank %d is on GPU %d with %d other ranks; at most %d blocks a call%s",
+        comm->name, comm->rank, comm->gpu, tt_device_room_sharers(on->room) - 1, on->most_blocks,
+        on->place.takes_turns ? ", in turn with other communicators, which have all blocks" : "");
     return TT_OK;
 }
 

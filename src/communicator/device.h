@@ -7,6 +7,7 @@
 
 #include "communicator/device_ring.h"
 #include "communicator/request.h"
+#include "device/shares.h"
 #include "executor/attendant.h"
 #include "executor/stream.h"
 #include "transport/device/device_room.h"
@@ -46,7 +47,8 @@ struct tt_comm_device {
     struct tt_device_state *state;    /* device memory */
     struct tt_device_report *report;  /* pinned host memory */
     void *stream;                     /* on which the kernels run */
-    int most_blocks;                  /* of one call: this rank's share of the GPU */
+    struct tt_place place;            /* this rank's share of the GPU */
+    int most_blocks;                  /* of one call: what the least share of any rank has */
     uint32_t nthreads;                /* of a block */
     struct tt_attended_queue queue;   /* the calls of the user's streams */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
@@ -76,10 +78,13 @@ enum { TT_REFERENCE_BYTES = 8192 };
 int tt_current_gpu(void);
 /* Opens this rank's GPU (comm->gpu) and says what the others must know. */
 TT_NODISCARD tt_status tt_comm_device_offer(tuttiComm_t comm, const struct tt_comm_links *links,
-                                            struct tt_device_offer *mine);
-/* offers: [nranks]. Afterwards the communicator's calls may be on device memory. */
-TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm,
-                                              const struct tt_device_offer *offers);
+                                            uint64_t opener, struct tt_device_offer *mine);
+/* offers: [nranks]. Takes this rank's share of its GPU: most_blocks, of which the least of any rank
+ * is to be set. Afterwards the communicator's calls may be on device memory. *must_fail, after a
+ * failure: clients of MPS do not fit on a GPU together. */
+TT_NODISCARD tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *config,
+                                              const struct tt_device_offer *offers,
+                                              bool *must_fail);
 /* Frees what no call has used: from now on the communicator has no GPU, because of comm->no_gpu. */
 void tt_comm_device_drop(tuttiComm_t comm);
 /* Waits until the other ranks have ended the calls that this rank has ended, at most the time of a

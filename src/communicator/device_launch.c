@@ -86,11 +86,13 @@ static int count_like(const struct tt_group_exchange *exchange, const struct tt_
     return n;
 }
 
-/* Whether the run begins as soon as its stream comes to it. Replays come between the calls of a
- * rank in an order that is its own. */
+/* Whether the run begins as soon as its stream comes to it. Replays, and calls of communicators
+ * that have the same share of the GPU, come between the calls of a rank in an order that is its
+ * own. */
 static bool begins_with_stream(const struct tuttiComm *comm)
 {
-    return run_of(comm)->one_stream && !comm->on_gpu->graphs && is_ready(comm);
+    return run_of(comm)->one_stream && !tt_share_has_order(comm->on_gpu->place.share) &&
+           is_ready(comm);
 }
 
 /* Whether the peer's run has as many messages for those of the rank like this one, and begins when
@@ -205,11 +207,10 @@ static bool fill_team(tuttiComm_t leader, struct tt_device_batch *batch)
 
 static tt_status launch(const struct tt_comm_device *on, const struct tt_device_batch *batch)
 {
-    const struct tt_graphs *graphs = on->graphs;
-    struct tt_context *context = tt_device_context(on->device);
-    if (graphs) TT_TRY(tt_context_event_wait(context, graphs->order, on->stream));
-    TT_TRY(tt_device_launch(on->device, on->stream, batch));
-    return graphs ? tt_context_event_record(context, graphs->order, on->stream) : TT_OK;
+    TT_TRY(tt_share_begin(on->place.share, on->stream));
+    const tt_status status = tt_device_launch(on->device, on->stream, batch);
+    const tt_status ended = tt_share_end(on->place.share, on->stream);
+    return status ? status : ended;
 }
 
 /* Whether any member has calls that are not launched: one that exchanges messages has one more than
@@ -221,12 +222,19 @@ static bool has_more(tuttiComm_t leader)
     return comm;
 }
 
+static void drop_rest(tuttiComm_t leader)
+{
+    for (tuttiComm_t comm = leader; comm; comm = run_of(comm)->member) run_of(comm)->at = NULL;
+}
+
 /* True: there are more calls. */
 static bool launch_next(tuttiComm_t leader)
 {
     struct tt_device_batch batch = {.nthreads = leader->on_gpu->nthreads};
-    if (!has_more(leader) || tt_fabric_check(leader->fabric) || !fill_team(leader, &batch))
+    if (tt_fabric_check(leader->fabric) || !fill_team(leader, &batch)) {
+        drop_rest(leader);
         return false;
+    }
     if (batch.ncalls) check(leader, launch(leader->on_gpu, &batch));
     return has_more(leader);
 }
@@ -277,6 +285,28 @@ static void follow_all(tuttiComm_t runs, bool before)
     }
 }
 
+/* Whether the run must wait with its next launch: one of another communicator that takes turns has
+ * not made all of its own. Else calls of a rank's two communicators might alternate, on each rank
+ * in another way. turn: whose runs are launched now; NULL: of none yet. */
+static bool is_not_its_turn(const struct tuttiComm *comm, const struct tuttiComm **turn)
+{
+    if (!tt_share_has_order(comm->on_gpu->place.share)) return false;
+    if (!*turn) *turn = comm;
+    return (*turn)->fabric->segment != comm->fabric->segment;
+}
+
+/* True: there are more launches. */
+static bool launch_some(tuttiComm_t runs)
+{
+    const struct tuttiComm *turn = NULL;
+    bool more = false;
+    for (tuttiComm_t leader = runs; leader; leader = run_of(leader)->next) {
+        if (run_of(leader)->is_member || !has_more(leader)) continue;
+        if (is_not_its_turn(leader, &turn) || launch_next(leader)) more = true;
+    }
+    return more;
+}
+
 /* First all streams of ranks follow those of the user, then the kernels start, then the user's
  * streams follow: calls of several ranks on one stream do not wait for one another. Of long runs
  * the first calls of all ranks are launched first, then the next: CUDA may put streams behind one
@@ -286,11 +316,7 @@ void tt_comm_device_launch(struct tt_pending_call *calls, int ncalls)
     const tuttiComm_t runs = make_runs(calls, ncalls);
     make_teams(runs);
     follow_all(runs, true);
-    for (bool more = true; more;) {
-        more = false;
-        for (tuttiComm_t leader = runs; leader; leader = run_of(leader)->next)
-            if (!run_of(leader)->is_member && launch_next(leader)) more = true;
-    }
+    while (launch_some(runs)) continue;
     follow_all(runs, false);
     end_runs(runs);
 }

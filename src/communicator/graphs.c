@@ -350,8 +350,7 @@ static tt_status begin(struct tt_graphs *graphs, const struct tt_group_exchange 
 {
     graphs->left = calloc(2 * (size_t)graphs->comm->nranks, sizeof *graphs->left);
     if (!graphs->left) return tt_fail(TT_ERR_SYSTEM, "out of memory for calls of CUDA graphs");
-    TT_TRY(tt_context_event_create(graphs->context, &graphs->order));
-    TT_TRY(tt_context_event_record(graphs->context, graphs->order, graphs->stream));
+    TT_TRY(tt_share_begin_order(graphs->comm->on_gpu->place.share));
     TT_TRY(begin_use(graphs, exchange));
     graphs->attended.look = watch;
     tt_attend(graphs->comm->on_gpu->queue.attendant, &graphs->attended);
@@ -428,7 +427,6 @@ bool tt_graphs_have_ended(const struct tt_comm_device *on)
 void tt_graphs_destroy(struct tt_graphs *graphs)
 {
     if (!graphs) return;
-    tt_context_event_destroy(graphs->context, graphs->order);
     pthread_mutex_destroy(&graphs->lock);
     free(graphs->calls);
     free(graphs->left);

@@ -42,7 +42,6 @@ struct tt_graphs {
     struct tt_context *context;
     struct tt_device_report *report;
     void *stream; /* of the rank */
-    void *order;  /* the event of the last call of the rank on its GPU */
     pthread_mutex_t lock;
     /* guarded by lock; list and calls of the graphs: changed by the issuing thread only */
     struct tt_graph *list;

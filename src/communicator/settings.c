@@ -41,6 +41,15 @@ static tt_status read_struct(tuttiConfig_t *full, const tuttiConfig_t *config)
     return check_timeout("initTimeoutMs", full->initTimeoutMs);
 }
 
+/* From 1; no other thread of the process ever has it. */
+static uint64_t number_of_thread(void)
+{
+    static _Atomic uint64_t last;
+    static _Thread_local uint64_t mine;
+    if (!mine) mine = 1 + atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
+    return mine;
+}
+
 tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig_t *config,
                               const struct tuttiComm *parent)
 {
@@ -71,6 +80,9 @@ tt_status tt_comm_config_init(struct tt_comm_config *settings, const tuttiConfig
     fresh.device = parent && full.device == TUTTI_CONFIG_UNDEF_INT ? parent->device
                    : fresh.gpu < 0                                 ? 0
                                                                    : fresh.gpu;
+    fresh.opener = number_of_thread();
+    if (parent && parent->on_gpu && parent->gpu == fresh.gpu)
+        fresh.parent_share = parent->on_gpu->place.share;
     for (int i = 0; i < TT_NCOLLECTIVES; i++)
         TT_TRY(tt_comm_check_order(fresh.forced[i], fresh.deterministic));
     *settings = fresh;

@@ -25,6 +25,7 @@ struct tt_device {
     pid_t process; /* that opened it */
     CUmodule module;
     CUfunction run;
+    struct tt_shares shares; /* guarded by the lock of shares.c */
     /* guarded by `lock` */
     int nusers;
     struct tt_device *next;
@@ -85,6 +86,18 @@ static tt_status fail_load(const struct tt_device *device, CUresult result, cons
     }
 }
 
+/* In the context: multiprocessors that kernels of this process run on. A client of MPS may have a
+ * limit (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); others have none, or the driver does not say. */
+static int count_processors(const struct tt_device *device)
+{
+    CUexecAffinityParam limit = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};
+    const int all = device->gpu.nprocessors;
+    if (device->cu->CtxGetExecAffinity(&limit, CU_EXEC_AFFINITY_TYPE_SM_COUNT) != CUDA_SUCCESS)
+        return all;
+    const unsigned n = limit.param.smCount.val;
+    return n > 0 && n < (unsigned)all ? (int)n : all;
+}
+
 /* In the context. On a failure, what was loaded stays in *device. */
 static tt_status load(struct tt_device *device)
 {
@@ -111,7 +124,7 @@ static tt_status load(struct tt_device *device)
             "a multiprocessor of %s cannot hold one block of the kernel: %d threads, their "
             "registers and shared memory",
             name_of(device, name), TT_DEVICE_THREADS);
-    device->capacity = nblocks * device->gpu.nprocessors;
+    device->capacity = nblocks * count_processors(device);
     return TT_OK;
 }
 
@@ -141,6 +154,7 @@ static tt_status create(int number, struct tt_device **out)
     status = load(device);
     tt_context_leave(context);
     if (status) goto unload_module;
+    device->shares.capacity = device->capacity;
     *out = device;
     return TT_OK;
 
@@ -209,6 +223,11 @@ struct tt_context *tt_device_context(const struct tt_device *device)
 int tt_device_capacity(const struct tt_device *device)
 {
     return device->capacity;
+}
+
+struct tt_shares *tt_device_shares(struct tt_device *device)
+{
+    return &device->shares;
 }
 
 /* How many blocks the batch has, and threads of each. */

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "device/call.h"
+#include "device/shares.h"
 #include "driver/context.h"
 
 struct tt_device;
@@ -28,6 +29,8 @@ struct tt_context *tt_device_context(const struct tt_device *device);
 /* Blocks of the kernel that can be resident at the same time on the whole GPU, with the most shared
  * memory that a call may need. */
 int tt_device_capacity(const struct tt_device *device);
+/* What ranks of this process have of it. */
+struct tt_shares *tt_device_shares(struct tt_device *device);
 
 /* Launches the batch's calls on the stream as one kernel: the blocks of all runs, of
  * TT_DEVICE_THREADS threads each. The batch is copied. USAGE: more blocks than tt_device_capacity()

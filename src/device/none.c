@@ -30,6 +30,12 @@ int tt_device_capacity(const struct tt_device *device)
     return 0;
 }
 
+struct tt_shares *tt_device_shares(struct tt_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
 tt_status tt_device_launch(struct tt_device *device, void *stream,
                            const struct tt_device_batch *batch)
 {

@@ -14,11 +14,34 @@ run() {
     output=$("$BIN/tutti-run" -n "$ranks" --timeout 100 "$PROGRAM" "$@" 2>&1) || fail "$what: status $?: $output"
 }
 
+# warned TIMES WHAT: so many lines of the last job's output warn of a GPU whose processes take turns.
+warned() {
+    local times
+    times=$(grep -c "several processes share GPU 0 without NVIDIA's MPS" <<<"$output")
+    [ "$times" -eq "$1" ] || fail "$2: warned $times times, not $1: $output"
+}
+
+export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
 run "three processes on one GPU" 3 1 11 8
+warned 1 "three processes without MPS"
 run "four processes on two GPUs" 4 2 12 8
 TUTTI_ALGORITHM=meet run "meetings of three processes on two GPUs" 3 2 20 4
 TUTTI_DEVICE_CHANNELS= run "as many channels as by default" 2 1 14 4
 VGPU_SMS=4 TUTTI_DEVICE_CHANNELS=8 run "ranks with different shares of their GPUs" 3 2 15 4
+
+# Clients of MPS run side by side: they must fit on the GPU together, each within its own limit.
+TUTTI_MPS=1 run "three clients of MPS" 3 1 11 2
+warned 0 "clients of MPS"
+TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=2 run "clients of MPS with a limit" 3 1 11 2
+# refused WHAT RANKS ARGUMENTS...: every rank says why the job's ranks do not fit.
+refused() {
+    local what=$1 ranks=$2
+    shift 2
+    output=$("$BIN/tutti-run" -n "$ranks" --timeout 100 "$PROGRAM" "$@" 2>&1) && fail "$what: no error: $output"
+    grep -q "$ranks ranks share GPU 0 .* as clients of MPS, which runs 4 blocks .* each rank needs 2 blocks, all need 6: put at most 2 ranks .*CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" \
+        <<<"$output" || fail "$what: the error does not say what fits: $output"
+}
+TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=1 refused "clients of MPS that do not fit" 3 1 11 4
 
 # GPUs that cannot reach each other: calls on their memory go through the host, and the log says why.
 VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0

@@ -1,11 +1,18 @@
 /* The GPUs and the memory of pointers, as src/driver sees them on two virtual GPUs. */
 #include <cuda.h>
+#include <poll.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "driver/calls.h"
+#include "base/config.h"
 #include "driver/driver.h"
+#include "driver/mps.h"
 #include "shim.h"
 
 static CUcontext use_gpu(int number)
@@ -120,4 +127,54 @@ TEST(driver, managed_memory_is_managed)
     CHECK_EQ(pointer.kind, TT_POINTER_MANAGED);
     CHECK_EQ(pointer.gpu, -1);
     CALL(cuMemFree_v2, memory);
+}
+
+/* ---- MPS ------------------------------------------------------------------------------------ */
+
+/* A socket like that of MPS' control daemon, in a folder of its own. */
+static int listen_like_mps(struct sockaddr_un *address)
+{
+    char folder[] = "/tmp/tutti-mps-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(address->sun_path, sizeof address->sun_path, "%s/control", folder);
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(fd, (const struct sockaddr *)address, sizeof *address) == 0);
+    CHECK(listen(fd, 1) == 0);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", folder, 1);
+    return fd;
+}
+
+TEST(mps, a_process_is_a_client_while_the_control_daemon_has_its_socket)
+{
+    struct sockaddr_un address;
+    const int fd = listen_like_mps(&address);
+    CHECK(tt_driver_uses_mps());
+    struct pollfd seen = {.fd = fd, .events = POLLIN};
+    CHECK_EQ(poll(&seen, 1, 0), 0); /* the daemon notices nothing */
+    close(fd);                      /* the daemon has died and left its socket */
+    CHECK(!tt_driver_uses_mps());
+    unlink(address.sun_path);
+    CHECK(!tt_driver_uses_mps());
+    *strrchr(address.sun_path, '/') = 0;
+    rmdir(address.sun_path);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+}
+
+TEST(mps, the_setting_overrides_what_is_found)
+{
+    struct sockaddr_un address;
+    const int fd = listen_like_mps(&address);
+    setenv("TUTTI_MPS", "off", 1);
+    tt_config_reload();
+    CHECK(!tt_driver_uses_mps());
+    close(fd);
+    unlink(address.sun_path);
+    *strrchr(address.sun_path, '/') = 0;
+    rmdir(address.sun_path);
+    setenv("TUTTI_MPS", "on", 1);
+    tt_config_reload();
+    CHECK(tt_driver_uses_mps());
+    unsetenv("TUTTI_MPS");
+    tt_config_reload();
 }

@@ -28,9 +28,11 @@ struct tt_device_room_config {
 
 /* What the other ranks must know; travels through bootstrap. Plain data. */
 struct tt_device_offer {
-    int32_t gpu;      /* number in its process; -1: this rank has no GPU */
-    int32_t capacity; /* blocks of a kernel that the GPU runs at the same time; filled in by the
-                         caller */
+    int32_t gpu; /* number in its process; -1: this rank has no GPU */
+    /* Filled in by the caller: */
+    int32_t capacity; /* blocks of a kernel that the GPU runs at the same time for this process */
+    int32_t uses_mps; /* the process is a client of NVIDIA's MPS */
+    uint64_t opener;  /* a number of the thread that makes the rank, in its process */
     uint32_t nslots, slot_bytes, line_bytes, nchannels;
     uint64_t process_id;
     uint8_t uuid[16]; /* of the GPU */

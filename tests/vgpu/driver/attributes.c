@@ -158,7 +158,7 @@ static bool own(const struct vd_device *device, CUdevice_attribute which, int *v
     const struct vg_gpu *gpu = &device->gpu;
     switch ((int)which) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = (int)gpu->nsms;
+        *value = (int)vd.settings.sms;
         return true;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
         *value = (int)gpu->threads_per_sm;

@@ -43,6 +43,8 @@ static void open_device(int number, int identity)
                                   .registers_per_sm = REGISTERS,
                                   .capability = vd.settings.capability,
                                   .regions = &device->regions};
+    const uint32_t limit = vd.settings.sm_limit;
+    if (limit != 0 && limit < device->gpu.nsms) device->gpu.nsms = limit;
     device->identity = identity;
     device->memory = vd.settings.memory;
     for (int peer = 0; peer < VD_DEVICES; peer++)

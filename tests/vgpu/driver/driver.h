@@ -375,6 +375,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint64_t seed;
     int devices;
     uint32_t sms, capability;
+    uint32_t sm_limit; /* 0: none */
     uint64_t memory;
     bool shuffled_blocks, strict_vectors, check_undefined, model;
     bool peers;

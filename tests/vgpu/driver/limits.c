@@ -48,6 +48,20 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
     return vd_leave(CUDA_SUCCESS);
 }
 
+/* What a client of MPS may use of its GPU. */
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *value, CUexecAffinityType type)
+{
+    VD_ENTER();
+    struct CUctx_st *context;
+    const CUresult result = vd_context(&context);
+    if (result != CUDA_SUCCESS) return vd_leave(result);
+    if (value == NULL) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+        return vd_leave(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    *value = (CUexecAffinityParam){.type = type, .param.smCount.val = context->device->gpu.nsms};
+    return vd_leave(CUDA_SUCCESS);
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     enum { MOST_STACK = 512 << 10 };

@@ -92,6 +92,29 @@ TEST(vgpu_launches, attributes_of_launches_are_checked)
     vt_quiet((const char *[]){"VGPU_SMS=4", NULL}, attributes);
 }
 
+/* A client of MPS with a limit: of 4 SMs 3. */
+static void with_limit(void)
+{
+    CUlaunchAttribute one = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
+    CUexecAffinityParam limit = {.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT};
+    int all = 0;
+    one.value.cooperative = 1;
+    CHECK_EQ(with(one, 96), CUDA_SUCCESS);
+    CHECK_EQ(with(one, 97), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    CHECK_EQ(cuCtxGetExecAffinity(&limit, CU_EXEC_AFFINITY_TYPE_SM_COUNT), CUDA_SUCCESS);
+    CHECK_EQ(limit.param.smCount.val, 3);
+    CHECK_EQ(cuDeviceGetAttribute(&all, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0), CUDA_SUCCESS);
+    CHECK_EQ(all, 4);
+    CHECK_EQ(cuCtxGetExecAffinity(&limit, CU_EXEC_AFFINITY_TYPE_MAX),
+             CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    CHECK_EQ(cuCtxGetExecAffinity(NULL, CU_EXEC_AFFINITY_TYPE_SM_COUNT), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(vgpu_launches, a_process_may_have_a_limit_of_multiprocessors)
+{
+    vt_quiet((const char *[]){"VGPU_SMS=4", "VGPU_SM_LIMIT=3", NULL}, with_limit);
+}
+
 static void begun(void)
 {
     volatile uint32_t *word = vt_mapped(64);

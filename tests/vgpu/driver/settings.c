@@ -40,6 +40,15 @@ static const struct setting table[] = {
      {0},
      "multiprocessors of a GPU: with the shared memory and threads of a block they limit how many "
      "blocks run at once"},
+    {"VGPU_SM_LIMIT",
+     UINT32,
+     AT(sm_limit),
+     0,
+     1024,
+     "0",
+     {0},
+     "multiprocessors of a GPU that this process may use, as a client of MPS with a limit: "
+     "cuCtxGetExecAffinity tells them; 0: all"},
     {"VGPU_CAPABILITY",
      CAPABILITY,
      AT(capability),

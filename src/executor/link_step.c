@@ -379,7 +379,8 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     const char *reference = choose_targets(work, channel, step, nbytes);
     const bool borrows = work->collective.channels[channel].borrows;
     tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
-    if (!status && !makes_nothing(work, channel, step, reference))
+    if (status) return give_up_claims(work, channel, step, status);
+    if (!makes_nothing(work, channel, step, reference))
         status = do_step(work, channel, step, nbytes);
     if (borrows) tt_fabric_give_back(work->engine->fabric);
     if (status) return give_up_claims(work, channel, step, status);

@@ -211,12 +211,11 @@ static void exchanges_short_and_long(struct gpu_rank *rank)
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     check_result(rank, tuttiAllReduce(sums, sums, COUNT, tuttiInt32, tuttiSum, rank->comm, NULL),
                  "all-reduce");
-    for (int i = 0; i < 2; i++) {
-        char *data = i ? device + SHORT : device;
-        const size_t nbytes = i ? LONG : SHORT;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t at = i * SHORT, nbytes = i ? LONG : SHORT;
         check_result(rank,
-                     rank->rank ? tuttiRecv(data, nbytes, tuttiUint8, 0, rank->comm, NULL)
-                                : tuttiSend(data, nbytes, tuttiUint8, 1, rank->comm, NULL),
+                     rank->rank ? tuttiRecv(device + at, nbytes, tuttiUint8, 0, rank->comm, NULL)
+                                : tuttiSend(device + at, nbytes, tuttiUint8, 1, rank->comm, NULL),
                      "issue");
     }
     check_result(rank, tuttiGroupEnd(), "group");

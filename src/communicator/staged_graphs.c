@@ -106,8 +106,10 @@ static bool has_begun(const struct tt_replay *replay)
     return true;
 }
 
+/* None after the end: its nodes have passed, and the communicator goes. */
 static struct tt_replay *find_begun_locked(const struct tt_stage_graphs *graphs)
 {
+    if (atomic_load_explicit(&graphs->closed, memory_order_relaxed)) return NULL;
     for (const struct tt_stage_graph *graph = graphs->list; graph; graph = graph->next)
         for (struct tt_replay *replay = graph->replays; replay; replay = replay->next)
             if (has_begun(replay)) return replay;

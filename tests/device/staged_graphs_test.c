@@ -1,10 +1,13 @@
 /* Staged calls that are captured into CUDA graphs and replayed: right, in order with the
  * communicator's other calls, and what happens when they cannot succeed. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "communicator/communicator.h"
+#include "communicator/staged_graphs.h"
 #include "graphs.h"
 #include "on_streams.h"
 
@@ -189,6 +192,46 @@ TEST(staged_graphs, one_thread_captures_three_ranks_on_one_stream)
     }
     CALL(cuGraphExecDestroy, graph);
     destroy_streams(&ranks[0], &streams);
+    gpu_free_all();
+}
+
+/* As tt_stage_graphs_end does first. */
+static void close_graphs(tuttiComm_t comm)
+{
+    struct tt_stage_graphs *graphs = comm->staged->graphs;
+    pthread_mutex_lock(&graphs->lock);
+    graphs->closing = true;
+    pthread_mutex_unlock(&graphs->lock);
+    while (!atomic_load(&graphs->closed)) sched_yield();
+}
+
+TEST(staged_graphs, a_replay_that_begins_while_its_communicator_goes_does_nothing)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    int *in = make_ints(&rank, 1, COUNT), *out = make_ints(&rank, 0, COUNT);
+    struct streams streams = make_streams(&rank);
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
+    begin_capture(&rank, &streams);
+    check_success(&rank,
+                  tuttiAllReduce(in, out, COUNT, tuttiInt32, tuttiSum, rank.comm, streams.stream),
+                  "all-reduce");
+    CUgraphExec graph = end_capture(&rank, &streams);
+    replay(graph, streams.cuda);
+    check_ints(&rank, out, 1, COUNT);
+    gpu_fill(0, streams.cuda, out, 7, COUNT);
+    CALL(cuStreamSynchronize, streams.cuda);
+    close_graphs(rank.comm);
+    for (int i = 0; i < 10; i++) replay(graph, streams.cuda);
+    CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
+    check_ints(&rank, out, 7, COUNT);
+    CALL(cuGraphExecDestroy, graph);
+    destroy_streams(&rank, &streams);
+    gpu_free(in);
+    gpu_free(out);
     gpu_free_all();
 }
 

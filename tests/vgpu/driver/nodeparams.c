@@ -205,7 +205,7 @@ static CUresult memop(struct vd_op *op, const CUstreamBatchMemOpParams *p)
 
 static CUresult make_memops(struct vd_work *work, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
 {
-    enum { MOST = 256 };
+    enum { MOST = 255 };
     if (!vd_context_is(p->ctx)) return CUDA_ERROR_INVALID_CONTEXT;
     if (!p->count || p->count > MOST || !p->paramArray || p->flags) return CUDA_ERROR_INVALID_VALUE;
     work->context = p->ctx;

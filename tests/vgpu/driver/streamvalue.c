@@ -13,7 +13,7 @@ VD_PER_THREAD(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32);
 VD_PER_THREAD(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64);
 VD_PER_THREAD(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp);
 
-enum { MOST_IN_A_BATCH = 256 };
+enum { MOST_IN_A_BATCH = 255 };
 
 static CUresult begin(struct vd_item *item, char error[512])
 {

@@ -225,7 +225,7 @@ static tt_status take_share(tuttiComm_t comm, const struct tt_comm_config *confi
     const struct use use = use_of(offers, comm->nranks, comm->rank);
     struct tt_share_request request = {.context = tt_device_context(on->device),
                                        .stream = on->stream,
-                                       .team = comm->fabric->segment,
+                                       .team = comm->fabric->segment->id,
                                        .rank = comm->rank,
                                        .least = MOST_PROGRAM_CHANNELS,
                                        .wanted = nblocks,

@@ -29,11 +29,11 @@ static tt_status enter_team_locked(struct tt_shares *shares, const struct tt_sha
                                    struct tt_share_team **out)
 {
     struct tt_share_team *team = shares->teams;
-    while (team && team->key != request->team) team = team->next;
+    while (team && team->id != request->team) team = team->next;
     if (!team) {
         team = calloc(1, sizeof *team);
         if (!team) return tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's ranks");
-        *team = (struct tt_share_team){.key = request->team,
+        *team = (struct tt_share_team){.id = request->team,
                                        .communicator = ++shares->ncommunicators,
                                        .nblocks = left_for(shares, request),
                                        .next = shares->teams};
@@ -132,12 +132,22 @@ static tt_status join_locked(const struct tt_shares *shares, const struct tt_sha
     return TT_OK;
 }
 
+/* The process's part of the GPU, for its ranks among all those of the communicator. Where the
+ * process has all of these, others have none; and other processes' ranks of a communicator that was
+ * split off were its parent's. */
+static void limit_locked(struct tt_shares *shares, const struct tt_share_request *request)
+{
+    lower(&shares->most, shares->capacity);
+    lower(&shares->most_kernels, TT_MOST_KERNELS);
+    if (request->parent || request->nteam == request->nranks) return;
+    lower(&shares->most, request->capacity / request->nranks * request->nteam);
+    lower(&shares->most_kernels, TT_MOST_KERNELS / request->nranks * request->nteam);
+}
+
 static tt_status open_locked(struct tt_shares *shares, const struct tt_share_request *request,
                              struct tt_place *place)
 {
-    lower(&shares->most, shares->capacity);
-    lower(&shares->most, request->capacity / request->nranks * request->nteam);
-    lower(&shares->most_kernels, TT_MOST_KERNELS / request->nranks * request->nteam);
+    limit_locked(shares, request);
     if (shares->taken > shares->most)
         return tt_fail(TT_ERR_USAGE,
                        "communicators of this process have %d blocks of threads on GPU %d; its "

@@ -56,9 +56,10 @@ struct tt_share {
     struct tt_share *next;
 };
 
-/* The ranks of one communicator in this process on one GPU. Freed with its last member. */
+/* The ranks of one communicator in this process on one GPU. Freed with its last member, perhaps
+ * long after the communicator: when no kernel and no graph has what it left. */
 struct tt_share_team {
-    const void *key;
+    uint64_t id;           /* of the request */
     uint64_t communicator; /* a number of its own */
     int nblocks;           /* of the share of each rank; 0: they join shares */
     int nunused, nmembers; /* shares that no rank has taken yet; ranks that are here */
@@ -79,7 +80,8 @@ struct tt_shares {
 struct tt_share_request {
     struct tt_context *context;
     void *stream;       /* the rank's */
-    const void *team;   /* the same for the communicator's ranks in this process, and no other's */
+    uint64_t team;      /* the same for the communicator's ranks in this process; no other
+                         * communicator has or had it */
     int rank;           /* in the communicator */
     int least, wanted;  /* blocks */
     int nranks, nteam;  /* of the communicator, whose kernels may run on this GPU at the same time;

@@ -25,7 +25,7 @@ static void end(void)
 
 /* Of rank `rank` of a communicator whose ranks are on the GPU, nteam of them in this process; each
  * has a thread of its own. */
-static struct tt_share_request request_of(const void *team, int nteam, int rank)
+static struct tt_share_request request_of(uint64_t team, int nteam, int rank)
 {
     return (struct tt_share_request){.context = context,
                                      .team = team,
@@ -39,7 +39,7 @@ static struct tt_share_request request_of(const void *team, int nteam, int rank)
                                      .nopened = 1};
 }
 
-static struct tt_place open_rank(const void *team, int nteam, int rank)
+static struct tt_place open_rank(uint64_t team, int nteam, int rank)
 {
     const struct tt_share_request request = request_of(team, nteam, rank);
     struct tt_place place = {.share = NULL};
@@ -47,15 +47,13 @@ static struct tt_place open_rank(const void *team, int nteam, int rank)
     return place;
 }
 
-static const char team_names[8];
-
 TEST(shares, ranks_have_their_own_while_there_is_room)
 {
     struct tt_place a[2], b[2];
     begin();
-    for (int r = 0; r < 2; r++) a[r] = open_rank(&team_names[0], 2, r);
+    for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
     CHECK_EQ(a[0].share->nblocks, 8);
-    for (int r = 0; r < 2; r++) b[r] = open_rank(&team_names[1], 2, r);
+    for (int r = 0; r < 2; r++) b[r] = open_rank(2, 2, r);
     CHECK_EQ(b[1].share->nblocks, 2); /* of the 4 that are left */
     CHECK_EQ(shares.taken, 20);
     CHECK(a[0].share != a[1].share && b[0].share != b[1].share && !b[0].takes_turns);
@@ -70,10 +68,10 @@ TEST(shares, without_room_a_rank_joins_one_of_its_thread)
 {
     struct tt_place a[2], b[2];
     begin();
-    for (int r = 0; r < 2; r++) a[r] = open_rank(&team_names[0], 2, r);
-    struct tt_place c = open_rank(&team_names[2], 1, 5); /* another thread's: what is left */
+    for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
+    struct tt_place c = open_rank(3, 1, 5); /* another thread's: what is left */
     CHECK_EQ(c.share->nblocks, 4);
-    for (int r = 1; r >= 0; r--) b[r] = open_rank(&team_names[1], 2, r);
+    for (int r = 1; r >= 0; r--) b[r] = open_rank(2, 2, r);
     CHECK(b[0].share == a[0].share && b[1].share == a[1].share && b[0].takes_turns);
     CHECK(tt_share_has_order(a[0].share) && !tt_share_has_order(c.share));
     tt_share_close(&shares, &a[0]);
@@ -90,7 +88,7 @@ TEST(shares, ranks_of_one_thread_join_those_of_its_ranks_in_order)
     struct tt_place a[4], b[2];
     begin();
     for (int r = 3; r >= 0; r--) {
-        struct tt_share_request request = request_of(&team_names[0], 4, r);
+        struct tt_share_request request = request_of(1, 4, r);
         request.opener = 7;
         request.nopened = 4;
         request.place = r;
@@ -98,7 +96,7 @@ TEST(shares, ranks_of_one_thread_join_those_of_its_ranks_in_order)
     }
     CHECK_EQ(shares.taken, 20);
     for (int r = 0; r < 2; r++) {
-        struct tt_share_request request = request_of(&team_names[1], 2, 10 + r);
+        struct tt_share_request request = request_of(2, 2, 10 + r);
         request.opener = 7;
         request.nopened = 2;
         request.place = r;
@@ -114,9 +112,9 @@ TEST(shares, a_rank_joins_that_of_its_parent)
 {
     struct tt_place a[2], b;
     begin();
-    for (int r = 0; r < 2; r++) a[r] = open_rank(&team_names[0], 2, r);
-    struct tt_place c = open_rank(&team_names[1], 1, 5);
-    struct tt_share_request request = request_of(&team_names[2], 1, 0);
+    for (int r = 0; r < 2; r++) a[r] = open_rank(1, 2, r);
+    struct tt_place c = open_rank(2, 1, 5);
+    struct tt_share_request request = request_of(3, 1, 0);
     request.parent = a[1].share;
     CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
     CHECK(b.share == a[1].share);
@@ -131,8 +129,8 @@ TEST(shares, two_ranks_of_a_communicator_never_have_one_share)
     struct tt_place a, b, none = {.share = NULL};
     begin();
     shares.capacity = 8;
-    a = open_rank(&team_names[0], 1, 0);
-    struct tt_share_request request = request_of(&team_names[1], 2, 0);
+    a = open_rank(1, 1, 0);
+    struct tt_share_request request = request_of(2, 2, 0);
     request.parent = a.share;
     CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
     request.rank = 1;
@@ -148,10 +146,10 @@ TEST(shares, without_a_share_to_join_the_error_says_what_there_is)
 {
     struct tt_place a, none;
     begin();
-    struct tt_share_request request = request_of(&team_names[0], 1, 0);
+    struct tt_share_request request = request_of(1, 1, 0);
     request.wanted = 19;
     CHECK_EQ(tt_share_open(&shares, &request, &a), TT_OK);
-    request = request_of(&team_names[1], 1, 1);
+    request = request_of(2, 1, 1);
     CHECK_EQ(tt_share_open(&shares, &request, &none), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "have 19 of the 20 blocks of threads, and 1 of the 128 "
                                           "kernels, that it may run on GPU 0"),
@@ -164,13 +162,13 @@ TEST(shares, a_process_has_its_part_of_a_gpu_that_others_use)
 {
     struct tt_place a, b, none;
     begin();
-    a = open_rank(&team_names[0], 1, 0);
-    struct tt_share_request request = request_of(&team_names[1], 1, 0);
+    a = open_rank(1, 1, 0);
+    struct tt_share_request request = request_of(2, 1, 0);
     request.nranks = 2; /* one in another process: this one may have 10 blocks */
     CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
     CHECK_EQ(b.share->nblocks, 2);
     CHECK(!b.takes_turns);
-    request.team = &team_names[2];
+    request.team = 3;
     request.nranks = 4; /* 5 blocks, and the process has 10 */
     CHECK_EQ(tt_share_open(&shares, &request, &none), TT_ERR_USAGE);
     CHECK_MESSAGE(strstr(tt_last_error(), "have 10 blocks of threads on GPU 0; its ranks' part of "
@@ -181,18 +179,56 @@ TEST(shares, a_process_has_its_part_of_a_gpu_that_others_use)
     end();
 }
 
+/* 3 ranks cannot have all of 20 blocks; but the process may use them. */
+TEST(shares, a_communicator_of_fewer_ranks_takes_turns_and_leaves_the_process_its_part)
+{
+    struct tt_place a[10], b[3];
+    begin();
+    for (int r = 0; r < 10; r++) a[r] = open_rank(1, 10, r);
+    CHECK_EQ(shares.taken, 20);
+    for (int r = 0; r < 3; r++) b[r] = open_rank(2, 3, r);
+    for (int r = 0; r < 3; r++) CHECK(b[r].share == a[r].share);
+    CHECK_EQ(shares.most, 20);
+    CHECK_EQ(shares.most_kernels, TT_MOST_KERNELS);
+    for (int r = 0; r < 10; r++) tt_share_close(&shares, &a[r]);
+    for (int r = 0; r < 3; r++) tt_share_close(&shares, &b[r]);
+    end();
+}
+
+/* Of a parent with as many ranks in another process, of which the split has one and two. */
+TEST(shares, a_split_of_processes_leaves_each_its_part)
+{
+    struct tt_place a[2], b;
+    begin();
+    for (int r = 0; r < 2; r++) {
+        struct tt_share_request request = request_of(1, 2, r);
+        request.nranks = 4;
+        CHECK_EQ(tt_share_open(&shares, &request, &a[r]), TT_OK);
+    }
+    CHECK_EQ(shares.taken, 10);
+    struct tt_share_request request = request_of(2, 1, 0);
+    request.nranks = 3; /* 6 blocks for one rank of three */
+    request.parent = a[1].share;
+    REQUIRE(tt_share_open(&shares, &request, &b) == TT_OK);
+    CHECK(b.share == a[1].share);
+    CHECK_EQ(shares.most, 10);
+    tt_share_close(&shares, &b);
+    for (int r = 0; r < 2; r++) tt_share_close(&shares, &a[r]);
+    end();
+}
+
 TEST(shares, there_are_no_more_than_the_gpu_runs_kernels)
 {
     struct tt_place a[2], b;
     begin();
     shares.capacity = 1000;
     for (int r = 0; r < 2; r++) {
-        struct tt_share_request request = request_of(&team_names[0], 2, r);
+        struct tt_share_request request = request_of(1, 2, r);
         request.nranks = 100; /* 98 in other processes: 2 kernels for this one */
         request.capacity = 1000;
         CHECK_EQ(tt_share_open(&shares, &request, &a[r]), TT_OK);
     }
-    struct tt_share_request request = request_of(&team_names[1], 1, 0);
+    struct tt_share_request request = request_of(2, 1, 0);
     CHECK_EQ(tt_share_open(&shares, &request, &b), TT_OK);
     CHECK(b.share == a[0].share);
     for (int r = 0; r < 2; r++) tt_share_close(&shares, &a[r]);

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "calls_on_gpu.h"
+#include "communicator/communicator.h"
+#include "communicator/device.h"
 #include "graphs.h"
 #include "shim.h"
 
@@ -240,6 +242,32 @@ TEST(turns, replays_take_turns_with_calls_and_one_another)
 TEST(turns, branches_of_one_graph_take_turns)
 {
     with_threads(true, replay_together);
+}
+
+/* A communicator has shares until its graphs are gone. Others that are made meanwhile, perhaps with
+ * memory that it gave back, have nothing to do with these. */
+TEST(turns, a_communicator_that_is_gone_keeps_its_shares_until_its_graphs_are)
+{
+    enum { GRAPHS = 30 };
+    CUgraphExec graphs[GRAPHS];
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = 0;
+    gpu_use(0);
+    for (int i = 0; i < GRAPHS; i++) {
+        struct part part = {.ncomms = 1};
+        tuttiUniqueId id;
+        CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+        REQUIRE(tuttiCommInitRankConfig(&part.comms[0], 1, id, 0, &config) == tuttiSuccess);
+        REQUIRE(part.comms[0]->on_gpu != NULL);
+        CHECK_EQ(part.comms[0]->on_gpu->place.team->nmembers, 1);
+        take_memory(&part);
+        capture_begin(part.device_streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
+        issue(&part, 0);
+        graphs[i] = capture_end(part.device_streams[0]);
+        give_memory(&part);
+    }
+    for (int i = 0; i < GRAPHS; i++) CALL(cuGraphExecDestroy, graphs[i]);
+    gpu_free_all();
 }
 
 /* ---- Ranks that one thread drives ----------------------------------------------------------- */

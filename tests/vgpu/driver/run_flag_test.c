@@ -163,6 +163,35 @@ TEST(vgpu_flags, a_plain_load_that_barriers_order_is_no_wait)
     vt_quiet(NULL, commands);
 }
 
+/* ---- computing between barriers ---- */
+
+/* The second warp's registers are the same in each round: it only computes, and learns from the
+ * first one when to end. */
+static void rounds_alike(void)
+{
+    static const char ptx[] =
+        HEAD ".visible .entry k(.param .u32 n) {\n"
+             ".reg .u32 %r<6>; .reg .pred %p<4>; .shared .u32 ends;\n"
+             "ld.param.u32 %r3, [n]; mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 32;\n"
+             "mov.u32 %r2, 0;\n"
+             "N: @!%p1 add.u32 %r2, %r2, 1; bar.sync 0; mov.u32 %r5, 0;\n"
+             "C: add.u32 %r5, %r5, 1; setp.ne.u32 %p2, %r5, 700; @%p2 bra C;\n"
+             "setp.eq.u32 %p3, %r2, %r3; selp.u32 %r4, 1, 0, %p3; setp.ne.u32 %p3, %r1, 0;\n"
+             "@!%p3 st.shared.u32 [ends], %r4; bar.sync 0;\n"
+             "ld.shared.u32 %r4, [ends]; setp.eq.u32 %p2, %r4, 0; @%p2 bra N; ret; }\n";
+    CUmodule module;
+    CUfunction kernel = load(ptx, &module);
+    uint32_t rounds = 300;
+    OK(vt_launch(kernel, 64, NULL, (void *[]){&rounds}));
+    OK(cuCtxSynchronize());
+}
+
+TEST(vgpu_flags, rounds_between_barriers_may_be_alike)
+{
+    vt_quiet((const char *[]){"VGPU_SEED=1", NULL}, rounds_alike);
+    vt_quiet((const char *[]){"VGPU_SEED=2", NULL}, rounds_alike);
+}
+
 /* ---- a stream that waits for the host beside a kernel that is not known to wait ---- */
 
 /* The kernel waits for what the stream does after the host has written its word; it counts its

@@ -182,7 +182,7 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
     uint64_t steps = 0;
     const uint64_t most = *budget;
     enum vg_step step = VG_NEXT;
-    bool moved = false;
+    uint64_t before = 0; /* steps until the last that has an effect */
     while (steps < most) {
         const struct vg_instr *in = &code[pc];
         uint32_t lanes = mask;
@@ -202,7 +202,10 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
             fragment->pc = pc;
             warp->carry = r.carry;
             machine->ticks++;
-            moved = moved || has_effect(in);
+            if (has_effect(in)) {
+                vg_watch_no_spin(fragment);
+                before = steps;
+            }
             step = execute(warp, fragment, in, lanes);
             if (step >= VG_PICK) break;
             pc = step == VG_NEXT ? pc + 1 : fragment->pc;
@@ -222,7 +225,8 @@ static enum vg_step fragment_run(struct vg_warp *warp, struct vg_fragment *fragm
     /* Behind other instructions that change fragments this one may be gone. */
     const bool here = step < VG_PICK || code[pc].op == VG_BRA || code[pc].op == VG_BRX ||
                       code[pc].op == VG_NANOSLEEP;
-    if (here && step != VG_FAILED && !vg_watch_spin(warp, fragment, steps, moved)) return VG_FAILED;
+    if (here && step != VG_FAILED && !vg_watch_spin(warp, fragment, steps - before))
+        return VG_FAILED;
     return step;
 }
 

@@ -258,9 +258,11 @@ struct vg_region *vg_thread_find(struct vg_warp *warp, uint32_t lane, const stru
                                  enum vg_space space, uint64_t address, uint32_t nbytes, bool write,
                                  uint64_t *offset);
 unsigned char *vg_local(struct vg_warp *warp, uint32_t lane);
-/* A fragment has run so many instructions; moved: one of them had an effect, or saw one. false: it
- * hangs, and the fault was noted. */
-bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved);
+/* The fragment's next instruction has an effect, or sees one. */
+void vg_watch_no_spin(struct vg_fragment *fragment);
+/* A fragment has run so many instructions, none of which was such. false: it hangs, and the fault
+ * was noted. */
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps);
 void vg_watch_load(struct vg_warp *warp, struct vg_fragment *fragment, const struct vg_instr *in,
                    uint32_t lanes, const struct vg_region *region, uint64_t address, uint64_t sum);
 enum vg_step vg_atomic(struct vg_warp *warp, struct vg_fragment *fragment,

@@ -111,15 +111,16 @@ static bool comes_back(const struct vg_warp *warp, struct vg_fragment *fragment)
     return same && fragment->looks > 1;
 }
 
-bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps, bool moved)
+void vg_watch_no_spin(struct vg_fragment *fragment)
+{
+    fragment->spun = 0;
+    fragment->looks = 0;
+    fragment->timed = false;
+}
+
+bool vg_watch_spin(struct vg_warp *warp, struct vg_fragment *fragment, uint64_t steps)
 {
     const uint32_t given = warp->block->run->machine->settings.spin_limit;
-    if (moved) {
-        fragment->spun = 0;
-        fragment->looks = 0;
-        fragment->timed = false;
-        return true;
-    }
     fragment->spun += steps;
     if (fragment->spun < LOOP) return true;
     const uint64_t limit = given != 0 ? given : fragment->timed ? TIMED_LIMIT : UINT64_MAX;

@@ -46,21 +46,27 @@ static bool is_done(const struct tt_device_flow *flow)
     return __atomic_load_n(&flow->done, __ATOMIC_ACQUIRE);
 }
 
-/* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. */
+/* The first flow, from `from` on, of a peer that has not done its part; NULL: there is none. Any
+ * part of a message may be the last one: a peer may be gone between the parts. */
 static const struct tt_device_flow *next_missing(const struct tt_work *work, uint32_t from)
 {
     struct tt_device_exchange *table = work->exchange.exchange->table;
     const int rank = work->engine->fabric->rank;
     for (uint32_t i = from; table && i < table->nflows; i++) {
         const struct tt_device_flow *flow = &tt_device_flows(table)[i];
-        if (flow->part == 0 && flow->peer != (uint32_t)rank && !is_done(flow)) return flow;
+        if (flow->peer != (uint32_t)rank && !is_done(flow)) return flow;
     }
     return NULL;
 }
 
+/* The first flow with another peer or direction: the parts of messages follow one another. */
 static uint32_t after(const struct tt_work *work, const struct tt_device_flow *flow)
 {
-    return (uint32_t)(flow - tt_device_flows(work->exchange.exchange->table)) + 1;
+    struct tt_device_exchange *table = work->exchange.exchange->table;
+    const struct tt_device_flow *flows = tt_device_flows(table);
+    uint32_t i = (uint32_t)(flow - flows) + 1;
+    while (i < table->nflows && flows[i].part) i++;
+    return i;
 }
 
 /* A message in the host's link from the peer: it was sent from memory of the host. */

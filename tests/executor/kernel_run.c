@@ -2,7 +2,10 @@
 #include "executor/kernel_run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "executor/calls.h"
+#include "executor/exchange.h"
 #include "shim.h"
 #include "transport/host/segment.h"
 
@@ -41,4 +44,61 @@ TEST(kernel_run, the_failure_of_a_later_call_is_none_of_a_call_that_ended_before
     }
     work.collective.call.kernel.number = 4;
     CHECK_EQ(tt_kernel_advance(&work), TT_IN_PROGRESS);
+}
+
+/* A send to rank 1 and a receive from it, both in two parts, of which the first are done. */
+static void with_halves(struct tt_engine *engine,
+                        void (*body)(struct tt_work *work, struct tt_device_flow *flows))
+{
+    enum { NFLOWS = 4 };
+    struct tt_device_exchange *table =
+        calloc(1, sizeof *table + NFLOWS * sizeof(struct tt_device_flow));
+    struct tt_group_exchange *exchange = calloc(1, sizeof *exchange);
+    struct tt_work work = {.engine = engine, .kind = TT_WORK_EXCHANGE};
+    table->nflows = NFLOWS;
+    for (uint32_t i = 0; i < NFLOWS; i++)
+        tt_device_flows(table)[i] = (struct tt_device_flow){
+            .peer = 1, .outgoing = i < 2, .part = i % 2, .done = i % 2 == 0};
+    exchange->table = table;
+    work.exchange.exchange = exchange;
+    body(&work, tt_device_flows(table));
+    free(exchange);
+    free(table);
+}
+
+static void list_halves(struct tt_work *work, struct tt_device_flow *flows)
+{
+    char text[640];
+    tt_exchange_list_missing(work, text, sizeof text);
+    CHECK_MESSAGE(strstr(text, "has not received what this rank sends; ") &&
+                      strstr(text, "has not sent what this rank receives"),
+                  "unexpected: %s", text);
+    flows[0].done = flows[2].done = 0;
+    const size_t length = strlen(text);
+    tt_exchange_list_missing(work, text, sizeof text);
+    CHECK_EQ(strlen(text), length);
+}
+
+static void leave_halves(struct tt_work *work, struct tt_device_flow *flows)
+{
+    struct tt_fabric *fabric = work->engine->fabric;
+    CHECK_EQ(tt_exchange_check(work), TT_OK);
+    atomic_store(&tt_fabric_record(fabric, 1)->state, TT_RANK_LEFT);
+    flows[1].done = flows[3].done = 1;
+    CHECK_EQ(tt_exchange_check(work), TT_OK);
+    flows[3].done = 0;
+    work->exchange.gone_ns = 1; /* long ago */
+    CHECK_EQ(tt_exchange_check(work), TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(fabric);
+    CHECK_MESSAGE(strstr(text, "rank 1 ") && strstr(text, "has left"), "unexpected: %s", text);
+}
+
+TEST(kernel_run, a_rank_that_is_gone_after_the_first_part_of_a_message_is_noticed)
+{
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    REQUIRE(ranks_open(&ranks, 2, &config));
+    with_halves(&ranks.engines[0], list_halves);
+    with_halves(&ranks.engines[0], leave_halves);
+    ranks_close(&ranks);
 }

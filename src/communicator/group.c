@@ -296,9 +296,30 @@ static void drop_calls(const struct tt_pending_call *calls, int ncalls)
 static tt_status capture_calls(struct tt_pending_call *calls, int *ncalls)
 {
     struct tt_staged_capture *staged;
+    TT_TRY(tt_comm_find_captures(calls, *ncalls));
+    TT_TRY(tt_comm_gather_exchanges(calls, ncalls));
     TT_TRY(tt_comm_capture_staged(calls, ncalls, &staged));
     const tt_status status = tt_comm_capture(calls, ncalls);
     tt_comm_captured_staged(staged, !status);
+    return status;
+}
+
+/* Leaves the calls entered that are not captured; after a failure there are none. The list of calls
+ * changes, so that of who is entered in the meantime is one of its own. */
+static tt_status enter_and_capture(struct tt_pending_call *calls, int *ncalls)
+{
+    const int nentered = *ncalls;
+    tuttiComm_t *entered = malloc((unsigned)nentered * sizeof *entered);
+    for (int i = 0; entered && i < nentered; i++) tt_comm_enter_call(entered[i] = calls[i].comm);
+    const tt_status status =
+        entered ? capture_calls(calls, ncalls)
+                : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nentered);
+    if (status)
+        drop_calls(calls, *ncalls);
+    else
+        enter_calls(calls, *ncalls);
+    for (int i = 0; entered && i < nentered; i++) tt_comm_leave_call(entered[i]);
+    free(entered);
     return status;
 }
 
@@ -306,19 +327,15 @@ static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
 {
     bool only_p2p;
     if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
-    tt_status status = tt_comm_find_captures(calls, ncalls);
-    if (!status) status = tt_comm_gather_exchanges(calls, &ncalls);
-    if (!status) status = capture_calls(calls, &ncalls);
-    if (status) drop_calls(calls, ncalls);
+    tt_status status = enter_and_capture(calls, &ncalls);
     if (status || ncalls < 1) return status;
-    enter_calls(calls, ncalls);
     struct batch **batches = calloc((unsigned)ncalls, sizeof *batches);
     status = batches ? tt_comm_defer(calls, ncalls)
                      : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
     if (!status) status = make_batches(calls, ncalls, batches);
     if (status) {
-        leave_calls(calls, ncalls);
         drop_calls(calls, ncalls);
+        leave_calls(calls, ncalls);
     } else {
         tt_comm_staged_link(calls, ncalls);
         status = launch_batches(calls, ncalls, batches);

@@ -3,7 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "driver/cuda.h"
 #include "on_streams.h"
 #include "shim.h"
 
@@ -272,5 +274,67 @@ TEST(staged_errors, an_abort_before_the_stream_has_come_to_the_call_leaves_it_no
     destroy_streams(&rank, &streams);
     gpu_free(memory);
     gpu_free(more);
+    gpu_free_all();
+}
+
+/* A group ends while another thread aborts its communicator, on which nothing is in flight yet. */
+static struct {
+    __typeof__(cuStreamIsCapturing) *real; /* a function of the driver that the end of a group calls */
+    tuttiComm_t comm;
+    pthread_t thread;
+    bool armed, goes_on;
+    _Atomic bool aborted;
+} beside;
+
+static void *abort_beside(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(tuttiCommAbort(beside.comm), tuttiSuccess);
+    beside.aborted = true;
+    return NULL;
+}
+
+static CUresult CUDAAPI abort_and_ask(CUstream stream, CUstreamCaptureStatus *status)
+{
+    if (beside.armed) {
+        beside.armed = false;
+        CHECK(pthread_create(&beside.thread, NULL, abort_beside, NULL) == 0);
+        for (int i = 0; i < 10 && !beside.aborted; i++)
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        beside.goes_on = !beside.aborted;
+    }
+    return beside.real(stream, status);
+}
+
+TEST(staged_errors, an_abort_waits_until_a_group_that_ends_has_issued_its_calls)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    int *memory = make_ints(&rank, 1, 100);
+    struct streams streams = make_streams(&rank);
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    REQUIRE(tuttiCommInitRankConfig(&rank.comm, 1, id, 0, &config) == tuttiSuccess);
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    beside.real = driver->StreamIsCapturing;
+    beside.comm = rank.comm;
+    driver->StreamIsCapturing = abort_and_ask;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 5; i++)
+        check_success(
+            &rank,
+            tuttiAllReduce(memory, memory, 100, tuttiInt32, tuttiSum, rank.comm, streams.stream),
+            "all-reduce");
+    beside.armed = true;
+    const tuttiResult_t result = tuttiGroupEnd();
+    CHECK(beside.goes_on);
+    CHECK(result == tuttiSuccess || result == tuttiRemoteError);
+    pthread_join(beside.thread, NULL);
+    driver->StreamIsCapturing = beside.real;
+    const tuttiResult_t synchronized = tuttiStreamSynchronize(streams.stream);
+    CHECK(synchronized == tuttiSuccess || synchronized == tuttiRemoteError);
+    destroy_streams(&rank, &streams);
+    gpu_free(memory);
     gpu_free_all();
 }

@@ -35,6 +35,7 @@ struct tt_launch_run {
     bool one_stream;                          /* all calls are on the first one's stream */
     /* Runs that share launches, a team */
     bool is_member;           /* of the team of a run before it */
+    bool holds;               /* a team's: the rank's share, until all is launched */
     int nmembers;             /* of a leader: with itself */
     tuttiComm_t member, next; /* the team's next; the next run of the group */
 };

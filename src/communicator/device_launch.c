@@ -139,6 +139,15 @@ static bool fit(const struct tuttiComm *a, const struct tuttiComm *b)
            a->engine.collectives_issued == b->engine.collectives_issued;
 }
 
+/* From now on no order of the rank's share begins, which would not see the team's launch on another
+ * stream. False: one has begun since may_share looked. */
+static bool hold(const struct tuttiComm *comm)
+{
+    struct tt_launch_run *run = run_of(comm);
+    if (!run->holds) run->holds = tt_share_hold(comm->on_gpu->place.share);
+    return run->holds;
+}
+
 static void make_teams(tuttiComm_t runs)
 {
     for (tuttiComm_t leader = runs; leader; leader = run_of(leader)->next) {
@@ -148,6 +157,7 @@ static void make_teams(tuttiComm_t runs)
         for (tuttiComm_t comm = first->next; comm; comm = run_of(comm)->next) {
             if (first->nmembers == TT_DEVICE_MOST_CALLS) break;
             if (run_of(comm)->is_member || !fit(leader, comm) || !may_share(comm, runs)) continue;
+            if (!hold(leader) || !hold(comm)) continue;
             run_of(comm)->is_member = true;
             first->nmembers++;
             *last = comm;
@@ -270,6 +280,7 @@ static void end_runs(tuttiComm_t runs)
     while (runs) {
         struct tt_comm_device *on = runs->on_gpu;
         runs = on->run.next;
+        if (on->run.holds) tt_share_release(on->place.share);
         on->had_one_stream = on->run.one_stream;
         on->last_stream = on->run.first->stream;
         on->run = (struct tt_launch_run){.first = NULL};

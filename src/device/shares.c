@@ -74,6 +74,7 @@ static tt_status make_locked(struct tt_shares *shares, const struct tt_share_req
                                .nusers = 1,
                                .next = shares->list};
     pthread_mutex_init(&share->lock, NULL);
+    pthread_cond_init(&share->released, NULL);
     team->nunused--;
     shares->list = share;
     *out = share;
@@ -184,6 +185,7 @@ static void destroy_locked(struct tt_shares *shares, struct tt_share *share)
     shares->taken -= share->nblocks;
     shares->nkernels--;
     if (share->order) tt_context_event_destroy(share->context, share->order);
+    pthread_cond_destroy(&share->released);
     pthread_mutex_destroy(&share->lock);
     free(share);
 }
@@ -205,6 +207,7 @@ tt_status tt_share_begin_order(struct tt_share *share)
     void *order;
     tt_status status = TT_OK;
     pthread_mutex_lock(&share->lock);
+    while (share->nholds) pthread_cond_wait(&share->released, &share->lock);
     if (!share->order) status = tt_context_event_create(share->context, &order);
     if (!share->order && !status) {
         status = tt_context_event_record(share->context, order, share->stream);
@@ -223,6 +226,23 @@ bool tt_share_has_order(struct tt_share *share)
     const bool has = share->order;
     pthread_mutex_unlock(&share->lock);
     return has;
+}
+
+bool tt_share_hold(struct tt_share *share)
+{
+    pthread_mutex_lock(&share->lock);
+    const bool holds = !share->order;
+    share->nholds += holds;
+    pthread_mutex_unlock(&share->lock);
+    return holds;
+}
+
+void tt_share_release(struct tt_share *share)
+{
+    pthread_mutex_lock(&share->lock);
+    share->nholds--;
+    pthread_cond_broadcast(&share->released);
+    pthread_mutex_unlock(&share->lock);
 }
 
 tt_status tt_share_begin(struct tt_share *share, void *stream)

@@ -43,8 +43,10 @@ struct tt_share {
     int nblocks, rank;
     uint64_t opener, communicator;
     pthread_mutex_t lock;
+    pthread_cond_t released; /* who begins an order waits for it: `nholds` */
     /* guarded by lock */
     void *order;   /* event of the last kernel; NULL: one user, without graphs */
+    int nholds;    /* no order begins meanwhile */
     int ncaptures; /* in all; the last ones are kept: */
     struct {
         uint64_t id;
@@ -110,6 +112,11 @@ void tt_share_close(struct tt_shares *shares, struct tt_place *place);
 /* From now on the share's kernels have an order: needed by those that the host does not launch. */
 TT_NODISCARD tt_status tt_share_begin_order(struct tt_share *share);
 bool tt_share_has_order(struct tt_share *share);
+
+/* While the share's user launches a kernel on another one's stream, which no order would see:
+ * between these none begins, who wants one waits. False: it has begun already. */
+bool tt_share_hold(struct tt_share *share);
+void tt_share_release(struct tt_share *share);
 
 /* Between these a kernel is launched on the stream: after the share's kernels before, and before
  * those behind. end: also after a launch that failed. */

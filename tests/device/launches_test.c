@@ -4,9 +4,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <vgpu/traffic.h>
 
 #include "calls_on_gpu.h"
+#include "communicator/communicator.h"
+#include "communicator/device.h"
+#include "driver/cuda.h"
 #include "shim.h"
 
 enum { N = 120, ALL_GPUS = 2, SHORT_MS = 300, PATIENT_MS = 5000, LONG_MS = 60000 };
@@ -183,6 +187,54 @@ TEST(device_launches, long_groups_are_launches_of_eight_calls)
 {
     run_sums(3, 1, 5, stream_of_gpu, 3);
     run_sums(1, 1, 17, stream_of_gpu, 3);
+}
+
+/* Another thread's communicator joins the share of rank 1 while ranks 0 and 1 share a launch: the
+ * share's order begins when the launch is in it. */
+static struct {
+    __typeof__(cuLaunchKernel) *real;
+    struct tt_share *share;
+    pthread_t thread;
+    int nlaunches;
+    bool has_order;
+} joining;
+
+static void *join_share(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(tt_share_begin_order(joining.share), TT_OK);
+    return NULL;
+}
+
+static CUresult CUDAAPI join_and_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+                                        unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                                        CUstream stream, void **parameters, void **extra)
+{
+    if (!joining.nlaunches++) {
+        CHECK(pthread_create(&joining.thread, NULL, join_share, NULL) == 0);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        joining.has_order = tt_share_has_order(joining.share);
+    }
+    return joining.real(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+}
+
+TEST(device_launches, a_share_that_is_joined_during_a_launch_has_the_launch_in_its_order)
+{
+    struct driven d;
+    if (!begin(&d, 2, 1)) return;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    joining.real = driver->LaunchKernel;
+    joining.share = d.comms[1]->on_gpu->place.share;
+    driver->LaunchKernel = join_and_launch;
+    issue_sums(&d, 1, stream_of_gpu);
+    driver->LaunchKernel = joining.real;
+    pthread_join(joining.thread, NULL);
+    CHECK_EQ(joining.nlaunches, 1);
+    CHECK(!joining.has_order);
+    CHECK(tt_share_has_order(joining.share));
+    synchronize(&d);
+    check_sums(&d, 1);
+    finish(&d);
 }
 
 /* What rank 1 has to do on another stream comes before its call: the other rank's does not wait for

@@ -1,6 +1,8 @@
 /* Shares of a GPU: who has one of its own, who joins which, and what is left when they are closed.
  */
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/shares.h"
 #include "shim.h"
@@ -233,5 +235,42 @@ TEST(shares, there_are_no_more_than_the_gpu_runs_kernels)
     CHECK(b.share == a[0].share);
     for (int r = 0; r < 2; r++) tt_share_close(&shares, &a[r]);
     tt_share_close(&shares, &b);
+    end();
+}
+
+/* ---- Order ---------------------------------------------------------------------------------- */
+
+struct beginner {
+    struct tt_share *share;
+    _Atomic bool released;
+    bool waited;
+};
+
+static void *begin_order(void *argument)
+{
+    struct beginner *beginner = argument;
+    CHECK_EQ(tt_share_begin_order(beginner->share), TT_OK);
+    beginner->waited = beginner->released;
+    return NULL;
+}
+
+TEST(shares, no_order_begins_while_one_is_held)
+{
+    pthread_t thread;
+    begin();
+    struct tt_place a = open_rank(1, 1, 0);
+    struct beginner beginner = {.share = a.share};
+    for (int i = 0; i < 2; i++) CHECK(tt_share_hold(a.share));
+    CHECK(pthread_create(&thread, NULL, begin_order, &beginner) == 0);
+    tt_share_release(a.share);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    CHECK(!tt_share_has_order(a.share));
+    beginner.released = true;
+    tt_share_release(a.share);
+    pthread_join(thread, NULL);
+    CHECK(beginner.waited);
+    CHECK(tt_share_has_order(a.share));
+    CHECK(!tt_share_hold(a.share));
+    tt_share_close(&shares, &a);
     end();
 }

@@ -279,7 +279,8 @@ TEST(staged_errors, an_abort_before_the_stream_has_come_to_the_call_leaves_it_no
 
 /* A group ends while another thread aborts its communicator, on which nothing is in flight yet. */
 static struct {
-    __typeof__(cuStreamIsCapturing) *real; /* a function of the driver that the end of a group calls */
+    __typeof__(cuStreamIsCapturing)
+        *real; /* a function of the driver that the end of a group calls */
     tuttiComm_t comm;
     pthread_t thread;
     bool armed, goes_on;

@@ -1,9 +1,11 @@
 /* A rank of a job of processes, each on a virtual GPU: device_rank GPUS SEED NCALLS [RANK THAT
  * DIES [graph]]. Runs random calls; RANK kills itself before the last call, which with `graph` is a
- * replay of a captured call that has been replayed before (RANK -1: nobody).
+ * replay of a captured call that has been replayed before (RANK -1: nobody). RANK `second`: nobody;
+ * then the same calls in a communicator that another thread has made.
  * GPUS -N: every second rank has no GPU, the others have one of N; the calls are of every kind.
  * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
  * host. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +112,39 @@ static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
     return 0;
 }
 
+/* A communicator of the same ranks that a thread makes. */
+struct second {
+    struct gpu_rank rank;
+    tuttiUniqueId id;
+    tuttiResult_t result;
+};
+
+static void *make_second(void *argument)
+{
+    struct second *second = argument;
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = second->rank.gpu;
+    second->result = tuttiCommInitRankConfig(&second->rank.comm, second->rank.nranks, second->id,
+                                             second->rank.rank, &config);
+    if (second->result) fail(NULL, "second init");
+    return NULL;
+}
+
+static int run_second(const struct gpu_rank *first, uint64_t seed, int ncalls)
+{
+    struct second second = {.rank = *first};
+    pthread_t thread;
+    if (tuttiGetUniqueId(&second.id) != tuttiSuccess) return fail(NULL, "id");
+    if (tuttiBroadcast(&second.id, &second.id, sizeof second.id, tuttiUint8, 0, first->comm, NULL))
+        return fail(first->comm, "broadcast");
+    if (pthread_create(&thread, NULL, make_second, &second)) return 2;
+    pthread_join(thread, NULL);
+    if (second.result) return 2;
+    const int nwrong = run_calls(&second.rank, false, seed, ncalls);
+    if (tuttiCommDestroy(second.rank.comm) != tuttiSuccess) return fail(NULL, "destroy");
+    return nwrong ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) return 2;
@@ -124,7 +159,10 @@ int main(int argc, char **argv)
     if (tuttiCommInitEnv(&rank.comm, NULL, &config) != tuttiSuccess) return fail(NULL, "init");
     const int nwrong = run_calls(&rank, ngpus < 0, strtoull(argv[2], NULL, 0), atoi(argv[3]));
     if (nwrong) return 1;
-    if (argc > 5) {
+    if (argc > 4 && !strcmp(argv[4], "second")) {
+        const int status = run_second(&rank, strtoull(argv[2], NULL, 0), atoi(argv[3]));
+        if (status) return status;
+    } else if (argc > 5) {
         const int dies = atoi(argv[4]);
         const int status = replay_calls(&rank, rank.rank == dies, dies >= 0);
         if (status) return status;

@@ -43,6 +43,11 @@ refused() {
 }
 TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=1 refused "clients of MPS that do not fit" 3 1 11 4
 
+# Those that fit have no room for one more communicator, which has nobody to take turns with.
+TUTTI_MPS=1 TUTTI_LOG=INFO VGPU_SMS=1 run "a communicator without room among clients of MPS" 2 1 11 2 second
+grep -q "through memory of the host: communicators of this process have 2 of the 2 blocks of threads" <<<"$output" ||
+    fail "the log does not say that there is no room: $output"
+
 # GPUs that cannot reach each other: calls on their memory go through the host, and the log says why.
 VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0
 TUTTI_LOG=INFO VGPU_PEERS=0 run "GPUs without peer access" 2 2 16 4

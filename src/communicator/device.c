@@ -209,9 +209,10 @@ static tt_status find_blocks(const struct tuttiComm *comm, const struct tt_devic
     for (int r = 0; r < comm->nranks; r++) {
         const struct use use = use_of(offers, comm->nranks, r);
         const int part = use.capacity / use.nranks;
-        *must_fail = use.has_mps;
-        if (part < MOST_PROGRAM_CHANNELS || use.nranks > TT_MOST_KERNELS)
+        if (part < MOST_PROGRAM_CHANNELS || use.nranks > TT_MOST_KERNELS) {
+            *must_fail = use.has_mps; /* without, the host does it */
             return fail_use(&use, r, offers[r].gpu);
+        }
         if (part < *nblocks) *nblocks = part;
     }
     return TT_OK;
@@ -276,7 +277,6 @@ tt_status tt_comm_device_connect(tuttiComm_t comm, const struct tt_comm_config *
     *must_fail = false;
     TT_TRY(tt_device_room_connect(on->room, offers));
     TT_TRY(find_blocks(comm, offers, &nblocks, must_fail));
-    *must_fail = false; /* the ranks fit; without room or turns beside others the host does it */
     TT_TRY(take_share(comm, config, offers, nblocks));
     warn_of_time_slices(comm, config, offers);
     TT_INFO(

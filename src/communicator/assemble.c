@@ -446,6 +446,16 @@ void tt_comm_leave_call(tuttiComm_t comm)
     atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release);
 }
 
+void tt_comm_enter_calls(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
+}
+
+void tt_comm_leave_calls(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+}
+
 void tt_comm_await_calls(tuttiComm_t comm)
 {
     /* release: tt_comm_leave_call */

@@ -265,6 +265,9 @@ void tt_comm_drain(tuttiComm_t comm);
  * for long before they have a turn, or again after waiting in it. */
 void tt_comm_enter_call(tuttiComm_t comm);
 void tt_comm_leave_call(tuttiComm_t comm);
+/* The same for the communicator of each call. */
+void tt_comm_enter_calls(const struct tt_pending_call *calls, int ncalls);
+void tt_comm_leave_calls(const struct tt_pending_call *calls, int ncalls);
 /* Waits until all have left. */
 void tt_comm_await_calls(tuttiComm_t comm);
 

@@ -1,14 +1,13 @@
 /* Issuing calls: at once, in a stream, or together at the end of a group. */
 #include <sodium.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "communicator/batches.h"
 #include "communicator/graphs.h"
 #include "communicator/staged_graphs.h"
 #include "executor/exchange.h"
-#include "executor/stream.h"
 
 enum { FEW_CALLS = 4 };
 
@@ -60,179 +59,6 @@ static bool has_table(const struct tt_pending_call *pending)
     return pending->kind == TT_WORK_COLLECTIVE && pending->call.binding->table_at;
 }
 
-/* The calls of a group on one stream; those on streams of a GPU: all of one communicator, which run
- * side by side, so that none waits behind another one's turn. Freed by who runs it. */
-struct batch {
-    struct tt_task task;               /* first: the task's address is the batch's */
-    struct tt_attended_works attended; /* in place of the task, of calls that kernels carry out */
-    struct tt_stage_run *deferred;     /* in place of the works; NULL: no call is deferred */
-    int nworks;
-    struct tt_work works[];
-};
-
-void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending)
-{
-    struct tt_engine *engine = &pending->comm->engine;
-    switch (pending->kind) {
-    case TT_WORK_COLLECTIVE:
-        if (pending->on_device)
-            pending->call.kernel = tt_comm_next_kernel(pending->comm, NULL, &pending->uses_peers);
-        tt_work_collective(work, engine, &pending->call);
-        work->uses_peers = pending->uses_peers;
-        if (!pending->deferred) pending->cached->last_turn = work->turn; /* else it is held */
-        break;
-    case TT_WORK_SEND:
-        tt_work_send(work, engine, pending->data, pending->nbytes, pending->peer);
-        break;
-    case TT_WORK_RECV:
-        tt_work_recv(work, engine, pending->data, pending->nbytes, pending->peer);
-        break;
-    case TT_WORK_EXCHANGE:
-        tt_comm_exchange_begin(pending, work);
-        break;
-    }
-    if (pending->stage) tt_comm_staged_begin(pending, work);
-}
-
-static struct tt_stream *gpus_stream(const struct tt_pending_call *call)
-{
-    struct tt_stream *stream = (struct tt_stream *)call->stream;
-    return tt_stream_context(stream) ? stream : NULL;
-}
-
-/* A GPU's stream learns of the end of each of its calls. */
-static void begin_in(struct batch *batch, struct tt_pending_call *pending)
-{
-    if (pending->deferred) {
-        tt_stream_begin(gpus_stream(pending));
-        return;
-    }
-    struct tt_work *work = &batch->works[batch->nworks++];
-    struct tt_engine *engine = tt_comm_replays(pending->comm) ? &pending->comm->engine : NULL;
-    if (engine) tt_engine_enter(engine); /* a replay may take a turn */
-    tt_begin_call(work, pending);
-    if (engine) tt_engine_leave(engine);
-    work->stream = gpus_stream(pending);
-    if (work->stream) tt_stream_begin(work->stream);
-}
-
-static tt_status run_batch(struct tt_task *task)
-{
-    struct batch *batch = (struct batch *)task;
-    const tt_status status =
-        batch->deferred ? tt_stage_run(batch->deferred) : tt_run(batch->works, batch->nworks, true);
-    free(batch);
-    return status;
-}
-
-static void end_attended(struct tt_attended_works *works)
-{
-    free((char *)works - offsetof(struct batch, attended));
-}
-
-static bool share_batch(const struct tt_pending_call *a, const struct tt_pending_call *b)
-{
-    if (!gpus_stream(a) || !gpus_stream(b)) return a->stream == b->stream;
-    return a->comm == b->comm;
-}
-
-static struct batch *make_batch(const struct tt_pending_call *calls, int ncalls,
-                                const struct tt_pending_call *first)
-{
-    int nworks = 0;
-    for (int i = 0; i < ncalls; i++) nworks += share_batch(&calls[i], first);
-    struct batch *batch = malloc(sizeof *batch + (size_t)nworks * sizeof batch->works[0]);
-    if (!batch) return NULL;
-    batch->task.run = run_batch;
-    batch->nworks = 0;
-    batch->deferred = first->deferred ? tt_stage_run_make(calls, ncalls, first) : NULL;
-    if (!first->deferred || batch->deferred) return batch;
-    free(batch);
-    return NULL;
-}
-
-static void free_batch(struct batch *batch)
-{
-    tt_stage_run_free(batch->deferred);
-    free(batch);
-}
-
-/* The first call of the call's batch. */
-static int first_of_batch(const struct tt_pending_call *calls, int call)
-{
-    int i = 0;
-    while (!share_batch(&calls[i], &calls[call])) i++;
-    return i;
-}
-
-/* batches[i] = the batch of the i-th call, which others may share. Nothing can fail after that:
- * once the calls have their turns, each stream gets its batch. */
-static tt_status make_batches(const struct tt_pending_call *calls, int ncalls,
-                              struct batch **batches)
-{
-    for (int i = 0; i < ncalls; i++) {
-        const int first = first_of_batch(calls, i);
-        batches[i] = first < i ? batches[first] : make_batch(calls, ncalls, &calls[i]);
-        if (batches[i]) continue;
-        while (--i >= 0)
-            if (first_of_batch(calls, i) == i) free_batch(batches[i]);
-        return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-    }
-    return TT_OK;
-}
-
-/* Until the calls have their turns, a communicator may have nothing outstanding: an abort by
- * another thread waits until they are left. */
-static void enter_calls(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
-}
-
-static void leave_calls(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
-}
-
-/* Of calls on a GPU's stream. */
-static void push_batch(tuttiComm_t comm, struct batch *batch)
-{
-    if (!comm->on_gpu) {
-        tt_stream_push(comm->staged->attendant, &batch->task);
-        return;
-    }
-    batch->attended = (struct tt_attended_works){
-        .works = batch->works, .nworks = batch->nworks, .done = end_attended};
-    tt_attended_push(&comm->on_gpu->queue, &batch->attended);
-}
-
-/* Hands the streams their batches, then runs the calls without a stream here. Turns are taken in
- * the order of the calls, whatever their streams. */
-static tt_status launch_batches(struct tt_pending_call *calls, int ncalls, struct batch **batches)
-{
-    struct batch *own = NULL;
-    for (int i = 0; i < ncalls; i++) begin_in(batches[i], &calls[i]);
-    for (int i = 0; i < ncalls; i++)
-        if (calls[i].deferred && first_of_batch(calls, i) == i)
-            tt_stage_run_hold(batches[i]->deferred);
-    tt_comm_device_launch(calls, ncalls);
-    tt_comm_staged_launch(calls, ncalls);
-    for (int i = 0; i < ncalls; i++) {
-        if (first_of_batch(calls, i) < i) continue;
-        if (gpus_stream(&calls[i]))
-            push_batch(calls[i].comm, batches[i]);
-        else if (calls[i].stream)
-            tt_stream_push((struct tt_stream *)calls[i].stream, &batches[i]->task);
-        else
-            own = batches[i];
-    }
-    tt_comm_staged_follow(calls, ncalls);
-    leave_calls(calls, ncalls);
-    if (!own) return TT_OK;
-    const tt_status status = tt_run(own->works, own->nworks, false);
-    free(own);
-    return tt_comm_staged_finish(calls, ncalls, status);
-}
-
 /* Small messages for which there is room, or that have come, are done in a straight line. Of the
  * others the works are begun; returns their number. */
 static int run_express(struct tt_pending_call *calls, int ncalls, struct tt_work *works)
@@ -266,18 +92,19 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
 
 /* Few calls without streams need no memory of their own. While this thread holds the engine, an
  * abort by another one waits for it. */
-static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p)
+static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p,
+                           bool are_entered)
 {
     struct tt_work works[FEW_CALLS];
     struct tt_engine *engine = &calls[0].comm->engine;
     int nworks = 0;
-    if (only_p2p && tt_engine_enter_if_idle(engine)) {
+    if (only_p2p && !are_entered && tt_engine_enter_if_idle(engine)) {
         nworks = run_express(calls, ncalls, works);
         tt_engine_leave(engine);
     } else {
-        enter_calls(calls, ncalls);
+        if (!are_entered) tt_comm_enter_calls(calls, ncalls);
         for (; nworks < ncalls; nworks++) tt_begin_call(&works[nworks], &calls[nworks]);
-        leave_calls(calls, ncalls);
+        tt_comm_leave_calls(calls, ncalls);
     }
     return nworks ? tt_run(works, nworks, false) : TT_OK;
 }
@@ -306,39 +133,44 @@ static tt_status capture_calls(struct tt_pending_call *calls, int *ncalls)
 
 /* Leaves the calls entered that are not captured; after a failure there are none. The list of calls
  * changes, so that of who is entered in the meantime is one of its own. */
-static tt_status enter_and_capture(struct tt_pending_call *calls, int *ncalls)
+static tt_status enter_and_capture(struct tt_pending_call *calls, int *ncalls, bool are_entered)
 {
     const int nentered = *ncalls;
     tuttiComm_t *entered = malloc((unsigned)nentered * sizeof *entered);
-    for (int i = 0; entered && i < nentered; i++) tt_comm_enter_call(entered[i] = calls[i].comm);
-    const tt_status status =
-        entered ? capture_calls(calls, ncalls)
-                : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nentered);
+    if (!entered) {
+        drop_calls(calls, nentered);
+        if (are_entered) tt_comm_leave_calls(calls, nentered);
+        return tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", nentered);
+    }
+    if (!are_entered) tt_comm_enter_calls(calls, nentered);
+    for (int i = 0; i < nentered; i++) entered[i] = calls[i].comm;
+    const tt_status status = capture_calls(calls, ncalls);
     if (status)
         drop_calls(calls, *ncalls);
     else
-        enter_calls(calls, *ncalls);
-    for (int i = 0; entered && i < nentered; i++) tt_comm_leave_call(entered[i]);
+        tt_comm_enter_calls(calls, *ncalls);
+    for (int i = 0; i < nentered; i++) tt_comm_leave_call(entered[i]);
     free(entered);
     return status;
 }
 
-static tt_status issue_all(struct tt_pending_call *calls, int ncalls)
+/* are_entered: the caller has entered the calls. They are left once they have their turns. */
+static tt_status issue_all(struct tt_pending_call *calls, int ncalls, bool are_entered)
 {
     bool only_p2p;
-    if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p);
-    tt_status status = enter_and_capture(calls, &ncalls);
+    if (are_few(calls, ncalls, &only_p2p)) return issue_few(calls, ncalls, only_p2p, are_entered);
+    tt_status status = enter_and_capture(calls, &ncalls, are_entered);
     if (status || ncalls < 1) return status;
-    struct batch **batches = calloc((unsigned)ncalls, sizeof *batches);
+    struct tt_batch **batches = calloc((unsigned)ncalls, sizeof *batches);
     status = batches ? tt_comm_defer(calls, ncalls)
                      : tt_fail(TT_ERR_SYSTEM, "out of memory for a group of %d calls", ncalls);
-    if (!status) status = make_batches(calls, ncalls, batches);
+    if (!status) status = tt_batches_make(calls, ncalls, batches);
     if (status) {
         drop_calls(calls, ncalls);
-        leave_calls(calls, ncalls);
+        tt_comm_leave_calls(calls, ncalls);
     } else {
         tt_comm_staged_link(calls, ncalls);
-        status = launch_batches(calls, ncalls, batches);
+        status = tt_batches_launch(calls, ncalls, batches);
     }
     free(batches);
     return status;
@@ -397,7 +229,7 @@ tt_status tt_issue(struct tt_pending_call *pending)
         if (status) drop_calls(pending, 1);
         return status;
     }
-    return issue_all(pending, 1);
+    return issue_all(pending, 1, false);
 }
 
 tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
@@ -479,16 +311,22 @@ tuttiResult_t tt_group_end(bool is_users)
     tt_status status = group.failed; /* then nothing of the group is issued */
     const char *function = status ? group.function : name;
     if (status) tt_set_last_error(group.error);
-    if (!status && group.ninits) status = tt_init_together(group.inits, group.ninits);
     struct tt_pending_call *calls = kept_calls();
+    const bool are_entered = !status && group.ninits; /* an abort waits, also during the inits */
+    if (are_entered) {
+        tt_comm_enter_calls(calls, group.ncalls);
+        status = tt_init_together(group.inits, group.ninits);
+    }
     release_programs(calls, group.ncalls);
     if (!status && is_users) count_group(calls, group.ncalls);
     /* From here on the turns of the calls keep their programs, and an abort may free these while
      * the group waits for the calls of another communicator. */
-    if (status)
+    if (status) {
         drop_calls(calls, group.ncalls);
-    else if (group.ncalls)
-        status = issue_all(calls, group.ncalls);
+        if (are_entered) tt_comm_leave_calls(calls, group.ncalls);
+    } else if (group.ncalls) {
+        status = issue_all(calls, group.ncalls, are_entered);
+    }
     forget_group();
     return tt_result(function, status);
 }

@@ -388,13 +388,13 @@ tt_status tt_comm_capture_staged(struct tt_pending_call *calls, int *ncalls,
     struct tt_staged_capture *capture =
         calloc(1, sizeof *capture + (size_t)ncaptured * sizeof capture->taken[0]);
     if (!capture) return tt_fail(TT_ERR_SYSTEM, "out of memory to capture %d calls", ncaptured);
-    for (int i = 0; i < *ncalls; i++) tt_comm_enter_call(calls[i].comm);
+    tt_comm_enter_calls(calls, *ncalls);
     const tt_status status = capture_all(capture, calls, *ncalls);
     if (status) {
         snprintf(text, sizeof text, "%s", tt_last_error());
         fail(capture, calls, *ncalls);
     }
-    for (int i = 0; i < *ncalls; i++) tt_comm_leave_call(calls[i].comm);
+    tt_comm_leave_calls(calls, *ncalls);
     if (status) {
         close_all(capture);
         tt_set_last_error(text);

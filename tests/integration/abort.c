@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ranks.h"
 #include "shim.h"
@@ -129,6 +130,61 @@ TEST(abort, waits_for_a_group_of_which_one_call_is_over_and_the_next_has_not_beg
     REQUIRE(make_pair(other));
     for (int i = 0; i < 2 * ROUNDS && !tt_test_failed(); i++) abort_between_calls(other);
     for (int r = 0; r < 2; r++) CHECK_EQ(tuttiCommDestroy(other[r]), tuttiSuccess);
+}
+
+/* A group that calls one communicator and makes rank 0 of two others. */
+struct maker {
+    tuttiComm_t called, made[2];
+    tuttiUniqueId ids[2];
+    tuttiResult_t result;
+    _Atomic bool is_aborted;
+};
+
+static void *call_and_make(void *argument)
+{
+    struct maker *maker = argument;
+    int data = 1;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(&data, &data, 1, tuttiInt32, tuttiSum, maker->called, NULL),
+             tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(tuttiCommInitRankConfig(&maker->made[i], 2, maker->ids[i], 0, &config),
+                 tuttiSuccess);
+    maker->result = tuttiGroupEnd();
+    return NULL;
+}
+
+static void *abort_the_called(void *argument)
+{
+    struct maker *maker = argument;
+    CHECK_EQ(tuttiCommAbort(maker->called), tuttiSuccess);
+    maker->is_aborted = true;
+    return NULL;
+}
+
+TEST(abort, waits_for_a_group_that_makes_communicators_before_it_calls_this_one)
+{
+    tuttiComm_t pair[2], others[2];
+    struct maker maker = {.called = NULL};
+    pthread_t group, aborts;
+    REQUIRE(make_pair(pair));
+    maker.called = pair[0];
+    for (int i = 0; i < 2; i++) REQUIRE(tuttiGetUniqueId(&maker.ids[i]) == tuttiSuccess);
+    REQUIRE(pthread_create(&group, NULL, call_and_make, &maker) == 0);
+    /* once one of the two is made, the group ends and waits for the other one */
+    CHECK_EQ(tuttiCommInitRankConfig(&others[0], 2, maker.ids[0], 1, &config), tuttiSuccess);
+    REQUIRE(pthread_create(&aborts, NULL, abort_the_called, &maker) == 0);
+    for (int i = 0; i < 50 && !maker.is_aborted; i++) usleep(1000);
+    CHECK(!maker.is_aborted);
+    CHECK_EQ(tuttiCommInitRankConfig(&others[1], 2, maker.ids[1], 1, &config), tuttiSuccess);
+    pthread_join(group, NULL);
+    pthread_join(aborts, NULL);
+    CHECK_EQ(maker.result, tuttiRemoteError);
+    CHECK_EQ(tuttiCommDestroy(pair[1]), tuttiSuccess);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(tuttiCommDestroy(maker.made[i]), tuttiSuccess);
+        CHECK_EQ(tuttiCommDestroy(others[i]), tuttiSuccess);
+    }
 }
 
 /* Several batches in two streams, of which some have not begun when the communicator is aborted. */

@@ -101,8 +101,8 @@ TT_NODISCARD tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_s
 size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged);
 /* The call was not issued. NULL is allowed. */
 void tt_stage_drop(struct tt_stage *stage);
-/* A CUDA graph has captured the call: from now on the graph's nodes change the stage's words, and no
- * other call gets the stage. */
+/* A CUDA graph has captured the call: from now on the graph's nodes change the stage's words, and
+ * no other call gets the stage. */
 void tt_stage_keep(struct tt_stage *stage);
 /* The graph is gone: other calls may get the stage again. */
 void tt_stage_release(struct tt_stage *stage);

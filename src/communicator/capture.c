@@ -95,16 +95,24 @@ static void add_to(void **nodes, size_t *nnodes, void *node)
     nodes[(*nnodes)++] = node;
 }
 
-/* An exchange follows all of its streams. */
-static tt_status join_streams(struct taken *taken)
+/* The first call of a rank in a graph follows all streams of the rank's calls in the group; the
+ * others follow it. */
+static tt_status join_streams(struct taken *first, const struct taken *taken)
 {
-    struct tt_capture *to = &taken->first->capture, *from = &taken->capture;
+    struct tt_capture *to = &first->capture;
+    const struct tt_capture *from = &taken->capture;
     if (to == from) return TT_OK;
     void **after = realloc(to->after, (to->nafter + from->nafter + 1) * sizeof *after);
     if (!after) return tt_fail(TT_ERR_SYSTEM, "out of memory for the nodes of a graph");
     to->after = after;
     for (size_t i = 0; i < from->nafter; i++) add_to(after, &to->nafter, from->after[i]);
     return TT_OK;
+}
+
+static struct taken *first_of_rank(struct taken *taken, const struct taken *like)
+{
+    while (taken->call->comm != like->call->comm || taken->capture.id != like->capture.id) taken++;
+    return taken;
 }
 
 static tt_status check(const struct tt_pending_call *call)
@@ -124,7 +132,7 @@ static tt_status prepare_all(struct taken *taken, int ntaken)
             if (taken[j].call->exchange == call->exchange) taken[i].first = &taken[j];
         TT_TRY(check(call));
         TT_TRY(tt_capture_open(context_of(call), stream_of(call), &taken[i].capture));
-        TT_TRY(join_streams(&taken[i]));
+        TT_TRY(join_streams(first_of_rank(taken, &taken[i]), &taken[i]));
     }
     for (int i = 0; i < ntaken; i++) TT_TRY(prepare(&taken[i]));
     return TT_OK;
@@ -176,15 +184,21 @@ static tt_status add_nodes(struct taken *taken)
     return TT_OK;
 }
 
-/* The streams follow the calls, which do not follow one another: those of several ranks on one
- * stream run side by side. */
+/* The streams follow the last call of each rank that has calls on them, and so all calls of it.
+ * Those of several ranks on one stream run side by side. */
 static tt_status lead_streams(const struct taken *taken, int ntaken)
 {
     for (int i = 0; i < ntaken; i++) {
         const struct tt_pending_call *call = taken[i].call;
-        bool first = true;
-        for (int j = 0; j < i; j++) first = first && stream_of(taken[j].call) != stream_of(call);
-        TT_TRY(tt_capture_follow(context_of(call), stream_of(call), taken[i].last, first));
+        bool first = true, follows = false;
+        for (int j = 0; j < i; j++) {
+            if (stream_of(taken[j].call) != stream_of(call)) continue;
+            first = false;
+            follows = follows || taken[j].graph == taken[i].graph;
+        }
+        if (!follows)
+            TT_TRY(
+                tt_capture_follow(context_of(call), stream_of(call), taken[i].graph->last, first));
     }
     return TT_OK;
 }

@@ -345,37 +345,6 @@ tt_status tt_comm_stage_message(struct tt_pending_call *pending)
     return TT_OK;
 }
 
-/* ---- Calls of a group that depend on one another -------------------------------------------- */
-
-static void *stream_of(const struct tt_pending_call *pending)
-{
-    struct tt_stream *stream = (struct tt_stream *)pending->stream;
-    return stream ? tt_stream_device_stream(stream) : pending->comm->staged->stream;
-}
-
-static bool overlap(const struct tt_extent *a, const struct tt_extent *b)
-{
-    return a->first < b->first + b->nbytes && b->first < a->first + a->nbytes;
-}
-
-/* The later call's copies follow those of the earlier one when both are made in the turns of the
- * calls. */
-static void link_calls(struct tt_stage *later, struct tt_stage *earlier)
-{
-    if (overlap(&earlier->out, &later->in) || overlap(&earlier->out, &later->out))
-        earlier->by_host = later->by_host = true;
-}
-
-/* Collectives of a rank run in order also in a group; messages do not. */
-void tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls)
-{
-    for (int later = 1; later < ncalls; later++)
-        for (int i = 0; i < later; i++)
-            if (calls[i].comm == calls[later].comm && calls[i].stage && calls[later].stage &&
-                calls[i].stage->is_collective && calls[later].stage->is_collective)
-                link_calls(calls[later].stage, calls[i].stage);
-}
-
 /* ---- Copies --------------------------------------------------------------------------------- */
 
 void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work)
@@ -402,7 +371,7 @@ static tt_status copy_in(const struct tt_pending_call *pending)
 {
     struct tt_context *context = pending->comm->staged->context;
     const struct tt_stage *stage = pending->stage;
-    void *stream = stream_of(pending);
+    void *stream = tt_staged_stream(pending);
     if (!pending->stream) TT_TRY(tt_context_stream_follow(context, stream, NULL));
     TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
     for (int i = 0; !stage->by_host && i < stage->nin; i++) {
@@ -421,7 +390,7 @@ static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
 {
     struct tt_context *context = pending->comm->staged->context;
     const struct tt_stage *stage = pending->stage;
-    void *stream = stream_of(pending);
+    void *stream = tt_staged_stream(pending);
     if (pending->stream) {
         TT_TRY(tt_context_event_wait(context, pending->comm->staged->order, stream));
         TT_TRY(tt_context_stream_await(context, stream, &stage->words->done, stage->number));
@@ -436,18 +405,12 @@ static tt_status copy_out(const struct tt_pending_call *pending, bool succeeded)
     return tt_context_stream_store(context, stream, &stage->words->ended, stage->number);
 }
 
-static void check(const struct tt_pending_call *pending, tt_status status)
-{
-    if (!status) return;
-    pending->stage->failed = true;
-    tt_ignore(tt_comm_fail_call(pending->comm, status));
-}
-
 void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls)
 {
+    tt_comm_staged_join(calls, ncalls, true);
     for (int i = 0; i < ncalls; i++) {
         if (!calls[i].stage) continue;
-        check(&calls[i], copy_in(&calls[i]));
+        tt_staged_check_call(&calls[i], copy_in(&calls[i]));
         if (!calls[i].stream) tt_comm_enter_call(calls[i].comm);
     }
 }
@@ -456,7 +419,8 @@ void tt_comm_staged_follow(const struct tt_pending_call *calls, int ncalls)
 {
     for (int i = 0; i < ncalls; i++)
         if (calls[i].stage && calls[i].stream && !calls[i].stage->failed)
-            check(&calls[i], copy_out(&calls[i], true));
+            tt_staged_check_call(&calls[i], copy_out(&calls[i], true));
+    tt_comm_staged_join(calls, ncalls, false);
 }
 
 tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls, tt_status status)
@@ -466,7 +430,7 @@ tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls,
     for (int i = 0; i < ncalls; i++) {
         const struct tt_pending_call *call = &calls[i];
         if (!call->stage || call->stream || call->stage->failed) continue;
-        check(call, copy_out(call, !tt_fabric_failure_text(call->comm->fabric)[0]));
+        tt_staged_check_call(call, copy_out(call, !tt_fabric_failure_text(call->comm->fabric)[0]));
     }
     for (int i = 0; i < ncalls; i++) {
         const struct tt_pending_call *call = &calls[i];
@@ -475,7 +439,7 @@ tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls,
         if (!own) {
             struct tt_comm_staged *staged = call->comm->staged;
             own = tt_context_stream_synchronize(staged->context, staged->stream);
-            check(call, own);
+            tt_staged_check_call(call, own);
         }
         if (own && !status) {
             status = own;

@@ -127,6 +127,13 @@ TT_NODISCARD tt_status tt_comm_stage_message(struct tt_pending_call *pending);
 /* Before the calls of a group begin: finds the collectives that use the output of an earlier one of
  * the group; their copies are made when the earlier one's have been. */
 void tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
+/* The CUDA stream of a staged call: the user's, or the rank's own. */
+void *tt_staged_stream(const struct tt_pending_call *pending);
+/* A failure of what is queued for the call is the communicator's. */
+void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status);
+/* Calls of a rank in a group that are on several streams: before any of them, all these streams
+ * come to the group; afterwards all follow all of the calls. */
+void tt_comm_staged_join(const struct tt_pending_call *calls, int ncalls, bool before);
 /* Connects the work of a call with its staging memory; before any call is launched. */
 void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work *work);
 /* Queues what the streams do before these calls (those that are staged), after they have begun.

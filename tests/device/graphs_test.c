@@ -165,6 +165,60 @@ TEST(device_graphs, branches_child_graphs_and_groups_are_right)
     on_gpus(2, 2, NULL, nested, NULL);
 }
 
+/* A group of calls on two streams, of which each fills the buffer of the other one's call before,
+ * and copies it afterwards. Behind the group the streams join. */
+static void crosswise(struct gpu_rank *rank)
+{
+    enum { N = 400 };
+    struct both streams[2];
+    unsigned *data[2], *copy[2], got[N];
+    CUevent fork = NULL;
+    int nwrong = 0;
+    streams_create(rank, streams, 2);
+    for (int i = 0; i < 2; i++) {
+        data[i] = (unsigned *)gpu_memory(rank->gpu, sizeof got);
+        copy[i] = (unsigned *)gpu_memory(rank->gpu, sizeof got);
+    }
+    CALL(cuEventCreate, &fork, CU_EVENT_DISABLE_TIMING);
+    capture_begin(streams[0].cuda, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CALL(cuEventRecord, fork, streams[0].cuda);
+    CALL(cuStreamWaitEvent, streams[1].cuda, fork, 0);
+    for (unsigned i = 0; i < 2; i++)
+        gpu_fill(rank->gpu, streams[1 - i].cuda, data[i], 1 + i + 10 * (unsigned)rank->rank, N);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(tuttiAllReduce(data[i], data[i], N, tuttiUint32, tuttiSum, rank->comm,
+                                streams[i].tutti),
+                 tuttiSuccess);
+    CHECK_EQ(tuttiGroupEnd(), tuttiSuccess);
+    for (int i = 0; i < 2; i++)
+        CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr)copy[i], (CUdeviceptr)data[i], sizeof got,
+             streams[1 - i].cuda);
+    CALL(cuEventRecord, fork, streams[1].cuda);
+    CALL(cuStreamWaitEvent, streams[0].cuda, fork, 0);
+    CUgraphExec graph = capture_end(streams[0].cuda);
+    for (int turn = 0; turn < 2; turn++) {
+        replay(graph, streams[0].cuda);
+        for (unsigned i = 0; i < 2; i++) {
+            gpu_read(rank->gpu, got, copy[i], sizeof got);
+            for (int k = 0; k < N; k++) nwrong += got[k] != 12 + 2 * i;
+        }
+    }
+    CHECK_EQ(nwrong, 0);
+    CALL(cuGraphExecDestroy, graph);
+    CALL(cuEventDestroy_v2, fork);
+    for (int i = 0; i < 2; i++) {
+        gpu_free(data[i]);
+        gpu_free(copy[i]);
+    }
+    streams_destroy(rank, streams, 2);
+}
+
+TEST(device_graphs, streams_of_a_group_come_before_all_of_its_calls_and_follow_all)
+{
+    on_gpus(2, 1, NULL, crosswise, NULL);
+}
+
 /* One thread captures the calls of two ranks of a GPU on one stream: their kernels must run side by
  * side. */
 TEST(device_graphs, one_thread_captures_several_ranks_on_one_stream)

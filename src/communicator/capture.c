@@ -21,6 +21,7 @@ struct taken {
     struct tt_graph *graph;
     struct tt_graph_call *made;   /* what the graph keeps */
     struct tt_device_call device; /* what the kernel gets */
+    int priority;                 /* of the most urgent stream among those of its node's calls */
     void *node, *last;            /* of the kernel, NULL: not added; the call's last node */
 };
 
@@ -130,6 +131,8 @@ static tt_status prepare_all(struct taken *taken, int ntaken)
         taken[i].first = &taken[i];
         for (int j = i - 1; j >= 0 && call->exchange; j--)
             if (taken[j].call->exchange == call->exchange) taken[i].first = &taken[j];
+        const int priority = tt_stream_priority((struct tt_stream *)call->stream);
+        if (priority < taken[i].first->priority) taken[i].first->priority = priority;
         TT_TRY(check(call));
         TT_TRY(tt_capture_open(context_of(call), stream_of(call), &taken[i].capture));
         TT_TRY(join_streams(first_of_rank(taken, &taken[i]), &taken[i]));
@@ -173,8 +176,10 @@ static tt_status add_nodes(struct taken *taken)
         capture->after[0] = wait;
         capture->nafter = 1;
     }
-    const struct tt_device_batch batch = {
-        .ncalls = 1, .nthreads = on->nthreads, .calls = {taken->device}};
+    const struct tt_device_batch batch = {.ncalls = 1,
+                                          .nthreads = on->nthreads,
+                                          .priority = taken->priority,
+                                          .calls = {taken->device}};
     TT_TRY(tt_device_add_node(on->device, capture->graph, capture->after, capture->nafter, &batch,
                               &taken->node));
     TT_TRY(tt_capture_add_record(context, capture->graph, &taken->node, 1, share->order,

@@ -190,6 +190,8 @@ static tt_status fill_run(struct tt_launch_run *run, int most, struct tt_device_
 {
     uint32_t before = batch->ncalls;
     for (int n = 0; run->at && n < most; run->at = run->at->next) {
+        const int priority = tt_stream_priority((struct tt_stream *)run->at->stream);
+        if (priority < batch->priority) batch->priority = priority;
         if (run->at->kind == TT_WORK_EXCHANGE && !run->at->is_first) continue;
         struct tt_device_call *call = &batch->calls[batch->ncalls];
         TT_TRY(fill(run->at, call));

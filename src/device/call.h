@@ -198,6 +198,8 @@ struct tt_device_call {
 struct tt_device_batch {
     uint32_t ncalls;
     uint32_t nthreads; /* of each block: a multiple of 32; 0: TT_DEVICE_THREADS */
+    int32_t priority;  /* of the launch, as CUDA has it: the lower the more urgent; 0: ordinary */
+    uint32_t unused;
     struct tt_device_call calls[TT_DEVICE_MOST_CALLS];
 };
 static_assert(sizeof(struct tt_device_batch) <= 4096, "a kernel's parameters");

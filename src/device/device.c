@@ -256,6 +256,24 @@ static tt_status measure(const struct tt_device *device, const struct tt_device_
     return TT_OK;
 }
 
+static CUresult launch_with_priority(const struct tt_device *device, void *stream, int priority,
+                                     unsigned nblocks, unsigned nthreads, void **parameters)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY,
+                                   .value = {.priority = priority}};
+    const CUlaunchConfig config = {.gridDimX = nblocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = nthreads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = ROOM_BYTES,
+                                   .hStream = stream,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    return device->cu->LaunchKernelEx(&config, device->run, parameters, NULL);
+}
+
 tt_status tt_device_launch(struct tt_device *device, void *stream,
                            const struct tt_device_batch *batch)
 {
@@ -264,8 +282,11 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
     if (nblocks == 0) return TT_OK;
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result = device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1,
-                                                     ROOM_BYTES, stream, parameters, NULL);
+    const CUresult result =
+        batch->priority
+            ? launch_with_priority(device, stream, batch->priority, nblocks, nthreads, parameters)
+            : device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1, ROOM_BYTES,
+                                       stream, parameters, NULL);
     tt_context_leave(device->context);
     return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
 }
@@ -294,12 +315,15 @@ tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const 
     void *parameters[] = {(void *)(uintptr_t)batch}; /* the driver copies it */
     const CUDA_KERNEL_NODE_PARAMS launch = node_params(device, nblocks, nthreads, parameters);
     TT_TRY(tt_context_enter(device->context));
-    const CUresult result =
+    const CUlaunchAttributeValue priority = {.priority = batch->priority};
+    CUresult result =
         device->cu->GraphAddKernelNode(&made, graph, (const CUgraphNode *)after, nafter, &launch);
+    if (result == CUDA_SUCCESS) *node = made;
+    if (result == CUDA_SUCCESS && batch->priority)
+        result =
+            device->cu->GraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_PRIORITY, &priority);
     tt_context_leave(device->context);
-    if (result != CUDA_SUCCESS) return fail_call(device, result, "cuGraphAddKernelNode", "");
-    *node = made;
-    return TT_OK;
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuGraphAddKernelNode", "");
 }
 
 tt_status tt_device_empty_node(struct tt_device *device, void *node)

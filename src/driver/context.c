@@ -202,12 +202,14 @@ bool tt_context_is_legacy(const void *stream)
     return !stream || stream == CU_STREAM_LEGACY;
 }
 
-tt_status tt_context_check_stream(struct tt_context *context, void *stream)
+tt_status tt_context_check_stream(struct tt_context *context, void *stream, int *priority)
 {
     CUcontext owner = NULL;
+    *priority = 0;
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return TT_OK;
     TT_TRY(tt_context_enter(context));
-    const CUresult result = context->cu->StreamGetCtx(stream, &owner);
+    CUresult result = context->cu->StreamGetCtx(stream, &owner);
+    if (result == CUDA_SUCCESS) result = context->cu->StreamGetPriority(stream, priority);
     tt_context_leave(context);
     if (result == CUDA_SUCCESS && owner == context->handle) return TT_OK;
     return tt_fail(TT_ERR_ARGUMENT,

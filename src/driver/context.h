@@ -74,8 +74,10 @@ bool tt_context_is_legacy(const void *stream);
  * its use. */
 TT_NODISCARD tt_status tt_context_stream_capturing(struct tt_context *context, void *stream,
                                                    bool *capturing);
-/* ARGUMENT: the stream is none of this context. The default streams are of any. */
-TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream);
+/* ARGUMENT: the stream is none of this context. The default streams are of any. *priority: CUDA's,
+ * the lower the more urgent; 0: that of ordinary streams. */
+TT_NODISCARD tt_status tt_context_check_stream(struct tt_context *context, void *stream,
+                                               int *priority);
 /* Later work of `after` waits for what `before` has now. No host waits. */
 TT_NODISCARD tt_status tt_context_stream_follow(struct tt_context *context, void *after,
                                                 void *before);

@@ -162,9 +162,9 @@ bool tt_context_is_legacy(const void *stream)
     return !stream;
 }
 
-tt_status tt_context_check_stream(struct tt_context *context, void *stream)
+tt_status tt_context_check_stream(struct tt_context *context, void *stream, int *priority)
 {
-    (void)context, (void)stream;
+    (void)context, (void)stream, (void)priority;
     return refuse();
 }
 

@@ -20,6 +20,7 @@ struct tt_stream {
     pthread_t worker;           /* of the host's */
     struct tt_context *context; /* NULL: the stream is the host's */
     void *device_stream;
+    int priority; /* of the device stream, as CUDA has it */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
@@ -139,7 +140,8 @@ tt_status tt_stream_from_device(struct tt_stream **out, int gpu, void *device_st
 {
     struct tt_context *context;
     TT_TRY(tt_context_open(gpu, &context));
-    const tt_status status = tt_context_check_stream(context, device_stream);
+    int priority;
+    const tt_status status = tt_context_check_stream(context, device_stream, &priority);
     struct tt_stream *stream = status ? NULL : allocate_stream();
     if (!stream) {
         tt_context_close(context);
@@ -147,6 +149,7 @@ tt_status tt_stream_from_device(struct tt_stream **out, int gpu, void *device_st
     }
     stream->context = context;
     stream->device_stream = device_stream;
+    stream->priority = priority;
     *out = stream;
     return TT_OK;
 }
@@ -159,6 +162,11 @@ struct tt_context *tt_stream_context(const struct tt_stream *stream)
 void *tt_stream_device_stream(const struct tt_stream *stream)
 {
     return stream->device_stream;
+}
+
+int tt_stream_priority(const struct tt_stream *stream)
+{
+    return stream ? stream->priority : 0;
 }
 
 void tt_stream_begin(struct tt_stream *stream)

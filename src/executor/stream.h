@@ -28,6 +28,9 @@ TT_NODISCARD tt_status tt_stream_from_device(struct tt_stream **stream, int gpu,
 /* The GPU's context; NULL: the stream is the host's, or NULL. */
 struct tt_context *tt_stream_context(const struct tt_stream *stream);
 void *tt_stream_device_stream(const struct tt_stream *stream);
+/* As CUDA has it: the lower the more urgent; 0: ordinary, which streams of the host and NULL are.
+ */
+int tt_stream_priority(const struct tt_stream *stream);
 /* A stream of a GPU: one more call was launched on it; a call has ended (its text is this thread's
  * last error). */
 void tt_stream_begin(struct tt_stream *stream);

@@ -228,10 +228,20 @@ static bool may_be_freed(const struct tt_comm_staged *staged)
 /* What CUDA streams may still use. */
 static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
 static struct tt_comm_staged *left;
+static pid_t left_by; /* this process, or its parent */
+
+/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
+ * child does not have may hold their locks. */
+static void forget_inherited_locked(void)
+{
+    if (left_by != getpid()) left = NULL;
+    left_by = getpid();
+}
 
 static void free_left(void)
 {
     tt_process_lock(&left_lock);
+    forget_inherited_locked();
     for (struct tt_comm_staged **at = &left; *at;) {
         struct tt_comm_staged *staged = *at;
         if (!may_be_freed(staged)) {

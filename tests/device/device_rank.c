@@ -114,7 +114,7 @@ static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies, boo
     }
     gpu_read(rank->gpu, data, here, sizeof data);
     if (data[0] != expected || data[COUNT - 1] != expected) return 1;
-    if (dies && on_host) exit(tuttiCommAbort(rank->comm));
+    if (dies && on_host) exit(tuttiCommAbort(rank->comm) ? 2 : 0);
     if (dies) kill(getpid(), SIGKILL);
     if (anybody_dies && on_host)
         replay_behind_host(rank, graph, stream.cuda);

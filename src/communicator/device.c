@@ -66,6 +66,7 @@ static void free_all(struct tt_comm_device *on)
 /* What kernels may still use. */
 static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
 static struct tt_comm_device *left;
+static pid_t left_by; /* this process, or its parent */
 
 static void leave_to_kernels(struct tt_comm_device *on)
 {
@@ -83,10 +84,19 @@ static bool is_unused(const struct tt_comm_device *on)
            tt_context_stream_query(tt_device_context(on->device), on->stream) != TT_IN_PROGRESS;
 }
 
+/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
+ * child does not have may hold their locks. */
+static void forget_inherited_locked(void)
+{
+    if (left_by != getpid()) left = NULL;
+    left_by = getpid();
+}
+
 /* Frees what kernels of the rank itself used, where they have ended since. */
 static void free_left(void)
 {
     tt_process_lock(&left_lock);
+    forget_inherited_locked();
     for (struct tt_comm_device **at = &left; *at;) {
         struct tt_comm_device *on = *at;
         if (!is_unused(on)) {

@@ -113,12 +113,11 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npiece
     return TT_OK;
 }
 
-/* Memory that the call uses in its turn. */
-static tt_status share(struct tt_pending_call *pending, struct tt_stage_shared *shared,
-                       size_t nbytes)
+/* Memory that the call uses in its turn. status: of what came before. */
+static tt_status share(struct tt_pending_call *pending, tt_status status,
+                       struct tt_stage_shared *shared, size_t nbytes)
 {
-    struct tt_comm_staged *staged = pending->comm->staged;
-    const tt_status status = tt_stage_share(staged, shared, nbytes);
+    if (!status) status = tt_stage_share(pending->comm->staged, shared, nbytes);
     if (status) {
         tt_stage_drop(pending->stage);
         return fail(pending, status);
@@ -131,7 +130,7 @@ static tt_status share(struct tt_pending_call *pending, struct tt_stage_shared *
 static tt_status share_collective(struct tt_pending_call *pending, size_t nbytes)
 {
     struct tt_comm_staged *staged = pending->comm->staged;
-    return share(pending, &staged->collectives,
+    return share(pending, TT_OK, &staged->collectives,
                  nbytes > 2 * staged->nbytes ? nbytes : 2 * staged->nbytes);
 }
 
@@ -338,9 +337,10 @@ tt_status tt_comm_stage_message(struct tt_pending_call *pending)
     portions->nbytes = most;
     portions->number = nbytes ? (nbytes + most - 1) / most : 1;
     portions->sides[TT_INPUT].users = portions->sides[TT_OUTPUT].users = pending->data;
-    TT_TRY(share(pending,
-                 &comm->staged->messages[sends ? pending->peer : comm->nranks + pending->peer],
-                 2 * most));
+    struct tt_stage_shared *shared = NULL;
+    const tt_status status = tt_stage_messages(comm->staged, comm->nranks, &shared);
+    const int at = sends ? pending->peer : comm->nranks + pending->peer;
+    TT_TRY(share(pending, status, status ? NULL : &shared[at], 2 * most));
     pending->data = portions->memory;
     return TT_OK;
 }

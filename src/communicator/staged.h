@@ -71,9 +71,10 @@ struct tt_comm_staged {
     struct tt_stage_block *blocks;
     size_t held_bytes;          /* of the blocks, and of captured calls */
     size_t own_bytes, own_most; /* of memory that calls have of their own; and the limit */
-    struct tt_stage_shared collectives, *messages; /* [2 x nranks]: sent to, received from */
-    struct tt_stage_graphs *graphs;                /* staged_graphs.h; NULL: no call was captured */
-    struct tt_comm_staged *next_left;              /* of those whose communicators are gone */
+    struct tt_stage_shared collectives;
+    struct tt_stage_shared *messages; /* [2 x nranks]: sent to, received from; NULL: none yet */
+    struct tt_stage_graphs *graphs;   /* staged_graphs.h; NULL: no call was captured */
+    struct tt_comm_staged *next_left; /* of those whose communicators are gone */
 };
 
 /* Whether calls may be on the memory of this rank's GPU. */
@@ -97,6 +98,9 @@ TT_NODISCARD tt_status tt_stage_take(struct tt_comm_staged *staged, size_t nbyte
 /* At least nbytes of memory that is shared. */
 TT_NODISCARD tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_stage_shared *shared,
                                       size_t nbytes);
+/* What messages share with one another: [2 x nranks], sent to each rank, received from it. */
+TT_NODISCARD tt_status tt_stage_messages(struct tt_comm_staged *staged, int nranks,
+                                         struct tt_stage_shared **messages);
 /* Bytes that a communicator holds for staged calls. staged may be NULL. */
 size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged);
 /* The call was not issued. NULL is allowed. */

@@ -26,6 +26,20 @@ static void sleep_briefly(void)
     usleep(50);
 }
 
+/* Whether it is time again to look at what takes system calls. */
+static bool is_time(int64_t *looked_ns)
+{
+    const int64_t now_ns = tt_now_ns();
+    if (now_ns - *looked_ns < RARE_NS) return false;
+    *looked_ns = now_ns;
+    return true;
+}
+
+static tt_status check(const struct tt_pending_call *call)
+{
+    return tt_engine_check(&call->comm->engine, call->kind, call->peer);
+}
+
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
 static bool has_table(const struct tt_pending_call *pending)
@@ -81,6 +95,17 @@ static void begin(struct tt_stage_run *run, bool replays)
     tt_engine_leave(engine);
 }
 
+/* The calls have their own deadlines: while they run, settle() does not count the time. */
+static tt_status run_calls(struct tt_stage_run *run, bool replays)
+{
+    struct tt_stage_graphs *graphs = run->calls[0].pending.comm->staged->graphs;
+    atomic_fetch_add_explicit(&graphs->nruns, 1, memory_order_relaxed);
+    begin(run, replays);
+    const tt_status status = tt_run(run->works, run->ncalls, true);
+    atomic_fetch_add_explicit(&graphs->nruns, 1, memory_order_relaxed);
+    return status;
+}
+
 /* One of the streams has come to its call. */
 static bool is_any_ready(const struct tt_stage_run *run)
 {
@@ -121,8 +146,7 @@ static void run_replay(const struct tuttiComm *comm, const struct tt_replay *rep
 {
     struct tt_stage_run *run = replay->run;
     if (!has_failed(comm)) {
-        begin(run, true);
-        tt_ignore(tt_run(run->works, run->ncalls, true)); /* a failure is the communicator's */
+        tt_ignore(run_calls(run, true)); /* a failure is the communicator's */
         return;
     }
     for (int i = 0; i < run->ncalls; i++)
@@ -164,20 +188,23 @@ int64_t tt_replays_look(void *argument)
 /* ---- Calls among replays -------------------------------------------------------------------- */
 
 /* Replays that were launched before have run when a stream has come to its call; those that are
- * launched later have not begun. A stream of a GPU that is lost never comes. */
+ * launched later have not begun. There is no deadline: what the streams do before takes nothing of
+ * a call's time. A stream of a GPU that is lost never comes. */
 static void await_turn(const struct tt_stage_run *run)
 {
-    const struct tuttiComm *comm = run->calls[0].pending.comm;
+    tuttiComm_t comm = run->calls[0].pending.comm;
     const struct tt_comm_staged *staged = comm->staged;
-    int64_t asked_ns = tt_now_ns();
+    int64_t looked_ns = tt_now_ns();
     while (!is_any_ready(run) && !has_failed(comm)) {
         if (tt_replays_look(staged->graphs))
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         else
             sched_yield();
-        if (tt_now_ns() - asked_ns < RARE_NS) continue;
-        asked_ns = tt_now_ns();
+        if (!is_time(&looked_ns)) continue;
         if (tt_context_stream_query(staged->context, staged->stream) < 0) return;
+        tt_engine_look(&comm->engine);
+        for (int i = 0; i < run->ncalls; i++)
+            if (check(&run->calls[i].pending)) return;
     }
 }
 
@@ -185,22 +212,49 @@ tt_status tt_stage_run(struct tt_stage_run *run)
 {
     struct tt_engine *engine = &run->calls[0].pending.comm->engine;
     await_turn(run);
-    begin(run, false);
-    const tt_status status = tt_run(run->works, run->ncalls, true);
+    const tt_status status = run_calls(run, false);
     tt_replay_release(run);
     tt_stage_run_free(run);
     atomic_fetch_sub_explicit(&engine->outstanding, 1, memory_order_release);
     return status;
 }
 
-/* Waits until the calls on CUDA streams and the replays that were launched before have ended. */
-static tt_status settle(tuttiComm_t comm)
+static tt_status time_out(tuttiComm_t comm)
 {
+    const tt_status status =
+        tt_fail(TT_ERR_TIMEOUT,
+                "waited %lld ms in a call of communicator %s that is not on a CUDA stream "
+                "(TUTTI_TIMEOUT_MS): it follows the communicator's calls on CUDA streams and the "
+                "CUDA graphs that were launched before, and a CUDA stream has not come to them",
+                (long long)comm->timeout_ms, comm->name);
+    return tt_comm_fail_call(comm, status);
+}
+
+/* Waits until the calls on CUDA streams and the replays that were launched before have ended. The
+ * caller cannot go on, and perhaps a stream waits for what it would do next: so there is a
+ * deadline, for the time in which none of them runs. */
+static tt_status settle(const struct tt_pending_call *call)
+{
+    tuttiComm_t comm = call->comm;
     const struct tt_comm_staged *staged = comm->staged;
+    const _Atomic int *outstanding = &comm->engine.outstanding;
+    int64_t deadline_ns = tt_deadline_ns(comm->timeout_ms), looked_ns = tt_now_ns();
+    unsigned nruns = 0;
+    int left = 0;
     tt_status status;
-    while ((status = tt_context_event_query(staged->context, staged->order)) == TT_IN_PROGRESS &&
-           !has_failed(comm))
+    while ((status = tt_context_event_query(staged->context, staged->order)) == TT_IN_PROGRESS) {
         sleep_briefly();
+        if (!is_time(&looked_ns)) continue;
+        tt_engine_look(&comm->engine); /* no call may run that reads what other hosts send */
+        TT_TRY(check(call));
+        const unsigned now = atomic_load_explicit(&staged->graphs->nruns, memory_order_relaxed);
+        const int still = atomic_load_explicit(outstanding, memory_order_relaxed);
+        if (now != nruns || now % 2 || still != left)
+            deadline_ns = tt_deadline_ns(comm->timeout_ms);
+        nruns = now;
+        left = still;
+        if (tt_expired(deadline_ns)) return time_out(comm);
+    }
     return status < 0 ? tt_comm_fail_call(comm, status) : TT_OK;
 }
 
@@ -220,7 +274,7 @@ tt_status tt_comm_defer(struct tt_pending_call *calls, int ncalls)
         calls[i].deferred = false;
         if (!tt_comm_replays(comm)) continue;
         calls[i].deferred = all_on_streams(calls, ncalls, comm);
-        if (!calls[i].deferred) TT_TRY(settle(comm));
+        if (!calls[i].deferred) TT_TRY(settle(&calls[i]));
     }
     return TT_OK;
 }

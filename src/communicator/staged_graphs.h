@@ -54,6 +54,9 @@ struct tt_stage_graphs {
     bool closing;        /* replays end at once when none has begun */
     _Atomic bool closed; /* all replays end at once */
     int64_t moved_ns;    /* owner: the attendant: when a replay has run */
+    /* atomic */
+    _Atomic unsigned nruns; /* replays and deferred calls that have begun and that have ended: odd
+                             * while one runs */
 };
 
 /* Whether replays may get turns. */
@@ -73,7 +76,8 @@ TT_NODISCARD tt_status tt_comm_capture_staged(struct tt_pending_call *calls, int
 void tt_comm_captured_staged(struct tt_staged_capture *capture, bool holds);
 
 /* Decides which calls of a group get their turns later (`deferred`). Waits for replays that were
- * launched before, where other calls of their communicators are in the group. */
+ * launched before, where other calls of their communicators are in the group. A failure is the
+ * communicator's: TIMEOUT: for as long as a call may take, a CUDA stream has not come to them. */
 TT_NODISCARD tt_status tt_comm_defer(struct tt_pending_call *calls, int ncalls);
 /* Of the group's calls with the communicator and the capture of the first one. NULL: out of memory.
  */

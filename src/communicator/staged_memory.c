@@ -162,6 +162,20 @@ tt_status tt_stage_share(struct tt_comm_staged *staged, struct tt_stage_shared *
     return TT_OK;
 }
 
+tt_status tt_stage_messages(struct tt_comm_staged *staged, int nranks,
+                            struct tt_stage_shared **messages)
+{
+    const size_t n = 2 * (size_t)nranks;
+    if (!staged->messages) {
+        staged->messages = calloc(n, sizeof *staged->messages);
+        if (!staged->messages)
+            return tt_fail(TT_ERR_SYSTEM, "out of memory for messages with %d ranks", nranks);
+        staged->held_bytes += n * sizeof *staged->messages;
+    }
+    *messages = staged->messages;
+    return TT_OK;
+}
+
 size_t tt_comm_staged_bytes(const struct tt_comm_staged *staged)
 {
     return staged ? sizeof *staged + staged->held_bytes : 0;
@@ -228,10 +242,20 @@ static bool may_be_freed(const struct tt_comm_staged *staged)
 /* What CUDA streams may still use. */
 static struct tt_process_lock left_lock = TT_PROCESS_LOCK;
 static struct tt_comm_staged *left;
+static pid_t left_by; /* this process, or its parent */
+
+/* In a child made by fork they are the parent's: their memory is not there, and a thread that the
+ * child does not have may hold their locks. */
+static void forget_inherited_locked(void)
+{
+    if (left_by != getpid()) left = NULL;
+    left_by = getpid();
+}
 
 static void free_left(void)
 {
     tt_process_lock(&left_lock);
+    forget_inherited_locked();
     for (struct tt_comm_staged **at = &left; *at;) {
         struct tt_comm_staged *staged = *at;
         if (!may_be_freed(staged)) {
@@ -260,8 +284,6 @@ tt_status tt_comm_staged_open(tuttiComm_t comm)
     status = tt_context_stream_create(staged->context, &staged->stream);
     if (!status) status = tt_context_stream_create(staged->context, &staged->copies);
     if (!status) status = tt_context_event_create(staged->context, &staged->order);
-    if (!status && !(staged->messages = calloc(2 * (size_t)comm->nranks, sizeof *staged->messages)))
-        status = tt_fail(TT_ERR_SYSTEM, "out of memory for a communicator's staging memory");
     if (!status) status = tt_stream_create(&staged->attendant);
     if (status) {
         free_all(staged);

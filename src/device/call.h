@@ -77,7 +77,7 @@ struct tt_device_state {
 /* Pinned host memory of one rank, mapped. All accesses of the kernel are of scope .sys. */
 struct tt_device_report {
     /* Written by the host: 1: every wait ends; a rank that has sent references waits until nobody
-     * reads its memory; 2: that wait ends too. In a cache line of its own */
+     * reads its memory; 2 or 3: that wait ends too. In a cache line of its own */
     uint64_t abort;
     uint64_t closed; /* written by the host, of calls of graphs that begin later: 1: those with a
                       * program end at once; 2: all do */

@@ -2,8 +2,8 @@
  * CUDA header. Every function may be called by any thread, and leaves the thread's current context
  * as it was.
  *
- * Errors: DEVICE, with the driver's text, unless said otherwise. Built without CUDA's header,
- * tt_context_open always fails. */
+ * Errors: DEVICE, with the driver's text, unless said otherwise; USAGE in a child made by fork
+ * after its parent used CUDA. Built without CUDA's header, tt_context_open always fails. */
 #ifndef TT_DRIVER_CONTEXT_H
 #define TT_DRIVER_CONTEXT_H
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "driver/driver.h"
@@ -25,6 +26,7 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct tt_cuda table;
 static int ngpus;
+static pid_t user; /* the process that has called cuInit; 0: none */
 static char reason[TT_DRIVER_TEXT];
 
 static bool find_functions(void *library)
@@ -76,6 +78,7 @@ static const char *text_of(CUresult result)
 /* NULL, or the first call that failed. */
 static const char *initialize(CUresult *result)
 {
+    user = getpid();
     *result = table.Init(0);
     if (*result != CUDA_SUCCESS) return "cuInit";
     *result = table.DeviceGetCount(&ngpus);
@@ -126,8 +129,16 @@ bool tt_driver_is_in_use(void)
     return library;
 }
 
+/* Whatever a forked child calls, the driver says only that it is not initialized. */
 tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call)
 {
+    const pid_t own = getpid();
+    if (result == CUDA_ERROR_NOT_INITIALIZED && user != own)
+        return tt_fail_at(file, line, TT_ERR_USAGE,
+                          "%s failed: process %d used CUDA before it forked; its child %d cannot "
+                          "use CUDA (fork before the first use of a GPU, or start the child by "
+                          "exec)",
+                          call, (int)user, (int)own);
     return tt_fail_at(file, line, TT_ERR_DEVICE, "%s failed: %s (%s)", call, name_of(result),
                       text_of(result));
 }

@@ -21,8 +21,8 @@ const struct tt_cuda *tt_cuda_load(void);
 /* The driver's handle of the GPU. ARGUMENT: this process can use no such GPU. */
 TT_NODISCARD tt_status tt_cuda_device(int number, CUdevice *device);
 
-/* Records that `call` failed with the driver's name and text of the error. Returns TT_ERR_DEVICE.
- */
+/* Records that `call` failed with the driver's name and text of the error. Returns TT_ERR_DEVICE;
+ * TT_ERR_USAGE in a child made by fork, which cannot use CUDA after its parent. */
 #define tt_cuda_fail(result, call) tt_cuda_fail_at(__FILE__, __LINE__, (result), (call))
 tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call);
 

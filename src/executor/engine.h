@@ -63,6 +63,9 @@ struct tt_engine {
                       fetched */
 };
 
+/* EXCHANGE: sends and receives that a kernel carries out (executor/exchange.h). */
+enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV, TT_WORK_EXCHANGE };
+
 TT_NODISCARD tt_status tt_engine_init(struct tt_engine *engine, struct tt_fabric *fabric,
                                       int64_t timeout_ms, const char *name);
 void tt_engine_fini(struct tt_engine *engine);
@@ -75,6 +78,10 @@ bool tt_engine_enter_if_idle(struct tt_engine *engine);
 /* Reads records and failures from other hosts, unless another thread advances an operation: that
  * thread reads them. */
 void tt_engine_look(struct tt_engine *engine);
+/* While a call waits before it has its turn: says that this rank waits, and looks at the ranks that
+ * the call needs (peer: of a message). TT_OK, also where another thread advances an operation; or
+ * the communicator's failure. */
+TT_NODISCARD tt_status tt_engine_check(struct tt_engine *engine, enum tt_work_kind kind, int peer);
 /* Bytes that the engine and its fabric hold, without the struct. */
 size_t tt_engine_bytes(struct tt_engine *engine);
 /* Whether all issued operations are done. */
@@ -158,9 +165,6 @@ void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size)
 
 /* For a count for each rank, in place of the count. */
 uint64_t tt_counts_signature(const size_t *counts, int nranks);
-
-/* EXCHANGE: sends and receives that a kernel carries out (executor/exchange.h). */
-enum tt_work_kind { TT_WORK_COLLECTIVE, TT_WORK_SEND, TT_WORK_RECV, TT_WORK_EXCHANGE };
 
 enum tt_work_state {
     TT_WORK_ISSUED, /* waits for its turn */

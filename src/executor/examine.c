@@ -345,3 +345,19 @@ tt_status tt_work_check(struct tt_work *work)
     }
     return started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
 }
+
+tt_status tt_engine_check(struct tt_engine *engine, enum tt_work_kind kind, int peer)
+{
+    struct tt_fabric *fabric = engine->fabric;
+    const bool collective = kind == TT_WORK_COLLECTIVE;
+    if (atomic_exchange_explicit(&engine->busy, true, memory_order_acquire)) return TT_OK;
+    const uint64_t next = atomic_load_explicit(&engine->collectives_done, memory_order_relaxed) + 1;
+    report(engine);
+    tt_status status = tt_fabric_check(fabric);
+    if (!status)
+        status = tt_fabric_check_peers(fabric, collective ? next : 0, collective ? -1 : peer,
+                                       kind == TT_WORK_SEND);
+    if (status) tt_fabric_pass_on(fabric);
+    tt_engine_leave(engine);
+    return status;
+}

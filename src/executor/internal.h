@@ -117,6 +117,8 @@ void tt_post_round(struct tt_work *work, const struct tt_program_channel *row, i
 /* How long a call without a deadline (TUTTI_TIMEOUT_MS=0) that has failed waits for peers that use
  * its buffers: far longer than a copy takes. */
 enum { TT_WITHDRAWAL_S = 10 };
+/* How long a call waits, at its deadline, for peers that use its buffers. */
+enum { TT_GRACE_MS = 50 };
 
 /* After a failure; to be called until it returns TT_OK. Ends all posts of the call. TT_IN_PROGRESS:
  * a peer still writes to the caller's output, or a rank of this process reads the caller's buffers.

@@ -102,11 +102,17 @@ void tt_kernel_leave_all_peers(struct tt_engine *engine)
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
- * reads abort, with a fence in between, as here the exchange, which is one, in the other order. */
+ * reads abort, with a fence in between, as here the change, which is one, in the other order. A
+ * call that fails later does not take back what the kernels were told. */
 void tt_kernel_abort(struct tt_device_report *report, int64_t *grace_ns)
 {
     if (!*grace_ns) *grace_ns = tt_deadline_ns(GRACE_MS);
-    (void)__atomic_exchange_n(&report->abort, tt_expired(*grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
+    (void)__atomic_fetch_or(&report->abort, tt_expired(*grace_ns) ? 2 : 1, __ATOMIC_SEQ_CST);
+}
+
+bool tt_kernel_waits_for_readers(const struct tt_device_report *report)
+{
+    return read_word(&report->abort) < 2;
 }
 
 bool tt_kernel_has_ended(const struct tt_device_report *report)

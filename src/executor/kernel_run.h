@@ -35,6 +35,8 @@ void tt_kernel_leave_all_peers(struct tt_engine *engine);
 /* After a failure: every kernel of the rank that has this report ends. *grace_ns: until when it may
  * wait for ranks that read what it has sent by reference; 0: not set yet. */
 void tt_kernel_abort(struct tt_device_report *report, int64_t *grace_ns);
+/* Whether it may still do so. */
+bool tt_kernel_waits_for_readers(const struct tt_device_report *report);
 /* All kernels of the rank that have begun have ended. */
 bool tt_kernel_has_ended(const struct tt_device_report *report);
 /* The same, or the GPU of the rank's stream is lost. */

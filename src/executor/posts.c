@@ -46,11 +46,20 @@ static int withdraw_posts(struct tt_work *work)
     return writer;
 }
 
-/* From the rank's own kernel. */
+/* From the rank's own kernel. It may run longer than its call: the other ranks keep their memory
+ * until it has ended (tt_kernel_leave_peers), and the failure's text tells the user to keep the
+ * buffers. But it must end: nobody stops it after the call. So the call ends, whatever its
+ * deadline, when the kernel has been told to wait for no reader any more, and has had time to see
+ * that. */
 static tt_status regain_from_kernel(struct tt_work *work)
 {
+    const bool waits = tt_kernel_waits_for_readers(tt_work_kernel(work)->report);
     if (tt_kernel_stop(work) == TT_OK) return TT_OK;
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
+    if (waits) {
+        work->deadline_ns = tt_deadline_ns(TT_GRACE_MS);
+        return TT_IN_PROGRESS;
+    }
     tt_fabric_add_to_failure(work->engine->fabric,
                              "; this rank's kernel has not ended and may still use its buffers: "
                              "keep them until the stream is done");

@@ -12,9 +12,6 @@
 /* How often a wait in which nothing moves looks at all wires. */
 enum { DRIVE_TURNS = 16, DRIVE_RDMA_TURNS = 128 };
 
-/* How long a call waits, at its deadline, for peers that use its buffers. */
-enum { GRACE_MS = 50 };
-
 static uint64_t mix(uint64_t value)
 {
     value ^= value >> 33;
@@ -424,7 +421,7 @@ static void set_withdrawal_deadline(struct tt_work *work)
     if (work->deadline_ns == INT64_MAX)
         work->deadline_ns = tt_deadline_ns(TT_WITHDRAWAL_S * 1000);
     else if (tt_expired(work->deadline_ns))
-        work->deadline_ns = tt_deadline_ns(GRACE_MS);
+        work->deadline_ns = tt_deadline_ns(TT_GRACE_MS);
 }
 
 /* Completes the work; TT_IN_PROGRESS: later, when no peer reads or writes the caller's memory. */

@@ -1,7 +1,8 @@
 /* A rank of a job of processes, each on a virtual GPU: device_rank GPUS SEED NCALLS [RANK THAT
- * DIES [graph]]. Runs random calls; RANK kills itself before the last call, which with `graph` is a
- * replay of a captured call that has been replayed before (RANK -1: nobody). RANK `second`: nobody;
- * then the same calls in a communicator that another thread has made.
+ * DIES [graph|host]]. Runs random calls; RANK kills itself before the last call, which with `graph`
+ * is a replay of a captured call that has been replayed before (RANK -1: nobody). With `host` RANK
+ * aborts, before a call of the host behind such a replay to which its stream does not come. RANK
+ * `second`: nobody; then the same calls in a communicator that another thread has made.
  * GPUS -N: every second rank has no GPU, the others have one of N; the calls are of every kind.
  * GPUS 0: instead, a program that uses its GPU for itself, and a communicator for memory of the
  * host. */
@@ -82,8 +83,20 @@ static CUgraphExec capture_sum_and_shift(const struct gpu_rank *rank, const stru
     return capture_end(stream->cuda);
 }
 
-/* dies: this rank, before the last replay. 0: all was as it must be. */
-static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
+/* The stream goes on when the call of the host has ended. */
+static void replay_behind_host(const struct gpu_rank *rank, CUgraphExec graph, CUstream stream)
+{
+    int here = 1;
+    gpu_block(rank->gpu, stream);
+    CALL(cuGraphLaunch, graph, stream);
+    if (tuttiAllReduce(&here, &here, 1, tuttiInt32, tuttiSum, rank->comm, NULL) != tuttiRemoteError)
+        exit(fail(rank->comm, "call of the host"));
+    gpu_unblock();
+    CALL(cuStreamSynchronize, stream);
+}
+
+/* dies: this rank, before the last replay. on_host: as main's `host`. 0: all was as it must be. */
+static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies, bool on_host)
 {
     enum { COUNT = 5000, TIMES = 3 };
     static float data[COUNT];
@@ -101,8 +114,12 @@ static int replay_calls(struct gpu_rank *rank, bool dies, bool anybody_dies)
     }
     gpu_read(rank->gpu, data, here, sizeof data);
     if (data[0] != expected || data[COUNT - 1] != expected) return 1;
+    if (dies && on_host) exit(tuttiCommAbort(rank->comm) ? 2 : 0);
     if (dies) kill(getpid(), SIGKILL);
-    if (anybody_dies) replay(graph, stream.cuda);
+    if (anybody_dies && on_host)
+        replay_behind_host(rank, graph, stream.cuda);
+    else if (anybody_dies)
+        replay(graph, stream.cuda);
     if (tuttiCommGetAsyncError(rank->comm, &result) != tuttiSuccess) return 1;
     if (result != (anybody_dies ? tuttiRemoteError : tuttiSuccess))
         return fail(rank->comm, "replay");
@@ -164,7 +181,8 @@ int main(int argc, char **argv)
         if (status) return status;
     } else if (argc > 5) {
         const int dies = atoi(argv[4]);
-        const int status = replay_calls(&rank, rank.rank == dies, dies >= 0);
+        const int status =
+            replay_calls(&rank, rank.rank == dies, dies >= 0, !strcmp(argv[5], "host"));
         if (status) return status;
     } else if (argc > 4) {
         struct placed placed;

@@ -1,8 +1,13 @@
 /* Captured calls that cannot succeed: what the errors say, and that nothing hangs. */
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "communicator/graphs.h"
+#include "communicator/staged_graphs.h"
 #include "graphs.h"
 
 enum { COUNT = 100 };
@@ -332,4 +337,55 @@ static void legacy(struct gpu_rank *rank)
 TEST(device_graph_errors, a_capture_that_forbids_the_legacy_stream_is_told)
 {
     on_gpus_together(1, 1, NULL, legacy);
+}
+
+/* ---- Forked children ------------------------------------------------------------------------ */
+
+static tuttiResult_t make_alone(tuttiComm_t *comm)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    return tuttiCommInitRankConfig(comm, 1, id, 0, &config);
+}
+
+static bool is_refused(void)
+{
+    tuttiComm_t comm = NULL;
+    const tuttiResult_t result = make_alone(&comm);
+    return result == tuttiInvalidUsage && strstr(tuttiGetLastError(NULL), "before it forked");
+}
+
+/* A communicator is gone, and leaves memory to a graph; then the graph goes. Of the lock that a
+ * thread of the parent holds the child would never hear again, and the memory is not the child's.
+ */
+TEST(device_graph_errors, a_forked_child_leaves_its_parents_graphs_and_is_told_why_it_has_no_gpu)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    struct one one;
+    int how = -1;
+    REQUIRE(make_alone(&rank.comm) == tuttiSuccess);
+    open_one(&rank, &one);
+    struct tt_comm_staged *staged = rank.comm->staged;
+    struct tt_graphs *graphs = staged ? NULL : rank.comm->on_gpu->graphs;
+    pthread_mutex_t *lock = staged ? &staged->graphs->lock : &graphs->lock;
+    _Atomic bool *gone = staged ? &staged->graphs->list->gone : &graphs->list->gone;
+    CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
+    close_one(&rank, &one);
+    while (!atomic_load(gone)) sched_yield();
+    pthread_mutex_lock(lock);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        const bool good = is_refused();
+        if (!good) fprintf(stderr, "in the child: %s\n", tuttiGetLastError(NULL));
+        _exit(good ? 0 : 1);
+    }
+    CHECK(child > 0 && waitpid(child, &how, 0) == child);
+    CHECK_MESSAGE(WIFEXITED(how) && WEXITSTATUS(how) == 0, "the child ended with %#x", how);
+    pthread_mutex_unlock(lock);
+    CHECK_EQ(make_alone(&rank.comm), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(rank.comm), tuttiSuccess);
+    gpu_free_all();
 }

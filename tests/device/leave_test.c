@@ -62,14 +62,20 @@ static void spin_us(long us)
     while ((now.tv_sec - start.tv_sec) * 1000000 + (now.tv_nsec - start.tv_nsec) / 1000 < us);
 }
 
-static void await_begin(struct world *world, int rank)
+/* Until as many calls of the rank are counted. */
+static void await_count(const uint64_t *count, uint64_t ncalls, int rank, const char *what)
 {
     const time_t until = time(NULL) + STUCK_S;
-    while (!__atomic_load_n(&world->reports[rank]->nbegun, __ATOMIC_ACQUIRE))
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < ncalls)
         if (time(NULL) > until) {
-            CHECK_MESSAGE(false, "the call of rank %d did not begin", rank);
+            CHECK_MESSAGE(false, "call %d of rank %d did not %s", (int)ncalls, rank, what);
             return;
         }
+}
+
+static void await_begin(struct world *world, int rank)
+{
+    await_count(&world->reports[rank]->nbegun, 1, rank, "begin");
 }
 
 static void wait_for(struct world *world, int rank)
@@ -148,6 +154,41 @@ TEST(run, a_message_of_a_rank_that_was_aborted_is_not_read)
     CHECK_EQ(world.reports[1]->failure, TT_DEVICE_ABORTED);
     CHECK(untouched(&world, &run, 1));
     end(&world, &run, &job);
+}
+
+/* Rank 1 has taken the first three messages, which were references, and takes no more. The next
+ * three are lines, whose slots have the notes of the first ones; then comes a reference. */
+TEST(run, a_rank_that_is_aborted_does_not_wait_for_messages_of_earlier_calls)
+{
+    enum { TIMES = 3 };
+    struct world world;
+    struct world_run runs[2];
+    struct job jobs[2];
+    const struct world_config config = {.nranks = 2, .nslots = 4, .reaches = true};
+    const struct world_call references = call_of(&jobs[0], "direct", 2, 1);
+    struct world_call lines = references;
+    jobs[1] = jobs[0];
+    jobs[1].protocol = TT_PROTOCOL_LINES;
+    jobs[1].count = 16;
+    CHECK(job_make(&jobs[1]));
+    lines.job = &jobs[1];
+    REQUIRE(world_open(&world, &config));
+    place(&world, &references, &runs[0]);
+    place(&world, &lines, &runs[1]);
+    const struct tt_device_report *report = world.reports[0];
+    for (int i = 0; i < TIMES; i++) launch(&world, &references, &runs[0], 3);
+    for (int i = 0; i < TIMES; i++) launch(&world, &lines, &runs[1], 1);
+    launch(&world, &references, &runs[0], 1);
+    await_count(&report->nbegun, 2 * TIMES + 1, 0, "begin");
+    spin_us(50000);
+    world_abort(&world, 1);
+    await_count(&report->nended, 2 * TIMES + 1, 0, "end");
+    CHECK_EQ(report->failure, TT_DEVICE_ABORTED);
+    world_abort(&world, 2);
+    world_wait(&world);
+    world_remove(&world, &runs[1]);
+    job_clear(&jobs[1]);
+    end(&world, &runs[0], &jobs[0]);
 }
 
 /* The host aborts, and then looks whether the call has begun: if not, it never uses its buffers. */

@@ -83,11 +83,12 @@ all_end() {
     done
 }
 
-# names_the_dead WHAT: ranks 0 and 1 name rank 2, which died.
+# names_the_dead WHAT [HOW]: ranks 0 and 1 name rank 2, which died, or did otherwise.
 names_the_dead() {
+    local how=${2:-has died}
     for rank in 0 1; do
-        grep -q "rank $rank: .*rank 2 .*has died" "$folder/$rank" ||
-            fail "$1: rank $rank does not name rank 2, which died: $(cat "$folder/$rank")"
+        grep -q "rank $rank: .*rank 2 .*$how" "$folder/$rank" ||
+            fail "$1: rank $rank does not name rank 2, which $how: $(cat "$folder/$rank")"
     done
 }
 
@@ -108,5 +109,7 @@ start aab 1 19 1 2
 names_the_dead "through the host"
 start aab 1 19 1 2 graph
 names_the_dead "in a replay through the host"
+start aab 1 19 1 2 host
+names_the_dead "in a call of the host behind a replay that does not begin" aborted
 [ $status -eq 0 ] && echo "all jobs ended as expected"
 exit $status

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "communicator/staged.h"
 #include "driver/cuda.h"
 #include "on_streams.h"
 #include "shim.h"
@@ -99,6 +100,8 @@ static void large_messages(struct gpu_rank *rank)
     struct streams streams = make_streams(rank);
     int *mine = make_ints(rank, rank->rank + 1, N + 5), *theirs = make_ints(rank, 0, N + 5);
     const size_t before = held(rank);
+    /* Messages that are not sent take nothing. */
+    CHECK(!rank->comm->staged || !rank->comm->staged->messages);
     CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 2; i++) {
         const size_t count = i ? 0 : N + 5;
@@ -112,6 +115,7 @@ static void large_messages(struct gpu_rank *rank)
     check_ints(rank, theirs, peer + 1, N + 5);
     const size_t more = held(rank) - before;
     CHECK_MESSAGE(more <= PORTION + SLACK, "rank %d holds %zu bytes", rank->rank, more);
+    CHECK(!rank->comm->staged || rank->comm->staged->messages);
     destroy_streams(rank, &streams);
     gpu_free(mine);
     gpu_free(theirs);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "communicator/communicator.h"
 #include "communicator/staged_graphs.h"
 #include "graphs.h"
@@ -324,4 +325,121 @@ static void different_counts(struct gpu_rank *rank)
 TEST(staged_graph_errors, ranks_that_replay_different_calls_get_an_error_that_shows_both)
 {
     on_gpus_together(2, 1, NULL, different_counts);
+}
+
+/* ---- Streams that do not go on -------------------------------------------------------------- */
+
+/* A graph that was launched, and whose stream does nothing until gpu_unblock. */
+static CUgraphExec launch_behind(struct gpu_rank *rank, const struct streams *streams, int *memory)
+{
+    CUgraphExec graph = capture_sums(rank, streams, memory, COUNT, 1);
+    gpu_block(rank->gpu, streams->cuda);
+    CALL(cuGraphLaunch, graph, streams->cuda);
+    return graph;
+}
+
+static void go_on(struct gpu_rank *rank, struct streams *streams, CUgraphExec graph, int *memory)
+{
+    gpu_unblock();
+    CALL(cuStreamSynchronize, streams->cuda);
+    CALL(cuGraphExecDestroy, graph);
+    destroy_streams(rank, streams);
+    gpu_free(memory);
+}
+
+/* The caller would let the stream go on after the call. */
+static void behind_its_own_graph(struct gpu_rank *rank)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, COUNT), here[4] = {0};
+    CUgraphExec graph = launch_behind(rank, &streams, memory);
+    check_error(rank, tuttiAllReduce(here, here, 4, tuttiInt32, tuttiSum, rank->comm, NULL),
+                tuttiTimeout, "a CUDA stream has not come to them");
+    go_on(rank, &streams, graph, memory);
+}
+
+TEST(staged_graph_errors, a_call_of_the_host_behind_a_stream_that_does_not_go_on_ends_in_time)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 300;
+    on_devices(1, (const int[]){0}, &config, behind_its_own_graph, NULL);
+}
+
+/* All of them together take longer than a call may take. */
+static void behind_slow_calls(struct gpu_rank *rank)
+{
+    enum { TIMES = 5, MS = 300 };
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, COUNT), here[4] = {1};
+    CUgraphExec graph = rank->gpu >= 0 ? capture_sums(rank, &streams, memory, COUNT, 1) : NULL;
+    for (int i = 0; i < TIMES; i++) {
+        if (!graph) usleep(MS * 1000);
+        if (graph && i % 2)
+            CALL(cuGraphLaunch, graph, streams.cuda);
+        else
+            sum(rank, memory, COUNT, streams.stream);
+        if (!graph) check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    }
+    sum(&(struct gpu_rank){.rank = rank->rank, .comm = rank->comm}, here, 1, NULL);
+    CHECK_EQ(here[0], 2);
+    check_success(rank, tuttiStreamSynchronize(streams.stream), "synchronize");
+    check_ints(rank, memory, 1 << TIMES, COUNT);
+    if (graph) CALL(cuGraphExecDestroy, graph);
+    destroy_streams(rank, &streams);
+    gpu_free(memory);
+}
+
+TEST(staged_graphs, a_call_of_the_host_waits_while_calls_before_it_run_one_after_the_other)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 1200;
+    on_devices(2, (const int[]){0, -1}, &config, behind_slow_calls, NULL);
+}
+
+/* Rank 1 leaves when rank 0 waits, or soon will: with the call of the host, or with one on a stream
+ * that follows the graph. */
+static void one_leaves(struct gpu_rank *rank, bool on_stream)
+{
+    struct streams streams = make_streams(rank);
+    int *memory = make_ints(rank, 1, COUNT), here[4] = {0};
+    if (rank->rank == 1) {
+        pthread_barrier_wait(rank->arg);
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+        destroy_streams(rank, &streams);
+        gpu_free(memory);
+        return;
+    }
+    CUgraphExec graph = launch_behind(rank, &streams, memory);
+    tuttiResult_t result = tuttiSuccess;
+    if (on_stream) sum(rank, memory, COUNT, streams.stream);
+    pthread_barrier_wait(rank->arg);
+    if (!on_stream) result = tuttiAllReduce(here, here, 4, tuttiInt32, tuttiSum, rank->comm, NULL);
+    const int64_t deadline_ns = tt_deadline_ns(20000);
+    while (!result && !tt_expired(deadline_ns))
+        CHECK_EQ(tuttiCommGetAsyncError(rank->comm, &result), tuttiSuccess);
+    check_error(rank, result, tuttiRemoteError, "rank 1 ");
+    if (on_stream) CHECK_EQ(tuttiStreamSynchronize(streams.stream), tuttiRemoteError);
+    go_on(rank, &streams, graph, memory);
+}
+
+static void one_leaves_a_call(struct gpu_rank *rank)
+{
+    one_leaves(rank, false);
+}
+
+static void one_leaves_a_stream(struct gpu_rank *rank)
+{
+    one_leaves(rank, true);
+}
+
+TEST(staged_graph_errors, a_rank_that_leaves_ends_calls_whose_streams_have_not_come_to_them)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 20000;
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, 2);
+    on_devices(2, (const int[]){0, -1}, &config, one_leaves_a_call, &all);
+    on_devices(2, (const int[]){0, -1}, &config, one_leaves_a_stream, &all);
+    pthread_barrier_destroy(&all);
 }

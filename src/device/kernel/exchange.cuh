@@ -281,7 +281,8 @@ static __device__ void tt_exchange_leave(const struct tt_block *block, struct tt
             tt_release(&flows[i].end, TT_TAIL_LEFT | flows[i].end.known_tail);
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         if (flows[i].end.refers)
-            tt_withdraw(&flows[i].end, block->call.links.nslots, block->call.report);
+            tt_withdraw(&flows[i].end, block->call.links.ends[flows[i].own.end].count,
+                        block->call.links.nslots, block->call.report);
     __syncthreads();
 }
 

@@ -337,15 +337,21 @@ static __device__ bool tt_withdraw_reference(struct tt_device_note *note, bool s
     return tt_mark_reference(note, TT_REFERENCE_WITHDRAWN, system) & TT_REFERENCE_TAKEN;
 }
 
-/* After a failure: until nobody reads what this rank has sent by reference over this link: the
+/* After a failure: until nobody reads what this call has sent by reference over this link: its
  * messages that are not released are withdrawn; the receiver of one that is taken releases it or
- * leaves. Ends also when the host says 2. */
-static __device__ void tt_withdraw(struct tt_device_end *end, uint32_t nslots,
+ * leaves. Ends also when the host says 2.
+ *
+ * first: messages before the call. Nobody reads this rank's memory for one of them: a call that has
+ * sent references ends when all of them are released, or it fails, and then no call follows. And
+ * nobody may be there to release them: messages as lines leave the notes of older messages, which
+ * were taken. */
+static __device__ void tt_withdraw(struct tt_device_end *end, uint32_t first, uint32_t nslots,
                                    const struct tt_device_report *report)
 {
     uint64_t tail = tt_load_acquire(end->tail, end->system);
     uint32_t ntaken = (uint32_t)tail; /* messages up to the last one that is taken */
-    for (uint32_t n = (uint32_t)tail; n != end->count; n++)
+    uint32_t n = (int32_t)(first - (uint32_t)tail) > 0 ? first : (uint32_t)tail;
+    for (; n != end->count; n++)
         if (tt_withdraw_reference(&end->notes[n % nslots], end->system)) ntaken = n + 1;
     for (uint32_t turns = 1; (int32_t)(ntaken - (uint32_t)tail) > 0 && !(tail & TT_TAIL_LEFT);
          turns++) {

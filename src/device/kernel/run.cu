@@ -77,7 +77,8 @@ static __device__ void leave(struct tt_block *block)
             tt_release(&block->ends[e], TT_TAIL_LEFT | block->ends[e].known_tail);
     for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
         if (block->ends[e].outgoing && block->ends[e].refers)
-            tt_withdraw(&block->ends[e], block->call.links.nslots, block->call.report);
+            tt_withdraw(&block->ends[e], tt_block_end(block, e)->count, block->call.links.nslots,
+                        block->call.report);
     __syncthreads();
 }
 

@@ -274,10 +274,13 @@ static bool has_failed(const struct tt_graphs *graphs)
     return tt_fabric_failure_text(graphs->comm->fabric)[0];
 }
 
-static void fail_left_locked(const struct tt_graphs *graphs)
+/* replay: which call has ended. Ranks that it does not need may have left too. */
+static void fail_left_locked(const struct tt_graphs *graphs, uint64_t replay)
 {
     char name[128], text[256];
-    const int rank = tt_comm_absent_rank(graphs->comm, NULL);
+    const struct tt_group_exchange *exchange = tt_graphs_exchange_locked(graphs, replay);
+    int rank = tt_comm_absent_rank(graphs->comm, exchange);
+    if (rank < 0) rank = tt_comm_absent_rank(graphs->comm, NULL);
     tt_fabric_name_rank(graphs->comm->fabric, rank, name, sizeof name);
     snprintf(text, sizeof text,
              "%s has left: it destroyed its communicator; a CUDA graph was replayed after that",
@@ -294,7 +297,7 @@ static struct seen look_locked(struct tt_graphs *graphs)
         const uint32_t failure = __atomic_load_n(&graphs->report->failure, __ATOMIC_ACQUIRE);
         const uint64_t replay = failure ? read_word(&graphs->report->replay) : 0;
         if (failure == TT_DEVICE_ABORTED && left)
-            fail_left_locked(graphs);
+            fail_left_locked(graphs, replay);
         else if (failure != TT_DEVICE_ABORTED && replay)
             fail_replay_locked(graphs, replay);
         else if (seen.runs)

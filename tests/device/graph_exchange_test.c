@@ -376,7 +376,8 @@ TEST(device_graph_exchange, a_peer_that_replays_a_collective_is_named_at_the_dea
     on_gpus_together(2, 1, &config, another_graph);
 }
 
-/* Rank 2 has left: messages between the others go on, those with rank 2 end with an error. */
+/* Rank 2 has left: messages between the others go on, those with rank 2 end with an error, which
+ * names it, also when rank 0 has left since. */
 static void one_leaves(struct gpu_rank *rank)
 {
     struct case_of_error c;
@@ -398,9 +399,15 @@ static void one_leaves(struct gpu_rank *rank)
     if (later) replay(later, c.stream.cuda);
     if (rank->comm) check_failed(rank, tuttiSuccess, "");
     pthread_barrier_wait(rank->arg);
+    if (rank->rank == 0) {
+        CHECK_EQ(tuttiCommDestroy(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    }
+    pthread_barrier_wait(rank->arg);
     if (rank->rank == 1) {
         replay(gone, c.stream.cuda);
-        check_failed(rank, tuttiRemoteError, "left");
+        check_failed(rank, tuttiRemoteError, "rank 2 (");
+        check_failed(rank, tuttiRemoteError, "has left");
     }
     CALL(cuGraphExecDestroy, gone);
     if (later) CALL(cuGraphExecDestroy, later);

@@ -308,6 +308,37 @@ TEST(device_errors, an_abort_ends_the_kernels_that_wait_for_the_rank)
     on_gpus(3, 2, NULL, one_aborts, NULL);
 }
 
+/* Each call of a rank waits until no kernel of another rank reads its buffers: also those of calls
+ * that are still behind another one. */
+static void one_aborts_behind_two_calls(struct gpu_rank *rank)
+{
+    void *device_stream = gpu_stream(rank->gpu);
+    float *memory = (float *)gpu_memory(rank->gpu, 400);
+    tuttiStream_t stream;
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    for (int i = 0; i < 2 && rank->rank != 1; i++)
+        CHECK_EQ(tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, stream),
+                 tuttiSuccess);
+    pthread_barrier_wait(rank->arg);
+    if (rank->rank == 1) {
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    } else {
+        check_error(rank, tuttiStreamSynchronize(stream), tuttiRemoteError, "rank 1");
+        CHECK(!strstr(tuttiGetLastError(rank->comm), "may still"));
+    }
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    gpu_free(memory);
+}
+
+TEST(device_errors, after_an_abort_no_call_waits_for_one_that_is_behind_another)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 0; /* else it would be until the deadline */
+    on_gpus_together(3, 1, &config, one_aborts_behind_two_calls);
+}
+
 /* Without a GPU of its own, a communicator takes no memory of one. */
 static void without_gpu(struct gpu_rank *rank)
 {

@@ -256,8 +256,8 @@ TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
  * is: the pages that lie wholly inside it move to shared memory at the same addresses. No thread
  * may touch the memory during the call. A child made by fork later shares the memory with its
  * parent. Memory that cannot move (stacks, files) is left as it is and works as before. Deregister
- * the memory before freeing it, when no call uses it; destroying `comm` deregisters the rest. Not
- * collective. */
+ * the memory before freeing it, or destroy `comm`, which deregisters the rest: when no call, of any
+ * communicator, uses it. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

@@ -471,6 +471,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_forget_programs(comm);
     tt_comm_device_free(comm);
     tt_comm_staged_free(comm);
+    tt_comm_await_calls(comm); /* an abort that came meanwhile */
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

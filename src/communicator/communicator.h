@@ -103,6 +103,7 @@ struct tuttiComm {
     bool finalized;
     /* atomic */
     _Atomic int calls; /* between tt_comm_enter_call and tt_comm_leave_call */
+    _Atomic bool ends; /* a thread destroys or aborts it, and frees it */
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };

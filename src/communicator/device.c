@@ -355,7 +355,7 @@ static void pause_briefly(void)
 static bool outlives_call(struct tuttiComm *comm)
 {
     const struct tt_comm_device *on = comm->on_gpu;
-    if (!atomic_load_explicit(&comm->engine.nrunning, memory_order_relaxed)) return false;
+    if (!atomic_load_explicit(&comm->engine.nborrowed, memory_order_relaxed)) return false;
     if (!tt_kernel_has_stopped(on->report, tt_device_context(on->device), on->stream)) return true;
     tt_kernel_leave_all_peers(&comm->engine);
     return false;

@@ -142,8 +142,7 @@ TT_NODISCARD tt_status tt_comm_fail_alone(const struct tuttiComm *comm,
                                           const struct tt_group_exchange *exchange);
 /* The next number of this rank, and whether the kernel may use memory of those ranks; before the
  * call gets its turn. */
-struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange,
+struct tt_kernel_run tt_comm_next_kernel(tuttiComm_t comm, const struct tt_group_exchange *exchange,
                                          bool *uses_peers);
 /* Makes one exchange of the sends and receives on a device of each communicator: in place of them
  * the calls end with one of kind EXCHANGE for each of their streams. After a failure there are the

@@ -314,11 +314,12 @@ bool tt_comm_may_use_peers(const struct tuttiComm *comm, const struct tt_group_e
     return false;
 }
 
-struct tt_kernel_run tt_comm_next_kernel(const struct tuttiComm *comm,
-                                         const struct tt_group_exchange *exchange, bool *uses_peers)
+struct tt_kernel_run tt_comm_next_kernel(tuttiComm_t comm, const struct tt_group_exchange *exchange,
+                                         bool *uses_peers)
 {
     struct tt_comm_device *on = comm->on_gpu;
     *uses_peers = tt_comm_may_use_peers(comm, exchange);
+    atomic_fetch_add_explicit(&comm->engine.nborrowed, *uses_peers, memory_order_relaxed);
     return (struct tt_kernel_run){.report = on->report,
                                   .context = tt_device_context(on->device),
                                   .stream = on->stream,

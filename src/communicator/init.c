@@ -305,6 +305,11 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
         tt_comm_free_inherited(comm);
         return tuttiSuccess;
     }
+    if (atomic_exchange(&comm->ends, true))
+        return tt_result(__func__, tt_fail(TT_ERR_USAGE,
+                                           "communicator %s is being destroyed or "
+                                           "aborted by another thread",
+                                           comm->name));
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;
@@ -321,12 +326,16 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
         return tuttiSuccess;
     }
     char name[128];
+    tt_comm_enter_call(comm); /* a thread that destroys it waits */
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
     atomic_store(&comm->fabric->aborted, true);
     tt_engine_enter(&comm->engine);
     status =
         tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name, comm->name);
     tt_engine_leave(&comm->engine);
+    const bool is_first = !atomic_exchange(&comm->ends, true);
+    tt_comm_leave_call(comm);
+    if (!is_first) return tuttiSuccess; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);
     tt_comm_drain(comm);
     tt_comm_free(comm);

@@ -210,7 +210,8 @@ void tt_device_close(struct tt_device *device)
     tt_process_unlock(&lock);
     /* In a forked child the driver does not answer: what it holds is the parent's. */
     if (!last || device->process != getpid()) return;
-    unload(device);
+    unload(device); /* waits for all kernels */
+    tt_context_let_go(device->context);
     tt_context_close(device->context);
     free(device);
 }

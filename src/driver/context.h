@@ -52,12 +52,16 @@ TT_NODISCARD tt_status tt_context_reach(struct tt_context *context, int gpu);
 enum { TT_CONTEXT_HANDLE = 64, TT_CONTEXT_SHARED = 2 << 20 };
 TT_NODISCARD tt_status tt_context_share(struct tt_context *context, void *memory,
                                         uint8_t handle[TT_CONTEXT_HANDLE]);
-/* Opens memory of another process; each open needs a close. The memory stays open until the
- * context's last close. USAGE: its GPU's memory cannot be accessed from the context's. */
+/* Opens memory of another process; each open needs a close. The memory stays open until
+ * tt_context_let_go, or the context's last close. USAGE: its GPU's memory cannot be accessed from
+ * the context's. */
 TT_NODISCARD tt_status tt_context_open_shared(struct tt_context *context,
                                               const uint8_t handle[TT_CONTEXT_HANDLE],
                                               void **memory);
 void tt_context_close_shared(struct tt_context *context, void *memory);
+/* Gives up the memory of other processes that was closed, before the last close of the context;
+ * waits until no kernel of the context runs. */
+void tt_context_let_go(struct tt_context *context);
 
 /* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
  * the thread), or one made here, which does not wait for the legacy stream. */

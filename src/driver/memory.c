@@ -116,14 +116,22 @@ static void put(struct tt_context *context, const void *memory)
     tt_process_unlock(&lock);
 }
 
-/* In the context: all that nobody uses, or really all. May wait for kernels. */
-static void release(struct tt_context *context, bool all)
+enum which { ALL, UNUSED, UNUSED_OF_OTHERS };
+
+static bool is_kept(const struct tt_held *held, enum which which)
+{
+    return which != ALL &&
+           (held->is_used || (which == UNUSED_OF_OTHERS && held->kind != OF_OTHERS));
+}
+
+/* In the context. May wait for kernels. */
+static void release(struct tt_context *context, enum which which)
 {
     struct tt_held *released = NULL;
     tt_process_lock(&lock);
     for (struct tt_held **link = &context->held; *link;) {
         struct tt_held *held = *link;
-        if (held->is_used && !all) {
+        if (is_kept(held, which)) {
             link = &held->next;
             continue;
         }
@@ -142,7 +150,7 @@ static void release(struct tt_context *context, bool all)
 
 void tt_context_release_memory(struct tt_context *context)
 {
-    release(context, true);
+    release(context, ALL);
 }
 
 /* In the context. */
@@ -155,7 +163,7 @@ static tt_status make(struct tt_context *context, enum kind kind, size_t nbytes,
     *held = (struct tt_held){.kind = kind, .nbytes = nbytes, .is_used = true};
     CUresult result = allocate(context->cu, kind, &held->memory, nbytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        release(context, false);
+        release(context, UNUSED);
         result = allocate(context->cu, kind, &held->memory, nbytes);
     }
     if (result != CUDA_SUCCESS) {
@@ -313,4 +321,12 @@ tt_status tt_context_open_shared(struct tt_context *context,
 void tt_context_close_shared(struct tt_context *context, void *memory)
 {
     put(context, memory);
+}
+
+void tt_context_let_go(struct tt_context *context)
+{
+    CUstreamCaptureMode mode;
+    if (tt_context_enter_aside(context, &mode)) return;
+    release(context, UNUSED_OF_OTHERS);
+    tt_context_leave_aside(context, mode);
 }

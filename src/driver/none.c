@@ -128,6 +128,11 @@ void tt_context_close_shared(struct tt_context *context, void *memory)
     (void)context, (void)memory;
 }
 
+void tt_context_let_go(struct tt_context *context)
+{
+    (void)context;
+}
+
 tt_status tt_context_stream_create(struct tt_context *context, void **stream)
 {
     (void)context, (void)stream;

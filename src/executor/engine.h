@@ -46,7 +46,9 @@ struct tt_engine {
     _Atomic uint64_t collectives_done, exchanges_done;
     _Atomic uint64_t *sends_done, *recvs_done; /* [nranks] */
     _Atomic int outstanding;                   /* calls issued and not done */
-    _Atomic int nrunning; /* calls that failed, whose kernels may use memory of other ranks */
+    /* Calls whose kernels may use memory of other ranks (tt_fabric_borrow); those that failed,
+     * until no kernel of the rank can. */
+    _Atomic int nborrowed;
     /* A thread advances an operation of this communicator. Set (acquire) after the last thread has
      * left (release). */
     _Atomic bool busy;

@@ -87,18 +87,25 @@ tt_status tt_kernel_check(struct tt_work *work)
     return tt_check_gpu(work->engine->fabric, kernel->context, kernel->stream);
 }
 
-void tt_kernel_leave_peers(struct tt_work *work, bool has_ended)
+/* False: all have been given back already. */
+static bool take_borrowed(struct tt_engine *engine)
 {
-    if (work->uses_peers && has_ended) tt_fabric_give_back(work->engine->fabric);
-    if (work->uses_peers && !has_ended)
-        atomic_fetch_add_explicit(&work->engine->nrunning, 1, memory_order_relaxed);
+    int n = atomic_load_explicit(&engine->nborrowed, memory_order_relaxed);
+    while (n > 0 && !atomic_compare_exchange_weak_explicit(
+                        &engine->nborrowed, &n, n - 1, memory_order_relaxed, memory_order_relaxed))
+        continue;
+    return n > 0;
+}
+
+void tt_kernel_leave_peers(struct tt_work *work)
+{
+    if (work->uses_peers && take_borrowed(work->engine)) tt_fabric_give_back(work->engine->fabric);
     work->uses_peers = false;
 }
 
 void tt_kernel_leave_all_peers(struct tt_engine *engine)
 {
-    int n = atomic_exchange_explicit(&engine->nrunning, 0, memory_order_relaxed);
-    for (; n > 0; n--) tt_fabric_give_back(engine->fabric);
+    while (take_borrowed(engine)) tt_fabric_give_back(engine->fabric);
 }
 
 /* A kernel that begins from now on sees the word before it uses any buffer: it writes nbegun, then
@@ -133,6 +140,8 @@ tt_status tt_kernel_stop(struct tt_work *work)
     tt_kernel_abort(kernel->report, &work->grace_ns);
     if (!tt_kernel_has_stopped(kernel->report, kernel->context, kernel->stream))
         return TT_IN_PROGRESS;
-    tt_kernel_leave_peers(work, true);
+    /* Also of calls behind this one, which are not looked at before it has ended: the other ranks'
+     * calls wait for them, and this one for theirs. */
+    tt_kernel_leave_all_peers(work->engine);
     return TT_OK;
 }

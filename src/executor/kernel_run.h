@@ -27,10 +27,9 @@ TT_NODISCARD tt_status tt_check_gpu(struct tt_fabric *fabric, struct tt_context 
                                     void *stream);
 /* The same for the GPU of the call's kernel. */
 TT_NODISCARD tt_status tt_kernel_check(struct tt_work *work);
-/* The call's kernel uses memory of other ranks no longer; or, where it has not ended although the
- * call has failed, until tt_kernel_leave_all_peers. */
-void tt_kernel_leave_peers(struct tt_work *work, bool has_ended);
-/* No kernel of the rank runs any more. */
+/* The call's kernel has ended: it uses memory of other ranks no longer. */
+void tt_kernel_leave_peers(struct tt_work *work);
+/* No kernel of the rank runs any more, and one that begins later ends at once. */
 void tt_kernel_leave_all_peers(struct tt_engine *engine);
 /* After a failure: every kernel of the rank that has this report ends. *grace_ns: until when it may
  * wait for ranks that read what it has sent by reference; 0: not set yet. */

@@ -397,7 +397,7 @@ void tt_work_complete(struct tt_work *work, tt_status status)
     /* First: giving memory back may end connections, and the peers would not hear the cause. */
     if (status) tt_fabric_pass_on(work->engine->fabric);
     if (status) take_back(work);
-    if (tt_work_on_device(work)) tt_kernel_leave_peers(work, !status);
+    if (tt_work_on_device(work) && !status) tt_kernel_leave_peers(work);
     tt_staged_end(work);
     work->state = TT_WORK_DONE;
     work->status = status;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ranks_on_gpus.h"
 #include "shim.h"
@@ -306,6 +307,71 @@ static void one_aborts(struct gpu_rank *rank)
 TEST(device_errors, an_abort_ends_the_kernels_that_wait_for_the_rank)
 {
     on_gpus(3, 2, NULL, one_aborts, NULL);
+}
+
+/* Each call of a rank waits until no kernel of another rank reads its buffers: also those of calls
+ * that are still behind another one. */
+static void one_aborts_behind_two_calls(struct gpu_rank *rank)
+{
+    void *device_stream = gpu_stream(rank->gpu);
+    float *memory = (float *)gpu_memory(rank->gpu, 400);
+    tuttiStream_t stream;
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    for (int i = 0; i < 2 && rank->rank != 1; i++)
+        CHECK_EQ(tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, stream),
+                 tuttiSuccess);
+    pthread_barrier_wait(rank->arg);
+    if (rank->rank == 1) {
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        rank->comm = NULL;
+    } else {
+        check_error(rank, tuttiStreamSynchronize(stream), tuttiRemoteError, "rank 1");
+        CHECK(!strstr(tuttiGetLastError(rank->comm), "may still"));
+    }
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    gpu_free(memory);
+}
+
+TEST(device_errors, after_an_abort_no_call_waits_for_one_that_is_behind_another)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeoutMs = 0; /* else it would be until the deadline */
+    on_gpus_together(3, 1, &config, one_aborts_behind_two_calls);
+}
+
+static void *destroy(void *comm)
+{
+    CHECK_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    return NULL;
+}
+
+/* The destroy waits for a call in which rank 1 has no part. */
+static void one_aborts_what_it_destroys(struct gpu_rank *rank)
+{
+    pthread_t thread;
+    void *device_stream = gpu_stream(rank->gpu);
+    float *memory = (float *)gpu_memory(rank->gpu, 400);
+    tuttiStream_t stream;
+    CHECK_EQ(tuttiStreamFromDevice(&stream, rank->gpu, device_stream), tuttiSuccess);
+    if (rank->rank == 0) {
+        CHECK_EQ(tuttiAllReduce(memory, memory, 100, tuttiFloat, tuttiSum, rank->comm, stream),
+                 tuttiSuccess);
+        REQUIRE(pthread_create(&thread, NULL, destroy, rank->comm) == 0);
+        usleep(100000);
+        CHECK_EQ(tuttiCommAbort(rank->comm), tuttiSuccess);
+        pthread_join(thread, NULL);
+        rank->comm = NULL;
+    }
+    pthread_barrier_wait(rank->arg);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    gpu_stream_destroy(rank->gpu, device_stream);
+    gpu_free(memory);
+}
+
+TEST(device_errors, an_abort_ends_a_destroy_that_waits)
+{
+    on_gpus_together(2, 1, NULL, one_aborts_what_it_destroys);
 }
 
 /* Without a GPU of its own, a communicator takes no memory of one. */

@@ -16,7 +16,7 @@ TEST(kernel_run, a_kernel_that_runs_longer_than_its_call_uses_memory_of_others_u
     struct tt_segment_header *header = calloc(1, sizeof *header);
     struct tt_segment segment = {.header = header};
     struct tt_fabric fabric = {.record = &record, .segment = &segment};
-    struct tt_engine engine = {.fabric = &fabric};
+    struct tt_engine engine = {.fabric = &fabric, .nborrowed = 2};
     struct tt_device_report report = {.nbegun = 1, .begun = 1};
     struct tt_work work = {.kind = TT_WORK_COLLECTIVE, .engine = &engine, .uses_peers = true};
     work.collective.call.kernel.report = &report;

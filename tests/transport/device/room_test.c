@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/driver.h"
 #include "shim.h"
 #include "transport/device/scene.h"
 
@@ -62,6 +63,36 @@ TEST(room, processes_and_threads_on_two_gpus_see_what_their_peers_write)
     run("0 1", use_links);
     run("01 10", use_links);
     run("000 1 0 110", use_links);
+}
+
+/* A program that keeps the context, by a stream perhaps, and makes communicators with processes
+ * that come and go. */
+static void leave_memory(struct scene *scene, int rank)
+{
+    struct tt_device_room *room;
+    struct tt_context *context;
+    struct tt_pointer found;
+    struct seen seen;
+    CHECK_EQ(tt_context_open(scene->at[rank].gpu, &context), TT_OK);
+    CHECK(scene_open(scene, rank, &room));
+    seen_open(&seen, scene->at[rank].gpu, room);
+    const uint32_t nchannels = tt_device_room_links(room)->nchannels;
+    const char *peers = seen.ends[tt_device_end_at(nchannels, (uint32_t)!rank, 0, 1)].slots;
+    seen_close(&seen);
+    tt_device_room_destroy(room);
+    CHECK_EQ(tt_driver_pointer(peers, &found), TT_OK);
+    CHECK_EQ(found.kind, TT_POINTER_DEVICE); /* it is kept: to close it would wait for kernels */
+    tt_context_let_go(context);
+    CHECK_EQ(tt_driver_pointer(peers, &found), TT_OK);
+    CHECK_EQ(found.kind, TT_POINTER_HOST);
+    scene_meet(scene);
+    tt_context_close(context);
+}
+
+TEST(room, memory_of_a_process_that_was_a_peer_is_let_go_while_the_context_stays)
+{
+    run("0 0", leave_memory);
+    run("0 1", leave_memory);
 }
 
 /* ---- What the ends say ---------------------------------------------------------------------- */

@@ -264,6 +264,9 @@ static void drop_kernels(const struct making *making, tt_status status)
     if (!status) return;
     snprintf(comm->no_gpu, sizeof comm->no_gpu, "%.*s", (int)sizeof comm->no_gpu - 1,
              tt_last_error());
+    if (making->config->needs_gpu)
+        TT_WARN("communicator %s: rank %d: kernels run no calls: %s", comm->name, comm->rank,
+                tt_last_error());
     tt_comm_device_drop(comm);
 }
 

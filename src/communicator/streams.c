@@ -41,6 +41,7 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
 /* What only streams of the host can do. */
 static tt_status need_host_stream(tuttiStream_t stream, const char *function, const char *instead)
 {
+    if (stream) TT_TRY(tt_stream_check(stream_of(stream)));
     if (!tt_stream_context(stream_of(stream))) return TT_OK;
     return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d: use %s on the CUDA stream", function,
                    tt_context_gpu(tt_stream_context(stream_of(stream))), instead);

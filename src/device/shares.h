@@ -45,9 +45,9 @@ struct tt_share {
     pthread_mutex_t lock;
     pthread_cond_t released; /* who begins an order waits for it: `nholds` */
     /* guarded by lock */
-    void *order;   /* event of the last kernel; NULL: one user, without graphs */
-    int nholds;    /* no order begins meanwhile */
-    int ncaptures; /* in all; the last ones are kept: */
+    void *order;        /* event of the last kernel; NULL: one user, without graphs */
+    int nholds;         /* no order begins meanwhile */
+    unsigned ncaptures; /* in all; the last ones are kept: */
     struct {
         uint64_t id;
         void *last; /* node */

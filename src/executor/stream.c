@@ -221,11 +221,17 @@ void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void 
     pthread_mutex_unlock(&stream->lock);
 }
 
+tt_status tt_stream_check(const struct tt_stream *stream)
+{
+    return is_inherited(stream)
+               ? tt_fail(TT_ERR_USAGE, "the stream was made by the parent of this process, which "
+                                       "was made by fork: make another one")
+               : TT_OK;
+}
+
 tt_status tt_stream_synchronize(struct tt_stream *stream)
 {
-    if (is_inherited(stream))
-        return tt_fail(TT_ERR_USAGE, "the stream was made by the parent of this process, which was "
-                                     "made by fork: make another one");
+    TT_TRY(tt_stream_check(stream));
     pthread_mutex_lock(&stream->lock);
     const uint64_t target = stream->queued;
     while (stream->done < target) pthread_cond_wait(&stream->changed, &stream->lock);
@@ -239,6 +245,7 @@ tt_status tt_stream_synchronize(struct tt_stream *stream)
 
 tt_status tt_stream_query(struct tt_stream *stream)
 {
+    TT_TRY(tt_stream_check(stream));
     pthread_mutex_lock(&stream->lock);
     const tt_status status = stream->error                    ? stream->error
                              : stream->done == stream->queued ? TT_OK

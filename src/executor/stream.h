@@ -19,6 +19,9 @@ struct tt_task {
 };
 
 TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);
+/* USAGE: this process is a child made by fork, and its parent made the stream: nothing runs it
+ * here. */
+TT_NODISCARD tt_status tt_stream_check(const struct tt_stream *stream);
 /* Runs what is queued, then frees. Not from one of its own tasks. NULL is allowed. */
 void tt_stream_destroy(struct tt_stream *stream);
 /* A stream of a GPU: device_stream is a CUstream, or NULL: the legacy default stream; it stays the

@@ -9,6 +9,7 @@
 
 #include "executor/stream.h"
 #include "shim.h"
+#include "tutti.h"
 
 static _Atomic int order;
 static int seen[100];
@@ -224,8 +225,14 @@ TEST(stream, an_event_keeps_the_time_of_its_last_record)
     trio_close(&trio);
 }
 
+static void never(void *argument)
+{
+    (void)argument;
+    abort();
+}
+
 /* Whose worker waits, for a call or in one. */
-TEST(stream, a_child_made_by_fork_may_destroy_its_parents_streams)
+TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
 {
     enum { PATIENCE_S = 60 };
     struct trio trio;
@@ -237,10 +244,14 @@ TEST(stream, a_child_made_by_fork_may_destroy_its_parents_streams)
     const pid_t child = fork();
     if (child == 0) {
         alarm(PATIENCE_S);
-        const tt_status status = tt_stream_synchronize(trio.held);
+        bool are_refused = tt_stream_synchronize(trio.held) == TT_ERR_USAGE &&
+                           tt_stream_query(trio.held) == TT_ERR_USAGE;
+        tuttiStream_t stream = (tuttiStream_t)trio.held;
+        are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
+                      tuttiEventRecord((tuttiEvent_t)trio.event, stream) == tuttiInvalidUsage;
         tt_stream_destroy(trio.held);
         tt_stream_destroy(idle);
-        _exit(status == TT_ERR_USAGE ? 0 : 1);
+        _exit(are_refused ? 0 : 1);
     }
     int status = -1;
     CHECK_EQ(waitpid(child, &status, 0), child);

@@ -4,6 +4,7 @@
 #include "communicator/device.h"
 #include "communicator/request.h"
 #include "communicator/staged.h"
+#include "communicator/staged_graphs.h"
 
 tt_status tt_request_type(const char *function, tuttiDataType_t type, size_t *element)
 {
@@ -167,6 +168,32 @@ static tt_status check_buffers(const struct tt_request *request, const struct tt
                               (struct tt_extent){out, memo->out}, (gathers ? out : in) + before);
 }
 
+/* A call on the host, which needs no place in a list. */
+static tt_status issue_alone(tuttiComm_t comm, const struct tt_memo *memo)
+{
+    struct tt_work work;
+    tt_comm_enter_call(comm);
+    tt_work_collective(&work, &comm->engine, &memo->call);
+    memo->cached->last_turn = work.turn;
+    tt_comm_leave_call(comm);
+    return tt_run(&work, 1, false);
+}
+
+/* Issues the call that the memo holds. */
+static tt_status issue_memo(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
+{
+    if (!stream && !tt_in_group() && !tt_comm_replays(comm)) {
+        if (memo->express.kind && tt_engine_enter_if_idle(&comm->engine))
+            return tt_express_run(&memo->express, &comm->engine, &memo->call);
+        return issue_alone(comm, memo);
+    }
+    return tt_issue(&(struct tt_pending_call){.comm = comm,
+                                              .stream = stream,
+                                              .kind = TT_WORK_COLLECTIVE,
+                                              .call = memo->call,
+                                              .cached = memo->cached});
+}
+
 /* The call is as the memo says. */
 static tt_status issue_prepared(const struct tt_request *request, struct tt_memo *memo)
 {
@@ -176,7 +203,7 @@ static tt_status issue_prepared(const struct tt_request *request, struct tt_memo
     if (!memo->ready) tt_express_prepare(&memo->express, &request->comm->engine, &memo->call);
     memo->ready = true;
     tt_count_call(&request->comm->counts.collectives[request->collective], memo->payload);
-    return tt_issue_express(request->comm, request->stream, memo);
+    return issue_memo(request->comm, request->stream, memo);
 }
 
 /* A call that a kernel carries out. */

@@ -232,9 +232,6 @@ void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending);
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
-/* The same for a memo's call, which may go express. */
-TT_NODISCARD tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream,
-                                        const struct tt_memo *memo);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {

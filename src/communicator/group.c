@@ -232,18 +232,6 @@ tt_status tt_issue(struct tt_pending_call *pending)
     return issue_all(pending, 1, false);
 }
 
-tt_status tt_issue_express(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
-{
-    if (memo->express.kind && !stream && !tt_in_group() && !tt_comm_replays(comm) &&
-        tt_engine_enter_if_idle(&comm->engine))
-        return tt_express_run(&memo->express, &comm->engine, &memo->call);
-    return tt_issue(&(struct tt_pending_call){.comm = comm,
-                                              .stream = stream,
-                                              .kind = TT_WORK_COLLECTIVE,
-                                              .call = memo->call,
-                                              .cached = memo->cached});
-}
-
 tt_status tt_issue_init(const struct tt_pending_init *init)
 {
     if (!tt_in_group()) return tt_init_together(init, 1);

@@ -52,6 +52,13 @@ static inline size_t tt_work_count(const struct tt_work *work, int channel,
                          work->collective.channels[channel].round);
 }
 
+/* Bytes of a collective's longest message. */
+static inline size_t tt_work_longest(const struct tt_work *work)
+{
+    const struct tt_binding *binding = &work->collective.binding;
+    return binding->piece * (size_t)tt_work_program(work)->message * binding->element;
+}
+
 /* Whether the work's buffers pass through staging memory in portions. */
 static inline bool tt_work_is_divided(const struct tt_work *work)
 {

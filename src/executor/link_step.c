@@ -2,9 +2,8 @@
  * pass. */
 #include <stdlib.h>
 
+#include "executor/fetch.h"
 #include "executor/internal.h"
-
-enum { BEGINNING_LINES = 8 };
 
 static struct tt_link *recv_link(const struct tt_work *work, const struct tt_program_step *step,
                                  uint32_t i)
@@ -61,13 +60,6 @@ static void ask_for_delivery(struct tt_work *work, int channel, const struct tt_
     tt_step_expect(work, step, tt_piece_data(work, &step->dst, &piece), nbytes);
 }
 
-/* Fetches the first lines of a long message while the rest of the step is looked up; the hardware
- * fetches the others. */
-static void fetch_beginning(const char *data)
-{
-    for (int line = 0; line < BEGINNING_LINES; line++) __builtin_prefetch(data + line * TT_LINE);
-}
-
 /* Waits for the messages, one link after the other. */
 static tt_status gather_messages(struct tt_work *work, int channel,
                                  const struct tt_program_step *step, size_t nbytes)
@@ -85,7 +77,8 @@ static tt_status gather_messages(struct tt_work *work, int channel,
             TT_TRY(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
         }
-        if (step->op == TT_FOLD && nbytes >= TT_DIRECT_MIN_BYTES) fetch_beginning(message.data);
+        if (step->op == TT_FOLD && nbytes >= TT_DIRECT_MIN_BYTES)
+            tt_fetch_to_read(message.data, nbytes, TT_FETCH_LATE);
         work->engine->pointers[channel].messages[at->ready] = message.data;
         at->borrows |= message.is_borrowed;
         work->progress++;
@@ -142,6 +135,8 @@ static bool claim_posts(struct tt_work *work, int channel, const struct tt_progr
         pointers->claimed[i] = link->ops->posts->claim(link, &posted);
         pointers->nontemporal[i] = pointers->claimed[i] && posted.nontemporal;
         if (pointers->claimed[i]) pointers->slots[i] = posted.to;
+        if (pointers->claimed[i] && !posted.nontemporal)
+            tt_fetch_to_write(posted.to, nbytes, TT_FETCH_EARLY);
         all = all && pointers->claimed[i];
     }
     return all;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "executor/exchange.h"
+#include "executor/fetch.h"
 #include "executor/internal.h"
 #include "executor/kernel_run.h"
 #include "executor/staged_run.h"
@@ -179,12 +180,14 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
         const struct tt_program_step *step = &steps[at->step];
         if (!at->step && !at->posted) {
             if (!tt_staged_has_round(work, at->round)) return TT_IN_PROGRESS;
+            if (row->nsteps > 1) tt_fetch_for_step(work, channel, step + 1, TT_FETCH_EARLY);
             tt_post_round(work, row, channel);
         }
         at->posted = true;
         TT_AWAIT(step->kind == TT_STEP_MEET ? tt_step_meet(work, channel, step)
                                             : tt_step_link(work, channel, step));
         next_step(work, channel, row->nsteps);
+        if (at->step) tt_fetch_for_step(work, channel, step + 1, TT_FETCH_LATE);
     }
     return TT_OK;
 }
@@ -252,8 +255,7 @@ static void find_memory(struct tt_work *work)
     struct tt_collective_work *own = &work->collective;
     struct tt_fabric *fabric = work->engine->fabric;
     const struct tt_loaded *loaded = own->call.loaded;
-    const size_t longest = /* message, in bytes */
-        own->binding.piece * (size_t)loaded->program->message * own->binding.element;
+    const size_t longest = tt_work_longest(work);
     own->memory[TT_SCRATCH].window = TT_NO_WINDOW;
     for (int b = TT_INPUT; b <= TT_OUTPUT; b++) {
         size_t begin, end;

@@ -1,0 +1,42 @@
+/* The hardware fetches ahead within a page only, and begins in a page when its second line is
+ * missed. The folds of a call of some KiB have few lines in each of many pages, so they wait for
+ * these beginnings. */
+#include "executor/fetch.h"
+
+#include "base/prefetch.h"
+#include "executor/internal.h"
+
+enum { PAGE_BYTES = 4096, MOST_PAGES = 2 };
+
+/* Line by line, all pages in turns: the hardware then fetches from all of them at once. */
+void tt_fetch_to_read(const char *data, size_t nbytes, int nlines)
+{
+    const size_t end = nbytes < MOST_PAGES * PAGE_BYTES ? nbytes : MOST_PAGES * PAGE_BYTES;
+    for (int line = 0; line < nlines; line++)
+        for (size_t at = (size_t)line * TT_LINE; at < end; at += PAGE_BYTES)
+            __builtin_prefetch(data + at);
+}
+
+void tt_fetch_to_write(const char *data, size_t nbytes, int nlines)
+{
+    const size_t end = nbytes < MOST_PAGES * PAGE_BYTES ? nbytes : MOST_PAGES * PAGE_BYTES;
+    for (int line = 0; line < nlines; line++)
+        for (size_t at = (size_t)line * TT_LINE; at < end; at += PAGE_BYTES)
+            tt_prefetch_for_writing(data + at);
+}
+
+void tt_fetch_for_step(const struct tt_work *work, int channel, const struct tt_program_step *step,
+                       int nlines)
+{
+    size_t nbytes = 0;
+    if (step->kind != TT_STEP_LINK || step->op != TT_FOLD || !step->nrecv ||
+        tt_work_longest(work) < TT_DIRECT_MIN_BYTES)
+        return;
+    const char *from =
+        step->local.number ? tt_work_one_piece(work, channel, &step->local, &nbytes) : NULL;
+    if (from) tt_fetch_to_read(from, nbytes, nlines);
+    if (work->collective.binding.nontemporal) return; /* the result goes past the caches */
+    const char *to =
+        step->dst.number ? tt_work_one_piece(work, channel, &step->dst, &nbytes) : NULL;
+    if (to) tt_fetch_to_write(to, nbytes, nlines);
+}

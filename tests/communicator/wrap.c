@@ -21,7 +21,7 @@ static void count_link(struct tt_shm_link *shm, bool outgoing, uint64_t n)
         atomic_store(&shm->area->taken, n);
         return;
     }
-    shm->taken = shm->reported = n;
+    shm->taken = shm->awaited = n;
     shm->in_slots = 0;
     shm->slots_used = shm->nsharing = 0;
 }

@@ -73,7 +73,7 @@ struct tt_shm_link {
     uint64_t shared_end;   /* where the next one would lie among the slots, */
     uint64_t last_in_slot; /* and the number of its last message */
     uint64_t released;     /* the room's nreleased when this rank last sent over this link */
-    uint64_t reported;     /* last message that the receiver reports at once (shm_release) */
+    uint64_t awaited;      /* the last reference, or first message of a slot */
     bool claimed;          /* the next message goes to the receiver's post */
     bool same_process;
     /* receiver */

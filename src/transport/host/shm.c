@@ -100,7 +100,8 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->signature = signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* acquire: shm_peek */
-    if (kind != TT_MESSAGE_INLINE && kind != TT_MESSAGE_SHARED) shm->reported = shm->next;
+    if (kind != TT_MESSAGE_INLINE && kind != TT_MESSAGE_SHARED && kind != TT_MESSAGE_POSTED)
+        shm->awaited = shm->next;
     shm->next++;
     prefetch_flag(shm);
     tt_count_more(shm->room->context->nmessages, 1);
@@ -192,15 +193,17 @@ static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *mem
     return true;
 }
 
-/* When the receiver has left, tt_fabric_check_peers asks whether the link is drained: then the
+/* A message that was posted is in the receiver's memory: nobody waits until it is taken.
+ *
+ * When the receiver has left, tt_fabric_check_peers asks whether the link is drained: then the
  * sender can go on. A sender that has no flag for one more message cannot, so its link is not
  * drained. */
 static bool shm_drained(struct tt_link *link)
 {
     struct tt_shm_link *shm = tt_shm_of(link);
     if (!shm->area) return true;
-    if (shm->taken < shm->reported) look_at_taken(shm);
-    return shm->taken >= shm->reported && has_flag(shm);
+    if (shm->taken < shm->awaited) look_at_taken(shm);
+    return shm->taken >= shm->awaited && has_flag(shm);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------ */

@@ -92,6 +92,7 @@ static void check_filled(bool apart)
         CHECK((to != pair.window) == apart);
         memset(to, (int)turn, NBYTES);
         tx->ops->publish(tx, NBYTES, turn);
+        CHECK_EQ(tx->ops->drained(tx), turn % 3 == 0); /* a message in a slot is awaited */
         for (uint64_t i = 0; i < turn % 3; i++) CHECK(receive(&pair, turn) != pair.window);
         const char *data = receive(&pair, turn);
         CHECK(data == pair.window && data[0] == (char)turn && data[NBYTES - 1] == (char)turn);

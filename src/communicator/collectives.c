@@ -168,24 +168,13 @@ static tt_status check_buffers(const struct tt_request *request, const struct tt
                               (struct tt_extent){out, memo->out}, (gathers ? out : in) + before);
 }
 
-/* A call on the host, which needs no place in a list. */
-static tt_status issue_alone(tuttiComm_t comm, const struct tt_memo *memo)
-{
-    struct tt_work work;
-    tt_comm_enter_call(comm);
-    tt_work_collective(&work, &comm->engine, &memo->call);
-    memo->cached->last_turn = work.turn;
-    tt_comm_leave_call(comm);
-    return tt_run(&work, 1, false);
-}
-
 /* Issues the call that the memo holds. */
 static tt_status issue_memo(tuttiComm_t comm, tuttiStream_t stream, const struct tt_memo *memo)
 {
     if (!stream && !tt_in_group() && !tt_comm_replays(comm)) {
         if (memo->express.kind && tt_engine_enter_if_idle(&comm->engine))
             return tt_express_run(&memo->express, &comm->engine, &memo->call);
-        return issue_alone(comm, memo);
+        return tt_issue_alone(comm, memo);
     }
     return tt_issue(&(struct tt_pending_call){.comm = comm,
                                               .stream = stream,

@@ -232,6 +232,8 @@ void tt_begin_call(struct tt_work *work, struct tt_pending_call *pending);
 /* Runs it, queues it in its stream, or keeps it for the end of the group. A binding with a table of
  * blocks is the call's from here on, also when it fails. */
 TT_NODISCARD tt_status tt_issue(struct tt_pending_call *pending);
+/* Runs a memo's call on the host, outside groups: it needs no place in a list. */
+TT_NODISCARD tt_status tt_issue_alone(tuttiComm_t comm, const struct tt_memo *memo);
 
 /* A communicator to be made: now, or at the end of the group together with the others. */
 struct tt_pending_init {

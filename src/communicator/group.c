@@ -232,6 +232,16 @@ tt_status tt_issue(struct tt_pending_call *pending)
     return issue_all(pending, 1, false);
 }
 
+tt_status tt_issue_alone(tuttiComm_t comm, const struct tt_memo *memo)
+{
+    struct tt_work work;
+    tt_comm_enter_call(comm);
+    tt_work_collective(&work, &comm->engine, &memo->call);
+    memo->cached->last_turn = work.turn;
+    tt_comm_leave_call(comm);
+    return tt_run(&work, 1, false);
+}
+
 tt_status tt_issue_init(const struct tt_pending_init *init)
 {
     if (!tt_in_group()) return tt_init_together(init, 1);

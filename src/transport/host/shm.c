@@ -100,8 +100,6 @@ static void publish(struct tt_shm_link *shm, size_t nbytes, uint64_t signature,
     flag->signature = signature;
     flag->nbytes_kind = (uint64_t)nbytes << 8 | kind;
     atomic_store_explicit(&flag->seq, shm->next, memory_order_release); /* acquire: shm_peek */
-    if (kind != TT_MESSAGE_INLINE && kind != TT_MESSAGE_SHARED && kind != TT_MESSAGE_POSTED)
-        shm->awaited = shm->next;
     shm->next++;
     prefetch_flag(shm);
     tt_count_more(shm->room->context->nmessages, 1);
@@ -123,6 +121,7 @@ static void begin_slot(struct tt_shm_link *shm, size_t nbytes)
     shm->shared_end = slot_offset(shm, shm->slot);
     shm->nsharing = nbytes <= SHARED_BYTES && shm->nslots > TT_MIN_SLOTS ? 1 : MOST_SHARING;
     shm->slots_used++;
+    shm->awaited = shm->next;
     shm->slot = shm->slot + 1 == shm->nslots ? 0 : shm->slot + 1;
 }
 
@@ -189,6 +188,7 @@ static bool shm_publish_direct(struct tt_link *link, const struct tt_memory *mem
         kind = TT_MESSAGE_REMOTE;
     }
     tt_count_more(shm->room->context->nbytes_direct, nbytes);
+    shm->awaited = shm->next;
     publish(shm, nbytes, signature, kind);
     return true;
 }

@@ -43,24 +43,32 @@ endif()
 
 # As in CMAKE_CUDA_ARCHITECTURES: 90-real is code for sm_90, 90-virtual is PTX, which drivers compile for that GPU and later ones, 90 is
 # both. Sanitizers see nothing of kernels: PTX alone, as the virtual GPU runs it, is made in a moment.
-set(all 75 80-real 86-real 89-real 90-real 100-real 120)
+set(all 75 80-real 86-real 89-real 90-real 100 120-real)
 if(TUTTI_SANITIZE)
     set(all 75-virtual)
 endif()
 set(TUTTI_CUDA_ARCHITECTURES "${all}" CACHE STRING "What the kernels are compiled for, as in CMAKE_CUDA_ARCHITECTURES")
 
 # tt_add_fatbin(OUTPUT SOURCE ARCHITECTURE...): a rule that compiles the kernels of a .cu file. Targets of the same folder depend on OUTPUT.
-# Beside it, in OUTPUT.kept: see compile-kernels.cmake.
+# Beside it, in OUTPUT.kept: see compile-kernels.cmake. The PTX for 86 is that for 80, and the PTX for 120 that for 100, but for the number:
+# their code is compiled from the same PTX, where both are asked for. That spares nvcc the longer part of its work twice.
 function(tt_add_fatbin output source)
     set(code "")
+    set(ptx_of_86-real 80)
+    set(ptx_of_120-real 100)
     foreach(architecture IN LISTS ARGN)
         if(NOT architecture MATCHES "^([0-9]+[af]?)(-real|-virtual)?$")
             message(FATAL_ERROR "TUTTI_CUDA_ARCHITECTURES has '${architecture}'; expected 90, 90-real or 90-virtual")
         endif()
         set(number ${CMAKE_MATCH_1})
-        if(CMAKE_MATCH_2 STREQUAL "-real")
-            list(APPEND code -gencode arch=compute_${number},code=sm_${number})
-        elseif(CMAKE_MATCH_2 STREQUAL "-virtual")
+        set(kind "${CMAKE_MATCH_2}")
+        set(ptx ${number})
+        if("${ptx_of_${architecture}}-real" IN_LIST ARGN OR "${ptx_of_${architecture}}" IN_LIST ARGN)
+            set(ptx ${ptx_of_${architecture}})
+        endif()
+        if(kind STREQUAL "-real")
+            list(APPEND code -gencode arch=compute_${ptx},code=sm_${number})
+        elseif(kind STREQUAL "-virtual")
             list(APPEND code -gencode arch=compute_${number},code=compute_${number})
         else()
             list(APPEND code -gencode arch=compute_${number},code=[compute_${number},sm_${number}])

@@ -21,9 +21,11 @@ echo "the fat binary has $nbytes bytes"
 # compile ARCHITECTURE: $work/run.sm_N.ptx, .cubin and, in .log, what ptxas says. The build's log has the lines of all architectures, in no
 # order: it serves where none of them spills.
 compile() {
-    local to=$work/run.$1 built=$IMAGE.kept/run.compute_${1#sm_} log=$IMAGE.kept/log start=$SECONDS
-    if [ -e "$built.cubin" ] && grep -q "Compiling entry function '.*' for '$1'" "$log" && [ -z "$(spilled "$log")" ]; then
-        cp "$built.ptx" "$to.ptx" && cp "$built.cubin" "$to.cubin" && cp "$log" "$to.log" || fail "$1: $built.* cannot be read"
+    local to=$work/run.$1 built=$IMAGE.kept/run.compute_${1#sm_} cubin log=$IMAGE.kept/log start=$SECONDS
+    cubin=$built.$1.cubin # so where the PTX serves more than this code
+    [ -e "$cubin" ] || cubin=$built.cubin
+    if [ -e "$cubin" ] && grep -q "Compiling entry function '.*' for '$1'" "$log" && [ -z "$(spilled "$log")" ]; then
+        cp "$built.ptx" "$to.ptx" && cp "$cubin" "$to.cubin" && cp "$log" "$to.log" || fail "$1: $built.* cannot be read"
         echo "$1: compiled by the build"
         return
     fi

@@ -52,7 +52,7 @@ extern "C" bool tt_test_failed(void)
 
 extern "C" bool tt_test_sanitized(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TT_SANITIZED
     return true;
 #else
     return false;

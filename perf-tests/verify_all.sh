@@ -8,7 +8,7 @@ usage() {
 usage: verify_all.sh [--quick] [--every N] [--bin DIR] [--verbose]
 
   --bin DIR   where the programs are (build/bin)
-  --quick     fewer ranks and sizes: about a minute on two cores instead of about six
+  --quick     fewer ranks and sizes: about a minute on two cores instead of about four
   --every N   only each N-th run
   --verbose   name every run
 TEXT
@@ -31,21 +31,38 @@ run() {
     judge "${command[@]}" "$@"
 }
 
-# Sizes from one element on, every root; then odd ones that take several rounds.
+# Sizes from one element on, every root.
 sizes() {
     local ranks=$1 modes=$2 program mode
     for program in "${programs[@]}"; do
-        for mode in $modes; do
-            run "$mode" "$ranks" "$program" "${once[@]}" -b 4 -e "$3" -f 4 -r -1
-            [ $quick -eq 1 ] || run "$mode" "$ranks" "$program" "${once[@]}" -b 1048580 -e 4M -i 2097160
-        done
+        for mode in $modes; do run "$mode" "$ranks" "$program" "${once[@]}" -b 4 -e "$3" -f 4 -r -1; done
+    done
+}
+
+# take_turn MODES: "in-turn" becomes the next of three modes, in the caller's `modes`. What takes long runs so: in one of them for each
+# program and number of ranks. 3 divides no number of programs, so that each program meets each mode with two numbers of ranks or three.
+nturns=0
+take_turn() {
+    local in_turn=(processes threads ranks)
+    modes=$1
+    [ "$1" != in-turn ] || modes=${in_turn[nturns % 3]}
+    nturns=$((nturns + 1))
+}
+
+# Odd sizes that take several rounds.
+rounds() {
+    local ranks=$1 modes program mode
+    for program in "${programs[@]}"; do
+        take_turn "$2"
+        for mode in $modes; do run "$mode" "$ranks" "$program" "${once[@]}" -b 1048580 -e 4M -i 2097160; done
     done
 }
 
 # Every type with every operation; sizes that leave a remainder for vectors and for blocks.
 types() {
-    local ranks=$1 modes=$2 program mode
+    local ranks=$1 modes program mode
     for program in "${programs[@]}"; do
+        take_turn "$2"
         [ "$program" != barrier ] || continue
         for mode in $modes; do
             run "$mode" "$ranks" "$program" "${once[@]}" -b 8 -e 5000 -i 1664 -d all -o all
@@ -115,9 +132,13 @@ if [ $quick -eq 1 ]; then
 else
     for ranks in 1 2 3 4 5 7 8; do
         sizes $ranks "processes threads ranks" 64K
-        types $ranks "processes threads ranks"
+        rounds $ranks in-turn
+        types $ranks in-turn
     done
-    for ranks in 4 8; do sizes $ranks mixed 64K; done
+    for ranks in 4 8; do
+        sizes $ranks mixed 64K
+        rounds $ranks mixed
+    done
     ways 3 "processes threads ranks"
     settings 2
     for ranks in 2 5 8; do spreads $ranks; done

@@ -7,10 +7,16 @@
 #include <gtest/gtest.h>
 
 namespace {
+unsigned nasked; // by tt_test_share, in the running test
+
 class Body : public testing::Test {
   public:
     explicit Body(void (*body)(void)) : body_(body) {}
-    void TestBody() override { body_(); }
+    void TestBody() override
+    {
+        nasked = 0;
+        body_();
+    }
 
   private:
     void (*body_)(void);
@@ -42,6 +48,22 @@ extern "C" void tt_test_skip(const char *file, int line, const char *why)
 extern "C" bool tt_test_failed(void)
 {
     return testing::Test::HasFailure();
+}
+
+extern "C" bool tt_test_sanitized(void)
+{
+#ifdef TT_SANITIZED
+    return true;
+#else
+    return false;
+#endif
+}
+
+extern "C" bool tt_test_share(unsigned n)
+{
+    // A scrambled number: a plain count would take the same places of every inner loop that n divides.
+    const unsigned scrambled = (nasked * 2654435761u ^ nasked >> 3) * 2246822519u >> 16;
+    return !tt_test_sanitized() || nasked++ == 0 || scrambled % n == 0;
 }
 
 int main(int argc, char **argv)

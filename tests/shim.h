@@ -15,7 +15,12 @@ void tt_test_register(const char *suite, const char *name, const char *file, int
 void tt_test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void tt_test_skip(const char *file, int line, const char *why);
-bool tt_test_failed(void); /* whether the running test has failed */
+bool tt_test_failed(void);    /* whether the running test has failed */
+bool tt_test_sanitized(void); /* whether the library is built with a sanitizer */
+/* Whether the next part of a sweep runs here. Without a sanitizer all do. A sanitizer needs every
+ * path once, not every combination: there the first part that a test asks for runs, and of the
+ * others one of n, always the same ones. For one thread of a test. */
+bool tt_test_share(unsigned n);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,7 @@ static void try_counts(struct ranks *ranks, const struct tt_algorithm *algorithm
         }
 }
 
-/* All algorithms that can work on these hosts. */
+/* All algorithms that can work on these hosts; under a sanitizer a third of them each time. */
 static void try_every(struct ranks *ranks, const size_t *counts, int ncounts,
                       const struct tt_reduction *reduction)
 {
@@ -39,7 +39,7 @@ static void try_every(struct ranks *ranks, const size_t *counts, int ncounts,
                                        .hosts = ranks->all.fabrics[0]->hosts};
         if (reduction->op != TT_SUM && !tt_collective_reduces(shape.collective)) continue;
         for (int a = 0; (algorithm = tt_algorithm_at(shape.collective, a)); a++)
-            if (!tt_refusal(algorithm, &shape))
+            if (!tt_refusal(algorithm, &shape) && tt_test_share(3))
                 try_counts(ranks, algorithm, counts, ncounts, reduction);
     }
 }

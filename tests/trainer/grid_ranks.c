@@ -1,9 +1,10 @@
 /* The gradient grid: one launch of 8 ranks that goes through every layout by splitting them.
  *
- *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--fail RANK] [--list]
+ *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--every N] [--fail RANK] [--list]
  *
- * --only runs the cases whose line holds the text, --case those with exactly this line. --fail
- * makes this rank of each case fail in the middle of its first step.
+ * --only runs the cases whose line holds the text, --case those with exactly this line, --every
+ * without them each N-th, beginning with the first. --fail makes this rank of each case fail in the
+ * middle of its first step.
  * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
  * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
  * bits in every weight. The exit status is 0 when every case matched the oracle. */
@@ -124,6 +125,7 @@ struct outcome {
 struct choice {
     bool cases[NCASES];
     int fails; /* as in struct grid_case */
+    int every;
 };
 
 static void choose(int argc, char **argv, struct choice *choice)
@@ -132,6 +134,10 @@ static void choose(int argc, char **argv, struct choice *choice)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--fail")) {
             choice->fails = atoi(argv[i + 1]) + 1;
+            continue;
+        }
+        if (!strcmp(argv[i], "--every")) {
+            choice->every = atoi(argv[i + 1]) > 1 ? atoi(argv[i + 1]) : 1;
             continue;
         }
         const bool whole = !strcmp(argv[i], "--case");
@@ -148,7 +154,7 @@ static void choose(int argc, char **argv, struct choice *choice)
         fprintf(stderr, "grid: no case for %s '%s'; --list prints them\n", argv[i], argv[i + 1]);
         exit(2);
     }
-    for (int c = 0; c < NCASES; ++c) choice->cases[c] |= all;
+    for (int c = 0; c < NCASES; ++c) choice->cases[c] |= all && c % choice->every == 0;
 }
 
 /* Runs the cases of `nranks` ranks, 8 / nranks of them at a time. */
@@ -206,7 +212,7 @@ static int judge(const struct outcome *outcomes, const bool *chosen)
 
 int main(int argc, char **argv)
 {
-    static struct choice choice;
+    static struct choice choice = {.every = 1};
     if (argc > 1 && !strcmp(argv[1], "--list")) {
         for (int c = 0; c < NCASES; ++c) printf("%s\n", grid_cases[c]);
         return EXIT_SUCCESS;

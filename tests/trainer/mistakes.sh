@@ -62,10 +62,10 @@ make() {
             args+=("$word")
         fi
     done
-    # -w: what the mistake leaves unused is no error
+    # -w: what the mistake leaves unused is no error. -O1 -g0: compiling takes longer than the cases
     if [ ${#args[@]} -eq 0 ]; then
         echo "trainer/${files[n]} is not in compile_commands.json" >"$folder/why"
-    elif ! "${args[@]}" -w "$folder/trainer/${files[n]}" -o "$folder/mistake.o" >"$folder/why" 2>&1; then
+    elif ! "${args[@]}" -w -O1 -g0 "$folder/trainer/${files[n]}" -o "$folder/mistake.o" >"$folder/why" 2>&1; then
         echo "it does not compile" >>"$folder/why"
     else
         # shellcheck disable=SC2086

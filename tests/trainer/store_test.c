@@ -135,7 +135,7 @@ static void every_mode(struct rank *self)
     struct tr_mesh mesh;
     tr_status status = trial_connect(&mesh, self, grid);
     for (int m = 0; m < NMODES && status == TR_OK; ++m) {
-        if (!trial_fits(&trial_modes[m], grid)) continue;
+        if (!(grid->modes >> m & 1)) continue;
         struct trial t = {.grid = grid, .mode = &trial_modes[m], .mesh = &mesh};
         status = trial_open(&t);
         if (status == TR_OK) check_memory(&t);
@@ -151,9 +151,12 @@ static void every_mode(struct rank *self)
     tr_mesh_fini(&mesh);
 }
 
+/* Under a sanitizer a third of the modes each time. */
 static void check_grid(struct grid grid)
 {
     if (!grid.share) grid.share = 1;
+    for (int m = 0; m < NMODES; ++m)
+        if (trial_fits(&trial_modes[m], &grid) && tt_test_share(3)) grid.modes |= 1u << m;
     const int n = tr_mesh_extent(grid.size, (1u << TR_NUM_AXES) - 1);
     CHECK_MESSAGE(run_ranks(n, every_mode, &grid), "no %d ranks", n);
     if (tt_test_failed())

@@ -111,8 +111,7 @@ static float whole_sum(const struct trial *t, int unit, size_t i)
     const enum tr_section section = trial_section_at(u, i);
     float sum = 0;
     for (int rank = 0; rank < mesh->nranks; ++rank) {
-        int at[TR_NUM_AXES];
-        tr_mesh_coords(mesh->size, rank, at);
+        const int *at = t->at[rank];
         const int tp = at[TR_TP], mine = mesh->coord[TR_TP], share = t->grid->share;
         const bool same = section == TR_CUT      ? tp == mine
                           : section == TR_SHARED ? tp / share == mine / share
@@ -233,6 +232,8 @@ tr_status trial_open(struct trial *t)
                                        .bucket_bytes = mode->bucket_bytes,
                                        .shard_axes = trial_shard_axes(mode->sharding),
                                        .apart = {0, t->grid->tied ? -1 : BLOCKS + 3}};
+    for (int rank = 0; rank < t->mesh->nranks; ++rank)
+        tr_mesh_coords(t->mesh->size, rank, t->at[rank]);
     make_registry(&t->params, t->grid, t->mesh->coord[TR_TP],
                   tr_mesh_extent(t->mesh->size, options.shard_axes));
     for (int u = 0; u < t->params.nunits; ++u) {

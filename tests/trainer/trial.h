@@ -12,6 +12,7 @@ struct grid {
     int size[TR_NUM_AXES]; /* pp dp fsdp ring ulysses tp */
     int share;             /* ranks of tp that share a tensor */
     bool tied;             /* the head uses the embedding's unit */
+    unsigned modes;        /* a bit a mode to be tried */
 };
 
 struct mode {
@@ -30,6 +31,7 @@ struct trial {
     struct tr_store store;
     float *expected[MOST_UNITS]; /* [nunits]: whole weights as one rank would have them */
     int micros, step;
+    int at[MOST_RANKS][TR_NUM_AXES]; /* each rank's coordinates */
     bool fractions; /* gradients that are no small integers: sums depend on their order */
 };
 

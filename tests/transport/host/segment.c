@@ -223,7 +223,8 @@ TEST(segment, is_put_by_a_child_that_was_forked_while_others_looked_for_it)
     void *failed = NULL;
     REQUIRE(tt_segment_create(76, &layout, &segment) == TT_OK);
     REQUIRE(pthread_create(&thread, NULL, find_and_put, &churn) == 0);
-    for (int i = 0; i < 200 && !tt_test_failed(); i++) {
+    const int nforks = tt_test_sanitized() ? 40 : 200;
+    for (int i = 0; i < nforks && !tt_test_failed(); i++) {
         int how = -1;
         const pid_t child = fork();
         REQUIRE(child >= 0);

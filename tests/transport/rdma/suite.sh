@@ -175,9 +175,12 @@ ratios() {
 
 one() {
     check "unit tests with devices" timeout 200 "$build/tests/test_rdma_devices"
+    # Every other program over several cards of a rank: all of them are so between the two hosts.
+    local several=0
     for p in "${programs[@]}"; do
         check "$p over 2 cards" verified "rxe0 rxe1" "$p" -b 4 -e 256K -f 40 "${quickly[@]}"
-        check "$p over 4 cards" verified "rxe0,rxe1 rxe2,rxe3" "$p" -b 4 -e 512K -f 80 "${quickly[@]}"
+        several=$((1 - several))
+        [ $several -eq 0 ] || check "$p over 4 cards" verified "rxe0,rxe1 rxe2,rxe3" "$p" -b 4 -e 512K -f 80 "${quickly[@]}"
     done
     check "all_reduce of 4 ranks over 4 cards" verified "rxe0 rxe1 rxe2 rxe3" all_reduce -b 8 -e 300000 -f 100 "${quickly[@]}"
     check "all_reduce from memory of tutti" verified "rxe0,rxe1 rxe2,rxe3" all_reduce -b 64K -e 1M -f 4 -R 2 "${quickly[@]}"

@@ -63,11 +63,8 @@ static CUresult read_library(CUlibrary *library, const void *code, const struct 
 {
     struct vg_module *module;
     if (library == NULL) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = vd_image_read(code, jit, &module);
-    if (result != CUDA_SUCCESS) return result;
-    result = make(module, library);
-    if (result != CUDA_SUCCESS) vg_module_destroy(module);
-    return result;
+    const CUresult result = vd_image_read(code, jit, &module);
+    return result == CUDA_SUCCESS ? make(module, library) : result;
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options,
@@ -123,7 +120,6 @@ CUresult cuLibraryUnload(CUlibrary library)
     }
     for (uint32_t k = 0; k < library->nkernels; k++) vd_object_remove(&library->kernels[k]);
     vd_object_remove(library);
-    if (library->nloaded == 0) vg_module_destroy(library->code); /* else modules need it */
     free(library->loaded);
     free(library->kernels);
     free(library);

@@ -64,6 +64,39 @@ static uint32_t capability_of_devices(void)
     return vd.settings.capability;
 }
 
+/* What was read, which modules share: reading the kernels of a library takes longer than many a
+ * test of them. Reports name its lines, so it stays. */
+struct read {
+    struct read *next;
+    struct vg_module *module;
+    size_t nbytes;
+    char text[];
+};
+static struct read *all_read;
+
+/* As vg_ptx_read, but of a text that was read before it gives the same module. */
+static int read_once(const char *text, struct vg_module **module, char error[256])
+{
+    const size_t nbytes = strlen(text);
+    for (const struct read *read = all_read; read != NULL; read = read->next)
+        if (read->nbytes == nbytes && !memcmp(read->text, text, nbytes)) {
+            *module = read->module;
+            return 0;
+        }
+    struct read *read = malloc(sizeof *read + nbytes);
+    if (read == NULL || vg_ptx_read(text, nbytes, &read->module, error) != 0) {
+        if (read == NULL) snprintf(error, 256, "no memory for a text of %zu bytes", nbytes);
+        free(read);
+        return -1;
+    }
+    memcpy(read->text, text, nbytes);
+    read->nbytes = nbytes;
+    read->next = all_read;
+    all_read = read;
+    *module = read->module;
+    return 0;
+}
+
 static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_module **module)
 {
     char error[256];
@@ -78,8 +111,7 @@ static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_
                  major, minor, LATEST_VERSION / 10, LATEST_VERSION % 10);
         return refuse(jit, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, error);
     }
-    if (vg_ptx_read(text, strlen(text), module, error) != 0)
-        return refuse(jit, CUDA_ERROR_INVALID_PTX, error);
+    if (read_once(text, module, error) != 0) return refuse(jit, CUDA_ERROR_INVALID_PTX, error);
     const uint32_t capability = capability_of_devices();
     if ((*module)->target <= capability) {
         write_log(jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
@@ -89,7 +121,6 @@ static CUresult read_text(const char *text, const struct vd_jit *jit, struct vg_
     snprintf(error, sizeof error,
              "PTX for sm_%u; the GPU has compute capability %u.%u (VGPU_CAPABILITY)",
              (*module)->target, capability / 10, capability % 10);
-    vg_module_destroy(*module);
     return refuse(jit, CUDA_ERROR_INVALID_PTX, error);
 }
 

@@ -176,9 +176,7 @@ static CUresult load(CUmodule *module, const void *image, const struct vd_jit *j
     result = vd_image_read(image, jit, &code);
     if (result != CUDA_SUCCESS) return result;
     result = vd_context_wait(context);
-    if (result == CUDA_SUCCESS) result = vd_module_create(context, code, module);
-    if (result != CUDA_SUCCESS) vg_module_destroy(code);
-    return result;
+    return result == CUDA_SUCCESS ? vd_module_create(context, code, module) : result;
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)

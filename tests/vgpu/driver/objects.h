@@ -33,7 +33,8 @@ struct vd_jit {
 };
 
 /* Finds the PTX in text, a fat binary, or the wrapper of one that nvcc puts into programs, and
- * reads it. What went wrong is also written into the log buffers that the options name. */
+ * reads it. What went wrong is also written into the log buffers that the options name. The module
+ * lives as long as the process: all images of the same text share it. */
 CUresult vd_image_read(const void *image, const struct vd_jit *jit, struct vg_module **module);
 /* The bytes of a file with a zero behind them; free() frees them. */
 CUresult vd_file_read(const char *path, char **bytes);

@@ -107,7 +107,7 @@ static CUdeviceptr flag_at(int flag)
 static void open_gpu(int d)
 {
     CUmodule module;
-    char name[8];
+    char name[24];
     OK(cuDevicePrimaryCtxRetain(&contexts[d], d));
     OK(cuCtxSetCurrent(contexts[d]));
     OK(cuModuleLoadData(&module, ptx));

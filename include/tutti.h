@@ -230,10 +230,10 @@ TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
  * memory of the child only; the parent's communicator goes on. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 
-/* Fails all calls in flight on `comm`, here and on the other ranks, and frees it. These get
- * RemoteError, which names this rank. Any thread may call it, also while one destroys `comm`, but
- * no function that a stream runs: it waits until the calls in flight have returned and streams have
- * reached those issued. Then no call on `comm` may begin, nor the end of a group that has one. */
+/* Fails all calls in flight on `comm`, here and on the other ranks, and frees it. The others get
+ * RemoteError, which names this rank. Any thread may call it, also while another destroys `comm`,
+ * but no function that a stream runs: it waits until the calls in flight have returned and streams
+ * have reached those issued. Then no call on `comm` may begin, and no group with one may end. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
 /* *result: tuttiSuccess, or the error with which `comm` has failed. */
@@ -255,9 +255,9 @@ TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 /* Makes memory of any origin usable in place by the other ranks of this host, as tuttiMemAlloc's
  * is: the pages that lie wholly inside it move to shared memory at the same addresses. No thread
  * may touch the memory during the call. A child made by fork later shares the memory with its
- * parent. Memory that cannot move (stacks, files) is left as it is and works as before. Deregister
- * the memory before freeing it, or destroy `comm`, which deregisters the rest: when no call, of any
- * communicator, uses it. Not collective. */
+ * parent. Memory that cannot move (stacks, files) is left as it is and works as before. Before you
+ * free the memory, deregister it, or destroy `comm`, which deregisters the rest; no call of any
+ * communicator may use it then. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

@@ -474,10 +474,14 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_forget_programs(comm);
     tt_comm_device_free(comm);
     tt_comm_staged_free(comm);
-    tt_comm_await_calls(comm); /* an abort that came meanwhile */
+    /* An abort by another thread that came before is waited for; one that comes from now on uses
+     * nothing of the communicator but these two counts. */
+    atomic_fetch_or(&comm->ends, TT_COMM_GOES);
+    tt_comm_await_calls(comm);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);
+    tt_comm_await_calls(comm);
     comm->magic = 0;
     free(comm);
 }

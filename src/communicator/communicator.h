@@ -70,6 +70,12 @@ struct tt_call_counts {
     bool is_grouped; /* the group that ends has been counted */
 };
 
+/* How far the end of a communicator is. */
+enum {
+    TT_COMM_ENDS = 1, /* a thread destroys or aborts it, and frees it */
+    TT_COMM_GOES = 2, /* what it has is being freed: another thread's abort does nothing */
+};
+
 /* Owned by the user's handle. */
 struct tuttiComm {
     uint64_t magic;
@@ -102,8 +108,8 @@ struct tuttiComm {
     struct tt_call_counts counts;
     bool finalized;
     /* atomic */
-    _Atomic int calls; /* between tt_comm_enter_call and tt_comm_leave_call */
-    _Atomic bool ends; /* a thread destroys or aborts it, and frees it */
+    _Atomic int calls;     /* between tt_comm_enter_call and tt_comm_leave_call */
+    _Atomic unsigned ends; /* TT_COMM_... */
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };

@@ -305,14 +305,27 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
         tt_comm_free_inherited(comm);
         return tuttiSuccess;
     }
-    if (atomic_exchange(&comm->ends, true))
-        return tt_result(__func__, tt_fail(TT_ERR_USAGE,
-                                           "communicator %s is being destroyed or "
-                                           "aborted by another thread",
-                                           comm->name));
+    tt_comm_enter_call(comm); /* another thread that ends it does not free it meanwhile */
+    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
+        status =
+            tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
+                    comm->name);
+    tt_comm_leave_call(comm);
+    if (status) return tt_result(__func__, status);
     tt_comm_drain(comm);
     tt_comm_free(comm);
     return tuttiSuccess;
+}
+
+static void fail_all_calls(tuttiComm_t comm)
+{
+    char name[128];
+    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
+    atomic_store(&comm->fabric->aborted, true);
+    tt_engine_enter(&comm->engine);
+    tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
+                             comm->name));
+    tt_engine_leave(&comm->engine);
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
@@ -325,17 +338,11 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
         tt_comm_free_inherited(comm);
         return tuttiSuccess;
     }
-    char name[128];
     tt_comm_enter_call(comm); /* a thread that destroys it waits */
-    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
-    atomic_store(&comm->fabric->aborted, true);
-    tt_engine_enter(&comm->engine);
-    status =
-        tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name, comm->name);
-    tt_engine_leave(&comm->engine);
-    const bool is_first = !atomic_exchange(&comm->ends, true);
+    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
+    if (!(ends & TT_COMM_GOES)) fail_all_calls(comm);
     tt_comm_leave_call(comm);
-    if (!is_first) return tuttiSuccess; /* the other thread frees it, soon now */
+    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);
     tt_comm_drain(comm);
     tt_comm_free(comm);

@@ -289,7 +289,10 @@ tt_status tt_device_launch(struct tt_device *device, void *stream,
             : device->cu->LaunchKernel(device->run, nblocks, 1, 1, nthreads, 1, 1, ROOM_BYTES,
                                        stream, parameters, NULL);
     tt_context_leave(device->context);
-    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuLaunchKernel", "");
+    return result == CUDA_SUCCESS
+               ? TT_OK
+               : fail_call(device, result, batch->priority ? "cuLaunchKernelEx" : "cuLaunchKernel",
+                           "");
 }
 
 static CUDA_KERNEL_NODE_PARAMS node_params(const struct tt_device *device, unsigned nblocks,
@@ -319,12 +322,15 @@ tt_status tt_device_add_node(struct tt_device *device, void *graph, void *const 
     const CUlaunchAttributeValue priority = {.priority = batch->priority};
     CUresult result =
         device->cu->GraphAddKernelNode(&made, graph, (const CUgraphNode *)after, nafter, &launch);
+    const char *call = "cuGraphAddKernelNode";
     if (result == CUDA_SUCCESS) *node = made;
-    if (result == CUDA_SUCCESS && batch->priority)
+    if (result == CUDA_SUCCESS && batch->priority) {
+        call = "cuGraphKernelNodeSetAttribute of a priority";
         result =
             device->cu->GraphKernelNodeSetAttribute(made, CU_LAUNCH_ATTRIBUTE_PRIORITY, &priority);
+    }
     tt_context_leave(device->context);
-    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, "cuGraphAddKernelNode", "");
+    return result == CUDA_SUCCESS ? TT_OK : fail_call(device, result, call, "");
 }
 
 tt_status tt_device_empty_node(struct tt_device *device, void *node)

@@ -465,6 +465,13 @@ void tt_comm_await_calls(tuttiComm_t comm)
     while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly();
 }
 
+/* Aborts by other threads that came before are waited for. */
+static void go_on_to(tuttiComm_t comm, unsigned end)
+{
+    atomic_fetch_or(&comm->ends, end);
+    tt_comm_await_calls(comm);
+}
+
 void tt_comm_free(tuttiComm_t comm)
 {
     if (!comm) return;
@@ -474,10 +481,9 @@ void tt_comm_free(tuttiComm_t comm)
     tt_comm_forget_programs(comm);
     tt_comm_device_free(comm);
     tt_comm_staged_free(comm);
-    /* An abort by another thread that came before is waited for; one that comes from now on uses
-     * nothing of the communicator but these two counts. */
-    atomic_fetch_or(&comm->ends, TT_COMM_GOES);
-    tt_comm_await_calls(comm);
+    go_on_to(comm, TT_COMM_LEAVES);
+    tt_fabric_disconnect(comm->fabric);
+    go_on_to(comm, TT_COMM_GOES);
     if (comm->engine.fabric) tt_engine_fini(&comm->engine);
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);

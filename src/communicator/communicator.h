@@ -70,10 +70,11 @@ struct tt_call_counts {
     bool is_grouped; /* the group that ends has been counted */
 };
 
-/* How far the end of a communicator is. */
+/* How far the end of a communicator is, and what an abort by another thread may still do. */
 enum {
-    TT_COMM_ENDS = 1, /* a thread destroys or aborts it, and frees it */
-    TT_COMM_GOES = 2, /* what it has is being freed: another thread's abort does nothing */
+    TT_COMM_ENDS = 1,   /* a thread destroys or aborts it, and frees it. Fail its calls */
+    TT_COMM_LEAVES = 2, /* there are no calls; peers are told. Make it give up waiting for them */
+    TT_COMM_GOES = 4,   /* all is freed. Nothing */
 };
 
 /* Owned by the user's handle. */
@@ -109,7 +110,7 @@ struct tuttiComm {
     bool finalized;
     /* atomic */
     _Atomic int calls;     /* between tt_comm_enter_call and tt_comm_leave_call */
-    _Atomic unsigned ends; /* TT_COMM_... */
+    _Atomic unsigned ends; /* TT_COMM_ENDS and so on */
     /* of the list of those that announce their end when the process ends */
     struct tuttiComm *alive_next;
 };

@@ -321,7 +321,6 @@ static void fail_all_calls(tuttiComm_t comm)
 {
     char name[128];
     tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
-    atomic_store(&comm->fabric->aborted, true);
     tt_engine_enter(&comm->engine);
     tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
                              comm->name));
@@ -340,7 +339,8 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
     }
     tt_comm_enter_call(comm); /* a thread that destroys it waits */
     const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
-    if (!(ends & TT_COMM_GOES)) fail_all_calls(comm);
+    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->fabric->aborted, true);
+    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
     tt_comm_leave_call(comm);
     if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
     tt_comm_await_calls(comm);

@@ -200,11 +200,18 @@ void tt_fabric_leave(struct tt_fabric *fabric)
     atomic_store_explicit(&fabric->record->state, state, memory_order_release);
 }
 
-void tt_fabric_destroy(struct tt_fabric *fabric)
+void tt_fabric_disconnect(struct tt_fabric *fabric)
 {
     if (!fabric) return;
     tt_fabric_leave(fabric);
     tt_wires_destroy(fabric->wires);
+    fabric->wires = NULL;
+}
+
+void tt_fabric_destroy(struct tt_fabric *fabric)
+{
+    if (!fabric) return;
+    tt_fabric_disconnect(fabric);
     for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
         tt_watch_put(fabric->watches[place]);
     tt_fabric_free_inherited(fabric);

@@ -71,14 +71,26 @@ static bool is_drained(struct tt_wires *wires)
     return done;
 }
 
+/* Whether a rank that leaves has waited for its peers for long enough. They may have stopped
+ * reading: so it does not wait for long after a failure, nor once another thread aborts what this
+ * one destroys. */
+static bool has_waited(const struct tt_wires *wires, int64_t start_ns, bool has_failed)
+{
+    const bool haste = has_failed || atomic_load(wires->client->aborted);
+    const int64_t most_ns =
+        haste && FAILED_LEAVE_NS < wires->timeout_ns ? FAILED_LEAVE_NS : wires->timeout_ns;
+    return tt_now_ns() - start_ns >= most_ns;
+}
+
 /* The last record goes over the sockets and must not overtake data that goes over another
  * transport. */
-static void finish_sending(struct tt_wires *wires, int64_t deadline)
+static void finish_sending(struct tt_wires *wires, int64_t start_ns, bool has_failed)
 {
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following) {
         if (!wire->is_agreed) continue;
         wire->room->quiet(wire->end);
-        while (!wire->room->sent(wire->end) && !tt_expired(deadline)) sched_yield();
+        while (!wire->room->sent(wire->end) && !has_waited(wires, start_ns, has_failed))
+            sched_yield();
     }
 }
 
@@ -111,16 +123,15 @@ void tt_wires_leave(struct tt_wires *wires)
 {
     const struct tt_wires_client *client = wires->client;
     const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
-    const bool haste = state == TT_RANK_ABORTED || client->has_failed(wires->up->owner);
-    const int64_t deadline =
-        tt_now_ns() +
-        (haste && FAILED_LEAVE_NS < wires->timeout_ns ? FAILED_LEAVE_NS : wires->timeout_ns);
+    const bool has_failed = client->has_failed(wires->up->owner);
+    const int64_t start_ns = tt_now_ns();
     const tt_status failed = client->check(wires->up->owner);
-    finish_sending(wires, deadline);
+    finish_sending(wires, start_ns, has_failed);
     if (failed) tt_wires_send_failure(wires, failed, tt_last_error());
     for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
         for (int i = 0; i < wire->tcp.nopen; i++) push_record(wire, &wire->tcp.sockets[i], state);
-    while ((!is_drained(wires) || (failed && !all_told(wires))) && !tt_expired(deadline)) {
+    while ((!is_drained(wires) || (failed && !all_told(wires))) &&
+           !has_waited(wires, start_ns, has_failed)) {
         if (failed) tell_failure(wires);
         tt_wires_wait(wires, 1000);
     }

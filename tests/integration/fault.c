@@ -193,3 +193,15 @@ TEST(fault, a_call_that_fails_waits_for_a_rank_that_writes_to_its_buffer)
     check_says(&job, 0, "has died", false);
     check_says(&job, WRITER, "has died", false);
 }
+
+TEST(fault, an_abort_ends_a_destroy_that_waits_for_a_stopped_rank_of_another_host)
+{
+    static struct job job;
+    const char *const extra[] = {"TUTTI_NET_TIMEOUT_MS=600000", NULL};
+    REQUIRE(job_start_on(&job, "ab", (const char *const[]){"abort_destroyed", NULL}, extra));
+    CHECK_MESSAGE(ends_within(&job, 0, 60000), "rank 0 did not end");
+    kill(job.ranks[1].pid, SIGKILL);
+    CHECK_MESSAGE(job_wait(&job, 30000), "rank 1 did not end");
+    CHECK_MESSAGE(job.ranks[0].status == 0, "rank 0: status 0x%x; it said:\n%s",
+                  (unsigned)job.ranks[0].status, job.ranks[0].text);
+}

@@ -1,10 +1,13 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort | quit |
- * stuck HOW | uncopied | unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS
- * COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR
+ * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort |
+ * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST; or all ranks:
+ * rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line
+ * of stderr says how ("ERROR
  * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,6 +342,39 @@ static int abort_last(tuttiComm_t comm)
     return FAILED;
 }
 
+struct destroyer {
+    tuttiComm_t comm;
+    tuttiResult_t result;
+    _Atomic bool has_ended;
+};
+
+static void *destroy(void *argument)
+{
+    struct destroyer *destroyer = argument;
+    destroyer->result = tuttiCommDestroy(destroyer->comm);
+    destroyer->has_ended = true;
+    return NULL;
+}
+
+/* The last rank stops. Another one has sent it as much as fits into the connection, destroys its
+ * communicator, which waits until all has been taken, and aborts it meanwhile. */
+static int abort_destroyed(tuttiComm_t comm)
+{
+    enum { TIMES = 4, NBYTES = 65536, WAIT_US = 100000 };
+    static char data[NBYTES];
+    struct destroyer destroyer = {.comm = comm};
+    pthread_t thread;
+    if (tuttiBarrier(comm, NULL) != tuttiSuccess) return WRONG;
+    if (is_last(comm)) raise(SIGSTOP);
+    for (int i = 0; i < TIMES; i++)
+        if (tuttiSend(data, NBYTES, tuttiUint8, 1, comm, NULL) != tuttiSuccess) return WRONG;
+    if (pthread_create(&thread, NULL, destroy, &destroyer)) return WRONG;
+    usleep(WAIT_US);
+    const tuttiResult_t aborted = destroyer.has_ended ? tuttiSuccess : tuttiCommAbort(comm);
+    pthread_join(thread, NULL);
+    return destroyer.result == tuttiSuccess && aborted == tuttiSuccess ? RIGHT : WRONG;
+}
+
 static int stuck_rank(tuttiComm_t comm, const char *how)
 {
     tuttiResult_t result = tuttiSuccess;
@@ -362,6 +398,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);
+    if (argc == 2 && !strcmp(argv[1], "abort_destroyed")) return abort_destroyed(comm);
     if (argc == 2 && !strcmp(argv[1], "quit")) return quit(comm);
     if (argc == 3 && !strcmp(argv[1], "loop_with_child"))
         return loop_with_child(comm, atoi(argv[2]));

@@ -1,0 +1,89 @@
+/* The end of a communicator: who waits for whom, and what is freed in which order. */
+#include <sched.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "communicator/device.h"
+#include "communicator/staged_graphs.h"
+
+static void sleep_briefly(void)
+{
+    sched_yield();
+    usleep(50);
+}
+
+void tt_comm_drain(tuttiComm_t comm)
+{
+    while (!tt_engine_idle(&comm->engine)) sleep_briefly();
+}
+
+void tt_comm_enter_call(tuttiComm_t comm)
+{
+    atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
+}
+
+void tt_comm_leave_call(tuttiComm_t comm)
+{
+    /* acquire: tt_comm_await_calls */
+    atomic_fetch_sub_explicit(&comm->calls, 1, memory_order_release);
+}
+
+void tt_comm_enter_calls(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_enter_call(calls[i].comm);
+}
+
+void tt_comm_leave_calls(const struct tt_pending_call *calls, int ncalls)
+{
+    for (int i = 0; i < ncalls; i++) tt_comm_leave_call(calls[i].comm);
+}
+
+void tt_comm_await_calls(tuttiComm_t comm)
+{
+    /* release: tt_comm_leave_call */
+    while (atomic_load_explicit(&comm->calls, memory_order_acquire)) sleep_briefly();
+}
+
+/* Aborts by other threads that came before are waited for. */
+static void go_on_to(tuttiComm_t comm, unsigned end)
+{
+    atomic_fetch_or(&comm->ends, end);
+    tt_comm_await_calls(comm);
+}
+
+void tt_comm_free(tuttiComm_t comm)
+{
+    if (!comm) return;
+    tt_comm_forget(comm);
+    tt_stage_graphs_end(comm);
+    tt_comm_deregister_all(comm);
+    tt_comm_forget_programs(comm);
+    tt_comm_device_free(comm);
+    tt_comm_staged_free(comm);
+    go_on_to(comm, TT_COMM_LEAVES);
+    tt_fabric_disconnect(comm->fabric);
+    go_on_to(comm, TT_COMM_GOES);
+    if (comm->engine.fabric) tt_engine_fini(&comm->engine);
+    tt_fabric_destroy(comm->fabric);
+    sodium_memzero(comm->key, sizeof comm->key);
+    tt_comm_await_calls(comm);
+    comm->magic = 0;
+    free(comm);
+}
+
+bool tt_comm_is_inherited(const struct tuttiComm *comm)
+{
+    return comm->process != getpid();
+}
+
+/* The struct stays in the list of communicators, and registered windows stay: the locks of both may
+ * be held for good, by a thread of the parent that the child does not have. */
+void tt_comm_free_inherited(tuttiComm_t comm)
+{
+    tt_comm_forget_programs(comm);
+    tt_engine_fini(&comm->engine);
+    tt_fabric_free_inherited(comm->fabric);
+    sodium_memzero(comm->key, sizeof comm->key);
+    comm->magic = 0;
+}

@@ -2,6 +2,7 @@
 #include "communicator/batches.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "communicator/graphs.h"
@@ -140,6 +141,48 @@ static void push_batch(tuttiComm_t comm, struct tt_batch *batch)
     tt_attended_push(&comm->on_gpu->queue, &batch->attended);
 }
 
+/* ---- Calls without a stream ----------------------------------------------------------------- */
+
+/* While they run. */
+struct own_calls {
+    struct tt_batch *batch;
+    struct tt_pending_call *calls; /* of the group; a call that is given up has no stage */
+    int ncalls;
+    tt_status status; /* of the first that was given up */
+    char text[TT_ERROR_TEXT];
+};
+
+/* Who aborts a communicator waits for its staged calls: not longer than they need it, because the
+ * others of the group may wait until the same thread aborts theirs. */
+static void give_up(void *argument)
+{
+    struct own_calls *own = argument;
+    int nworks = 0;
+    for (int i = 0; i < own->ncalls; i++) {
+        struct tt_pending_call *call = &own->calls[i];
+        if (call->stream) continue;
+        const struct tt_work *work = &own->batch->works[nworks++];
+        if (!call->stage || !tt_work_is_done(work) ||
+            !tt_fabric_failure_text(call->comm->fabric)[0])
+            continue;
+        const tt_status status = tt_comm_staged_give_up(call);
+        call->stage = NULL;
+        if (own->status) continue;
+        own->status = status;
+        snprintf(own->text, sizeof own->text, "%s", tt_last_error());
+    }
+}
+
+static tt_status run_own(struct tt_batch *batch, struct tt_pending_call *calls, int ncalls)
+{
+    struct own_calls own = {.batch = batch, .calls = calls, .ncalls = ncalls};
+    const tt_status status = tt_run_and_look(batch->works, batch->nworks, give_up, &own);
+    free(batch);
+    if (status || !own.status) return status;
+    tt_set_last_error(own.text);
+    return own.status;
+}
+
 tt_status tt_batches_launch(struct tt_pending_call *calls, int ncalls, struct tt_batch **batches)
 {
     struct tt_batch *own = NULL;
@@ -161,7 +204,5 @@ tt_status tt_batches_launch(struct tt_pending_call *calls, int ncalls, struct tt
     tt_comm_staged_follow(calls, ncalls);
     tt_comm_leave_calls(calls, ncalls);
     if (!own) return TT_OK;
-    const tt_status status = tt_run(own->works, own->nworks, false);
-    free(own);
-    return tt_comm_staged_finish(calls, ncalls, status);
+    return tt_comm_staged_finish(calls, ncalls, run_own(own, calls, ncalls));
 }

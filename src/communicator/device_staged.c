@@ -423,6 +423,14 @@ void tt_comm_staged_follow(const struct tt_pending_call *calls, int ncalls)
     tt_comm_staged_join(calls, ncalls, false);
 }
 
+tt_status tt_comm_staged_give_up(const struct tt_pending_call *pending)
+{
+    if (!pending->stage->failed) tt_staged_check_call(pending, copy_out(pending, false));
+    const tt_status status = tt_fabric_check(pending->comm->fabric);
+    tt_comm_leave_call(pending->comm);
+    return status;
+}
+
 tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls, tt_status status)
 {
     char text[TT_ERROR_TEXT];

@@ -147,6 +147,9 @@ void tt_comm_staged_launch(const struct tt_pending_call *calls, int ncalls);
  * ranks on one stream do not wait for one another, and the workers have the calls, so that a stream
  * that is full gets room. */
 void tt_comm_staged_follow(const struct tt_pending_call *calls, int ncalls);
+/* Leaves a call without a stream that is done, and whose communicator has failed, which it returns.
+ */
+TT_NODISCARD tt_status tt_comm_staged_give_up(const struct tt_pending_call *pending);
 /* Copies the output of those without a stream, which have run, and leaves them. status: what the
  * run gave; returns it, or the first failure here. */
 TT_NODISCARD tt_status tt_comm_staged_finish(const struct tt_pending_call *calls, int ncalls,

@@ -263,5 +263,8 @@ void tt_work_examine(struct tt_work *work);
 /* Runs operations together until all are done; the first error is returned, with its text, after
  * the rest has ended. `polite`: never spins (for worker threads beside a computing one). */
 TT_NODISCARD tt_status tt_run(struct tt_work *works, int nworks, bool polite);
+/* The same; look(arg) is called about every millisecond while it waits. */
+TT_NODISCARD tt_status tt_run_and_look(struct tt_work *works, int nworks, void (*look)(void *arg),
+                                       void *arg);
 
 #endif

@@ -21,6 +21,8 @@ struct wait {
     unsigned turns;
     bool spin, polite;
     int64_t since_ns, examined_ns; /* 0: not looked yet */
+    void (*look)(void *arg);       /* the caller's; NULL: none */
+    void *arg;
 };
 
 /* The first failure of a run. Its text is this thread's last error until the next one fails. */
@@ -79,6 +81,7 @@ static void look_around(struct wait *wait, struct tt_work *works, int nworks, st
     if (now - wait->examined_ns >= EXAMINE_NS) {
         wait->examined_ns = now;
         examine_all(works, nworks, first);
+        if (wait->look) wait->look(wait->arg);
     }
     const bool soon = wait->polite || by_sockets(works, nworks);
     if (now - wait->since_ns >= (soon ? POLITE_SLEEP_AFTER_NS : SLEEP_AFTER_NS))
@@ -116,9 +119,8 @@ static bool advance_all(struct tt_work *works, int nworks, uint64_t *progress,
     return waiting;
 }
 
-tt_status tt_run(struct tt_work *works, int nworks, bool polite)
+static tt_status run(struct tt_work *works, int nworks, struct wait wait)
 {
-    struct wait wait = {.spin = !polite && may_spin(works, nworks), .polite = polite};
     struct failure first;
     uint64_t before = 0;
     first.status = TT_OK; /* the text is not cleared: every call comes here */
@@ -134,4 +136,16 @@ tt_status tt_run(struct tt_work *works, int nworks, bool polite)
     }
     if (first.status) tt_set_last_error(first.text);
     return first.status;
+}
+
+tt_status tt_run(struct tt_work *works, int nworks, bool polite)
+{
+    return run(works, nworks,
+               (struct wait){.spin = !polite && may_spin(works, nworks), .polite = polite});
+}
+
+tt_status tt_run_and_look(struct tt_work *works, int nworks, void (*look)(void *arg), void *arg)
+{
+    return run(works, nworks,
+               (struct wait){.spin = may_spin(works, nworks), .look = look, .arg = arg});
 }

@@ -216,9 +216,18 @@ tt_status tt_staged_copied(const struct tt_work *work)
     return all ? TT_OK : TT_IN_PROGRESS;
 }
 
+/* Also of those that are not counted, because what was to be queued behind them could not be. */
+static bool has_copies(const struct tt_work *work)
+{
+    const struct tt_staged_run *staged = &work->staged;
+    if (!staged->portions) return false;
+    return tt_staged_copied(work) == TT_IN_PROGRESS ||
+           tt_context_stream_query(staged->context, staged->portions->stream) == TT_IN_PROGRESS;
+}
+
 tt_status tt_staged_stop(struct tt_work *work)
 {
-    if (tt_staged_copied(work) == TT_OK) return TT_OK;
+    if (!has_copies(work)) return TT_OK;
     if (!tt_expired(work->deadline_ns)) return TT_IN_PROGRESS;
     tt_fabric_add_to_failure(work->engine->fabric,
                              "; copies of this rank's GPU have not ended and may still use its "

@@ -343,3 +343,68 @@ TEST(staged_errors, an_abort_waits_until_a_group_that_ends_has_issued_its_calls)
     gpu_free(memory);
     gpu_free_all();
 }
+
+/* Of two communicators with a GPU in a group: the first one's call may have ended already, the
+ * second one's rank 1 never comes. */
+struct pair {
+    tuttiComm_t first[2], second[2];
+    int *memory;
+    tuttiResult_t result;
+};
+
+static void make_comms(tuttiComm_t *comms, int nranks)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiUniqueId id;
+    config.device = 0;
+    config.timeoutMs = 4000;
+    CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int r = 0; r < nranks; r++)
+        CHECK_EQ(tuttiCommInitRankConfig(&comms[r], nranks, id, r, &config), tuttiSuccess);
+    REQUIRE(tuttiGroupEnd() == tuttiSuccess);
+}
+
+static void *call_both(void *argument)
+{
+    struct pair *pair = argument;
+    int *memory = pair->memory;
+    CHECK_EQ(tuttiGroupStart(), tuttiSuccess);
+    CHECK_EQ(tuttiAllReduce(memory, memory, 10, tuttiInt32, tuttiSum, pair->first[0], NULL),
+             tuttiSuccess);
+    CHECK_EQ(
+        tuttiAllReduce(memory + 10, memory + 10, 10, tuttiInt32, tuttiSum, pair->second[0], NULL),
+        tuttiSuccess);
+    pair->result = tuttiGroupEnd();
+    return NULL;
+}
+
+static void abort_both(int nfirst)
+{
+    struct gpu_rank rank = {.nranks = 1};
+    struct pair pair = {.memory = make_ints(&rank, 1, 20)};
+    pthread_t thread;
+    tuttiResult_t error;
+    make_comms(pair.first, nfirst);
+    make_comms(pair.second, 2);
+    REQUIRE(pthread_create(&thread, NULL, call_both, &pair) == 0);
+    while (!pair.second[0]->engine.outstanding || pair.first[0]->engine.outstanding != nfirst - 1)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    CHECK_EQ(tuttiCommAbort(pair.first[0]), tuttiSuccess);
+    CHECK_EQ(tuttiCommAbort(pair.second[0]), tuttiSuccess);
+    pthread_join(thread, NULL);
+    CHECK_EQ(pair.result, tuttiRemoteError);
+    CHECK_EQ(tuttiCommGetAsyncError(pair.second[1], &error), tuttiSuccess);
+    CHECK_MESSAGE(error == tuttiRemoteError, "the second abort came after the deadline: %s",
+                  tuttiGetLastError(pair.second[1]));
+    for (int r = 1; r < nfirst; r++) CHECK_EQ(tuttiCommDestroy(pair.first[r]), tuttiSuccess);
+    CHECK_EQ(tuttiCommDestroy(pair.second[1]), tuttiSuccess);
+    gpu_free(pair.memory);
+    gpu_free_all();
+}
+
+TEST(staged_errors, an_abort_does_not_wait_for_another_communicator_of_the_group)
+{
+    abort_both(2);
+    abort_both(1);
+}

@@ -3,8 +3,8 @@
  *     tutti-run -n 8 grid_ranks [--only TEXT] [--case LINE]... [--every N] [--fail RANK] [--list]
  *
  * --only runs the cases whose line holds the text, --case those with exactly this line, --every
- * without them each N-th, beginning with the first. --fail makes this rank of each case fail in the
- * middle of its first step.
+ * without them each N-th, beginning with the first (then few of one `same` are compared). --fail
+ * makes this rank of each case fail in the middle of its first step.
  * A case is a line of words, NAME=VALUE; what is not named is as `basis` says. Cases of few ranks
  * run side by side, each on its own part of the ranks. Cases of one `same` must end with the same
  * bits in every weight. The exit status is 0 when every case matched the oracle. */

@@ -15,9 +15,9 @@ enum { SHARED_BYTES = 2048, MOST_SHARING = 8 };
 
 /* The receiver reports messages that lie in their flags, and all but the first in a slot that is
  * shared, in groups of so many, so that `taken` goes to the sender that much less often. Others are
- * reported at once: the sender waits for them, or for the slot. A sender that waits for a flag or a
- * slot never waits for an unreported message: all flags but a group are reported, and all slots but
- * the last. */
+ * reported at once: the sender waits for references and slots, though not for what was posted. A
+ * sender that waits for a flag or a slot never waits for an unreported message: all flags but a
+ * group are reported, and all slots but the last. */
 enum { REPORTED_TOGETHER = 8 };
 _Static_assert(REPORTED_TOGETHER < 32, "all flags but a group are reported");
 

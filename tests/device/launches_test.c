@@ -424,12 +424,26 @@ TEST(device_launches, messages_to_a_rank_that_waits_on_another_stream_share_none
 
 /* ---- The attendant -------------------------------------------------------------------------- */
 
-static int count_threads(void)
+static int count_now(void)
 {
     int n = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (const struct dirent *task; tasks && (task = readdir(tasks));) n += task->d_name[0] != '.';
     if (tasks) closedir(tasks);
+    return n;
+}
+
+/* Those that stay: the thread that served a unique id ends a moment after the last rank came. */
+static int count_threads(void)
+{
+    enum { LOOKS = 40, MOST_LOOKS = 2000 };
+    int n = count_now();
+    for (int same = 0, i = 0; same < LOOKS && i < MOST_LOOKS; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        const int now = count_now();
+        same = now == n ? same + 1 : 0;
+        n = now;
+    }
     return n;
 }
 

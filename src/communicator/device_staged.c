@@ -113,7 +113,8 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npiece
     return TT_OK;
 }
 
-/* Memory that the call uses in its turn. status: of what came before. */
+/* Gives the call memory of the communicator, which the call uses in its turn. status: TT_OK, or the
+ * failure of the caller before: then the call is dropped. */
 static tt_status share(struct tt_pending_call *pending, tt_status status,
                        struct tt_stage_shared *shared, size_t nbytes)
 {

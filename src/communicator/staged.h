@@ -133,7 +133,7 @@ TT_NODISCARD tt_status tt_comm_stage_message(struct tt_pending_call *pending);
 void tt_comm_staged_link(const struct tt_pending_call *calls, int ncalls);
 /* The CUDA stream of a staged call: the user's, or the rank's own. */
 void *tt_staged_stream(const struct tt_pending_call *pending);
-/* A failure of what is queued for the call is the communicator's. */
+/* If the driver refused what was to be queued for the call (status), the communicator fails. */
 void tt_staged_check_call(const struct tt_pending_call *pending, tt_status status);
 /* Calls of a rank in a group that are on several streams: before any of them, all these streams
  * come to the group; afterwards all follow all of the calls. */

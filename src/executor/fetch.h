@@ -15,8 +15,8 @@ void tt_fetch_to_read(const char *data, size_t nbytes, int nlines);
 /* The same for memory that is going to be written, and whose contents nobody needs any more. */
 void tt_fetch_to_write(const char *data, size_t nbytes, int nlines);
 
-/* Fetches the first lines of what the step folds from this rank's memory, and of where it stores
- * the result, if the step folds long messages. */
+/* If the step folds long messages: fetches the first lines of this rank's operand of the fold, and
+ * of the memory in which the step stores the result. */
 void tt_fetch_for_step(const struct tt_work *work, int channel, const struct tt_program_step *step,
                        int nlines);
 

@@ -63,6 +63,17 @@ void tt_context_close_shared(struct tt_context *context, void *memory);
  * waits until no kernel of the context runs. */
 void tt_context_let_go(struct tt_context *context);
 
+/* Exports the whole pages that hold [memory, memory + nbytes) of the context's GPU, so that other
+ * devices can use them (dma-buf): *fd, which the caller closes, and where its byte 0 lies. The
+ * pages stay allocated as long as a device uses them, also after their memory was freed. USAGE: the
+ * GPU or its driver cannot export this memory, or work on the GPU could not be made to see what
+ * other devices write there; the text says why. */
+TT_NODISCARD tt_status tt_context_export(struct tt_context *context, const void *memory,
+                                         size_t nbytes, int *fd, char **base, size_t *exported);
+/* What other devices have written to exported memory of the GPU, as far as the host knows of it by
+ * now, is seen by work that streams begin from now on. */
+TT_NODISCARD tt_status tt_context_flush_writes(struct tt_context *context);
+
 /* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of
  * the thread), or one made here, which does not wait for the legacy stream. */
 TT_NODISCARD tt_status tt_context_stream_create(struct tt_context *context, void **stream);

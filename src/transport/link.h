@@ -46,8 +46,8 @@ struct tt_memory {
 
 /* The first message of a link, as its receiver sees it. */
 struct tt_message {
-    const void *data; /* where it lies; NULL: only fetch can get it */
-    size_t nbytes;
+    const void *data;   /* where it lies; NULL: only fetch can get it */
+    size_t nbytes;      /* of a reference they may be more than slot_bytes */
     uint64_t signature; /* of the call it belongs to */
     bool is_borrowed;   /* data is memory of a rank of this process, which may free it after a
                          * failure (tt_fabric_borrow) */
@@ -81,6 +81,26 @@ struct tt_post_ops {
 /* Nothing is posted or claimed. */
 extern const struct tt_post_ops tt_no_posts;
 
+/* Of links whose devices read and write the memory of GPUs themselves, where it was registered with
+ * them (tt_wires_register_gpu); the other links have tt_no_gpus. */
+struct tt_gpu_ops {
+    /* Whether [data, data + nbytes) lies in memory of a GPU that all devices of this link use.
+     * Before the link is connected (slot, peek) it does not. */
+    bool (*reaches)(const struct tt_link *link, const void *data, size_t nbytes);
+    /* Sender: publishes a reference to [data, data + nbytes), of any length, which is such memory
+     * and stays unchanged until drained() is true again. The receiver's device reads it. False: the
+     * link is full. */
+    bool (*publish)(struct tt_link *link, const void *data, size_t nbytes, uint64_t signature);
+    /* Receiver, when peek has given a message without data (it is such a reference): moves all of
+     * it to `to`, which is such memory. TT_OK when the bytes have left the network, TT_IN_PROGRESS
+     * before: then to be called again with the same `to`. What the GPU does next sees the bytes
+     * after tt_context_flush_writes (driver/context.h). */
+    tt_status (*fetch)(struct tt_link *link, void *to);
+};
+
+/* No memory of GPUs is used in place. */
+extern const struct tt_gpu_ops tt_no_gpus;
+
 struct tt_link_ops {
     /* Sender: memory for a message of nbytes (<= the link's slot_bytes), NULL while the link is
      * full. */
@@ -107,11 +127,13 @@ struct tt_link_ops {
     void (*expect)(struct tt_link *link, void *to, size_t nbytes, uint64_t signature);
     /* Receiver: TT_OK and the first message, TT_IN_PROGRESS when there is none, or an error. */
     tt_status (*peek)(struct tt_link *link, struct tt_message *message);
-    /* Copies bytes [offset, offset + nbytes) of the first message. */
+    /* Copies bytes [offset, offset + nbytes) of the first message. TT_IN_PROGRESS: they are on
+     * their way; to be called again with the same arguments. */
     tt_status (*fetch)(struct tt_link *link, void *to, size_t offset, size_t nbytes);
     /* Lets the sender reuse the first message's memory. */
     void (*release)(struct tt_link *link);
     const struct tt_post_ops *posts;
+    const struct tt_gpu_ops *gpus;
 };
 
 /* One end, as the rank holds it. Owned by the fabric; never moves. */

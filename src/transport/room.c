@@ -1,5 +1,5 @@
 /* What the rooms share: how a room fails the communicator of the rank that it works for, and the
- * operations of links without posts. */
+ * operations of links without posts, and of those that use no memory of GPUs. */
 #include "transport/room.h"
 
 #include <stdarg.h>
@@ -37,4 +37,30 @@ const struct tt_post_ops tt_no_posts = {
     .post = post_nothing,
     .claim = claim_nothing,
     .withdraw = withdraw_nothing,
+};
+
+static bool reaches_no_gpu(const struct tt_link *link, const void *data, size_t nbytes)
+{
+    (void)link, (void)data, (void)nbytes;
+    return false;
+}
+
+static bool publish_no_gpu(struct tt_link *link, const void *data, size_t nbytes,
+                           uint64_t signature)
+{
+    (void)link, (void)data, (void)nbytes, (void)signature;
+    return false;
+}
+
+static tt_status fetch_to_no_gpu(struct tt_link *link, void *to)
+{
+    (void)to;
+    return tt_fail(TT_ERR_INTERNAL, "the link to rank %d uses no memory of a GPU in place",
+                   link->peer);
+}
+
+const struct tt_gpu_ops tt_no_gpus = {
+    .reaches = reaches_no_gpu,
+    .publish = publish_no_gpu,
+    .fetch = fetch_to_no_gpu,
 };

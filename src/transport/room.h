@@ -61,6 +61,13 @@ struct tt_room_offer {
     uint8_t bytes[1020];
 };
 
+/* Whole pages of a GPU's memory, as its driver exports them to other devices. Plain data. */
+struct tt_dmabuf {
+    int fd;           /* of the dma-buf; byte 0 is the one at base */
+    const char *base; /* at which GPUs access the memory, and links name it */
+    size_t nbytes;
+};
+
 /* A transport between hosts: the table that a folder hands to the fabric (transports.c lists them).
  * `self` is one rank's use of the transport, `end` its use with one peer; both are the room's own.
  * One thread at a time per communicator. */
@@ -80,6 +87,13 @@ struct tt_transport {
     tt_status (*watch)(void *self, int epoll, void *mark);
     void (*clear)(void *self);
     void (*close)(void *self); /* after its ends */
+
+    /* Lets the devices use pages of a GPU in place, by the links' gpus, until drop_gpu; the
+     * descriptor stays the caller's. An error, with the reason: some device cannot. NULL: this
+     * transport never does. */
+    tt_status (*take_gpu)(void *self, const struct tt_dmabuf *pages, void **taken);
+    /* No message uses the pages any more. */
+    void (*drop_gpu)(void *self, void *taken);
 
     /* Creates an end and its offer. After an error, logged once, the next transport is tried. */
     tt_status (*offer)(void *self, int peer, struct tt_tcp_end *connection, void **end,

@@ -100,6 +100,19 @@ struct tt_link *tt_wires_rx(const struct tt_wires *wires, int peer, int channel)
  * not sent yet. */
 void tt_wires_give_back(struct tt_wires *wires);
 
+/* Pages of a GPU that the devices of a transport use in place. Owned by who registered them. */
+struct tt_wires_gpu {
+    int transport; /* of tt_transports */
+    void *taken;
+};
+/* Lets devices use pages of a GPU in place (link.h), until tt_wires_forget_gpu; the descriptor
+ * stays the caller's. An error, with the reason: no transport can; then their bytes go through
+ * memory of the host. */
+TT_NODISCARD tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *pages,
+                                             struct tt_wires_gpu *registered);
+/* No message uses the pages any more. */
+void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered);
+
 /* Bounded work on whatever is ready: accepts, connects, reads, writes. Cheap when nothing is. A
  * failure fails the fabric (through the events of room.h, naming peer, host, address, interface)
  * and is returned. */

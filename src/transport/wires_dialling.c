@@ -96,6 +96,7 @@ static const struct tt_link_ops dialling_ops = {
     .flushed = dialling_flushed,
     .expect = dialling_expect,
     .posts = &tt_no_posts,
+    .gpus = &tt_no_gpus,
     .peek = dialling_peek,
     .fetch = dialling_fetch,
     .release = dialling_release,

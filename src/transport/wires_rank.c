@@ -201,6 +201,29 @@ void tt_wires_give_back(struct tt_wires *wires)
         if (wire->is_agreed) wire->room->give_back(wire->end, deadline_ns);
 }
 
+/* ---- Memory of GPUs ------------------------------------------------------------------------- */
+
+tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *pages,
+                                struct tt_wires_gpu *registered)
+{
+    tt_status status = TT_ERR_SYSTEM;
+    bool tried = false;
+    for (int i = 0; i < tt_ntransports && status; i++) {
+        const struct tt_transport_use *use = &wires->uses[i];
+        if (!use->self || !use->room->take_gpu) continue;
+        tried = true;
+        registered->transport = i;
+        status = use->room->take_gpu(use->self, pages, &registered->taken);
+    }
+    return tried ? status : tt_fail(TT_ERR_SYSTEM, "there is no RDMA device");
+}
+
+void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered)
+{
+    const struct tt_transport_use *use = &wires->uses[registered->transport];
+    use->room->drop_gpu(use->self, registered->taken);
+}
+
 /* ---- Description ---------------------------------------------------------------------------- */
 
 void tt_wires_describe(const struct tt_wires *wires, int peer, char *text, size_t size)

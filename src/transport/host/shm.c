@@ -317,6 +317,7 @@ static const struct tt_link_ops shm_ops = {
     .flushed = shm_flushed,
     .expect = shm_expect,
     .posts = &tt_shm_posts,
+    .gpus = &tt_no_gpus,
     .peek = shm_peek,
     .fetch = shm_fetch,
     .release = shm_release,

@@ -362,6 +362,7 @@ static const struct tt_link_ops rdma_ops = {
     .flushed = rdma_flushed,
     .expect = rdma_expect,
     .posts = &tt_no_posts,
+    .gpus = &tt_no_gpus,
     .peek = rdma_peek,
     .fetch = rdma_fetch,
     .release = rdma_release,

@@ -276,6 +276,7 @@ static const struct tt_link_ops tcp_link_ops = {
     .flushed = tcp_flushed,
     .expect = tcp_expect,
     .posts = &tt_no_posts,
+    .gpus = &tt_no_gpus,
     .peek = tcp_peek,
     .fetch = tcp_fetch,
     .release = tcp_release,

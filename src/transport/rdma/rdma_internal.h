@@ -65,13 +65,7 @@ TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
  * none. */
 struct tt_rdma_memory *tt_rdma_memory_find(struct tt_rdma *rdma, const void *data, size_t nbytes);
 void tt_rdma_memory_fini(struct tt_rdma *rdma);
-/* A range of a GPU's memory, as its driver exports it. */
-struct tt_dmabuf {
-    int fd;
-    uint64_t offset;
-    size_t nbytes;
-};
-/* Registers the range with a device; addresses in the region begin at the offset. TT_ERR_SYSTEM:
+/* Registers pages of a GPU with a device; addresses in the region are the GPU's. TT_ERR_SYSTEM:
  * the device, its driver or the library cannot (no_dmabuf is set then, and nothing tried again). */
 TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
                                                const struct tt_dmabuf *memory,

@@ -252,12 +252,12 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device);
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes);
 TUTTI_API tuttiResult_t tuttiMemFree(void *memory);
 
-/* Makes memory of any origin usable in place by the other ranks of this host, as tuttiMemAlloc's
- * is: the pages that lie wholly inside it move to shared memory at the same addresses. No thread
- * may touch the memory during the call. A child made by fork later shares the memory with its
- * parent. Memory that cannot move (stacks, files) is left as it is and works as before. Before you
- * free the memory, deregister it, or destroy `comm`, which deregisters the rest; no call of any
- * communicator may use it then. Not collective. */
+/* Makes memory usable in place. The host's, by the other ranks of this host, as tuttiMemAlloc's is:
+ * the pages wholly inside it move to shared memory at the same addresses; no thread may touch it
+ * meanwhile, and a child forked later shares it with its parent. The rank's GPU's, by RDMA devices,
+ * for sends and receives between hosts (dma-buf). Memory that cannot be (stacks, files) works as
+ * before. Before you free the memory, deregister it, or destroy `comm`, which deregisters the rest;
+ * no call of any communicator may use it then. Not collective. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes,
                                           void **handle);
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);

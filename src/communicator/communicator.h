@@ -265,6 +265,9 @@ static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
 
 /* Gives back all memory that is still registered. */
 void tt_comm_deregister_all(tuttiComm_t comm);
+/* Whether the buffer lies in registered memory of this rank's GPU that devices of the network use
+ * in place. */
+bool tt_comm_devices_use(const struct tuttiComm *comm, const void *data, size_t nbytes);
 
 /* Waits until nothing is outstanding. */
 void tt_comm_drain(tuttiComm_t comm);

@@ -6,7 +6,10 @@
 #include "communicator/staged.h"
 #include "driver/capture.h"
 
-enum { APART = 64 }; /* where input and output cannot share memory */
+enum {
+    APART = 64,                 /* where input and output cannot share memory */
+    IN_PLACE_MIN_BYTES = 16384, /* of a message: below, a round trip more costs more than copies */
+};
 
 /* ---- Where things lie ----------------------------------------------------------------------- */
 
@@ -107,6 +110,7 @@ static tt_status take(struct tt_pending_call *pending, size_t nbytes, int npiece
     stage->captured = captured;
     stage->is_collective = pending->kind == TT_WORK_COLLECTIVE;
     stage->by_host = !stage->memory;
+    stage->gpu = NULL;
     stage->in = stage->out = (struct tt_extent){0, 0};
     stage->portions = (struct tt_stage_portions){
         .stream = pending->comm->staged->copies, .number = 1, .pieces = stage->pieces};
@@ -322,13 +326,23 @@ static size_t message_portion(const struct tuttiComm *comm)
     return (comm->staged->nbytes / 4 + slot - 1) / slot * slot;
 }
 
+/* Whether a device of the network may move the message in the GPU's memory. */
+static bool may_be_in_place(const struct tt_pending_call *pending)
+{
+    const struct tuttiComm *comm = pending->comm;
+    return pending->nbytes >= IN_PLACE_MIN_BYTES &&
+           !tt_fabric_is_local(comm->fabric, pending->peer) &&
+           tt_comm_devices_use(comm, pending->data, pending->nbytes);
+}
+
 tt_status tt_comm_stage_message(struct tt_pending_call *pending)
 {
     tuttiComm_t comm = pending->comm;
     const size_t most = message_portion(comm), nbytes = pending->nbytes;
-    const bool sends = pending->kind == TT_WORK_SEND;
-    TT_TRY(take(pending, nbytes <= most ? nbytes : SIZE_MAX, 1));
+    const bool sends = pending->kind == TT_WORK_SEND, in_place = may_be_in_place(pending);
+    TT_TRY(take(pending, nbytes <= most && !in_place ? nbytes : SIZE_MAX, 1));
     struct tt_stage *stage = pending->stage;
+    if (in_place) stage->gpu = pending->data;
     if (stage->memory) {
         add(stage, sends ? &stage->nin : &stage->nout, pending->data, stage->memory, nbytes);
         pending->data = stage->memory;
@@ -365,7 +379,8 @@ void tt_comm_staged_begin(const struct tt_pending_call *pending, struct tt_work 
                                .replayed = stage->is_kept,
                                .context = staged->context,
                                .stream = staged->stream,
-                               .portions = stage->by_host ? &stage->portions : NULL};
+                               .portions = stage->by_host ? &stage->portions : NULL,
+                               .gpu = stage->gpu};
 }
 
 static tt_status copy_in(const struct tt_pending_call *pending)

@@ -1,7 +1,10 @@
 /* Memory, registrations, pre-multiplied sums, counters. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/config.h"
+#include "base/log.h"
 #include "base/output.h"
 #include "communicator/communicator.h"
 #include "communicator/staged.h"
@@ -23,8 +26,62 @@ tuttiResult_t tuttiMemFree(void *memory)
  */
 struct tt_registration {
     void *adopted; /* pages that became a window; NULL: none */
+    /* Memory of the rank's GPU that devices of the network use in place */
+    const char *gpu; /* NULL: none */
+    size_t nbytes;
+    struct tt_wires_gpu pages;
     struct tt_registration *next;
 };
+
+/* Lets RDMA devices use memory of the rank's GPU. An error: its bytes are copied, as those of other
+ * memory. */
+static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
+                              struct tt_registration *made)
+{
+    struct tt_dmabuf exported;
+    char *base;
+    TT_TRY(tt_context_export(comm->staged->context, memory, nbytes, &exported.fd, &base,
+                             &exported.nbytes));
+    exported.base = base;
+    tt_engine_enter(&comm->engine);
+    const tt_status status = tt_wires_register_gpu(comm->fabric->wires, &exported, &made->pages);
+    tt_engine_leave(&comm->engine);
+    close(exported.fd);
+    if (status) return status;
+    made->gpu = memory;
+    made->nbytes = nbytes;
+    return TT_OK;
+}
+
+/* Where calls on the memory of this rank's GPU may leave the host. */
+static bool may_register(const struct tuttiComm *comm, const struct tt_pointer *pointer)
+{
+    return pointer->kind == TT_POINTER_DEVICE && comm->staged && pointer->gpu == comm->gpu &&
+           comm->fabric->wires && tt_config_bool(TT_CONFIG_RDMA_GPU);
+}
+
+static void try_to_register_gpu(tuttiComm_t comm, void *memory, size_t nbytes,
+                                struct tt_registration *made)
+{
+    if (register_gpu(comm, memory, nbytes, made))
+        TT_INFO("rank %d: %zu bytes of GPU %d are copied through memory of the host: %s",
+                comm->rank, nbytes, comm->gpu, tt_last_error());
+    else
+        TT_INFO("rank %d: RDMA devices use %zu bytes of GPU %d in place", comm->rank, nbytes,
+                comm->gpu);
+}
+
+bool tt_comm_devices_use(const struct tuttiComm *comm, const void *data, size_t nbytes)
+{
+    const uintptr_t first = (uintptr_t)data;
+    for (const struct tt_registration *made = comm->registrations; made; made = made->next) {
+        const uintptr_t base = (uintptr_t)made->gpu;
+        if (made->gpu && first >= base && first - base <= made->nbytes &&
+            nbytes <= made->nbytes - (first - base))
+            return true;
+    }
+    return false;
+}
 
 static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
@@ -44,6 +101,7 @@ static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, 
         free(made);
         return status;
     }
+    if (may_register(comm, &found)) try_to_register_gpu(comm, memory, nbytes, made);
     made->next = comm->registrations;
     comm->registrations = made;
     *handle = made;
@@ -55,8 +113,13 @@ tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, v
     return tt_result(__func__, register_memory(comm, memory, nbytes, handle));
 }
 
-static void free_registration(struct tt_registration *made)
+static void free_registration(tuttiComm_t comm, struct tt_registration *made)
 {
+    if (made->gpu) {
+        tt_engine_enter(&comm->engine);
+        tt_wires_forget_gpu(comm->fabric->wires, &made->pages);
+        tt_engine_leave(&comm->engine);
+    }
     tt_window_release(made->adopted);
     free(made);
 }
@@ -73,7 +136,7 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
                          tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
                                  handle, comm->name));
     *link = made->next;
-    free_registration(made);
+    free_registration(comm, made);
     return tuttiSuccess;
 }
 
@@ -81,7 +144,7 @@ void tt_comm_deregister_all(tuttiComm_t comm)
 {
     while (comm->registrations) {
         struct tt_registration *next = comm->registrations->next;
-        free_registration(comm->registrations);
+        free_registration(comm, comm->registrations);
         comm->registrations = next;
     }
 }

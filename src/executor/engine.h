@@ -136,6 +136,8 @@ struct tt_staged_run {
     void *stream;                       /* of the rank, to ask whether the GPU is lost */
     struct tt_stage_portions *portions; /* copied by who runs the call; NULL: the user's stream
                                          * copies */
+    char *gpu; /* of a message: the caller's memory, where a device of the network may use it in
+                * place of staging memory; NULL: it does not, or no more */
 };
 
 /* What a collective call asks for. Plain data but for the caller's pointers. */

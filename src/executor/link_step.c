@@ -74,7 +74,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
         if (!message.data && nbytes) {
             char *bounce;
             TT_TRY(bounce_of(work->engine, link->peer, channel, &bounce));
-            TT_TRY(link->ops->fetch(link, bounce, 0, nbytes));
+            TT_AWAIT(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
         }
         if (step->op == TT_FOLD && nbytes >= TT_DIRECT_MIN_BYTES)

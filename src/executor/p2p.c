@@ -1,6 +1,7 @@
 /* Point to point: a message of any length in pieces through slots, or whole by reference. */
 #include <string.h>
 
+#include "driver/context.h"
 #include "executor/express.h"
 #include "executor/internal.h"
 #include "executor/staged_run.h"
@@ -67,9 +68,68 @@ static bool publish_all(struct tt_work *work)
     return true;
 }
 
+/* ---- In the memory of a GPU -----------------------------------------------------------------
+
+ * A message in registered memory of a GPU passes through staging memory only where the link's
+ * devices cannot use that memory, which shows when the link is connected, or when the message has
+ * come: the sender decides whether it is a reference. */
+
+/* From now on the message goes through staging memory. */
+static tt_status begin_staged(struct tt_work *work)
+{
+    work->staged.gpu = NULL;
+    return tt_staged_begin(work);
+}
+
+/* TT_OK: the message is published, or its first bytes are in staging memory. */
+static tt_status choose_place_of_send(struct tt_work *work)
+{
+    struct tt_p2p_work *own = &work->p2p;
+    struct tt_link *link = own->link;
+    const char *data = work->staged.gpu;
+    if (!data) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
+    if (!link->ops->slot(link, 0)) return TT_IN_PROGRESS; /* full, or not connected yet */
+    if (!link->ops->gpus->reaches(link, data, own->nbytes)) return begin_staged(work);
+    if (!link->ops->gpus->publish(link, data, own->nbytes, length_signature(own->nbytes)))
+        return TT_IN_PROGRESS;
+    own->published = own->references = true;
+    own->offset = own->nbytes;
+    work->progress++;
+    return TT_OK;
+}
+
+/* TT_OK: the first message is to be moved in place, or staging memory can take its first bytes. */
+static tt_status choose_place_of_recv(struct tt_work *work)
+{
+    const struct tt_p2p_work *own = &work->p2p;
+    const struct tt_link_ops *ops = own->link->ops;
+    struct tt_message message;
+    if (!work->staged.gpu) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
+    TT_AWAIT(ops->peek(own->link, &message));
+    const bool is_reference = !message.data && message.nbytes == own->nbytes &&
+                              message.signature == length_signature(own->nbytes);
+    if (is_reference && ops->gpus->reaches(own->link, work->staged.gpu, own->nbytes)) return TT_OK;
+    return begin_staged(work);
+}
+
+static tt_status receive_in_place(struct tt_work *work)
+{
+    struct tt_p2p_work *own = &work->p2p;
+    const struct tt_link_ops *ops = own->link->ops;
+    TT_AWAIT(ops->gpus->fetch(own->link, work->staged.gpu));
+    TT_TRY(tt_context_flush_writes(work->staged.context));
+    ops->release(own->link);
+    own->offset = own->nbytes;
+    work->progress++;
+    return TT_OK;
+}
+
+/* ---- Both sides ----------------------------------------------------------------------------- */
+
 static tt_status advance_send(struct tt_work *work)
 {
     struct tt_p2p_work *own = &work->p2p;
+    if (!own->published) TT_AWAIT(choose_place_of_send(work));
     if (!own->published) own->published = publish_all(work);
     if (!own->published) return TT_IN_PROGRESS;
     return !own->references || own->link->ops->drained(own->link) ? TT_OK : TT_IN_PROGRESS;
@@ -113,7 +173,7 @@ static tt_status copy_some(struct tt_work *work, const struct tt_message *messag
     const size_t nbytes = left < most ? left : most;
     if (message->is_borrowed) TT_TRY(tt_fabric_borrow(fabric));
     if (!message->data)
-        TT_TRY(own->link->ops->fetch(own->link, to, own->taken, nbytes));
+        TT_AWAIT(own->link->ops->fetch(own->link, to, own->taken, nbytes));
     else if (nbytes && (const char *)message->data + own->taken != to) /* not delivered in place */
         tt_copy(to, (const char *)message->data + own->taken, nbytes, own->nontemporal);
     if (message->is_borrowed) tt_fabric_give_back(fabric);
@@ -127,6 +187,8 @@ static tt_status advance_recv(struct tt_work *work)
     struct tt_p2p_work *own = &work->p2p;
     const struct tt_link_ops *ops = own->link->ops;
     const uint64_t signature = length_signature(own->nbytes);
+    TT_AWAIT(choose_place_of_recv(work));
+    if (work->staged.gpu) return receive_in_place(work);
     do {
         struct tt_message message;
         char *to;

@@ -162,6 +162,7 @@ static tt_status queue_copies(struct tt_work *work, uint64_t finished)
 tt_status tt_staged_begin(struct tt_work *work)
 {
     const struct tt_staged_run *staged = &work->staged;
+    if (staged->gpu) return TT_OK;
     if (!staged->portions->in) {
         TT_TRY(tt_fabric_check(work->engine->fabric)); /* issued before the failure */
         /* Has happened, but the GPU shall know that the copies come after. */
@@ -197,7 +198,7 @@ static uint64_t finished_rounds(const struct tt_work *work)
 tt_status tt_staged_pass(struct tt_work *work, bool ran)
 {
     const struct tt_stage_portions *portions = work->staged.portions;
-    if (!portions) return TT_OK;
+    if (!portions || work->staged.gpu) return TT_OK;
     if (ran) return queue_copies(work, portions->number);
     if (portions->number == 1) return TT_OK;
     return queue_copies(work, work->kind == TT_WORK_COLLECTIVE

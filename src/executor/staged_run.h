@@ -7,7 +7,7 @@
 #include "executor/internal.h"
 
 /* Queues the first copies of a call in portions, in its turn. TT_OK when those have been made that
- * the call needs to begin. */
+ * the call needs to begin; and for a message that may be moved in place, as long as it may. */
 TT_NODISCARD tt_status tt_staged_begin(struct tt_work *work);
 
 /* TT_OK when the call's input is there, or its first portion; and for calls that are not on staging

@@ -81,6 +81,7 @@ static void init_p2p(struct tt_work *work, struct tt_engine *engine, enum tt_wor
     work->staged.words = NULL;
     work->staged.replayed = false;
     work->staged.portions = NULL;
+    work->staged.gpu = NULL;
     work->p2p = (struct tt_p2p_work){.peer = peer,
                                      .data = data,
                                      .nbytes = nbytes,

@@ -27,6 +27,7 @@ static tt_status open_locked(int gpu, struct tt_context **out)
     context->cu = tt_cuda_load();
     context->gpu = gpu;
     context->device = device;
+    context->writes = tt_context_ask_writes(context->cu, device);
     const CUresult result = context->cu->DevicePrimaryCtxRetain(&context->handle, device);
     tt_status status =
         result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");

@@ -1,4 +1,4 @@
-/* What context.c and memory.c share. Compiled only where the build found CUDA's header. */
+/* What context.c, export.c and memory.c share. Compiled only where the build found CUDA's header. */
 #ifndef TT_DRIVER_CONTEXT_INTERNAL_H
 #define TT_DRIVER_CONTEXT_INTERNAL_H
 
@@ -9,6 +9,13 @@ enum { TT_MOST_EVENTS = 16 };
 
 struct tt_held;
 
+/* What the driver says of other devices that write to the GPU's memory; 0 where it says nothing. */
+struct tt_foreign_writes {
+    int exports; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
+    int order;   /* CUGPUDirectRDMAWritesOrdering */
+    int flushes; /* bits of CUflushGPUDirectRDMAWritesOptions */
+};
+
 /* Freed with its last user. */
 struct tt_context {
     /* immutable once listed */
@@ -17,6 +24,7 @@ struct tt_context {
     CUdevice device;
     CUcontext handle;
     CUstream stream; /* for fills and copies */
+    struct tt_foreign_writes writes;
     /* guarded by the lock of context.c */
     int nusers;
     struct tt_context *next;
@@ -31,6 +39,8 @@ struct tt_context {
 TT_NODISCARD tt_status tt_context_enter_aside(struct tt_context *context,
                                               CUstreamCaptureMode *mode);
 void tt_context_leave_aside(struct tt_context *context, CUstreamCaptureMode mode);
+
+struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device);
 
 /* In the context, which has no user any more: gives the memory back to the driver. */
 void tt_context_release_memory(struct tt_context *context);

@@ -17,9 +17,12 @@ enum { OLDEST = 13000 };
 static const struct {
     const char *name;
     size_t offset;
+    bool is_optional;
 } entries[] = {
-#define X(member, symbol) {#symbol, offsetof(struct tt_cuda, member)},
+#define X(member, symbol) {#symbol, offsetof(struct tt_cuda, member), false},
+#define OPTIONAL(member, symbol) {#symbol, offsetof(struct tt_cuda, member), true},
 #include "driver/cuda_table.h"
+#undef OPTIONAL
 #undef X
 };
 
@@ -33,7 +36,7 @@ static bool find_functions(void *library)
 {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         void *symbol = dlsym(library, entries[i].name);
-        if (!symbol) {
+        if (!symbol && !entries[i].is_optional) {
             snprintf(reason, sizeof reason,
                      "libcuda.so.1 has no %s: it is incomplete, or no driver for CUDA %d",
                      entries[i].name, OLDEST / 1000);

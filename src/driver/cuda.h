@@ -10,7 +10,9 @@
 /* Named as in the library, without the prefix `cu` and the version. Immutable once loaded. */
 struct tt_cuda {
 #define X(member, symbol) __typeof__(symbol) *member;
+#define OPTIONAL(member, symbol) __typeof__(symbol) *member; /* or NULL */
 #include "driver/cuda_table.h"
+#undef OPTIONAL
 #undef X
 };
 

@@ -1,5 +1,6 @@
-/* The functions of libcuda.so.1 that the library calls: X(member of struct tt_cuda, symbol). Where
- * CUDA's header has several versions of a function, its plain name is a macro for the symbol here.
+/* The functions of libcuda.so.1 that the library calls: X(member of struct tt_cuda, symbol);
+ * OPTIONAL(member, symbol): a driver without it is used too, and the member is NULL. Where CUDA's
+ * header has several versions of a function, its plain name is a macro for the symbol here.
  */
 X(Init, cuInit)
 X(DriverGetVersion, cuDriverGetVersion)
@@ -64,3 +65,5 @@ X(GraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode)
 X(UserObjectCreate, cuUserObjectCreate)
 X(UserObjectRelease, cuUserObjectRelease)
 X(GraphRetainUserObject, cuGraphRetainUserObject)
+OPTIONAL(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange)
+OPTIONAL(FlushGPUDirectRDMAWrites, cuFlushGPUDirectRDMAWrites)

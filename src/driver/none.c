@@ -133,6 +133,19 @@ void tt_context_let_go(struct tt_context *context)
     (void)context;
 }
 
+tt_status tt_context_export(struct tt_context *context, const void *memory, size_t nbytes, int *fd,
+                            char **base, size_t *exported)
+{
+    (void)context, (void)memory, (void)nbytes, (void)fd, (void)base, (void)exported;
+    return refuse();
+}
+
+tt_status tt_context_flush_writes(struct tt_context *context)
+{
+    (void)context;
+    return refuse();
+}
+
 tt_status tt_context_stream_create(struct tt_context *context, void **stream)
 {
     (void)context, (void)stream;

@@ -1,0 +1,145 @@
+/* Memory of GPUs that other devices use in place: its pages as a dma-buf, and how work on the GPU
+ * comes to see what those devices write.
+ *
+ * A GPU says whether its own work sees such writes in their order (WRITES_ORDERING at least OWNER).
+ * Where it does not, the host flushes them once it knows of them. */
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "driver/context_internal.h"
+#include "driver/driver.h"
+
+static int ask(const struct tt_cuda *cu, CUdevice device, CUdevice_attribute which)
+{
+    int value;
+    return cu->DeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+}
+
+struct tt_foreign_writes tt_context_ask_writes(const struct tt_cuda *cu, CUdevice device)
+{
+    return (struct tt_foreign_writes){
+        .exports = ask(cu, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED),
+        .order = ask(cu, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING),
+        .flushes = ask(cu, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)};
+}
+
+static bool is_ordered(const struct tt_context *context)
+{
+    return context->writes.order >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+}
+
+/* ---- What can be exported -------------------------------------------------------------------- */
+
+static tt_status check_flush(const struct tt_context *context)
+{
+    const bool offered = context->writes.flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+    if (is_ordered(context) || (offered && context->cu->FlushGPUDirectRDMAWrites)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "work on GPU %d could not be made to see what other devices write to its "
+                   "memory: the GPU does not order these writes "
+                   "(GPU_DIRECT_RDMA_WRITES_ORDERING is %d), and %s",
+                   context->gpu, context->writes.order,
+                   offered ? "its driver has no cuFlushGPUDirectRDMAWrites"
+                           : "its driver does not flush them for the host "
+                             "(GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS lacks HOST)");
+}
+
+static tt_status check_gpu(const struct tt_context *context)
+{
+    if (!context->cu->MemGetHandleForAddressRange)
+        return tt_fail(TT_ERR_USAGE,
+                       "memory of GPU %d cannot be exported to other devices: its driver has no "
+                       "cuMemGetHandleForAddressRange",
+                       context->gpu);
+    if (!context->writes.exports)
+        return tt_fail(TT_ERR_USAGE,
+                       "memory of GPU %d cannot be exported to other devices: its driver has no "
+                       "dma-buf for it (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0; NVIDIA's open "
+                       "kernel modules on Linux 5.12 or later have it)",
+                       context->gpu);
+    return check_flush(context);
+}
+
+static tt_status check_memory(const struct tt_context *context, const void *memory, size_t nbytes)
+{
+    static const char *const kinds[] = {[TT_POINTER_HOST] = "memory of the host",
+                                        [TT_POINTER_REGISTERED] = "pinned memory of the host",
+                                        [TT_POINTER_MANAGED] = "managed memory"};
+    struct tt_pointer found;
+    TT_TRY(tt_driver_pointer(memory, &found));
+    if (found.kind != TT_POINTER_DEVICE)
+        return tt_fail(TT_ERR_USAGE,
+                       "%p is %s: only device memory of GPU %d can be exported to other devices",
+                       memory, kinds[found.kind], context->gpu);
+    if (found.gpu != context->gpu)
+        return tt_fail(TT_ERR_USAGE,
+                       "%p is memory of GPU %d: only that of GPU %d can be exported here", memory,
+                       found.gpu, context->gpu);
+    const size_t offset = (size_t)((const char *)memory - (const char *)found.base);
+    if (nbytes == 0 || nbytes > found.nbytes - offset)
+        return tt_fail(TT_ERR_USAGE,
+                       "%zu bytes from %p cannot be exported: the allocation of %zu bytes at %p "
+                       "has %zu bytes from there, and at least 1 is needed",
+                       nbytes, memory, found.nbytes, found.base, found.nbytes - offset);
+    return TT_OK;
+}
+
+/* ---- Export and flush ------------------------------------------------------------------------ */
+
+static tt_status fail_export(const struct tt_context *context, CUresult result, const void *pages,
+                             size_t nbytes)
+{
+    const char *name = NULL, *text = NULL;
+    if (result != CUDA_ERROR_INVALID_VALUE && result != CUDA_ERROR_NOT_SUPPORTED &&
+        result != CUDA_ERROR_NOT_PERMITTED)
+        return tt_cuda_fail(result, "cuMemGetHandleForAddressRange");
+    context->cu->GetErrorName(result, &name);
+    context->cu->GetErrorString(result, &text);
+    return tt_fail(TT_ERR_USAGE,
+                   "the driver does not export the %zu bytes of pages at %p of GPU %d to other "
+                   "devices: cuMemGetHandleForAddressRange failed: %s (%s)",
+                   nbytes, pages, context->gpu, name ? name : "an unknown error",
+                   text ? text : "no text");
+}
+
+static tt_status export_pages(struct tt_context *context, CUdeviceptr pages, size_t nbytes, int *fd)
+{
+    CUstreamCaptureMode mode;
+    int made = -1;
+    TT_TRY(tt_context_enter_aside(context, &mode));
+    const CUresult result = context->cu->MemGetHandleForAddressRange(
+        &made, pages, nbytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    tt_context_leave_aside(context, mode);
+    if (result != CUDA_SUCCESS)
+        return fail_export(context, result, (const void *)(uintptr_t)pages, nbytes);
+    (void)fcntl(made, F_SETFD, FD_CLOEXEC); /* CUDA does not promise it */
+    *fd = made;
+    return TT_OK;
+}
+
+tt_status tt_context_export(struct tt_context *context, const void *memory, size_t nbytes, int *fd,
+                            char **base, size_t *exported)
+{
+    TT_TRY(check_gpu(context));
+    TT_TRY(check_memory(context, memory, nbytes));
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
+    const uintptr_t begin = first / page * page, end = (first + nbytes + page - 1) / page * page;
+    TT_TRY(export_pages(context, begin, end - begin, fd));
+    *base = (char *)begin;
+    *exported = end - begin;
+    return TT_OK;
+}
+
+tt_status tt_context_flush_writes(struct tt_context *context)
+{
+    CUstreamCaptureMode mode;
+    if (is_ordered(context)) return TT_OK;
+    TT_TRY(check_flush(context));
+    TT_TRY(tt_context_enter_aside(context, &mode));
+    const CUresult result =
+        context->cu->FlushGPUDirectRDMAWrites(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                                              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+    tt_context_leave_aside(context, mode);
+    return result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuFlushGPUDirectRDMAWrites");
+}

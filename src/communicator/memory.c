@@ -33,7 +33,7 @@ struct tt_registration {
     struct tt_registration *next;
 };
 
-/* Lets RDMA devices use memory of the rank's GPU. An error: its bytes are copied, as those of other
+/* Lets devices of the network use memory of the rank's GPU. An error: its bytes are copied, as those of other
  * memory. */
 static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
                               struct tt_registration *made)
@@ -57,7 +57,7 @@ static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
 static bool may_register(const struct tuttiComm *comm, const struct tt_pointer *pointer)
 {
     return pointer->kind == TT_POINTER_DEVICE && comm->staged && pointer->gpu == comm->gpu &&
-           comm->fabric->wires && tt_config_bool(TT_CONFIG_RDMA_GPU);
+           comm->fabric->wires && tt_config_int(TT_CONFIG_RDMA_GPU);
 }
 
 static void try_to_register_gpu(tuttiComm_t comm, void *memory, size_t nbytes,
@@ -67,7 +67,7 @@ static void try_to_register_gpu(tuttiComm_t comm, void *memory, size_t nbytes,
         TT_INFO("rank %d: %zu bytes of GPU %d are copied through memory of the host: %s",
                 comm->rank, nbytes, comm->gpu, tt_last_error());
     else
-        TT_INFO("rank %d: RDMA devices use %zu bytes of GPU %d in place", comm->rank, nbytes,
+        TT_INFO("rank %d: devices of the network use %zu bytes of GPU %d in place", comm->rank, nbytes,
                 comm->gpu);
 }
 

@@ -24,5 +24,5 @@ places() {
 places 'A data type' '^docs/' 'e5m2|\bu16\b|tuttiUint16|TT_UINT16'
 places 'An algorithm' '^src/algorithms/chain\.c$' 'tt_broadcast_chain|chain\.c|`chain`'
 places 'A setting' '^src/transport/tcp/|^docs/(man|rdma|launchers)' 'TUTTI_ZEROCOPY|CONFIG_ZEROCOPY'
-places 'A transport between hosts' '^src/transport/rdma/|^docs/(rdma|config)' 'tt_rdma_transport|rdma_room|transport/rdma|tcp,rdma'
+places 'A transport between hosts' '^src/transport/rdma/|^docs/(rdma|config|cuda)' 'tt_rdma_transport|rdma_room|transport/rdma|tcp,rdma'
 finish "$nplaces places are named"

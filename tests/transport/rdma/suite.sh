@@ -184,6 +184,7 @@ one() {
     done
     check "all_reduce of 4 ranks over 4 cards" verified "rxe0 rxe1 rxe2 rxe3" all_reduce -b 8 -e 300000 -f 100 "${quickly[@]}"
     check "all_reduce from memory of tutti" verified "rxe0,rxe1 rxe2,rxe3" all_reduce -b 64K -e 1M -f 4 -R 2 "${quickly[@]}"
+    gpus
     check "1 % of the packets lost" disturbed loss 1%
     mend
     check "50 ms of delay" disturbed delay 50ms
@@ -200,6 +201,38 @@ one() {
     unset TUTTI_TRANSPORT
     check "TCP where the other side has no RDMA" no_rdma_there
     TUTTI_TRANSPORT=rdma ratios || tail -n 5 $work/ib_* $work/rank*
+}
+
+# ---- Memory of GPUs: virtual ones
+
+# on_gpus DEVICES EXPECTED ARGS...: two ranks of rdma_gpu_rank. EXPECTED is "right", or words that the output of
+# both, together, contains, with _ for a blank.
+on_gpus() {
+    local expected=$2 status=0 word
+    LD_LIBRARY_PATH=$build/vgpu launch "$1" "$build/tests/rdma_gpu_rank" "${@:3}" >$work/job || status=$?
+    cat $work/job
+    tail -n 6 $work/rank0 $work/rank1
+    if [ "$expected" = right ]; then
+        [ $status -eq 0 ] && grep -q right $work/rank0 && grep -q right $work/rank1
+        return
+    fi
+    for word in $expected; do
+        grep -qh -- "${word//_/ }" $work/rank0 $work/rank1 || { echo "nobody says \"${word//_/ }\"" && return 1; }
+    done
+}
+gpus() {
+    [ -x "$build/tests/rdma_gpu_rank" ] || { echo "skipped: memory of GPUs: built without virtual GPUs" && return; }
+    export TUTTI_DEVICE_KERNELS=0 TUTTI_LOG=INFO
+    check "GPU memory over a card" on_gpus "rxe0 rxe1" right random 1 30
+    check "GPU memory over two cards" on_gpus "rxe0,rxe1 rxe2,rxe3" right random 2 30
+    VGPU_DMABUF=unordered EXPECT_FLUSH=1 check "GPU memory whose writes must be flushed" on_gpus "rxe0 rxe1" right random 3 15
+    check "GPU memory in a graph" on_gpus "rxe0 rxe1" right graph
+    VGPU_DMABUF=off check "GPU memory that cannot be exported" on_gpus "rxe0 rxe1" right copied
+    TUTTI_RDMA_GPU=off check "GPU memory that shall not be used in place" on_gpus "rxe0 rxe1" right copied
+    check "GPU memory, another length" on_gpus "rxe0 rxe1" "sends_2097152_bytes receives_2097151_bytes" mismatch
+    check "GPU memory, a rank that is killed" on_gpus "rxe0 rxe1" "rank_1_(host has_died" dies
+    check "GPU memory, a rank that aborts" on_gpus "rxe0 rxe1" "rank_1_(host aborted" aborts
+    unset TUTTI_DEVICE_KERNELS TUTTI_LOG
 }
 
 # One rank may not use RDMA: both say so, and data goes over TCP.

@@ -16,6 +16,7 @@
 #include "transport/room.h"
 
 struct tt_rdma;      /* one rank's devices and protection domains */
+struct tt_rdma_gpu;  /* pages of a GPU that these devices use in place */
 struct tt_rdma_wire; /* one rank's queue pairs to one peer */
 
 extern const struct tt_transport tt_rdma_transport;
@@ -32,6 +33,12 @@ TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark
 /* Reads the notifications of completions: the descriptor that tt_rdma_watch entered becomes
  * unreadable again. */
 void tt_rdma_clear_notification(struct tt_rdma *rdma);
+/* Registers pages of a GPU with all devices, so that links use them in place (struct tt_gpu_ops),
+ * until they are dropped or the devices closed. TT_ERR_SYSTEM: a device cannot; the text says why.
+ */
+TT_NODISCARD tt_status tt_rdma_take_gpu(struct tt_rdma *rdma, const struct tt_dmabuf *pages,
+                                        struct tt_rdma_gpu **taken);
+void tt_rdma_drop_gpu(struct tt_rdma *rdma, struct tt_rdma_gpu *gpu);
 /* Called after all wires are destroyed. NULL is allowed. */
 void tt_rdma_close(struct tt_rdma *rdma);
 

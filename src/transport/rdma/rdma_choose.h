@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64 };
+enum { TT_RDMA_MAX_PORTS = 8, TT_RDMA_MAX_GIDS = 3, TT_RDMA_NAME = 64, TT_RDMA_MAX_READS = 16 };
 
 /* A port that there is. */
 struct tt_rdma_candidate {
@@ -41,6 +41,7 @@ struct tt_rdma_end {
     uint8_t mtu; /* as libibverbs numbers them: 1 is 256, 5 is 4096 */
     uint8_t ethernet;
     uint8_t ngids;
+    uint8_t reads_out, reads_in; /* that its device may make, and answer, at a time */
     struct tt_gid gids[TT_RDMA_MAX_GIDS];
 };
 

@@ -16,6 +16,7 @@ struct tt_rdma_device {
     struct ibv_context *context;
     struct ibv_pd *domain;
     struct ibv_comp_channel *channel; /* notifications of the completion queues of all wires */
+    uint8_t reads_out, reads_in;      /* READs at a time of a queue pair: made, and answered */
     bool no_dmabuf;                   /* the device refused dma-buf memory */
 };
 
@@ -40,6 +41,14 @@ struct tt_rdma_memory {
     int nsends;    /* outstanding */
 };
 
+/* Pages of a GPU that all devices may read and write. In the list of struct tt_rdma. */
+struct tt_rdma_gpu {
+    struct tt_rdma_gpu *following;
+    uintptr_t base; /* the GPU's address; nothing need be mapped there */
+    size_t nbytes;
+    struct ibv_mr *regions[TT_RDMA_MAX_PORTS]; /* [devices] */
+};
+
 struct tt_rdma {
     /* immutable after open */
     const struct tt_verbs *verbs;
@@ -51,6 +60,7 @@ struct tt_rdma {
 
     /* owner: the thread that runs this rank's work */
     struct tt_rdma_memory windows[TT_RDMA_MAX_WINDOWS];
+    struct tt_rdma_gpu *gpus;
     size_t pinned;
     uint64_t clock;
     bool said; /* the reason why wires cannot be created was logged */
@@ -75,11 +85,26 @@ TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
 
 /* The header, which lies right before a message's payload. */
 struct tt_rdma_header {
-    uint64_t signature, nbytes;
+    uint64_t signature;
+    uint64_t nbytes; /* that follow; with TT_RDMA_REFERENCE: of a struct tt_rdma_reference */
     uint64_t number; /* of the message in its link, from 0 */
     uint64_t taken;  /* messages of the other direction that were released: credits */
 };
 enum { TT_RDMA_HEADER = sizeof(struct tt_rdma_header), TT_RDMA_MAX_SLOTS = 64 };
+#define TT_RDMA_REFERENCE (UINT64_C(1) << 63)
+
+/* The message is memory of the sender's GPU, which the receiver reads. */
+struct tt_rdma_reference {
+    uint64_t address, nbytes;
+    uint32_t keys[TT_RDMA_MAX_PORTS]; /* [routes], of the sender's devices */
+};
+
+/* What was posted, as its completion names it. */
+enum tt_rdma_kind { TT_RDMA_DATA, TT_RDMA_CREDIT, TT_RDMA_RECEIVE, TT_RDMA_READ };
+static inline uint64_t tt_rdma_work_id(enum tt_rdma_kind kind, int channel, uint64_t slot)
+{
+    return (uint64_t)kind << 16 | (uint64_t)channel << 8 | slot;
+}
 
 /* One queue pair, between a port of each side. */
 struct tt_rdma_route {
@@ -88,9 +113,20 @@ struct tt_rdma_route {
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t first_packet, inline_bytes;
-    int gid; /* mine, of the port's */
+    int nreads;              /* outstanding */
+    int reads_out, reads_in; /* most of them at a time: of this side, of the peer; 0: none */
+    int gid;                 /* mine, of the port's */
     struct tt_rdma_end theirs;
     struct tt_gid their_gid;
+};
+
+/* How far a receiver has read the memory that the first message of its link refers to. */
+struct tt_rdma_reading {
+    struct tt_rdma_reference from;
+    uint64_t number; /* of that message, plus 1; 0: none */
+    void *to;        /* where its bytes from offset on are wanted; NULL: nowhere yet */
+    uint64_t offset;
+    uint64_t asked, copied; /* bytes after offset: READs were posted for; are at `to` */
 };
 
 /* One end of a link; which half is used depends on the end. */
@@ -105,9 +141,13 @@ struct tt_rdma_link {
     uint64_t taken; /* the latest known count of messages that the receiver released */
     struct tt_rdma_memory *memory[TT_RDMA_MAX_SLOTS]; /* of references being sent, by slot */
     int ndirect;                                      /* number of references being sent */
+    uint64_t referred; /* this many messages must be released until no GPU is read any more */
     /* receiver: `next` messages have been released */
-    uint64_t told;  /* the last count of releases that was sent to the sender */
-    uint32_t ntold; /* writes of this count that are not complete */
+    uint64_t told;   /* the last count of releases that was sent to the sender */
+    uint32_t ntold;  /* writes of this count that are not complete */
+    uint64_t urgent; /* a count that the sender waits for, to use its GPU's memory again */
+    int nreads;      /* outstanding, for any message of the link */
+    struct tt_rdma_reading reading;
 };
 
 struct tt_rdma_wire {
@@ -124,12 +164,15 @@ struct tt_rdma_wire {
     int nchannels;
     struct tt_rdma_link *tx, *rx; /* [nchannels] each, one block of memory that begins at tx */
     bool quiet;
-    bool lost; /* the peer is gone */
+    bool lost;        /* the peer is gone */
+    bool read_failed; /* what it was to write is missing */
+    bool stopped;     /* the queue pairs are in the error state */
     tt_status failed;
     unsigned turns;
-    uint64_t nposted, ncompleted; /* writes */
+    uint64_t nposted, ncompleted; /* writes and READs */
     uint64_t nreceived;
-    uint64_t ncompleted_seen; /* and when: to notice that no write completes */
+    uint64_t ncompleted_seen; /* and when: to notice that nothing completes */
+    unsigned read_route;      /* of the next READ */
     int64_t since_ns;
 };
 
@@ -161,6 +204,30 @@ void tt_rdma_link_init(struct tt_rdma_link *link, struct tt_rdma_wire *wire, int
 TT_NODISCARD tt_status tt_rdma_post_receives(struct tt_rdma_route *route, int n);
 /* Handles the completions that have come; a failure fails the fabric. */
 TT_NODISCARD tt_status tt_rdma_poll(struct tt_rdma_route *route);
+TT_NODISCARD tt_status tt_rdma_poll_all(struct tt_rdma_wire *wire);
+/* Fails the fabric: this rank waits for a peer that is gone. */
+TT_NODISCARD tt_status tt_rdma_missed(const struct tt_rdma_wire *wire);
+/* Posts a request, which completes once. False: not on this wire, which has failed or is quiet. */
+bool tt_rdma_post(struct tt_rdma_route *route, struct ibv_send_wr *request);
+/* Sender: whether the next message can be published now; its payload's place; and publishes it, its
+ * length marked with TT_RDMA_REFERENCE. */
+bool tt_rdma_has_room(struct tt_rdma_link *tx);
+char *tt_rdma_payload(const struct tt_rdma_link *link, bool outgoing);
+void tt_rdma_publish_reference(struct tt_rdma_link *tx, size_t nbytes, uint64_t signature);
+TT_NODISCARD tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message);
+
+/* ---- Memory of GPUs (rdma_gpu.c) ------------------------------------------------------------ */
+
+/* Sender: whether the receiver has released all references to memory of a GPU. */
+bool tt_rdma_references_taken(struct tt_rdma_link *tx);
+/* Receiver: takes the reference out of the first message. */
+TT_NODISCARD tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx,
+                                              const struct tt_rdma_header *header,
+                                              struct tt_message *message);
+/* fetch (link.h) of a reference: through its slot. */
+TT_NODISCARD tt_status tt_rdma_fetch_reference(struct tt_rdma_link *rx, void *to, size_t offset,
+                                               size_t nbytes);
+extern const struct tt_gpu_ops tt_rdma_gpus;
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */
 

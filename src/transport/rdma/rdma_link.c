@@ -8,17 +8,11 @@
 
 #include "transport/rdma/rdma_internal.h"
 
-enum { WORK_DATA, WORK_CREDIT, WORK_RECEIVE };
 enum { BATCH = 16 };
 
 static struct tt_rdma_link *link_of(struct tt_link *link)
 {
     return link->end;
-}
-
-static uint64_t work_id(int kind, int channel, uint64_t slot)
-{
-    return (uint64_t)kind << 16 | (uint64_t)channel << 8 | slot;
 }
 
 static uint64_t slot_of(const struct tt_rdma_link *link)
@@ -32,7 +26,7 @@ static struct tt_rdma_route *route_of(const struct tt_rdma_wire *wire, uint64_t 
     return wire->used[number % (uint64_t)wire->nroutes];
 }
 
-static char *payload_of(const struct tt_rdma_link *link, bool outgoing)
+char *tt_rdma_payload(const struct tt_rdma_link *link, bool outgoing)
 {
     return link->wire->memory + tt_rdma_slot_at(link->wire, outgoing, link->channel, slot_of(link));
 }
@@ -50,7 +44,7 @@ tt_status tt_rdma_post_receives(struct tt_rdma_route *route, int n)
         struct ibv_recv_wr requests[BATCH] = {0}, *bad;
         const int now = n < BATCH ? n : BATCH;
         for (int i = 0; i < now; i++) {
-            requests[i].wr_id = work_id(WORK_RECEIVE, 0, 0);
+            requests[i].wr_id = tt_rdma_work_id(TT_RDMA_RECEIVE, 0, 0);
             requests[i].next = i + 1 < now ? &requests[i + 1] : NULL;
         }
         const int error = ibv_post_recv(route->qp, requests, &bad);
@@ -65,26 +59,35 @@ tt_status tt_rdma_post_receives(struct tt_rdma_route *route, int n)
     return TT_OK;
 }
 
-/* A write to `offset` of the peer's memory. */
-static void post(struct tt_rdma_route *route, struct ibv_send_wr *request, size_t offset)
+bool tt_rdma_post(struct tt_rdma_route *route, struct ibv_send_wr *request)
 {
     struct tt_rdma_wire *wire = route->wire;
     struct ibv_send_wr *bad;
-    size_t nbytes = 0;
-    for (int i = 0; i < request->num_sge; i++) nbytes += request->sg_list[i].length;
-    request->send_flags = IBV_SEND_SIGNALED | (nbytes <= route->inline_bytes ? IBV_SEND_INLINE : 0);
-    request->wr.rdma.remote_addr = wire->their_memory + offset;
-    request->wr.rdma.rkey = route->theirs.key;
-    if (wire->failed || wire->quiet) return;
+    if (wire->failed || wire->quiet) return false;
     const int error = ibv_post_send(route->qp, request, &bad);
     if (!error) {
         wire->nposted++;
-        return;
+        return true;
     }
     errno = error;
     char what[128];
-    snprintf(what, sizeof what, "a write of %zu bytes is refused: %m", nbytes);
+    size_t nbytes = 0;
+    for (int i = 0; i < request->num_sge; i++) nbytes += request->sg_list[i].length;
+    snprintf(what, sizeof what, "a %s of %zu bytes is refused: %m",
+             request->opcode == IBV_WR_RDMA_READ ? "read" : "write", nbytes);
     wire->failed = tt_rdma_fail_route(route, what);
+    return false;
+}
+
+/* A write to `offset` of the peer's memory. */
+static void post_write(struct tt_rdma_route *route, struct ibv_send_wr *request, size_t offset)
+{
+    size_t nbytes = 0;
+    for (int i = 0; i < request->num_sge; i++) nbytes += request->sg_list[i].length;
+    request->send_flags = IBV_SEND_SIGNALED | (nbytes <= route->inline_bytes ? IBV_SEND_INLINE : 0);
+    request->wr.rdma.remote_addr = route->wire->their_memory + offset;
+    request->wr.rdma.rkey = route->theirs.key;
+    tt_rdma_post(route, request);
 }
 
 /* Releases that the sender has not been told. */
@@ -103,32 +106,48 @@ static void tell(struct tt_rdma_link *rx)
     memcpy(told, &rx->next, sizeof rx->next);
     struct ibv_sge piece = {
         .addr = (uintptr_t)told, .length = sizeof rx->next, .lkey = key_of(route, wire->regions)};
-    struct ibv_send_wr request = {.wr_id = work_id(WORK_CREDIT, rx->channel, 0),
+    struct ibv_send_wr request = {.wr_id = tt_rdma_work_id(TT_RDMA_CREDIT, rx->channel, 0),
                                   .sg_list = &piece,
                                   .num_sge = 1,
                                   .opcode = IBV_WR_RDMA_WRITE};
-    post(route, &request, tt_rdma_credit_at(rx->channel));
+    post_write(route, &request, tt_rdma_credit_at(rx->channel));
     rx->told = rx->next;
     rx->ntold++;
 }
 
-/* Writes the count when half of the slots are due; with fewer due the sender still has slots. At
- * most nslots such writes are in flight, and the queues have room for that many. */
+/* Whether half of the slots are due, or memory of a GPU; with fewer due the sender still has slots.
+ */
+static bool is_due(const struct tt_rdma_link *rx)
+{
+    return untold(rx) >= rx->wire->rdma->nslots / 2 || rx->told < rx->urgent;
+}
+
+/* At most nslots such writes are in flight, and the queues have room for that many. */
 static void tell_if_due(struct tt_rdma_link *rx)
 {
-    const uint64_t nslots = rx->wire->rdma->nslots;
-    if (untold(rx) >= nslots / 2 && rx->ntold < nslots) tell(rx);
+    if (is_due(rx) && rx->ntold < rx->wire->rdma->nslots) tell(rx);
 }
 
 /* ---- Completions ---------------------------------------------------------------------------- */
 
-static void on_sent(struct tt_rdma_wire *wire, uint64_t id)
+static void on_read(struct tt_rdma_route *route, uint64_t id)
 {
-    const uint64_t channel = id >> 8 & 255, slot = id & 255;
+    route->nreads--;
+    route->wire->rx[id >> 8 & 255].nreads--;
+}
+
+static void on_done(struct tt_rdma_route *route, uint64_t id)
+{
+    struct tt_rdma_wire *wire = route->wire;
+    const uint64_t kind = id >> 16, channel = id >> 8 & 255, slot = id & 255;
     wire->ncompleted++;
-    if (id >> 16 == WORK_CREDIT) {
+    if (kind == TT_RDMA_CREDIT) {
         wire->rx[channel].ntold--;
         tell_if_due(&wire->rx[channel]);
+        return;
+    }
+    if (kind == TT_RDMA_READ) {
+        on_read(route, id);
         return;
     }
     struct tt_rdma_link *tx = &wire->tx[channel];
@@ -164,6 +183,18 @@ static tt_status on_received(struct tt_rdma_route *route, uint32_t immediate)
     return TT_OK;
 }
 
+/* Nobody waits for what has failed, but what a READ would have written is missing. */
+static void on_failed(struct tt_rdma_route *route, const struct ibv_wc *done)
+{
+    const uint64_t kind = done->wr_id >> 16;
+    tt_ignore(tt_rdma_fail_completion(route, done));
+    if (kind == TT_RDMA_RECEIVE) return;
+    route->wire->ncompleted++;
+    if (kind != TT_RDMA_READ) return;
+    on_read(route, done->wr_id);
+    route->wire->read_failed = true;
+}
+
 tt_status tt_rdma_poll(struct tt_rdma_route *route)
 {
     struct tt_rdma_wire *wire = route->wire;
@@ -175,48 +206,56 @@ tt_status tt_rdma_poll(struct tt_rdma_route *route)
         if (n < 0) return tt_rdma_fail_route(route, "its completion queue cannot be read");
         for (int i = 0; i < n; i++) {
             if (done[i].status != IBV_WC_SUCCESS) {
-                TT_TRY(tt_rdma_fail_completion(route, &done[i]));
-                if (done[i].wr_id >> 16 != WORK_RECEIVE) wire->ncompleted++; /* nobody waits */
-            } else if (done[i].wr_id >> 16 == WORK_RECEIVE) {
-                TT_TRY(on_received(route, ntohl(done[i].imm_data)));
+                on_failed(route, &done[i]);
+            } else if (done[i].wr_id >> 16 == TT_RDMA_RECEIVE) {
+                tt_ignore(on_received(route, ntohl(done[i].imm_data))); /* wire->failed */
                 nreceived++;
             } else {
-                on_sent(wire, done[i].wr_id);
+                on_done(route, done[i].wr_id);
             }
         }
+        if (wire->failed) return wire->failed;
         TT_TRY(tt_rdma_post_receives(route, nreceived));
     } while (n == BATCH);
     return wire->failed;
 }
 
-/* ---- Sender --------------------------------------------------------------------------------- */
-
-static bool poll_all(struct tt_rdma_wire *wire)
+tt_status tt_rdma_poll_all(struct tt_rdma_wire *wire)
 {
-    for (int i = 0; i < wire->nroutes; i++)
-        if (tt_rdma_poll(wire->used[i])) return false;
-    return true;
+    for (int i = 0; i < wire->nroutes; i++) TT_TRY(tt_rdma_poll(wire->used[i]));
+    return TT_OK;
 }
 
-/* Fails the fabric: this rank waits for a peer that is gone. */
-static tt_status missed(const struct tt_rdma_wire *wire)
+/* ---- Sender --------------------------------------------------------------------------------- */
+
+tt_status tt_rdma_missed(const struct tt_rdma_wire *wire)
 {
     const struct tt_room_context *context = wire->rdma->context;
     return context->events->missed(context->owner, wire->peer);
 }
 
-/* Whether the slot of the next message is free on both sides. */
-static bool has_room(struct tt_rdma_link *tx)
+/* Takes over the count that the receiver's device has written. */
+static void read_credit(struct tt_rdma_link *tx)
+{
+    const _Atomic uint64_t *credit = (void *)(tx->wire->memory + tt_rdma_credit_at(tx->channel));
+    learn(tx, atomic_load_explicit(credit, memory_order_acquire)); /* written by the device */
+}
+
+bool tt_rdma_references_taken(struct tt_rdma_link *tx)
+{
+    if (tx->taken < tx->referred) read_credit(tx);
+    return tx->taken >= tx->referred;
+}
+
+/* The slot of the next message must be free on both sides. */
+bool tt_rdma_has_room(struct tt_rdma_link *tx)
 {
     struct tt_rdma_wire *wire = tx->wire;
     const uint64_t nslots = wire->rdma->nslots, bit = (uint64_t)1 << slot_of(tx);
-    if (wire->lost) tt_ignore(missed(wire));
+    if (wire->lost) tt_ignore(tt_rdma_missed(wire));
     if (wire->lost || wire->failed) return false;
-    if (tx->next - tx->taken == nslots) {
-        const _Atomic uint64_t *credit = (void *)(wire->memory + tt_rdma_credit_at(tx->channel));
-        learn(tx, atomic_load_explicit(credit, memory_order_acquire)); /* written by the device */
-    }
-    if ((tx->next - tx->taken == nslots || tx->slots & bit) && !poll_all(wire)) return false;
+    if (tx->next - tx->taken == nslots) read_credit(tx);
+    if ((tx->next - tx->taken == nslots || tx->slots & bit) && tt_rdma_poll_all(wire)) return false;
     return tx->next - tx->taken < nslots && !(tx->slots & bit);
 }
 
@@ -224,21 +263,22 @@ static void *rdma_slot(struct tt_link *link, size_t nbytes)
 {
     struct tt_rdma_link *tx = link_of(link);
     (void)nbytes;
-    return has_room(tx) ? payload_of(tx, true) : NULL;
+    return tt_rdma_has_room(tx) ? tt_rdma_payload(tx, true) : NULL;
 }
 
-/* Sends a header and a payload: the payload in the slot, or, by reference, the one in `memory`. */
+/* Sends a header and a payload: the payload in the slot, or, by reference, the one in `memory`.
+ * mark: 0, or TT_RDMA_REFERENCE. */
 static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, uint64_t signature,
-                    struct tt_rdma_memory *memory)
+                    struct tt_rdma_memory *memory, uint64_t mark)
 {
     struct tt_rdma_wire *wire = tx->wire;
     if (wire->lost) return; /* the wire was lost after its slot was given */
     struct tt_rdma_link *rx = &wire->rx[tx->channel];
     struct tt_rdma_route *route = route_of(wire, tx->next);
     const uint64_t slot = slot_of(tx);
-    char *header = payload_of(tx, true) - TT_RDMA_HEADER;
+    char *header = tt_rdma_payload(tx, true) - TT_RDMA_HEADER;
     const struct tt_rdma_header values = {
-        .signature = signature, .nbytes = nbytes, .number = tx->next, .taken = rx->next};
+        .signature = signature, .nbytes = nbytes | mark, .number = tx->next, .taken = rx->next};
     memcpy(header, &values, sizeof values);
     struct ibv_sge pieces[2] = {
         {.addr = (uintptr_t)header,
@@ -248,13 +288,13 @@ static void publish(struct tt_rdma_link *tx, const void *data, size_t nbytes, ui
     };
     if (memory) pieces[1].lkey = key_of(route, memory->regions);
     struct ibv_send_wr request = {
-        .wr_id = work_id(WORK_DATA, tx->channel, slot),
+        .wr_id = tt_rdma_work_id(TT_RDMA_DATA, tx->channel, slot),
         .sg_list = pieces,
         .num_sge = memory ? 2 : 1,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .imm_data = htonl((uint32_t)tx->channel << 8 | (uint32_t)slot),
     };
-    post(route, &request, tt_rdma_slot_at(wire, false, tx->channel, slot) - TT_RDMA_HEADER);
+    post_write(route, &request, tt_rdma_slot_at(wire, false, tx->channel, slot) - TT_RDMA_HEADER);
     rx->told = rx->next;
     tx->slots |= (uint64_t)1 << slot;
     tx->memory[slot] = memory;
@@ -266,7 +306,13 @@ static void rdma_publish(struct tt_link *link, size_t nbytes, uint64_t signature
 {
     struct tt_rdma_link *tx = link_of(link);
     tt_count_more(tx->wire->rdma->context->nbytes_copied, nbytes);
-    publish(tx, NULL, nbytes, signature, NULL);
+    publish(tx, NULL, nbytes, signature, NULL, 0);
+}
+
+void tt_rdma_publish_reference(struct tt_rdma_link *tx, size_t nbytes, uint64_t signature)
+{
+    publish(tx, NULL, nbytes, signature, NULL, TT_RDMA_REFERENCE);
+    tx->referred = tx->next;
 }
 
 static bool rdma_reaches(struct tt_link *link, const struct tt_memory *buffer, const void *data,
@@ -282,26 +328,33 @@ static bool rdma_publish_direct(struct tt_link *link, const struct tt_memory *bu
 {
     (void)buffer;
     struct tt_rdma_link *tx = link_of(link);
-    if (nbytes > link->slot_bytes || !has_room(tx)) return false;
+    if (nbytes > link->slot_bytes || !tt_rdma_has_room(tx)) return false;
     struct tt_rdma_memory *memory = tt_rdma_memory_find(tx->wire->rdma, data, nbytes);
     if (!memory) return false;
     memory->nsends++;
     tx->ndirect++;
     tt_count_more(tx->wire->rdma->context->nbytes_direct, nbytes);
-    publish(tx, data, nbytes, signature, memory);
+    publish(tx, data, nbytes, signature, memory, 0);
     return true;
 }
 
-/* A message that is sent is in the receiver's memory: the caller's buffer is free. */
+/* A message that is sent is in the receiver's memory: the caller's buffer is free. Memory of a GPU
+ * is free when the receiver has read it. */
 static bool rdma_drained(struct tt_link *link)
 {
     struct tt_rdma_link *tx = link_of(link);
-    return !tx->ndirect || tx->wire->lost || (poll_all(tx->wire) && !tx->ndirect);
+    struct tt_rdma_wire *wire = tx->wire;
+    if (!tx->ndirect && tx->taken >= tx->referred) return true;
+    if (!tt_rdma_references_taken(tx)) {
+        if (wire->lost) tt_ignore(tt_rdma_missed(wire));
+        if (wire->lost || tt_rdma_poll_all(wire) || !tt_rdma_references_taken(tx)) return false;
+    }
+    return !tx->ndirect || wire->lost || (!tt_rdma_poll_all(wire) && !tx->ndirect);
 }
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
 
-static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
+tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message)
 {
     struct tt_rdma_link *rx = link_of(link);
     struct tt_rdma_wire *wire = rx->wire;
@@ -309,14 +362,16 @@ static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
     struct tt_rdma_route *route = route_of(wire, rx->next);
     if (!(rx->slots & bit)) {
         TT_TRY(tt_rdma_poll(route));
-        if (!(rx->slots & bit)) return wire->lost ? missed(wire) : TT_IN_PROGRESS;
+        if (!(rx->slots & bit)) return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS;
     }
-    const char *payload = payload_of(rx, false);
+    const char *payload = tt_rdma_payload(rx, false);
     struct tt_rdma_header header;
     memcpy(&header, payload - TT_RDMA_HEADER, sizeof header);
+    if (header.nbytes & TT_RDMA_REFERENCE && header.number == rx->next)
+        return tt_rdma_peek_reference(rx, &header, message);
     if (header.nbytes > link->slot_bytes || header.number != rx->next) {
         TT_TRY(tt_rdma_fail_route(route, "a message is not what it should be"));
-        return wire->lost ? missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
+        return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
     }
     *message = (struct tt_message){
         .data = payload, .nbytes = (size_t)header.nbytes, .signature = header.signature};
@@ -326,7 +381,8 @@ static tt_status rdma_peek(struct tt_link *link, struct tt_message *message)
 static tt_status rdma_fetch(struct tt_link *link, void *to, size_t offset, size_t nbytes)
 {
     struct tt_message message;
-    TT_TRY(rdma_peek(link, &message));
+    TT_AWAIT(tt_rdma_peek(link, &message));
+    if (!message.data) return tt_rdma_fetch_reference(link_of(link), to, offset, nbytes);
     memcpy(to, (const char *)message.data + offset, nbytes);
     return TT_OK;
 }
@@ -336,6 +392,7 @@ static void rdma_release(struct tt_link *link)
     struct tt_rdma_link *rx = link_of(link);
     rx->slots &= ~((uint64_t)1 << slot_of(rx));
     rx->next++;
+    if (rx->reading.number == rx->next) rx->urgent = rx->next;
     tell_if_due(rx);
 }
 
@@ -343,8 +400,7 @@ static void rdma_release(struct tt_link *link)
 static bool rdma_flushed(struct tt_link *link)
 {
     struct tt_rdma_link *end = link_of(link);
-    return end->outgoing || end->wire->failed || end->wire->quiet ||
-           untold(end) < end->wire->rdma->nslots / 2;
+    return end->outgoing || end->wire->failed || end->wire->quiet || !is_due(end);
 }
 
 /* The receiver reads messages in their slots. */
@@ -362,8 +418,8 @@ static const struct tt_link_ops rdma_ops = {
     .flushed = rdma_flushed,
     .expect = rdma_expect,
     .posts = &tt_no_posts,
-    .gpus = &tt_no_gpus,
-    .peek = rdma_peek,
+    .gpus = &tt_rdma_gpus,
+    .peek = tt_rdma_peek,
     .fetch = rdma_fetch,
     .release = rdma_release,
 };

@@ -113,8 +113,9 @@ tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device, const struct
     int error = EOPNOTSUPP;
     struct ibv_mr *made = NULL;
     if (rdma->verbs->reg_dmabuf_mr && !at->no_dmabuf) {
-        made = rdma->verbs->reg_dmabuf_mr(at->domain, 0, memory->nbytes, (uintptr_t)memory->base,
-                                          memory->fd, IBV_ACCESS_LOCAL_WRITE);
+        made =
+            rdma->verbs->reg_dmabuf_mr(at->domain, 0, memory->nbytes, (uintptr_t)memory->base,
+                                       memory->fd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
         if (!made) error = errno;
     }
     if (made) {

@@ -33,6 +33,19 @@ static void close_devices(void *self)
     tt_rdma_close(self);
 }
 
+static tt_status take_gpu(void *self, const struct tt_dmabuf *pages, void **taken)
+{
+    struct tt_rdma_gpu *gpu;
+    TT_TRY(tt_rdma_take_gpu(self, pages, &gpu));
+    *taken = gpu;
+    return TT_OK;
+}
+
+static void drop_gpu(void *self, void *taken)
+{
+    tt_rdma_drop_gpu(self, taken);
+}
+
 static tt_status offer(void *self, int peer, struct tt_tcp_end *connection, void **end,
                        struct tt_room_offer *mine)
 {
@@ -118,6 +131,8 @@ const struct tt_transport tt_rdma_transport = {
     .watch = watch,
     .clear = clear,
     .close = close_devices,
+    .take_gpu = take_gpu,
+    .drop_gpu = drop_gpu,
     .offer = offer,
     .connect = connect,
     .tx = tx,

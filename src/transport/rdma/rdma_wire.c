@@ -1,8 +1,7 @@
 /* Wires: creates the queue pairs between two ranks and their memory, exchanges offers, connects,
- * checks progress and destroys. */
+ * and checks progress. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 #include "transport/rdma/rdma_internal.h"
 #include "transport/window.h"
 
-enum { OFFER_VERSION = 2, INLINE_BYTES = 256, RARELY = 256 };
+enum { OFFER_VERSION = 3, INLINE_BYTES = 256, RARELY = 256 };
 
 /* The offer as it travels. */
 struct offer {
@@ -92,7 +91,7 @@ static struct ibv_qp *create_qp(const struct tt_rdma_route *route, uint32_t *inl
             .send_cq = route->cq,
             .recv_cq = route->cq,
             .qp_type = IBV_QPT_RC,
-            .cap = {.max_send_wr = 2 * nmessages, /* data and credits */
+            .cap = {.max_send_wr = 2 * nmessages + TT_RDMA_MAX_READS, /* data and credits */
                     .max_recv_wr = nmessages,
                     .max_send_sge = 2,
                     .max_recv_sge = 1,
@@ -108,7 +107,8 @@ static tt_status to_init(const struct tt_rdma_route *route)
 {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT,
                                      .port_num = route->port->number,
-                                     .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+                                     .qp_access_flags =
+                                         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
     errno = route->wire->rdma->verbs->modify_qp(route->qp, &attributes,
                                                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                                                     IBV_QP_ACCESS_FLAGS);
@@ -122,8 +122,8 @@ static tt_status make_route(struct tt_rdma_route *route)
     struct tt_rdma *rdma = route->wire->rdma;
     const struct tt_rdma_port *port = route->port;
     const int nmessages = (int)rdma->nslots * route->wire->nchannels;
-    route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages, NULL,
-                                       port->device->channel, 0);
+    route->cq = rdma->verbs->create_cq(port->device->context, 3 * nmessages + TT_RDMA_MAX_READS,
+                                       NULL, port->device->channel, 0);
     if (route->cq) route->qp = create_qp(route, &route->inline_bytes);
     if (!route->qp)
         return refuse(rdma, "%s port %d gives no queue pair for %d messages", port->device->name,
@@ -146,6 +146,8 @@ static void fill_end(struct tt_rdma_end *end, const struct tt_rdma_route *route)
         .mtu = (uint8_t)port->attributes.active_mtu,
         .ethernet = port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET,
         .ngids = (uint8_t)port->ngids,
+        .reads_out = port->device->reads_out,
+        .reads_in = port->device->reads_in,
     };
     memcpy(end->gids, port->gids, sizeof end->gids);
 }
@@ -206,7 +208,7 @@ static tt_status to_ready(struct tt_rdma_route *route)
         .path_mtu = mine < theirs->mtu ? mine : theirs->mtu,
         .dest_qp_num = theirs->qp_number,
         .rq_psn = theirs->first_packet,
-        .max_dest_rd_atomic = 1,
+        .max_dest_rd_atomic = (uint8_t)route->reads_in,
         .min_rnr_timer = 12, /* 0.64 ms; not reached: there are receives for all credits */
         .ah_attr = {.dlid = theirs->lid,
                     .sl = (uint8_t)tt_config_int(TT_CONFIG_RDMA_SERVICE_LEVEL),
@@ -230,7 +232,7 @@ static tt_status to_ready(struct tt_rdma_route *route)
         .timeout = (uint8_t)tt_config_int(TT_CONFIG_RDMA_TIMEOUT),
         .retry_cnt = (uint8_t)tt_config_int(TT_CONFIG_RDMA_RETRIES),
         .rnr_retry = 6,
-        .max_rd_atomic = 1,
+        .max_rd_atomic = (uint8_t)route->reads_out,
     };
     if (!error)
         error =
@@ -238,6 +240,15 @@ static tt_status to_ready(struct tt_rdma_route *route)
                                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                        IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     return error ? tt_fail_errno(error, "a queue pair cannot be connected") : TT_OK;
+}
+
+/* Both sides find the same numbers: a device answers no more READs than it was set up for. */
+static void agree_on_reads(struct tt_rdma_route *route)
+{
+    const struct tt_rdma_device *mine = route->port->device;
+    const struct tt_rdma_end *theirs = &route->theirs;
+    route->reads_out = mine->reads_out < theirs->reads_in ? mine->reads_out : theirs->reads_in;
+    route->reads_in = mine->reads_in < theirs->reads_out ? mine->reads_in : theirs->reads_out;
 }
 
 static tt_status connect_route(struct tt_rdma_route *route)
@@ -285,7 +296,8 @@ static tt_status check_offer(const struct tt_rdma_wire *wire, const struct tt_ro
                        wire->rdma->nslots, wire->rdma->slot_bytes, wire->nchannels);
     for (uint32_t i = 0; i < offer->nends; i++)
         if (offer->ends[i].ngids > TT_RDMA_MAX_GIDS || offer->ends[i].mtu < IBV_MTU_256 ||
-            offer->ends[i].mtu > IBV_MTU_4096)
+            offer->ends[i].mtu > IBV_MTU_4096 || offer->ends[i].reads_out > TT_RDMA_MAX_READS ||
+            offer->ends[i].reads_in > TT_RDMA_MAX_READS)
             return tt_fail(TT_ERR_REMOTE, "no RDMA with %s: its offer is damaged", peer);
     return TT_OK;
 }
@@ -311,90 +323,13 @@ tt_status tt_rdma_wire_connect(struct tt_rdma_wire *wire, const struct tt_room_o
         route->gid = low ? pairs[k].low_gid : pairs[k].high_gid;
         route->theirs = other.ends[low ? pairs[k].high : pairs[k].low];
         route->their_gid = route->theirs.gids[low ? pairs[k].high_gid : pairs[k].low_gid];
+        agree_on_reads(route);
         TT_TRY(connect_route(route));
         wire->used[k] = route;
     }
     wire->nroutes = n;
     wire->their_memory = other.memory;
     return TT_OK;
-}
-
-/* ---- The end -------------------------------------------------------------------------------- */
-
-void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
-{
-    wire->quiet = true;
-}
-
-void tt_rdma_wire_lost(struct tt_rdma_wire *wire)
-{
-    wire->quiet = wire->lost = true;
-}
-
-bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
-{
-    for (int i = 0; i < wire->nroutes; i++)
-        if (tt_rdma_poll(wire->used[i])) return true;
-    return wire->nposted == wire->ncompleted;
-}
-
-static bool reads_memory(const struct tt_rdma_wire *wire)
-{
-    for (int c = 0; c < wire->nchannels; c++)
-        if (wire->tx[c].ndirect) return true;
-    return false;
-}
-
-static void forget_sends(struct tt_rdma_wire *wire)
-{
-    if (!wire->tx) return;
-    for (int c = 0; c < wire->nchannels; c++) {
-        struct tt_rdma_link *tx = &wire->tx[c];
-        tx->ndirect = 0;
-        for (int s = 0; s < TT_RDMA_MAX_SLOTS; s++) {
-            if (tx->memory[s]) tx->memory[s]->nsends--;
-            tx->memory[s] = NULL;
-        }
-    }
-}
-
-/* Queue pairs in the error state read nothing. */
-void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns)
-{
-    while (reads_memory(wire) && !tt_rdma_wire_sent(wire) && !tt_expired(deadline_ns))
-        sched_yield();
-    if (!reads_memory(wire)) return;
-    wire->quiet = true;
-    for (int i = 0; i < wire->nroutes; i++) {
-        struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
-        errno = wire->rdma->verbs->modify_qp(wire->used[i]->qp, &attributes, IBV_QP_STATE);
-        if (errno) TT_WARN("RDMA: a queue pair cannot be stopped: %m");
-    }
-    forget_sends(wire);
-}
-
-void tt_rdma_wire_destroy(struct tt_rdma_wire *wire)
-{
-    if (!wire) return;
-    const struct tt_rdma *rdma = wire->rdma;
-    int failed = 0;
-    for (int i = 0; i < wire->nends; i++) {
-        if (wire->ends[i].qp) failed |= rdma->verbs->destroy_qp(wire->ends[i].qp);
-        if (wire->ends[i].cq) failed |= rdma->verbs->destroy_cq(wire->ends[i].cq);
-    }
-    for (int i = 0; i < rdma->ndevices; i++)
-        if (wire->regions[i]) failed |= rdma->verbs->dereg_mr(wire->regions[i]);
-    forget_sends(wire);
-    if (failed) {
-        errno = failed;
-        TT_WARN("RDMA resources cannot be given back: %m");
-    }
-    if (wire->memory) {
-        tt_window_unpin(wire->memory, wire->nbytes);
-        munmap(wire->memory, wire->nbytes);
-    }
-    free(wire->tx);
-    free(wire);
 }
 
 /* ---- While it lives ------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ static const struct {
     {"ibv_get_device_name", offsetof(struct tt_verbs, get_device_name), false},
     {"ibv_open_device", offsetof(struct tt_verbs, open_device), false},
     {"ibv_close_device", offsetof(struct tt_verbs, close_device), false},
+    {"ibv_query_device", offsetof(struct tt_verbs, query_device), false},
     {"ibv_query_port", offsetof(struct tt_verbs, query_port), false},
     {"ibv_alloc_pd", offsetof(struct tt_verbs, alloc_pd), false},
     {"ibv_dealloc_pd", offsetof(struct tt_verbs, dealloc_pd), false},

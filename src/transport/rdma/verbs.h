@@ -13,6 +13,7 @@ struct tt_verbs {
     __typeof__(ibv_get_device_name) *get_device_name;
     __typeof__(ibv_open_device) *open_device;
     __typeof__(ibv_close_device) *close_device;
+    __typeof__(ibv_query_device) *query_device;
     __typeof__(ibv_query_port) *query_port;
     __typeof__(ibv_alloc_pd) *alloc_pd;
     __typeof__(ibv_dealloc_pd) *dealloc_pd;

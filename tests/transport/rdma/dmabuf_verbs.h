@@ -1,0 +1,21 @@
+/* Verbs with dma-buf, for devices in software, which have none: a memfd stands for the memory of a
+ * GPU. The addresses of that memory may be any: nothing need be mapped there, so a library that
+ * touched it would crash. */
+#ifndef TT_TESTS_RDMA_DMABUF_VERBS_H
+#define TT_TESTS_RDMA_DMABUF_VERBS_H
+
+#include <stdbool.h>
+
+/* In this process, for good; before a device is opened. Later calls change nothing. False: there is
+ * no libibverbs. */
+bool dmabuf_verbs_install(void);
+/* Regions of GPUs that are registered now. */
+int dmabuf_verbs_count(void);
+/* The device that refuses memory of GPUs from now on, with this errno; NULL: none does. */
+void dmabuf_verbs_refuse(const char *device, int error);
+/* Whether devices opened from now on say that they can make and answer READs. */
+void dmabuf_verbs_allow_reads(bool allowed);
+/* Ends the use of all registered memory of GPUs behind the back of those who registered it. */
+void dmabuf_verbs_break(void);
+
+#endif

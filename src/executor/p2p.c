@@ -102,13 +102,13 @@ static tt_status choose_place_of_send(struct tt_work *work)
 static tt_status choose_place_of_recv(struct tt_work *work)
 {
     const struct tt_p2p_work *own = &work->p2p;
-    const struct tt_link_ops *ops = own->link->ops;
+    struct tt_link *link = own->link;
     struct tt_message message;
     if (!work->staged.gpu) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
-    TT_AWAIT(ops->peek(own->link, &message));
+    TT_AWAIT(link->ops->peek(link, &message));
     const bool is_reference = !message.data && message.nbytes == own->nbytes &&
                               message.signature == length_signature(own->nbytes);
-    if (is_reference && ops->gpus->reaches(own->link, work->staged.gpu, own->nbytes)) return TT_OK;
+    if (is_reference && link->ops->gpus->reaches(link, work->staged.gpu, own->nbytes)) return TT_OK;
     return begin_staged(work);
 }
 
@@ -200,7 +200,7 @@ static tt_status advance_recv(struct tt_work *work)
         TT_AWAIT(ops->peek(own->link, &message));
         if (message.signature != signature) return length_mismatch(work, &message);
         TT_TRY(check_length(work, &message));
-        TT_TRY(copy_some(work, &message, to, left));
+        TT_AWAIT(copy_some(work, &message, to, left));
         work->progress++;
         if (own->taken < message.nbytes) return TT_IN_PROGRESS; /* the rest at the next call */
         ops->release(own->link);

@@ -1,12 +1,14 @@
 /* One of two ranks, each on a virtual GPU and a host of its own, that exchange messages over RDMA.
  * Their devices cannot use a virtual GPU's memory; dmabuf_verbs.h makes it so that they can.
  *
- * gpu_rank random SEED N   N messages at random: from and to memory that is registered, GPU memory
- *                          that is not, and the host's; how often the library copies is checked
- * gpu_rank copied          the same, where devices cannot, or may not, use the memory: all is
- * copied gpu_rank graph           messages in a CUDA graph, replayed before and after deregistering
- * gpu_rank mismatch        another length than is received
- * gpu_rank dies|aborts     rank 1 does, while rank 0 waits for its message */
+ * gpu_rank messages SEED N  N messages at random: from and to registered memory of the GPU, memory
+ *                           that cannot be used in place, and the host's; then messages in a CUDA
+ *                           graph, replayed before and after deregistering. How often the library
+ *                           copies is checked, and flushes where EXPECT_FLUSH is set. REFUSES
+ *                           names a device of the rank
+ * gpu_rank errors           a message of another length, a rank that aborts, one that dies; each in
+ *                           a communicator of its own */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #include "../../device/graphs.h"
+#include "base/config.h"
 #include "driver/cuda.h"
 #include "shim.h"
 #include "transport/rdma/dmabuf_verbs.h"
@@ -68,19 +71,42 @@ static void count_calls(void)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-enum where { REGISTERED, PLAIN, HOST, NWHERE };
+enum where {
+    REGISTERED,
+    PLAIN,
+    REFUSED, /* registered while a device refuses */
+    OFF,     /* registered while TUTTI_RDMA_GPU is off */
+    HOST,
+    NWHERE,
+};
 
 static struct {
     char *memory[NWHERE];
-    void *handle;
+    void *handles[NWHERE];
 } own;
+
+static void do_register(const struct gpu_rank *rank, enum where where)
+{
+    if (tuttiCommRegister(rank->comm, own.memory[where], 2 * AREA, &own.handles[where]))
+        fail(rank->comm, "register");
+}
 
 static void place_memory(const struct gpu_rank *rank)
 {
+    const int nregions = dmabuf_verbs_count();
     for (enum where w = 0; w < NWHERE; w++)
         own.memory[w] = w == HOST ? malloc(2 * AREA) : gpu_memory(rank->gpu, 2 * AREA);
-    if (tuttiCommRegister(rank->comm, own.memory[REGISTERED], 2 * AREA, &own.handle))
-        fail(rank->comm, "register");
+    setenv("TUTTI_RDMA_GPU", "off", 1);
+    tt_config_reload();
+    do_register(rank, OFF);
+    unsetenv("TUTTI_RDMA_GPU");
+    tt_config_reload();
+    dmabuf_verbs_refuse(getenv("REFUSES"), ENOMEM);
+    do_register(rank, REFUSED);
+    dmabuf_verbs_refuse(NULL, 0);
+    if (dmabuf_verbs_count() != nregions) fail(NULL, "memory is registered that should not be");
+    do_register(rank, REGISTERED);
+    if (dmabuf_verbs_count() == nregions) fail(NULL, "no memory is registered");
 }
 
 static void put(const struct gpu_rank *rank, enum where where, size_t at, const char *data,
@@ -125,7 +151,7 @@ static struct message draw_message(uint64_t *state, int from)
     struct message message = {.from = from};
     message.nbytes = lengths[next_number(state) % (sizeof lengths / sizeof *lengths)];
     for (int side = 0; side < 2; side++) {
-        message.where[side] = (enum where)(next_number(state) % (NWHERE + 2));
+        message.where[side] = (enum where)(next_number(state) % (2 * NWHERE));
         if (message.where[side] >= NWHERE) message.where[side] = REGISTERED;
         message.at[side] = next_number(state) % 300 + GUARD;
         message.on_stream[side] = next_number(state) % 2 && message.where[side] != HOST;
@@ -179,13 +205,13 @@ static bool is_in_place(const struct gpu_rank *rank, const struct message *messa
     return rank->rank == message->from ? sender : sender && message->where[1] == REGISTERED;
 }
 
-/* One message, or two that pass each other in a group. in_place: devices use registered memory. */
+/* One message, or two that pass each other in a group. */
 static bool exchange(const struct gpu_rank *rank, const struct both *stream,
-                     const struct message *messages, int n, bool in_place)
+                     const struct message *messages, int n)
 {
     bool copies = false, moves = false;
     for (int i = 0; i < n; i++) {
-        const bool own_device = in_place && is_in_place(rank, &messages[i]);
+        const bool own_device = is_in_place(rank, &messages[i]);
         copies |= !own_device && messages[i].where[rank->rank != messages[i].from] != HOST;
         moves |= own_device && rank->rank != messages[i].from;
         prepare(rank, &messages[i]);
@@ -217,7 +243,7 @@ static bool exchange(const struct gpu_rank *rank, const struct both *stream,
     return false;
 }
 
-static int run_random(const struct gpu_rank *rank, uint64_t state, int n, bool in_place)
+static int run_random(const struct gpu_rank *rank, uint64_t state, int n)
 {
     int nwrong = 0;
     struct both stream;
@@ -226,7 +252,7 @@ static int run_random(const struct gpu_rank *rank, uint64_t state, int n, bool i
         const int first = (int)(next_number(&state) % 2), number = (int)(next_number(&state) % 2);
         struct message messages[2];
         for (int m = 0; m <= number; m++) messages[m] = draw_message(&state, first ^ m);
-        nwrong += !exchange(rank, &stream, messages, number + 1, in_place);
+        nwrong += !exchange(rank, &stream, messages, number + 1);
     }
     streams_destroy(rank, &stream, 1);
     return nwrong;
@@ -270,56 +296,63 @@ static int run_graph(const struct gpu_rank *rank)
         fail(rank->comm, "capture");
     CUgraphExec graph = capture_end(stream.cuda);
     for (int i = 0; i < 3; i++) nwrong += !replay_messages(rank, &stream, graph, messages, false);
-    if (tuttiCommDeregister(rank->comm, own.handle)) fail(rank->comm, "deregister");
+    if (tuttiCommDeregister(rank->comm, own.handles[REGISTERED])) fail(rank->comm, "deregister");
+    if (dmabuf_verbs_count()) fail(NULL, "memory is still registered");
     for (int i = 0; i < 2; i++) nwrong += !replay_messages(rank, &stream, graph, messages, true);
     CALL(cuGraphExecDestroy, graph);
-    nwrong += !exchange(rank, &stream, messages, 2, false);
     streams_destroy(rank, &stream, 1);
     return nwrong;
 }
 
-/* Errors are expected; prints them. */
-static int run_error(const struct gpu_rank *rank, const char *mode)
+static void init(struct gpu_rank *rank)
+{
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.device = rank->gpu;
+    if (tuttiCommInitEnv(&rank->comm, NULL, &config)) fail(NULL, "init");
+    place_memory(rank);
+}
+
+enum fault { MISMATCH, ABORTS, DIES, NFAULTS };
+
+/* A message arrives; the next one does not, because of what rank 1 does. Prints the error. */
+static bool fails(struct gpu_rank *rank, enum fault fault)
 {
     struct both stream;
     struct message message = registered(0, AREA / 2, 5);
+    init(rank);
     streams_create(rank, &stream, 1);
-    if (!exchange(rank, &stream, &message, 1, true)) return 1;
-    if (rank->rank == 1 && !strcmp(mode, "dies")) kill(getpid(), SIGKILL);
-    if (rank->rank == 1 && !strcmp(mode, "aborts")) return tuttiCommAbort(rank->comm) ? 2 : 0;
-    if (rank->rank == 1 && !strcmp(mode, "mismatch")) message.nbytes--;
+    if (!exchange(rank, &stream, &message, 1)) return false;
+    if (rank->rank == 1 && fault == DIES) kill(getpid(), SIGKILL);
+    if (rank->rank == 1 && fault == MISMATCH) message.nbytes--;
     prepare(rank, &message);
-    (void)issue(rank, &message, stream.tutti);
-    const tuttiResult_t result = tuttiStreamSynchronize(stream.tutti);
-    printf("rank %d: %s\n", rank->rank, tuttiGetLastError(rank->comm));
+    tuttiResult_t result = tuttiInvalidUsage;
+    if (rank->rank == 0 || fault != ABORTS) {
+        (void)issue(rank, &message, stream.tutti);
+        result = tuttiStreamSynchronize(stream.tutti);
+        printf("rank %d: %s\n", rank->rank, tuttiGetLastError(rank->comm));
+    }
+    if (tuttiCommAbort(rank->comm)) fail(NULL, "abort");
     streams_destroy(rank, &stream, 1);
-    (void)tuttiCommAbort(rank->comm);
-    return result == tuttiSuccess ? 1 : 0;
+    if (dmabuf_verbs_count()) fail(NULL, "memory is registered after the abort");
+    return result != tuttiSuccess;
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
-    const char *mode = argv[1];
     struct gpu_rank rank = {.nranks = 2};
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.device = 0;
-    dmabuf_verbs_install();
+    int local, status = 0;
+    if (!dmabuf_verbs_install()) return 2;
     count_calls();
-    int local;
     if (tuttiGetLauncher(&rank.rank, &rank.nranks, &local)) fail(NULL, "launcher");
-    if (tuttiCommInitEnv(&rank.comm, NULL, &config)) fail(NULL, "init");
-    place_memory(&rank);
-    int status = 2;
-    if (!strcmp(mode, "random") && argc > 3)
-        status = run_random(&rank, strtoull(argv[2], NULL, 0), atoi(argv[3]), true);
-    else if (!strcmp(mode, "copied"))
-        status = run_random(&rank, 1, 12, false);
-    else if (!strcmp(mode, "graph"))
-        status = run_graph(&rank);
-    else
-        return run_error(&rank, mode);
-    if (tuttiCommDestroy(rank.comm)) fail(NULL, "destroy");
+    if (!strcmp(argv[1], "errors")) {
+        for (enum fault fault = 0; fault < NFAULTS && !status; fault++)
+            status = !fails(&rank, fault);
+    } else if (argc > 3) {
+        init(&rank);
+        status = run_random(&rank, strtoull(argv[2], NULL, 0), atoi(argv[3])) + run_graph(&rank);
+        if (tuttiCommDestroy(rank.comm)) fail(NULL, "destroy");
+    }
     if (!status) printf("right\n");
     return status;
 }

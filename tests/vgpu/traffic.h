@@ -16,6 +16,7 @@ struct vgpu_traffic {
     uint64_t waited; /* of strong_loaded: where the thread's last strong load, by the same
                       * instruction, was from the same address */
     uint64_t launches;
+    uint64_t flushes; /* calls of cuFlushGPUDirectRDMAWrites for the GPU, by any thread */
 };
 
 /* Of all kernels that ran on the GPU since cuInit. 0, or a CUresult. Any thread. */

@@ -89,20 +89,3 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
     if (psize != NULL) *psize = memory->nbytes;
     return vd_leave(CUDA_SUCCESS);
 }
-
-/* A descriptor of the pages: a memfd stands for the dma-buf that a real driver gives. */
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-                                       CUmemRangeHandleType handleType, unsigned long long flags)
-{
-    VD_ENTER();
-    struct vd_memory *memory = vd_memory_find(dptr);
-    if (handle == NULL || handleType != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0 ||
-        memory == NULL || memory->backing == NULL || memory->backing->device < 0 || size == 0 ||
-        size > memory->nbytes - (dptr - memory->address) || dptr % VD_PAGE != 0 ||
-        size % VD_PAGE != 0)
-        return vd_leave(CUDA_ERROR_INVALID_VALUE);
-    const CUresult result = vd_backing_share(memory->backing, VD_SHARE_IPC);
-    if (result != CUDA_SUCCESS) return vd_leave(result);
-    vd_memory_reachable(memory);
-    return vd_leave(vd_backing_descriptor(memory->backing, handle));
-}

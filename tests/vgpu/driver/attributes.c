@@ -192,6 +192,17 @@ static bool own(const struct vd_device *device, CUdevice_attribute which, int *v
     case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
         *value = 0;
         return true;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+        *value = vd.settings.dmabuf != VD_DMABUF_OFF;
+        return true;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+        if (vd.settings.dmabuf == VD_DMABUF_ON || vd.settings.dmabuf == VD_DMABUF_OFF) return false;
+        *value = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+        return true;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+        if (vd.settings.dmabuf != VD_DMABUF_UNFLUSHED) return false;
+        *value = 0;
+        return true;
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
     case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:

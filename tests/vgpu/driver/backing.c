@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,11 +61,12 @@ CUresult vd_backing_create(int device, uint64_t nbytes, struct vd_backing **back
     if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     *made = (struct vd_backing){.nbytes = nbytes,
                                 .room = vd_round_up(nbytes, VD_PAGE),
+                                .mapped = vd_round_up(nbytes, VD_PAGE) + 2 * VD_PAGE,
                                 .fd = -1,
                                 .device = device,
                                 .charged = d != NULL,
                                 .refs = 1};
-    void *bytes = mmap(NULL, made->room + VD_PAGE, PROT_READ | PROT_WRITE,
+    void *bytes = mmap(NULL, made->mapped, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (bytes == MAP_FAILED) {
         vd_say("no host memory for %llu bytes of GPU %d: %s", (unsigned long long)nbytes, device,
@@ -76,6 +78,18 @@ CUresult vd_backing_create(int device, uint64_t nbytes, struct vd_backing **back
     if (d != NULL) d->used += charge;
     *backing = made;
     return CUDA_SUCCESS;
+}
+
+void vd_backing_place(struct vd_backing *backing, uint64_t address)
+{
+    backing->skew = (uint32_t)(address % VD_PAGE);
+    backing->bytes += backing->skew;
+    backing->room = vd_round_up(backing->skew + backing->nbytes, VD_PAGE);
+}
+
+static unsigned char *first_page(const struct vd_backing *backing)
+{
+    return backing->bytes - backing->skew;
 }
 
 struct vd_backing *vd_backing_get(struct vd_backing *backing)
@@ -92,7 +106,7 @@ void vd_backing_put(struct vd_backing *backing)
             *at = backing->next;
             break;
         }
-    munmap(backing->bytes, backing->room + VD_PAGE);
+    munmap(first_page(backing), backing->mapped);
     if (backing->fd >= 0) close(backing->fd);
     if (backing->charged) vd.devices[backing->device].used -= vd_round_up(backing->nbytes, 512);
     free(backing);
@@ -107,15 +121,17 @@ static int make_file(const struct vd_backing *backing, enum vd_share kind, const
                              .nbytes = backing->nbytes,
                              .kind = kind,
                              .device = backing->device,
-                             .numa = backing->numa};
+                             .numa = backing->numa,
+                             .skew = backing->skew};
     memcpy(label.magic, label_magic, sizeof label.magic);
     if (ftruncate(fd, (off_t)(backing->room + VD_PAGE)) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
         pwrite(fd, &label, sizeof label, (off_t)backing->room) != (ssize_t)sizeof label)
         goto failed;
     for (uint64_t at = 0; at < backing->room; at += VD_PAGE) {
-        if (page_is_zero(backing->bytes + at)) continue;
-        if (pwrite(fd, backing->bytes + at, VD_PAGE, (off_t)at) != VD_PAGE) goto failed;
+        const unsigned char *page = first_page(backing) + at;
+        if (page_is_zero(page)) continue;
+        if (pwrite(fd, page, VD_PAGE, (off_t)at) != VD_PAGE) goto failed;
     }
     return fd;
 failed:
@@ -135,7 +151,7 @@ CUresult vd_backing_share(struct vd_backing *backing, enum vd_share kind)
         return errno == ENOMEM || errno == ENOSPC ? CUDA_ERROR_OUT_OF_MEMORY
                                                   : CUDA_ERROR_OPERATING_SYSTEM;
     }
-    if (mmap(backing->bytes, backing->room + VD_PAGE, PROT_READ | PROT_WRITE,
+    if (mmap(first_page(backing), backing->room + VD_PAGE, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         vd_say("mapping a memfd of %llu bytes failed: %s", (unsigned long long)backing->nbytes,
                strerror(errno));
@@ -172,7 +188,8 @@ static const char *read_label(int fd, enum vd_share kind, const uint64_t *id,
         memcmp(label->magic, label_magic, sizeof label_magic) != 0)
         return "the memfd is not memory of a virtual GPU";
     if (label->nbytes == 0 || label->nbytes > (uint64_t)about.st_size - VD_PAGE ||
-        vd_round_up(label->nbytes, VD_PAGE) != (uint64_t)about.st_size - VD_PAGE)
+        label->skew >= VD_PAGE ||
+        vd_round_up(label->skew + label->nbytes, VD_PAGE) != (uint64_t)about.st_size - VD_PAGE)
         return "the memory's label does not fit its size";
     if (label->kind != (uint32_t)kind) return "the memory was shared in another way";
     if (label->device < -1 || label->device >= vd.ndevices)
@@ -198,17 +215,19 @@ CUresult vd_backing_open(int fd, enum vd_share kind, const uint64_t *id,
     *why = "the process has no memory or descriptors left";
     if (opened == NULL || own < 0) goto failed;
     *opened = (struct vd_backing){.nbytes = label.nbytes,
-                                  .room = vd_round_up(label.nbytes, VD_PAGE),
+                                  .skew = label.skew,
+                                  .room = vd_round_up(label.skew + label.nbytes, VD_PAGE),
                                   .fd = own,
                                   .device = label.device,
                                   .numa = label.numa,
                                   .refs = 1,
                                   .id = {label.id[0], label.id[1]},
                                   .next = backings};
-    void *bytes = mmap(NULL, opened->room + VD_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+    opened->mapped = opened->room + VD_PAGE;
+    void *bytes = mmap(NULL, opened->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
     *why = "mmap of the memory failed";
     if (bytes == MAP_FAILED) goto failed;
-    opened->bytes = bytes;
+    opened->bytes = (unsigned char *)bytes + opened->skew;
     backings = opened;
     *backing = opened;
     *why = NULL;
@@ -228,4 +247,19 @@ CUresult vd_backing_descriptor(const struct vd_backing *backing, int *fd)
     }
     *fd = copy;
     return CUDA_SUCCESS;
+}
+
+/* Duplicates share a file position, so it is opened anew. */
+CUresult vd_backing_descriptor_at(const struct vd_backing *backing, uint64_t position, int *fd)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", backing->fd);
+    const int made = open(path, O_RDWR | O_CLOEXEC);
+    if (made >= 0 && lseek(made, (off_t)position, SEEK_SET) == (off_t)position) {
+        *fd = made;
+        return CUDA_SUCCESS;
+    }
+    vd_say("no descriptor for a range of shared memory: %s", strerror(errno));
+    if (made >= 0) close(made);
+    return CUDA_ERROR_OPERATING_SYSTEM;
 }

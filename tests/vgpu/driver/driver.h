@@ -261,6 +261,7 @@ struct vd_device {
     struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
     bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
+    uint64_t flushes;       /* calls of cuFlushGPUDirectRDMAWrites */
 };
 
 struct CUctx_st {
@@ -371,6 +372,8 @@ void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */
 
+enum vd_dmabuf { VD_DMABUF_ON, VD_DMABUF_UNORDERED, VD_DMABUF_UNFLUSHED, VD_DMABUF_OFF };
+
 struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint64_t seed;
     int devices;
@@ -382,6 +385,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     bool leaks;        /* memory that is not freed when the process ends is reported */
     bool reports_fail; /* exit status 86 of a process that made a report */
     enum vg_reads reads;
+    enum vd_dmabuf dmabuf;
     uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms, exit_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
     const char *suppress; /* file of suppressions; NULL: none */

@@ -273,6 +273,7 @@ static CUresult make(struct CUctx_st *context, int device, uint64_t nbytes, cons
     made->context = context;
     made->device = made->region.device = device;
     made->backing = backing;
+    vd_backing_place(backing, address);
     made->region.bytes = backing->bytes;
     if (vd.settings.check_undefined) made->region.defined = calloc(nbytes / 8 + 1, 1);
     result = vd_memory_publish(made);

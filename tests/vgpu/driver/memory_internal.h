@@ -21,7 +21,9 @@ enum vd_share { VD_SHARE_IPC = 1, VD_SHARE_VMM = 2, VD_SHARE_EVENT = 3 };
 struct vd_backing {
     unsigned char *bytes;
     uint64_t nbytes; /* as asked for */
-    uint64_t room;   /* nbytes in whole pages */
+    uint32_t skew;   /* bytes of the first page before them: as at their device address */
+    uint64_t room;   /* skew and nbytes in whole pages */
+    uint64_t mapped; /* bytes of the mapping, which begins with the first page */
     int fd;          /* -1: private */
     int device;      /* number of the GPU; -1: host */
     int numa;        /* location.id of host memory */
@@ -37,10 +39,14 @@ struct vd_label {
     uint64_t id[2], nbytes;
     uint32_t kind; /* enum vd_share */
     int32_t device, numa;
+    uint32_t skew;
 };
 
 /* CUDA_ERROR_OUT_OF_MEMORY with a message that names what holds memory. */
 CUresult vd_backing_create(int device, uint64_t nbytes, struct vd_backing **backing);
+/* The bytes get this address, so that pages of the one are pages of the other. Once, before anybody
+ * knows where they lie. */
+void vd_backing_place(struct vd_backing *backing, uint64_t address);
 struct vd_backing *vd_backing_get(struct vd_backing *backing);
 void vd_backing_put(struct vd_backing *backing);
 /* Moves the bytes into a memfd, at the same place in this process. Nothing when it has one. */
@@ -52,6 +58,8 @@ CUresult vd_backing_open(int fd, enum vd_share kind, const uint64_t *id,
 struct vd_backing *vd_backing_find(const uint64_t id[2]);
 /* A new descriptor of a shared one, for the program. */
 CUresult vd_backing_descriptor(const struct vd_backing *backing, int *fd);
+/* The same, with a file position of its own: at this byte of the pages. */
+CUresult vd_backing_descriptor_at(const struct vd_backing *backing, uint64_t position, int *fd);
 
 /* ---- address.c ---- */
 

@@ -16,7 +16,7 @@ struct setting {
     size_t offset;
     uint64_t least, most;
     const char *standard;  /* the default, as it could stand in the environment */
-    const char *choice[3]; /* CHOICE: the names of 0, 1, 2 */
+    const char *choice[4]; /* CHOICE: the names of 0, 1, 2, 3 */
     const char *sentence;
 };
 
@@ -155,6 +155,15 @@ static const struct setting table[] = {
      "1",
      {0},
      "whether GPUs can access each other's memory (cuDeviceCanAccessPeer)"},
+    {"VGPU_DMABUF",
+     CHOICE,
+     AT(dmabuf),
+     0,
+     3,
+     "on",
+     {"on", "unordered", "unflushed", "off"},
+     "whether other devices can use a GPU's memory by dma-buf, and whether its work sees their "
+     "writes in their order, after cuFlushGPUDirectRDMAWrites, or never for certain"},
     {"VGPU_STALL_MS",
      UINT32,
      AT(stall_ms),
@@ -238,9 +247,7 @@ static void store(const struct setting *s, struct vd_settings *settings, uint64_
         memcpy(to, &value, sizeof value);
     else if (s->kind == SWITCH || (s->kind == CHOICE && s->most == 1))
         *(bool *)to = value != 0;
-    else if (s->kind == CHOICE)
-        *(enum vg_reads *)to = (enum vg_reads)value;
-    else
+    else /* enums too */
         *(uint32_t *)to = (uint32_t)value;
 }
 
@@ -249,7 +256,6 @@ static uint64_t load(const struct setting *s, const struct vd_settings *settings
     const void *from = (const char *)settings + s->offset;
     if (s->kind == UINT64 || s->kind == BYTES) return *(const uint64_t *)from;
     if (s->kind == SWITCH || (s->kind == CHOICE && s->most == 1)) return *(const bool *)from;
-    if (s->kind == CHOICE) return (uint64_t) * (const enum vg_reads *)from;
     return *(const uint32_t *)from;
 }
 
@@ -291,14 +297,20 @@ static bool parse(const struct setting *s, const char *text, uint64_t *value)
     return s->kind != CHOICE && parse_number(s, text, value);
 }
 
+static void list_choices(const struct setting *s, char text[128])
+{
+    int n = 0;
+    for (size_t i = 0; i <= s->most; i++)
+        n += snprintf(text + n, 128 - (size_t)n, "%s%s", i == 0 ? "" : ", ", s->choice[i]);
+}
+
 /* What the variable may be: for errors and the help. */
 static void expected(const struct setting *s, char text[128])
 {
     if (s->kind == TEXT)
         snprintf(text, 128, "a path");
     else if (s->kind == CHOICE)
-        snprintf(text, 128, "%s, %s%s%s", s->choice[0], s->choice[1], s->most == 2 ? ", " : "",
-                 s->most == 2 ? s->choice[2] : "");
+        list_choices(s, text);
     else if (s->kind == SWITCH)
         snprintf(text, 128, "0 or 1");
     else if (s->kind == CAPABILITY)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "driver/calls.h"
@@ -105,7 +106,13 @@ static void use_all(struct tt_context *context)
 {
     void *memory = NULL, *pinned = NULL, *stream = NULL;
     const char byte = 1;
+    char *base = NULL;
+    int fd = -1;
+    size_t exported = 0;
     CHECK_EQ(tt_context_allocate(context, 100, &memory), TT_OK);
+    CHECK_EQ(tt_context_export(context, memory, 100, &fd, &base, &exported), TT_OK);
+    CHECK_EQ(tt_context_flush_writes(context), TT_OK);
+    close(fd);
     CHECK_EQ(tt_context_allocate_host(context, 100, &pinned), TT_OK);
     CHECK_EQ(tt_context_upload(context, memory, &byte, 1), TT_OK);
     CHECK_EQ(tt_context_stream_create(context, &stream), TT_OK);

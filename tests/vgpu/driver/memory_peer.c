@@ -45,10 +45,13 @@ static void wait_for_end(void)
     }
 }
 
+/* It begins within a page, as most do. */
 static CUdeviceptr own_memory(uint32_t value)
 {
-    CUdeviceptr memory;
+    CUdeviceptr small, memory;
+    OK(cuMemAlloc(&small, 512));
     OK(cuMemAlloc(&memory, SIZE));
+    CHECK(memory % 4096 != 0);
     OK(cuMemsetD32(memory, value, SIZE / 4));
     OK(cuCtxSynchronize());
     return memory;

@@ -155,6 +155,7 @@ TEST(vgpu_settings, a_value_that_cannot_be_is_named_with_what_was_expected)
         {"VGPU_BLOCK_ORDER", "Index", "index, shuffled"},
         {"VGPU_READS", "", "random, newest, oldest"},
         {"VGPU_MODEL", "yes", "0 or 1"},
+        {"VGPU_DMABUF", "ordered", "on, unordered, unflushed, off"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char expected[256];
@@ -176,12 +177,13 @@ TEST(vgpu_settings, a_variable_that_does_not_exist_is_a_warning)
 TEST(vgpu_settings, values_are_read_in_the_units_that_they_have)
 {
     CHECK_EQ(run("VGPU_MEMORY=2g VGPU_CAPABILITY=8.6 VGPU_DEVICES=2 VGPU_SMS=4 "
-                 "VGPU_READS=oldest " VGPU_BUILT "/vgpu-info",
+                 "VGPU_READS=oldest VGPU_DMABUF=unflushed " VGPU_BUILT "/vgpu-info",
                  "", ""),
              0);
     CHECK_HAS("VGPU_MEMORY=2048M\n");
     CHECK_HAS("VGPU_CAPABILITY=8.6\n");
     CHECK_HAS("VGPU_READS=oldest\n");
+    CHECK_HAS("VGPU_DMABUF=unflushed\n");
     CHECK_HAS("device 1: tutti virtual GPU 8.6, 7f00:01:00.0, 4 multiprocessors, 2048 MiB\n");
 }
 

@@ -63,15 +63,18 @@ void tt_context_close_shared(struct tt_context *context, void *memory);
  * waits until no kernel of the context runs. */
 void tt_context_let_go(struct tt_context *context);
 
-/* Exports the whole pages that hold [memory, memory + nbytes) of the context's GPU, so that other
- * devices can use them (dma-buf): *fd, which the caller closes, and where its byte 0 lies. The
- * pages stay allocated as long as a device uses them, also after their memory was freed. USAGE: the
- * GPU or its driver cannot export this memory, or work on the GPU could not be made to see what
- * other devices write there; the text says why. */
+/* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so
+ * that other devices can use them in place (dma-buf): *fd, close-on-exec, which the caller closes;
+ * its byte 0 is that at *base, an address of the GPU; it has *exported bytes. The pages stay
+ * allocated as long as a descriptor or a device has them, also after their memory was freed. USAGE:
+ * the range is not in one allocation of device memory of the context's GPU, or the GPU or its
+ * driver cannot export it, or work on the GPU could not be made to see what other devices write
+ * there; the text says why. */
 TT_NODISCARD tt_status tt_context_export(struct tt_context *context, const void *memory,
                                          size_t nbytes, int *fd, char **base, size_t *exported);
 /* What other devices have written to exported memory of the GPU, as far as the host knows of it by
- * now, is seen by work that streams begin from now on. */
+ * now, is seen by work that streams begin from now on. Does nothing where the GPU orders these
+ * writes itself. USAGE: the GPU can export nothing, because nobody could flush. */
 TT_NODISCARD tt_status tt_context_flush_writes(struct tt_context *context);
 
 /* A stream: the user's CUstream as an opaque pointer (NULL: the legacy default stream; 2: that of

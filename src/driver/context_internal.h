@@ -1,4 +1,5 @@
-/* What context.c, export.c and memory.c share. Compiled only where the build found CUDA's header. */
+/* What context.c, export.c and memory.c share. Compiled only where the build found CUDA's header.
+ */
 #ifndef TT_DRIVER_CONTEXT_INTERNAL_H
 #define TT_DRIVER_CONTEXT_INTERNAL_H
 

@@ -283,40 +283,68 @@ TEST(export, a_driver_without_the_functions_exports_nothing)
 }
 
 static CUresult answer;
+static int given; /* with CUDA_SUCCESS */
 
 static CUresult answer_range(void *handle, CUdeviceptr address, size_t nbytes,
                              CUmemRangeHandleType type, unsigned long long flags)
 {
-    (void)handle, (void)address, (void)nbytes, (void)type, (void)flags;
+    (void)address, (void)nbytes, (void)type, (void)flags;
+    if (answer == CUDA_SUCCESS) memcpy(handle, &given, sizeof given);
     return answer;
 }
 
-static void use_drivers_that_refuse(void)
+static void pass_on_errors(void)
 {
     int fd = -1;
     char *base;
     size_t exported;
+    CUcontext current = NULL;
     struct tt_context *context = open_context(0);
     struct tt_cuda cu = *context->cu;
     struct tt_context refusing = with(context, &cu);
     char *memory = allocate();
     cu.MemGetHandleForAddressRange = answer_range;
+    OK(cuCtxSetCurrent(NULL));
     answer = CUDA_ERROR_NOT_SUPPORTED;
     check_refused(&refusing, memory, 1,
-                  "cuMemGetHandleForAddressRange failed: "
-                  "CUDA_ERROR_NOT_SUPPORTED (");
+                  "cuMemGetHandleForAddressRange failed: CUDA_ERROR_NOT_SUPPORTED (");
     answer = CUDA_ERROR_INVALID_VALUE;
     check_refused(&refusing, memory, 1, "CUDA_ERROR_INVALID_VALUE (");
     answer = CUDA_ERROR_OPERATING_SYSTEM;
     CHECK_EQ(tt_context_export(&refusing, memory, 1, &fd, &base, &exported), TT_ERR_DEVICE);
     CHECK(strstr(tt_last_error(), "CUDA_ERROR_OPERATING_SYSTEM (") != NULL);
     CHECK_EQ(fd, -1);
+    OK(cuCtxGetCurrent(&current));
+    CHECK(current == NULL);
     tt_context_close(context);
 }
 
 TEST(export, what_the_driver_says_is_passed_on)
 {
-    vt_quiet(plain, use_drivers_that_refuse);
+    vt_quiet(plain, pass_on_errors);
+}
+
+static void take_an_inherited_descriptor(void)
+{
+    int fd = -1;
+    char *base;
+    size_t exported;
+    struct tt_context *context = open_context(0);
+    struct tt_cuda cu = *context->cu;
+    struct tt_context other = with(context, &cu);
+    cu.MemGetHandleForAddressRange = answer_range;
+    answer = CUDA_SUCCESS;
+    given = dup(STDERR_FILENO);
+    CHECK_EQ(tt_context_export(&other, allocate(), 1, &fd, &base, &exported), TT_OK);
+    CHECK_EQ(fd, given);
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    close(fd);
+    tt_context_close(context);
+}
+
+TEST(export, programs_that_are_started_do_not_inherit_the_descriptor)
+{
+    vt_quiet(plain, take_an_inherited_descriptor);
 }
 
 /* ---- Flushes, and what stays behind ------------------------------------------------------------

@@ -1,4 +1,5 @@
-/* What kernels moved: the one function of the virtual GPU's libcuda.so.1 that NVIDIA's has not.
+/* What kernels moved, and other counts: the one function of the virtual GPU's libcuda.so.1 that
+ * NVIDIA's has not.
  *
  * A program finds it by dlsym(library, "vgpu_traffic"), so that it runs on both. */
 #ifndef VGPU_TRAFFIC_H
@@ -16,10 +17,11 @@ struct vgpu_traffic {
     uint64_t waited; /* of strong_loaded: where the thread's last strong load, by the same
                       * instruction, was from the same address */
     uint64_t launches;
-    uint64_t flushes; /* calls of cuFlushGPUDirectRDMAWrites for the GPU, by any thread */
+    uint64_t flushes; /* calls of cuFlushGPUDirectRDMAWrites */
 };
 
-/* Of all kernels that ran on the GPU since cuInit. 0, or a CUresult. Any thread. */
+/* Of all kernels that ran on the GPU, and all calls for it, since cuInit. 0, or a CUresult. Any
+ * thread. */
 int vgpu_traffic(int gpu, struct vgpu_traffic *traffic);
 
 #endif

@@ -114,13 +114,11 @@ struct need {
 static struct vgpu_traffic difference(const struct shared *all, int gpu)
 {
     const struct vgpu_traffic *a = &all->after[gpu], *b = &all->before[gpu];
-    return (struct vgpu_traffic){a->instructions - b->instructions,
-                                 a->weak_loaded - b->weak_loaded,
-                                 a->weak_stored - b->weak_stored,
-                                 a->strong_loaded - b->strong_loaded,
-                                 a->strong_stored - b->strong_stored,
-                                 a->waited - b->waited,
-                                 a->launches - b->launches};
+    return (struct vgpu_traffic){
+        a->instructions - b->instructions,   a->weak_loaded - b->weak_loaded,
+        a->weak_stored - b->weak_stored,     a->strong_loaded - b->strong_loaded,
+        a->strong_stored - b->strong_stored, a->waited - b->waited,
+        a->launches - b->launches,           a->flushes - b->flushes};
 }
 
 /* What the ranks of a GPU need by the algorithm's steps. */

@@ -2,6 +2,8 @@
 #include "testing.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <shim.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +11,7 @@
 
 #include <vgpu/traffic.h>
 
-enum { PAGE = 4096, WORDS = PAGE / 4, NPAGES = 4 };
+enum { PAGE = 4096, WORDS = PAGE / 4, NPAGES = 4, LATER = 50000 };
 #define DMABUF CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 
 static CUresult range_of(CUdeviceptr at, size_t nbytes, int *fd)
@@ -77,6 +79,54 @@ static void see_both_ways(void)
 TEST(vgpu_dmabuf, other_devices_and_kernels_see_each_others_writes)
 {
     vt_quiet(NULL, see_both_ways);
+}
+
+/* Waits for the kernel, and sets the word for which the kernel waits, when the kernel has looked in
+ * vain for a while. */
+static void *answer(void *seen)
+{
+    uint32_t *words = seen;
+    while (__atomic_load_n(&words[1], __ATOMIC_ACQUIRE) == 0) sched_yield();
+    for (int i = 0; i < LATER; i++) sched_yield();
+    __atomic_store_n(&words[0], 99, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* For work that only a GPU could wake, this would be a deadlock. */
+static void wait_for_another_device(CUdeviceptr page)
+{
+    pthread_t other;
+    int fd = -1;
+    uint32_t value = 99;
+    OK(range_of(page, PAGE, &fd));
+    uint32_t *seen = see(fd, PAGE);
+    CHECK_EQ(pthread_create(&other, NULL, answer, seen), 0);
+    OK(vt_launch(vt.meet, 1, NULL, (void *[]){&page, &value}));
+    OK(cuCtxSynchronize());
+    pthread_join(other, NULL);
+    munmap(seen, PAGE);
+    close(fd);
+}
+
+static void wait_in_an_allocation(void)
+{
+    wait_for_another_device((vt_device(2 * PAGE) + PAGE - 1) / PAGE * PAGE);
+}
+
+static void wait_in_a_mapping(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr memory;
+    OK(vt_map(0, 2 << 20, &handle, &memory));
+    OK(cuMemsetD32(memory, 0, 2));
+    OK(cuCtxSynchronize());
+    wait_for_another_device(memory);
+}
+
+TEST(vgpu_dmabuf, a_kernel_may_wait_for_another_device)
+{
+    vt_quiet(NULL, wait_in_an_allocation);
+    vt_quiet(NULL, wait_in_a_mapping);
 }
 
 static void outlive(void)

@@ -25,6 +25,7 @@ enum {
     IN_PLACE_MIN = 16384, /* shorter messages are copied */
     AREA = 4 << 20,       /* of messages that are sent; behind it: of those received */
     GUARD = 64,
+    INSIDE = 9000, /* an allocation: where memory begins, neither at its beginning nor at a page's */
 };
 
 /* In place of the tests' shim: calls of the driver that fail end the process. */
@@ -95,7 +96,7 @@ static void place_memory(const struct gpu_rank *rank)
 {
     const int nregions = dmabuf_verbs_count();
     for (enum where w = 0; w < NWHERE; w++)
-        own.memory[w] = w == HOST ? malloc(2 * AREA) : gpu_memory(rank->gpu, 2 * AREA);
+        own.memory[w] = w == HOST ? malloc(2 * AREA) : gpu_memory(rank->gpu, 3 * AREA) + INSIDE;
     setenv("TUTTI_RDMA_GPU", "off", 1);
     tt_config_reload();
     do_register(rank, OFF);

@@ -33,8 +33,8 @@ struct tt_registration {
     struct tt_registration *next;
 };
 
-/* Lets devices of the network use memory of the rank's GPU. An error: its bytes are copied, as those of other
- * memory. */
+/* Lets devices of the network use memory of the rank's GPU. An error: its bytes are copied, as
+ * those of other memory. */
 static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
                               struct tt_registration *made)
 {
@@ -67,8 +67,8 @@ static void try_to_register_gpu(tuttiComm_t comm, void *memory, size_t nbytes,
         TT_INFO("rank %d: %zu bytes of GPU %d are copied through memory of the host: %s",
                 comm->rank, nbytes, comm->gpu, tt_last_error());
     else
-        TT_INFO("rank %d: devices of the network use %zu bytes of GPU %d in place", comm->rank, nbytes,
-                comm->gpu);
+        TT_INFO("rank %d: devices of the network use %zu bytes of GPU %d in place", comm->rank,
+                nbytes, comm->gpu);
 }
 
 bool tt_comm_devices_use(const struct tuttiComm *comm, const void *data, size_t nbytes)

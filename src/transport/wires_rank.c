@@ -215,7 +215,8 @@ tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *
         registered->transport = i;
         status = use->room->take_gpu(use->self, pages, &registered->taken);
     }
-    return tried ? status : tt_fail(TT_ERR_SYSTEM, "no transport of this rank has a device that could");
+    return tried ? status
+                 : tt_fail(TT_ERR_SYSTEM, "no transport of this rank has a device that could");
 }
 
 void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered)

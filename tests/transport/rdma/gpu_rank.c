@@ -25,7 +25,8 @@ enum {
     IN_PLACE_MIN = 16384, /* shorter messages are copied */
     AREA = 4 << 20,       /* of messages that are sent; behind it: of those received */
     GUARD = 64,
-    INSIDE = 9000, /* an allocation: where memory begins, neither at its beginning nor at a page's */
+    INSIDE =
+        9000, /* an allocation: where memory begins, neither at its beginning nor at a page's */
 };
 
 /* In place of the tests' shim: calls of the driver that fail end the process. */

@@ -20,8 +20,7 @@ struct region {
     struct region *following;
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct tt_verbs usual;
+static struct tt_verbs usual; /* before the first entry was replaced */
 static __typeof__(ibv_reg_mr_iova) *reg_mr_iova;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,23 +90,29 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
     return error;
 }
 
-static void replace(void)
+static struct tt_verbs *table(void)
 {
-    struct tt_verbs *verbs = (struct tt_verbs *)(uintptr_t)tt_verbs_load();
+    return (struct tt_verbs *)(uintptr_t)tt_verbs_load();
+}
+
+bool dmabuf_verbs_install(void)
+{
+    struct tt_verbs *verbs = table();
     void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "ibv_reg_mr_iova") : NULL;
-    if (!verbs || !symbol) return;
+    if (!verbs || !symbol) return false;
+    if (verbs->reg_dmabuf_mr == reg_dmabuf_mr) return true;
     memcpy(&reg_mr_iova, &symbol, sizeof symbol);
     usual = *verbs;
     verbs->reg_dmabuf_mr = reg_dmabuf_mr;
     verbs->dereg_mr = dereg_mr;
     verbs->query_device = query_device;
+    return true;
 }
 
-bool dmabuf_verbs_install(void)
+void dmabuf_verbs_remove(void)
 {
-    pthread_once(&once, replace);
-    return reg_mr_iova != NULL;
+    *table() = usual;
 }
 
 int dmabuf_verbs_count(void)

@@ -6,9 +6,10 @@
 
 #include <stdbool.h>
 
-/* In this process, for good; before a device is opened. Later calls change nothing. False: there is
- * no libibverbs. */
+/* In this process, before a device is opened; until dmabuf_verbs_remove, when nothing is registered
+ * any more. False: there is no libibverbs. */
 bool dmabuf_verbs_install(void);
+void dmabuf_verbs_remove(void);
 /* Regions of GPUs that are registered now. */
 int dmabuf_verbs_count(void);
 /* The device that refuses memory of GPUs from now on, with this errno; NULL: none does. */

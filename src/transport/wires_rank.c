@@ -215,7 +215,7 @@ tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *
         registered->transport = i;
         status = use->room->take_gpu(use->self, pages, &registered->taken);
     }
-    return tried ? status : tt_fail(TT_ERR_SYSTEM, "there is no RDMA device");
+    return tried ? status : tt_fail(TT_ERR_SYSTEM, "no device here uses memory of GPUs in place");
 }
 
 void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered)

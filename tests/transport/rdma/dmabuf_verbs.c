@@ -17,6 +17,7 @@ struct region {
     struct ibv_mr copy;
     struct ibv_mr *real; /* NULL: broken */
     void *memory;
+    uint64_t base;
     struct region *following;
 };
 
@@ -58,6 +59,7 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t l
     if (region) {
         region->copy = *region->real;
         region->copy.length = length;
+        region->base = iova;
         region->following = regions;
         regions = region;
     }
@@ -139,10 +141,11 @@ void dmabuf_verbs_allow_reads(bool allowed)
     pthread_mutex_unlock(&lock);
 }
 
-void dmabuf_verbs_break(void)
+void dmabuf_verbs_break(const void *base)
 {
     pthread_mutex_lock(&lock);
     for (struct region *region = regions; region; region = region->following) {
+        if (region->base != (uintptr_t)base) continue;
         if (region->real) usual.dereg_mr(region->real);
         region->real = NULL;
     }

@@ -16,7 +16,8 @@ int dmabuf_verbs_count(void);
 void dmabuf_verbs_refuse(const char *device, int error);
 /* Whether devices opened from now on say that they can make and answer READs. */
 void dmabuf_verbs_allow_reads(bool allowed);
-/* Ends the use of all registered memory of GPUs behind the back of those who registered it. */
-void dmabuf_verbs_break(void);
+/* Ends the use of the memory that was registered at this address, behind the back of those who
+ * registered it. */
+void dmabuf_verbs_break(const void *base);
 
 #endif

@@ -124,14 +124,11 @@ TEST(rdma_gpu_failures, memory_that_may_not_be_read_is_said)
     REQUIRE(gpus_open(&gpus, NULL, NULL));
     REQUIRE(!gpus_publish(&gpus, &move));
     REQUIRE(!gpus_await(tt_rdma_rx(gpus.pair.wires[1], 0), &message));
-    tt_rdma_transport.drop_gpu(gpus.pair.rdma[0], gpus.of[0].taken);
+    dmabuf_verbs_break(gpus.of[0].base);
     CHECK_EQ(fetch_on(&gpus, 60000), TT_ERR_REMOTE);
     check_text(&gpus, (const char *const[]){"rank 0 (host ", "reading memory of the peer's GPU",
                                             "remote access error", "freed before the send was done",
                                             NULL});
-    const struct tt_dmabuf pages = {
-        .fd = gpus.of[0].fd, .base = gpus.of[0].base, .nbytes = GPU_BYTES};
-    CHECK_EQ(tt_rdma_transport.take_gpu(gpus.pair.rdma[0], &pages, &gpus.of[0].taken), TT_OK);
     gpus_close(&gpus);
 }
 
@@ -143,7 +140,7 @@ TEST(rdma_gpu_failures, memory_that_may_not_be_written_is_said)
     REQUIRE(gpus_open(&gpus, NULL, NULL));
     REQUIRE(!gpus_publish(&gpus, &(struct move){.nbytes = 5000, .seed = 1}));
     REQUIRE(!gpus_await(tt_rdma_rx(gpus.pair.wires[1], 0), &message));
-    ((struct tt_rdma_gpu *)gpus.of[1].taken)->regions[0]->lkey ^= 1;
+    dmabuf_verbs_break(gpus.of[1].base);
     CHECK_EQ(fetch_on(&gpus, 60000), TT_ERR_REMOTE);
     check_text(&gpus, (const char *const[]){"rank 0 (host ", "reading memory of the peer's GPU",
                                             "local protection error",

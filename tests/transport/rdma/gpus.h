@@ -5,7 +5,7 @@
 
 #include "transport/rdma/pair.h"
 
-enum { GPU_BYTES = 8 << 20 };
+enum { GPU_BYTES = 4 << 20 };
 
 /* The memory of one rank's GPU. */
 struct gpu {

@@ -348,8 +348,10 @@ static bool rdma_drained(struct tt_link *link)
     struct tt_rdma_wire *wire = tx->wire;
     if (!tx->ndirect && tx->taken >= tx->referred) return true;
     if (!tt_rdma_references_taken(tx)) {
-        if (wire->lost) tt_ignore(tt_rdma_missed(wire));
-        if (wire->lost || tt_rdma_poll_all(wire) || !tt_rdma_references_taken(tx)) return false;
+        if (tt_rdma_poll_all(wire)) return false; /* the count may come with a message */
+        const bool taken = tt_rdma_references_taken(tx);
+        if (!taken && wire->lost) tt_ignore(tt_rdma_missed(wire));
+        if (!taken) return false;
     }
     return !tx->ndirect || wire->lost || (!tt_rdma_poll_all(wire) && !tx->ndirect);
 }

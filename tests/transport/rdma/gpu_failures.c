@@ -87,6 +87,32 @@ TEST(rdma_gpu_failures, what_a_lost_peer_referred_to_is_missed)
     gpus_close(&gpus);
 }
 
+/* Failures are not the wire's any more; but the bytes have not come. */
+TEST(rdma_gpu_failures, a_read_that_fails_after_the_peer_announced_its_end_is_no_success)
+{
+    if (pair_unable()) SKIP(pair_unable());
+    struct gpus gpus;
+    struct tt_message message;
+    REQUIRE(gpus_open(&gpus, NULL, NULL));
+    struct tt_rdma_wire *wire = gpus.pair.wires[1];
+    struct tt_link *rx = tt_rdma_rx(wire, 0);
+    REQUIRE(!gpus_publish(&gpus, &(struct move){.nbytes = 5000, .seed = 1}));
+    REQUIRE(!gpus_await(rx, &message));
+    dmabuf_verbs_break(gpus.of[0].base);
+    CHECK_EQ(rx->ops->gpus->fetch(rx, gpu_at(&gpus.of[1], 0)), TT_IN_PROGRESS);
+    tt_rdma_wire_quiet(wire);
+    const int64_t deadline = tt_deadline_ns(60000);
+    while (wire->rx[0].nreads && !tt_expired(deadline))
+        CHECK_EQ(tt_rdma_wire_progress(wire), TT_OK);
+    CHECK_EQ(wire->rx[0].nreads, 0);
+    CHECK_EQ(rx->ops->gpus->fetch(rx, gpu_at(&gpus.of[1], 0)), TT_IN_PROGRESS);
+    CHECK_STR(tt_fabric_failure_text(gpus.pair.all.fabrics[1]), "");
+    tt_rdma_wire_lost(wire);
+    CHECK_EQ(rx->ops->gpus->fetch(rx, gpu_at(&gpus.of[1], 0)), TT_ERR_REMOTE);
+    check_text(&gpus, (const char *const[]){"rank 0 (host ", "is gone", NULL});
+    gpus_close(&gpus);
+}
+
 /* Its sender waits in vain for the release: that is no success. */
 TEST(rdma_gpu_failures, a_reference_that_a_lost_peer_has_not_released_is_not_drained)
 {

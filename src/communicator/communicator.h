@@ -106,6 +106,7 @@ struct tuttiComm {
     struct tt_memo memos[TT_NCOLLECTIVES];
     struct tt_dynamic_op dynamic_ops[TT_MAX_DYNAMIC_OPS];
     struct tt_registration *registrations;
+    bool copies_gpus; /* no device of the network can use memory of this rank's GPU in place */
     struct tt_call_counts counts;
     bool finalized;
     /* atomic */

@@ -57,18 +57,22 @@ static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
 static bool may_register(const struct tuttiComm *comm, const struct tt_pointer *pointer)
 {
     return pointer->kind == TT_POINTER_DEVICE && comm->staged && pointer->gpu == comm->gpu &&
-           comm->fabric->wires && tt_config_int(TT_CONFIG_RDMA_GPU);
+           !comm->copies_gpus && comm->fabric->wires &&
+           tt_wires_may_use_gpus(comm->fabric->wires) && tt_config_int(TT_CONFIG_RDMA_GPU);
 }
 
+/* Why it cannot be was logged. */
 static void try_to_register_gpu(tuttiComm_t comm, void *memory, size_t nbytes,
                                 struct tt_registration *made)
 {
-    if (register_gpu(comm, memory, nbytes, made))
-        TT_INFO("rank %d: %zu bytes of GPU %d are copied through memory of the host: %s",
-                comm->rank, nbytes, comm->gpu, tt_last_error());
+    const tt_status status = register_gpu(comm, memory, nbytes, made);
+    if (status)
+        TT_INFO("rank %d: %zu bytes of GPU %d are copied through memory of the host", comm->rank,
+                nbytes, comm->gpu);
     else
         TT_INFO("rank %d: devices of the network use %zu bytes of GPU %d in place", comm->rank,
                 nbytes, comm->gpu);
+    comm->copies_gpus = status == TT_ERR_USAGE;
 }
 
 bool tt_comm_devices_use(const struct tuttiComm *comm, const void *data, size_t nbytes)

@@ -66,10 +66,10 @@ void tt_context_let_go(struct tt_context *context);
 /* Exports the whole host pages that hold [memory, memory + nbytes), with what else lies in them, so
  * that other devices can use them in place (dma-buf): *fd, close-on-exec, which the caller closes;
  * its byte 0 is that at *base, an address of the GPU; it has *exported bytes. The pages stay
- * allocated as long as a descriptor or a device has them, also after their memory was freed. USAGE:
- * the range is not in one allocation of device memory of the context's GPU, or the GPU or its
- * driver cannot export it, or work on the GPU could not be made to see what other devices write
- * there; the text says why. */
+ * allocated as long as a descriptor or a device has them, also after their memory was freed.
+ * ARGUMENT: the range is not in one allocation of device memory of the context's GPU, or the driver
+ * does not export this memory. USAGE: nor any other, or work on the GPU could not be made to see
+ * what other devices write there. The text says why. */
 TT_NODISCARD tt_status tt_context_export(struct tt_context *context, const void *memory,
                                          size_t nbytes, int *fd, char **base, size_t *exported);
 /* What other devices have written to exported memory of the GPU, as far as the host knows of it by

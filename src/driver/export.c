@@ -69,16 +69,16 @@ static tt_status check_memory(const struct tt_context *context, const void *memo
     struct tt_pointer found;
     TT_TRY(tt_driver_pointer(memory, &found));
     if (found.kind != TT_POINTER_DEVICE)
-        return tt_fail(TT_ERR_USAGE,
+        return tt_fail(TT_ERR_ARGUMENT,
                        "%p is %s: only device memory of GPU %d can be exported to other devices",
                        memory, kinds[found.kind], context->gpu);
     if (found.gpu != context->gpu)
-        return tt_fail(TT_ERR_USAGE,
+        return tt_fail(TT_ERR_ARGUMENT,
                        "%p is memory of GPU %d: only that of GPU %d can be exported here", memory,
                        found.gpu, context->gpu);
     const size_t offset = (size_t)((const char *)memory - (const char *)found.base);
     if (nbytes == 0 || nbytes > found.nbytes - offset)
-        return tt_fail(TT_ERR_USAGE,
+        return tt_fail(TT_ERR_ARGUMENT,
                        "%zu bytes from %p cannot be exported: the allocation of %zu bytes at %p "
                        "has %zu bytes from there, and at least 1 is needed",
                        nbytes, memory, found.nbytes, found.base, found.nbytes - offset);
@@ -96,7 +96,7 @@ static tt_status fail_export(const struct tt_context *context, CUresult result, 
         return tt_cuda_fail(result, "cuMemGetHandleForAddressRange");
     context->cu->GetErrorName(result, &name);
     context->cu->GetErrorString(result, &text);
-    return tt_fail(TT_ERR_USAGE,
+    return tt_fail(TT_ERR_ARGUMENT,
                    "the driver does not export the %zu bytes of pages at %p of GPU %d to other "
                    "devices: cuMemGetHandleForAddressRange failed: %s (%s)",
                    nbytes, pages, context->gpu, name ? name : "an unknown error",

@@ -89,8 +89,8 @@ struct tt_transport {
     void (*close)(void *self); /* after its ends */
 
     /* Lets the devices use pages of a GPU in place, by the links' gpus, until drop_gpu; the
-     * descriptor stays the caller's. An error, with the reason: some device cannot. NULL: this
-     * transport never does. */
+     * descriptor stays the caller's. An error, with the reason: some device cannot; USAGE: it
+     * never can. NULL: this transport never does. */
     tt_status (*take_gpu)(void *self, const struct tt_dmabuf *pages, void **taken);
     /* No message uses the pages any more. */
     void (*drop_gpu)(void *self, void *taken);

@@ -105,9 +105,11 @@ struct tt_wires_gpu {
     int transport; /* of tt_transports */
     void *taken;
 };
+/* Whether this rank has devices that use memory of GPUs in place, where it can be registered. */
+bool tt_wires_may_use_gpus(const struct tt_wires *wires);
 /* Lets devices use pages of a GPU in place (link.h), until tt_wires_forget_gpu; the descriptor
- * stays the caller's. An error, with the reason: no transport can; then their bytes go through
- * memory of the host. */
+ * stays the caller's. An error, with the reason: their bytes go through memory of the host; USAGE:
+ * so it is with all memory of GPUs. */
 TT_NODISCARD tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *pages,
                                              struct tt_wires_gpu *registered);
 /* No message uses the pages any more. */

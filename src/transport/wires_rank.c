@@ -203,20 +203,27 @@ void tt_wires_give_back(struct tt_wires *wires)
 
 /* ---- Memory of GPUs ------------------------------------------------------------------------- */
 
+/* The one whose devices can; -1: none. */
+static int transport_for_gpus(const struct tt_wires *wires)
+{
+    int i = 0;
+    while (i < tt_ntransports && !(wires->uses[i].self && wires->uses[i].room->take_gpu)) i++;
+    return i < tt_ntransports ? i : -1;
+}
+
+bool tt_wires_may_use_gpus(const struct tt_wires *wires)
+{
+    return transport_for_gpus(wires) >= 0;
+}
+
 tt_status tt_wires_register_gpu(struct tt_wires *wires, const struct tt_dmabuf *pages,
                                 struct tt_wires_gpu *registered)
 {
-    tt_status status = TT_ERR_SYSTEM;
-    bool tried = false;
-    for (int i = 0; i < tt_ntransports && status; i++) {
-        const struct tt_transport_use *use = &wires->uses[i];
-        if (!use->self || !use->room->take_gpu) continue;
-        tried = true;
-        registered->transport = i;
-        status = use->room->take_gpu(use->self, pages, &registered->taken);
-    }
-    return tried ? status
-                 : tt_fail(TT_ERR_SYSTEM, "no transport of this rank has a device that could");
+    registered->transport = transport_for_gpus(wires);
+    if (registered->transport < 0)
+        return tt_fail(TT_ERR_USAGE, "no device here uses memory of GPUs in place");
+    const struct tt_transport_use *use = &wires->uses[registered->transport];
+    return use->room->take_gpu(use->self, pages, &registered->taken);
 }
 
 void tt_wires_forget_gpu(struct tt_wires *wires, const struct tt_wires_gpu *registered)

@@ -182,15 +182,21 @@ TEST(export, memory_of_contexts_is_exported_too)
 /* ---- What is not exported ---------------------------------------------------------------------
  */
 
-static void check_refused(struct tt_context *context, const void *memory, size_t nbytes,
-                          const char *text)
+static void check_fails(struct tt_context *context, const void *memory, size_t nbytes, int code,
+                        const char *text)
 {
     int fd = -5;
     char *base = NULL;
     size_t exported = 3;
-    CHECK_EQ(tt_context_export(context, memory, nbytes, &fd, &base, &exported), TT_ERR_USAGE);
+    CHECK_EQ(tt_context_export(context, memory, nbytes, &fd, &base, &exported), code);
     CHECK_MESSAGE(strstr(tt_last_error(), text) != NULL, "no \"%s\" in: %s", text, tt_last_error());
     CHECK(fd == -5 && base == NULL && exported == 3);
+}
+
+static void check_refused(struct tt_context *context, const void *memory, size_t nbytes,
+                          const char *text)
+{
+    check_fails(context, memory, nbytes, TT_ERR_ARGUMENT, text);
 }
 
 static void refuse_memory(void)
@@ -231,7 +237,7 @@ TEST(export, only_device_memory_of_the_context_is_exported)
 static void refuse_without_dmabuf(void)
 {
     struct tt_context *context = open_context(0);
-    check_refused(context, allocate(), 1, "CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0");
+    check_fails(context, allocate(), 1, TT_ERR_USAGE, "CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0");
     CHECK_EQ(tt_context_flush_writes(context), TT_OK); /* the GPU orders writes */
     tt_context_close(context);
 }
@@ -239,8 +245,9 @@ static void refuse_without_dmabuf(void)
 static void refuse_unflushed(void)
 {
     struct tt_context *context = open_context(0);
-    check_refused(context, allocate(), 1, "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS lacks HOST");
-    check_refused(context, allocate(), 1, "GPU_DIRECT_RDMA_WRITES_ORDERING is 0");
+    check_fails(context, allocate(), 1, TT_ERR_USAGE,
+                "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS lacks HOST");
+    check_fails(context, allocate(), 1, TT_ERR_USAGE, "GPU_DIRECT_RDMA_WRITES_ORDERING is 0");
     CHECK_EQ(tt_context_flush_writes(context), TT_ERR_USAGE);
     tt_context_close(context);
 }
@@ -271,8 +278,8 @@ static void use_older_drivers(void)
     char *memory = allocate();
     without_ranges.MemGetHandleForAddressRange = NULL;
     without_flush.FlushGPUDirectRDMAWrites = NULL;
-    check_refused(&first, memory, 1, "its driver has no cuMemGetHandleForAddressRange");
-    check_refused(&second, memory, 1, "its driver has no cuFlushGPUDirectRDMAWrites");
+    check_fails(&first, memory, 1, TT_ERR_USAGE, "its driver has no cuMemGetHandleForAddressRange");
+    check_fails(&second, memory, 1, TT_ERR_USAGE, "its driver has no cuFlushGPUDirectRDMAWrites");
     CHECK_EQ(tt_context_flush_writes(&second), TT_ERR_USAGE);
     tt_context_close(context);
 }

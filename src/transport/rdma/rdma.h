@@ -34,8 +34,8 @@ TT_NODISCARD tt_status tt_rdma_watch(struct tt_rdma *rdma, int epoll, void *mark
  * unreadable again. */
 void tt_rdma_clear_notification(struct tt_rdma *rdma);
 /* Registers pages of a GPU with all devices, so that links use them in place (struct tt_gpu_ops),
- * until they are dropped or the devices closed. TT_ERR_SYSTEM: a device cannot; the text says why.
- */
+ * until they are dropped or the devices closed. SYSTEM: a device cannot; USAGE:
+ * it never can; the text says why. */
 TT_NODISCARD tt_status tt_rdma_take_gpu(struct tt_rdma *rdma, const struct tt_dmabuf *pages,
                                         struct tt_rdma_gpu **taken);
 void tt_rdma_drop_gpu(struct tt_rdma *rdma, struct tt_rdma_gpu *gpu);

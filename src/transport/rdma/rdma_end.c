@@ -11,8 +11,6 @@
 
 enum { STOP_MS = 200 }; /* for a device to complete what it will not do any more */
 
-/* ---- The end -------------------------------------------------------------------------------- */
-
 void tt_rdma_wire_quiet(struct tt_rdma_wire *wire)
 {
     wire->quiet = true;
@@ -30,7 +28,7 @@ bool tt_rdma_wire_sent(struct tt_rdma_wire *wire)
     return wire->nposted == wire->ncompleted;
 }
 
-/* Whether devices of this host use callers' memory, for as long as they need. */
+/* Whether devices of this host may read or write callers' memory. */
 static bool uses_memory(const struct tt_rdma_wire *wire)
 {
     for (int c = 0; c < wire->nchannels; c++)
@@ -38,7 +36,7 @@ static bool uses_memory(const struct tt_rdma_wire *wire)
     return false;
 }
 
-/* Whether the peer may read memory of this rank's GPU: it does so when it likes. */
+/* Whether the peer may read memory of this rank's GPU. Only the peer decides when that ends. */
 static bool is_read(const struct tt_rdma_wire *wire)
 {
     for (int c = 0; c < wire->nchannels; c++)

@@ -227,6 +227,7 @@ static tt_status fetch(struct tt_link *link, void *to)
     const struct tt_rdma *rdma = rx->wire->rdma;
     struct tt_message message;
     TT_AWAIT(tt_rdma_peek(link, &message));
+    if (!message.data && !message.nbytes) return TT_OK;
     const struct tt_rdma_gpu *gpu = find_gpu(rdma, to, message.nbytes);
     if (message.data || !gpu)
         return tt_fail(TT_ERR_INTERNAL, "a message of rank %d cannot be moved to a GPU: %s",

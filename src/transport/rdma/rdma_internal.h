@@ -75,8 +75,9 @@ TT_NODISCARD tt_status tt_rdma_events(struct tt_rdma *rdma);
  * none. */
 struct tt_rdma_memory *tt_rdma_memory_find(struct tt_rdma *rdma, const void *data, size_t nbytes);
 void tt_rdma_memory_fini(struct tt_rdma *rdma);
-/* Registers pages of a GPU with a device; addresses in the region are the GPU's. TT_ERR_SYSTEM:
- * the device, its driver or the library cannot (no_dmabuf is set then, and nothing tried again). */
+/* Registers pages of a GPU with a device; addresses in the region are the GPU's. USAGE: the device,
+ * its driver or the library never can (no_dmabuf is set then, and nothing tried again). SYSTEM: not
+ * these. */
 TT_NODISCARD tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device,
                                                const struct tt_dmabuf *memory,
                                                struct ibv_mr **region);

@@ -136,6 +136,15 @@ static void on_read(struct tt_rdma_route *route, uint64_t id)
     route->wire->rx[id >> 8 & 255].nreads--;
 }
 
+static void on_sent(struct tt_rdma_link *tx, uint64_t slot)
+{
+    tx->slots &= ~((uint64_t)1 << slot);
+    if (!tx->memory[slot]) return;
+    tx->memory[slot]->nsends--;
+    tx->memory[slot] = NULL;
+    tx->ndirect--;
+}
+
 static void on_done(struct tt_rdma_route *route, uint64_t id)
 {
     struct tt_rdma_wire *wire = route->wire;
@@ -144,18 +153,11 @@ static void on_done(struct tt_rdma_route *route, uint64_t id)
     if (kind == TT_RDMA_CREDIT) {
         wire->rx[channel].ntold--;
         tell_if_due(&wire->rx[channel]);
-        return;
-    }
-    if (kind == TT_RDMA_READ) {
+    } else if (kind == TT_RDMA_READ) {
         on_read(route, id);
-        return;
+    } else {
+        on_sent(&wire->tx[channel], slot);
     }
-    struct tt_rdma_link *tx = &wire->tx[channel];
-    tx->slots &= ~((uint64_t)1 << slot);
-    if (!tx->memory[slot]) return;
-    tx->memory[slot]->nsends--;
-    tx->memory[slot] = NULL;
-    tx->ndirect--;
 }
 
 /* Takes over a newer count of the receiver's releases. */
@@ -346,8 +348,10 @@ static bool rdma_drained(struct tt_link *link)
     struct tt_rdma_wire *wire = tx->wire;
     if (!tx->ndirect && tx->taken >= tx->referred) return true;
     if (!tt_rdma_references_taken(tx)) {
-        if (wire->lost) tt_ignore(tt_rdma_missed(wire));
-        if (wire->lost || tt_rdma_poll_all(wire) || !tt_rdma_references_taken(tx)) return false;
+        if (tt_rdma_poll_all(wire)) return false; /* the count may come with a message */
+        const bool taken = tt_rdma_references_taken(tx);
+        if (!taken && wire->lost) tt_ignore(tt_rdma_missed(wire));
+        if (!taken) return false;
     }
     return !tx->ndirect || wire->lost || (!tt_rdma_poll_all(wire) && !tx->ndirect);
 }
@@ -367,9 +371,9 @@ tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message)
     const char *payload = tt_rdma_payload(rx, false);
     struct tt_rdma_header header;
     memcpy(&header, payload - TT_RDMA_HEADER, sizeof header);
-    if (header.nbytes & TT_RDMA_REFERENCE && header.number == rx->next)
-        return tt_rdma_peek_reference(rx, &header, message);
     if (header.nbytes > link->slot_bytes || header.number != rx->next) {
+        if (header.nbytes & TT_RDMA_REFERENCE && header.number == rx->next)
+            return tt_rdma_peek_reference(rx, &header, message);
         TT_TRY(tt_rdma_fail_route(route, "a message is not what it should be"));
         return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
     }

@@ -123,9 +123,11 @@ tt_status tt_rdma_register_dmabuf(struct tt_rdma *rdma, int device, const struct
         return TT_OK;
     }
     if (error == EOPNOTSUPP || error == EPROTONOSUPPORT) at->no_dmabuf = true;
-    return tt_fail_errno(error, "RDMA device %s cannot register %zu bytes of a GPU's memory%s",
-                         at->name, memory->nbytes,
-                         at->no_dmabuf ? " (dma-buf): the device, its driver or this libibverbs "
-                                         "does not support that"
-                                       : "");
+    const tt_status status =
+        tt_fail_errno(error, "RDMA device %s cannot register %zu bytes of a GPU's memory%s",
+                      at->name, memory->nbytes,
+                      at->no_dmabuf ? " (dma-buf): the device, its driver or this libibverbs "
+                                      "does not support that"
+                                    : "");
+    return at->no_dmabuf ? TT_ERR_USAGE : status;
 }

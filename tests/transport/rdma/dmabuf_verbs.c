@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "transport/rdma/verbs.h"
 
@@ -17,11 +18,11 @@ struct region {
     struct ibv_mr copy;
     struct ibv_mr *real; /* NULL: broken */
     void *memory;
+    uint64_t base;
     struct region *following;
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct tt_verbs usual;
+static struct tt_verbs usual; /* before the first entry was replaced */
 static __typeof__(ibv_reg_mr_iova) *reg_mr_iova;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,7 +36,9 @@ static struct region *map(size_t offset, size_t length, int fd)
 {
     struct region *region = calloc(1, sizeof *region);
     if (!region) return NULL;
-    region->memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    region->memory =
+        mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+             (off_t)offset + lseek(fd, 0, SEEK_CUR)); /* where a virtual GPU's begins */
     if (region->memory != MAP_FAILED) return region;
     free(region);
     return NULL;
@@ -59,6 +62,7 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t l
     if (region) {
         region->copy = *region->real;
         region->copy.length = length;
+        region->base = iova;
         region->following = regions;
         regions = region;
     }
@@ -91,23 +95,29 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
     return error;
 }
 
-static void replace(void)
+static struct tt_verbs *table(void)
 {
-    struct tt_verbs *verbs = (struct tt_verbs *)(uintptr_t)tt_verbs_load();
+    return (struct tt_verbs *)(uintptr_t)tt_verbs_load();
+}
+
+bool dmabuf_verbs_install(void)
+{
+    struct tt_verbs *verbs = table();
     void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "ibv_reg_mr_iova") : NULL;
-    if (!verbs || !symbol) return;
+    if (!verbs || !symbol) return false;
+    if (verbs->reg_dmabuf_mr == reg_dmabuf_mr) return true;
     memcpy(&reg_mr_iova, &symbol, sizeof symbol);
     usual = *verbs;
     verbs->reg_dmabuf_mr = reg_dmabuf_mr;
     verbs->dereg_mr = dereg_mr;
     verbs->query_device = query_device;
+    return true;
 }
 
-bool dmabuf_verbs_install(void)
+void dmabuf_verbs_remove(void)
 {
-    pthread_once(&once, replace);
-    return reg_mr_iova != NULL;
+    *table() = usual;
 }
 
 int dmabuf_verbs_count(void)
@@ -134,10 +144,11 @@ void dmabuf_verbs_allow_reads(bool allowed)
     pthread_mutex_unlock(&lock);
 }
 
-void dmabuf_verbs_break(void)
+void dmabuf_verbs_break(const void *base)
 {
     pthread_mutex_lock(&lock);
     for (struct region *region = regions; region; region = region->following) {
+        if (region->base != (uintptr_t)base) continue;
         if (region->real) usual.dereg_mr(region->real);
         region->real = NULL;
     }

@@ -6,16 +6,18 @@
 
 #include <stdbool.h>
 
-/* In this process, for good; before a device is opened. Later calls change nothing. False: there is
- * no libibverbs. */
+/* In this process, before a device is opened; until dmabuf_verbs_remove, when nothing is registered
+ * any more. False: there is no libibverbs. */
 bool dmabuf_verbs_install(void);
+void dmabuf_verbs_remove(void);
 /* Regions of GPUs that are registered now. */
 int dmabuf_verbs_count(void);
 /* The device that refuses memory of GPUs from now on, with this errno; NULL: none does. */
 void dmabuf_verbs_refuse(const char *device, int error);
 /* Whether devices opened from now on say that they can make and answer READs. */
 void dmabuf_verbs_allow_reads(bool allowed);
-/* Ends the use of all registered memory of GPUs behind the back of those who registered it. */
-void dmabuf_verbs_break(void);
+/* Ends the use of the memory that was registered at this address, behind the back of those who
+ * registered it. */
+void dmabuf_verbs_break(const void *base);
 
 #endif

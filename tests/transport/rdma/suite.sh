@@ -26,7 +26,7 @@ if [ $# -eq 1 ]; then
     else
         cc -std=c17 -D_GNU_SOURCE -O2 "$here"/../../../perf-tests/peers/{bench,tutti}.c -I "$here/../../../include" \
             -L "$build/lib" -ltutti "-Wl,-rpath,$build/lib" -o "$build/tests/rdma_bench"
-        boot one --nics 4 --timeout 600
+        boot one --nics 4 --timeout 700
         [ $skipped -eq 1 ] || boot two --nics 2 --hosts 2 --timeout 400
     fi
     # with two hosts lines begin with [0] or [1]
@@ -174,7 +174,7 @@ ratios() {
 # ---- The two machines
 
 one() {
-    check "unit tests with devices" timeout 200 "$build/tests/test_rdma_devices"
+    check "unit tests with devices" timeout 300 "$build/tests/test_rdma_devices"
     # Every other program over several cards of a rank: all of them are so between the two hosts.
     local several=0
     for p in "${programs[@]}"; do

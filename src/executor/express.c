@@ -1,14 +1,11 @@
 /* Express calls: whether a call may take it, and a single meeting done in a straight line. Calls
- * over links are in express_links.c. */
+ * over links are in express_links.c and, with long messages, in express_direct.c. */
 #include "executor/express.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "executor/internal.h"
-
-/* Nothing is sent by reference or posted here, and windows are not looked up. */
-_Static_assert((int)TT_EXPRESS_BYTES <= (int)TT_DIRECT_MIN_BYTES, "no message is long");
 
 static bool prepare_meeting(struct tt_express_meeting *express, const struct tt_engine *engine,
                             const struct tt_call *call)
@@ -41,6 +38,13 @@ static bool runs_once(const struct tt_program *program, const struct tt_binding 
     return binding->count > 0 && binding->merged;
 }
 
+static bool has_long(const struct tt_express *express, const struct tt_program *program)
+{
+    uint32_t s = 0;
+    while (s < program->nsteps && express->steps[s].nbytes < TT_DIRECT_MIN_BYTES) s++;
+    return s < program->nsteps;
+}
+
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call)
 {
@@ -51,8 +55,12 @@ void tt_express_prepare(struct tt_express *express, const struct tt_engine *engi
     if (call->reduction.op == TT_PREMUL_SUM) return;
     if (prepare_meeting(&express->meeting, engine, call))
         express->kind = TT_EXPRESS_MEETING;
-    else if (tt_express_prepare_links(express, call))
+    else if (!tt_express_prepare_links(express, call))
+        return;
+    else if (!has_long(express, call->loaded->program))
         express->kind = TT_EXPRESS_LINKS;
+    else if (tt_express_prepare_direct(express, engine, call))
+        express->kind = TT_EXPRESS_DIRECT;
 }
 
 static void put_in(const struct tt_express_meeting *express, struct tt_engine *engine,
@@ -139,19 +147,37 @@ static void take(const struct tt_express_meeting *express, struct tt_engine *eng
     }
 }
 
-/* A part is late or wrong: the general execution (work.c) goes on from here, and reports a failure.
- */
+void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
+                          const struct tt_call *call, uint64_t turn,
+                          const struct tt_express_state *state)
+{
+    tt_work_begin(work, engine, call, turn);
+    work->state = TT_WORK_RUNNING;
+    work->collective.memory[TT_INPUT] = state->memory[TT_INPUT];
+    work->collective.memory[TT_OUTPUT] = state->memory[TT_OUTPUT];
+    work->collective.references = state->references;
+    work->collective.posts = state->posts;
+    work->collective.channels = engine->positions;
+    work->collective.channels[0] = state->at;
+    engine->report_ns = 0;
+}
+
+/* Something is late or wrong: the general execution goes on, and reports a failure. */
 static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
-                       struct tt_position at)
+                       const struct tt_express_state *state)
 {
     struct tt_work work;
-    tt_work_begin(&work, engine, call, turn);
-    work.state = TT_WORK_RUNNING;
-    work.collective.channels = engine->positions;
-    work.collective.channels[0] = at;
-    engine->report_ns = 0;
+    tt_express_hand_over(&work, engine, call, turn, state);
     tt_engine_leave(engine);
     return tt_run(&work, 1, false);
+}
+
+/* The same where nothing was posted or sent by reference. */
+static tt_status go_on_at(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
+                          struct tt_position at)
+{
+    const struct tt_memory none = {.window = TT_NO_WINDOW};
+    return go_on(engine, call, turn, &(struct tt_express_state){.at = at, .memory = {none, none}});
 }
 
 static bool run_meeting(const struct tt_express_meeting *express, struct tt_engine *engine,
@@ -172,11 +198,15 @@ tt_status tt_express_run(const struct tt_express *express, struct tt_engine *eng
     tt_record_entry(engine, call, turn);
     if (express->kind == TT_EXPRESS_MEETING) {
         if (!run_meeting(&express->meeting, engine, call, signature))
-            return go_on(engine, call, turn, (struct tt_position){.entered = true});
-    } else {
+            return go_on_at(engine, call, turn, (struct tt_position){.entered = true});
+    } else if (express->kind == TT_EXPRESS_LINKS) {
         const uint32_t step = tt_express_run_links(express, engine, call, signature);
         if (step < call->loaded->program->nsteps)
-            return go_on(engine, call, turn, (struct tt_position){.step = step});
+            return go_on_at(engine, call, turn, (struct tt_position){.step = step});
+    } else {
+        struct tt_express_state state;
+        if (!tt_express_run_direct(express, engine, call, signature, &state))
+            return go_on(engine, call, turn, &state);
     }
     atomic_store_explicit(&engine->fabric->record->done, turn, memory_order_release);
     /* acquire: tt_work_advance */

@@ -8,12 +8,12 @@
 
 enum {
     TT_EXPRESS_STEPS = 4,
-    TT_EXPRESS_BYTES = 8192, /* messages over links are shorter: none is a reference or posted
-                              * (TT_DIRECT_MIN_BYTES) */
+    TT_EXPRESS_BYTES = 8192, /* calls of fewer bytes always run as one copy */
     TT_EXPRESS_LOOKS = 256,  /* then the wait loop takes over: some microseconds */
 };
 
-enum tt_express_kind { TT_EXPRESS_NOT, TT_EXPRESS_MEETING, TT_EXPRESS_LINKS };
+/* DIRECT: over links, with messages that are sent by reference or posted. */
+enum tt_express_kind { TT_EXPRESS_NOT, TT_EXPRESS_MEETING, TT_EXPRESS_LINKS, TT_EXPRESS_DIRECT };
 
 /* A single meeting. */
 struct tt_express_meeting {
@@ -35,13 +35,30 @@ struct tt_express {
     enum tt_express_kind kind;
     union {
         struct tt_express_meeting meeting;
-        struct tt_express_step steps[TT_EXPRESS_STEPS]; /* of the call's program */
+        struct {
+            struct tt_express_step steps[TT_EXPRESS_STEPS]; /* of the call's program */
+            size_t held[2];                                 /* DIRECT: bytes of INPUT and OUTPUT */
+        };
     };
+};
+
+/* Where an express run has stopped, and what the general execution must know to go on from there.
+ */
+struct tt_express_state {
+    struct tt_position at;
+    struct tt_memory memory[2]; /* INPUT, OUTPUT, as struct tt_collective_work has them, */
+    bool references, posts;     /* and these */
 };
 
 /* Works out whether calls like this one may go express, and how. */
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call);
+
+/* Sets up the general execution (work.c) of a call whose express run has stopped, and counts it as
+ * outstanding. */
+void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
+                          const struct tt_call *call, uint64_t turn,
+                          const struct tt_express_state *state);
 
 /* Carries out the call and leaves the engine, which the caller has entered while it was idle
  * (tt_engine_enter_if_idle). */
@@ -53,5 +70,20 @@ TT_NODISCARD tt_status tt_express_run(const struct tt_express *express, struct t
 bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *call);
 uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine *engine,
                               const struct tt_call *call, uint64_t signature);
+/* One step, whose messages are copied. False: something is not there yet. */
+bool tt_express_do_step(const struct tt_express_step *express, const struct tt_program_step *step,
+                        struct tt_engine *engine, const struct tt_call *call, uint64_t signature);
+/* Waits a little for a message of this length and signature. */
+bool tt_express_get(const struct tt_engine *engine, struct tt_link *link, size_t nbytes,
+                    uint64_t signature, struct tt_message *message);
+
+/* The same with long messages (express_direct.c): whether it is possible for a call whose steps
+ * have been prepared; and whether the call is done. If not, *state (written in any case) says where
+ * the general execution goes on. */
+bool tt_express_prepare_direct(struct tt_express *express, const struct tt_engine *engine,
+                               const struct tt_call *call);
+bool tt_express_run_direct(const struct tt_express *express, struct tt_engine *engine,
+                           const struct tt_call *call, uint64_t signature,
+                           struct tt_express_state *state);
 
 #endif

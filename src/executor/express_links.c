@@ -32,7 +32,7 @@ static bool prepare_step(struct tt_express_step *express, const struct tt_progra
                                         .dst = dst.offset,
                                         .count = count,
                                         .nbytes = count * binding->element};
-    return express->nbytes < TT_EXPRESS_BYTES;
+    return true;
 }
 
 bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *call)
@@ -45,17 +45,21 @@ bool tt_express_prepare_links(struct tt_express *express, const struct tt_call *
     return true;
 }
 
-/* Waits a little for the messages. False: a message is missing or not as expected; the general
- * execution goes on and reports a failure. */
+bool tt_express_get(const struct tt_engine *engine, struct tt_link *link, size_t nbytes,
+                    uint64_t signature, struct tt_message *message)
+{
+    if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, message) != TT_OK) return false;
+    if (message->signature != signature || message->nbytes != nbytes) return false;
+    return (message->data || !nbytes) && !message->is_borrowed;
+}
+
 static bool gather(const struct tt_express_step *express, const struct tt_program_step *step,
                    struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
 {
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_link *link = call->loaded->links[step->recv + i];
         struct tt_message message;
-        if (tt_peek_for(engine, link, TT_EXPRESS_LOOKS, &message) != TT_OK) return false;
-        if (message.signature != signature || message.nbytes != express->nbytes) return false;
-        if (!message.data && message.nbytes) return false;
+        if (!tt_express_get(engine, link, express->nbytes, signature, &message)) return false;
         engine->pointers[0].messages[i] = message.data;
     }
     return true;
@@ -101,8 +105,8 @@ static void make(const struct tt_express_step *express, const struct tt_program_
 }
 
 /* Messages leave before the result is stored: the receivers wait for them. */
-static void do_step(const struct tt_express_step *express, const struct tt_program_step *step,
-                    struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
+static void complete_step(const struct tt_express_step *express, const struct tt_program_step *step,
+                          struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
 {
     const size_t *skipped = call->binding->skipped;
     char *const origin[2] = {(char *)((uintptr_t)call->input - skipped[TT_INPUT]),
@@ -128,17 +132,21 @@ static void do_step(const struct tt_express_step *express, const struct tt_progr
     }
 }
 
+bool tt_express_do_step(const struct tt_express_step *express, const struct tt_program_step *step,
+                        struct tt_engine *engine, const struct tt_call *call, uint64_t signature)
+{
+    if (!gather(express, step, engine, call, signature) || !get_slots(express, step, engine, call))
+        return false;
+    complete_step(express, step, engine, call, signature);
+    return true;
+}
+
 uint32_t tt_express_run_links(const struct tt_express *express, struct tt_engine *engine,
                               const struct tt_call *call, uint64_t signature)
 {
     const struct tt_program_step *steps = tt_program_steps(call->loaded->program);
     const uint32_t nsteps = call->loaded->program->nsteps;
-    for (uint32_t s = 0; s < nsteps; s++) {
-        const struct tt_express_step *step = &express->steps[s];
-        if (!gather(step, &steps[s], engine, call, signature) ||
-            !get_slots(step, &steps[s], engine, call))
-            return s;
-        do_step(step, &steps[s], engine, call, signature);
-    }
+    for (uint32_t s = 0; s < nsteps; s++)
+        if (!tt_express_do_step(&express->steps[s], &steps[s], engine, call, signature)) return s;
     return nsteps;
 }

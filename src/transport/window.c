@@ -126,6 +126,18 @@ static void enrol(struct tt_window *window)
     tt_process_unlock(&lock);
 }
 
+/* Other ranks read and write the window through mappings of their own: with small pages each of
+ * them faults on each page, and both miss in the TLB. Where this fails, pages are small. The kernel
+ * refuses to collapse a range that has no page yet (Linux 6.18 does), so each range gets one. */
+static void use_huge_pages(const struct tt_window *window)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t nbytes = window->nbytes / HUGE_PAGE * HUGE_PAGE;
+    for (size_t at = 0; at < nbytes; at += HUGE_PAGE)
+        madvise(window->base + at, page, MADV_POPULATE_READ);
+    madvise(window->base, nbytes, MADV_COLLAPSE);
+}
+
 tt_status tt_window_create(void **memory, size_t nbytes)
 {
     if (nbytes > SIZE_MAX / 4)
@@ -139,10 +151,7 @@ tt_status tt_window_create(void **memory, size_t nbytes)
         drop_window(window);
         return tt_fail_errno(error, "cannot map a window of %zu bytes", nbytes);
     }
-    /* Other ranks read and write the window through mappings of their own: with small pages each of
-     * them faults on each page, and both miss in the TLB. Where this fails, pages are small. */
-    if (window->nbytes >= HUGE_PAGE)
-        madvise(window->base, window->nbytes / HUGE_PAGE * HUGE_PAGE, MADV_COLLAPSE);
+    if (window->nbytes >= HUGE_PAGE) use_huge_pages(window);
     enrol(window);
     *memory = window->base;
     return TT_OK;

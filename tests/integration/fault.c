@@ -118,10 +118,17 @@ TEST(fault, a_rank_killed_during_init_ends_the_others_within_the_deadline)
 
 enum { NSTUCK = 3, WRITER = 1 };
 
+/* Two ranks: in an express call, also on one core (stuck.c). */
+static bool start_some_stuck(struct job *job, int nranks, const char *how, const char *timeout)
+{
+    const char *const args[] = {"stuck", how, NULL};
+    const char *const extra[] = {timeout, nranks == 2 ? "TUTTI_WAIT=spin" : NULL, NULL};
+    return job_start(job, nranks, args, extra, NULL) && job_ready(job, 30000);
+}
+
 static bool start_stuck(struct job *job, const char *how, const char *timeout)
 {
-    const char *const args[] = {"stuck", how, NULL}, *const extra[] = {timeout, NULL};
-    return job_start(job, NSTUCK, args, extra, NULL) && job_ready(job, 30000);
+    return start_some_stuck(job, NSTUCK, how, timeout);
 }
 
 static bool has_stopped(pid_t pid)
@@ -153,6 +160,26 @@ TEST(fault, a_rank_killed_while_it_writes_to_others_does_not_hold_them_up)
     CHECK(WIFSIGNALED(job.ranks[WRITER].status));
     check_says(&job, 0, "has died", false);
     check_says(&job, 2, "has died", false);
+}
+
+TEST(fault, a_rank_killed_while_it_writes_in_an_express_call_does_not_hold_up_the_other)
+{
+    static struct job job;
+    REQUIRE(start_some_stuck(&job, 2, "die", "TUTTI_TIMEOUT_MS=60000"));
+    CHECK_MESSAGE(job_wait(&job, 30000), "rank 0 waits for the dead");
+    CHECK(WIFSIGNALED(job.ranks[WRITER].status));
+    check_says(&job, 0, "has died", false);
+}
+
+TEST(fault, a_rank_stopped_while_it_writes_in_an_express_call_is_named_as_one_that_may_still_write)
+{
+    static struct job job;
+    REQUIRE(start_some_stuck(&job, 2, "stop", "TUTTI_TIMEOUT_MS=1000"));
+    REQUIRE(has_stopped(job.ranks[WRITER].pid));
+    CHECK(ends_within(&job, 0, 30000));
+    REQUIRE(kill(job.ranks[WRITER].pid, SIGKILL) == 0);
+    CHECK_MESSAGE(job_wait(&job, 30000), "some rank did not end");
+    check_says(&job, 0, "rank 1 ", true);
 }
 
 TEST(fault, a_rank_stopped_while_it_writes_to_others_is_named_as_one_that_may_still_write)

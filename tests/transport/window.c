@@ -1,5 +1,6 @@
 /* Tests of windows: allocated, adopted, freed. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -46,6 +47,61 @@ TEST(window, maps_elsewhere_and_gives_its_memory_back_when_freed)
     CHECK(tt_window_map_find(&map, 20, &nbytes) == NULL);
     CHECK_EQ(tt_window_free(memory), TT_OK);
     tt_window_map_fini(&map);
+}
+
+enum { HUGE_PAGE = 2 << 20 };
+
+/* KiB of the mapping that begins there which lie in huge pages. */
+static int huge_kib(const void *memory)
+{
+    char line[512];
+    int kib = 0;
+    bool inside = false;
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long begin, end;
+        if (sscanf(line, "%lx-%lx", &begin, &end) == 2) inside = begin == (uintptr_t)memory;
+        if (inside) sscanf(line, "ShmemPmdMapped: %d kB", &kib);
+    }
+    if (maps) fclose(maps);
+    return kib;
+}
+
+/* Whether the kernel puts shared memory whose pages are all there into a huge page. */
+static bool has_huge_pages(void)
+{
+    const int fd = memfd_create("probe", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, HUGE_PAGE)) return false;
+    char *room =
+        mmap(NULL, 2 * HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return false;
+    char *probe = room + -(uintptr_t)room % HUGE_PAGE;
+    bool has = mmap(probe, HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+               (void *)probe;
+    if (has) memset(probe, 1, HUGE_PAGE);
+    enum { COLLAPSE = 25 }; /* MADV_COLLAPSE */
+    has = has && madvise(probe, HUGE_PAGE, COLLAPSE) == 0 && huge_kib(probe) > 0;
+    munmap(room, 2 * HUGE_PAGE);
+    close(fd);
+    return has;
+}
+
+TEST(window, that_is_long_lies_in_huge_pages_here_and_where_a_peer_maps_it)
+{
+    void *memory;
+    struct tt_window window;
+    struct tt_window_map map = {0};
+    size_t nbytes;
+    if (!has_huge_pages()) SKIP("this kernel puts no shared memory into huge pages");
+    REQUIRE(tt_window_create(&memory, 2 * HUGE_PAGE + 1) == TT_OK);
+    CHECK_EQ(huge_kib(memory), 2 * HUGE_PAGE / 1024);
+    REQUIRE(tt_window_find(memory, 1, &window));
+    memset(memory, 1, window.nbytes);
+    REQUIRE(tt_window_map_add(&map, 1, window.fd, window.nbytes) == TT_OK);
+    REQUIRE(tt_window_map_writable(&map, 1));
+    CHECK_EQ(huge_kib(tt_window_map_find(&map, 1, &nbytes)), 2 * HUGE_PAGE / 1024);
+    tt_window_map_fini(&map);
+    CHECK_EQ(tt_window_free(memory), TT_OK);
 }
 
 TEST(window, of_absurd_size_is_an_error_that_says_so)

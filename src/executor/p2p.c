@@ -68,13 +68,11 @@ static bool publish_all(struct tt_work *work)
     return true;
 }
 
-/* ---- In the memory of a GPU -----------------------------------------------------------------
+/* ---- In the memory of a GPU ----------------------------------------------------------------- */
 
- * A message in registered memory of a GPU passes through staging memory only where the link's
+/* A message in registered memory of a GPU passes through staging memory only where the link's
  * devices cannot use that memory, which shows when the link is connected, or when the message has
- * come: the sender decides whether it is a reference. */
-
-/* From now on the message goes through staging memory. */
+ * come: the sender decides whether it is a reference. From now on the message goes there. */
 static tt_status begin_staged(struct tt_work *work)
 {
     work->staged.gpu = NULL;
@@ -147,12 +145,13 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
                           receiver, work->p2p.nbytes);
 }
 
-/* The first message must be a part of what is received: its length comes from another rank. */
+/* What was not taken of the first message must be a part of what is received: the length comes from
+ * another rank, which may change it as long as the message lies in memory that it can write. */
 static tt_status check_length(struct tt_work *work, const struct tt_message *message)
 {
     const struct tt_p2p_work *own = &work->p2p;
-    const size_t left = own->nbytes - own->offset;
-    if (own->taken || (message->nbytes <= left && (message->nbytes || !left))) return TT_OK;
+    const size_t left = own->nbytes - own->offset, rest = message->nbytes - own->taken;
+    if (own->taken <= message->nbytes && rest <= left && (rest || !left)) return TT_OK;
     char sender[128];
     tt_fabric_name_rank(work->engine->fabric, own->peer, sender, sizeof sender);
     return tt_fabric_fail(work->engine->fabric, TT_ERR_REMOTE,

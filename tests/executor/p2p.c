@@ -119,6 +119,48 @@ TEST(p2p, a_message_that_does_not_fit_the_rest_is_refused)
     }
 }
 
+/* A message of which the receiver has copied a part when the sender makes it shorter. */
+static char shrinking[2 << 20];
+static tt_status peek_at_shrinking(struct tt_link *link, struct tt_message *message)
+{
+    int *looks = link->end;
+    *message = (struct tt_message){.data = shrinking,
+                                   .nbytes = (*looks)++ ? 100 : sizeof shrinking,
+                                   .signature = sizeof shrinking | 1ull << 63};
+    return TT_OK;
+}
+
+static void expect_nothing(struct tt_link *link, void *to, size_t nbytes, uint64_t signature)
+{
+    (void)link, (void)to, (void)nbytes, (void)signature;
+}
+
+TEST(p2p, a_message_that_shrinks_while_it_is_copied_is_refused)
+{
+    static const uint64_t host_of[] = {1, 1};
+    const struct tt_fabric_config config = together_config();
+    struct ranks ranks;
+    struct tt_work recv;
+    int looks = 0;
+    char *data = malloc(sizeof shrinking);
+    REQUIRE(data && ranks_open_on(&ranks, 2, host_of, &config));
+    tt_work_recv(&recv, &ranks.engines[1], data, sizeof shrinking, 0);
+    CHECK_EQ(tt_work_advance(&recv), TT_IN_PROGRESS); /* it has its link */
+    struct tt_link_ops ops = *recv.p2p.link->ops;
+    struct tt_link link = {.ops = &ops, .end = &looks, .peer = 0, .slot_bytes = sizeof shrinking};
+    ops.peek = peek_at_shrinking;
+    ops.expect = expect_nothing;
+    recv.p2p.link = &link;
+    CHECK_EQ(tt_work_advance(&recv), TT_IN_PROGRESS);
+    CHECK(recv.p2p.taken > 100);
+    CHECK_EQ(tt_work_advance(&recv), TT_ERR_REMOTE);
+    const char *text = tt_fabric_failure_text(ranks.all.fabrics[1]);
+    CHECK_MESSAGE(strstr(text, "sent a message of 100 bytes where 1048576 of 2097152 bytes were"),
+                  "unexpected: %s", text);
+    ranks_close(&ranks);
+    free(data);
+}
+
 TEST(p2p, nothing_is_delivered_after_a_failed_receive)
 {
     static const uint64_t host_of[] = {1, 2};

@@ -74,7 +74,9 @@ static void stop(struct tt_rdma_wire *wire)
         sched_yield();
     }
     if (wire->nposted != wire->ncompleted)
-        TT_WARN("RDMA: a stopped queue pair has not completed what it had after %d ms", STOP_MS);
+        TT_WARN("RDMA: a stopped queue pair has not completed what it had after %d ms; buffers of "
+                "the call that failed may still be written to until the communicator is destroyed",
+                STOP_MS);
 }
 
 void tt_rdma_wire_give_back(struct tt_rdma_wire *wire, int64_t deadline_ns)

@@ -71,10 +71,10 @@ static struct ibv_mr *region_of(const struct tt_rdma_route *route, struct ibv_mr
 
 static bool reaches(const struct tt_link *link, const void *data, size_t nbytes)
 {
-    const struct tt_rdma_link *tx = link->end;
-    const struct tt_rdma_wire *wire = tx->wire;
+    const struct tt_rdma_link *end = link->end;
+    const struct tt_rdma_wire *wire = end->wire;
     for (int i = 0; i < wire->nroutes; i++)
-        if (!wire->used[i]->reads_in) return false;
+        if (!(end->outgoing ? wire->used[i]->reads_in : wire->used[i]->reads_out)) return false;
     return wire->nroutes && !wire->quiet && find_gpu(wire->rdma, data, nbytes);
 }
 
@@ -101,33 +101,29 @@ static bool publish(struct tt_link *link, const void *data, size_t nbytes, uint6
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
 
-/* Checks a reference: it is data from outside. It is kept, for its slot is used to fetch. */
-static bool take_reference(struct tt_rdma_link *rx, uint64_t nbytes)
+/* Checks a reference: it is data from outside. It is kept, also because the peer could write to its
+ * slot once more. */
+static bool take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
 {
     const struct tt_rdma_wire *wire = rx->wire;
     struct tt_rdma_reference from = {0};
-    if (nbytes != reference_bytes(wire)) return false;
+    if ((header->nbytes & ~TT_RDMA_REFERENCE) != reference_bytes(wire)) return false;
     for (int i = 0; i < wire->nroutes; i++)
         if (!wire->used[i]->reads_out) return false;
     memcpy(&from, tt_rdma_payload(rx, false), reference_bytes(wire));
     if (from.nbytes > SIZE_MAX - from.address) return false;
-    rx->reading = (struct tt_rdma_reading){.from = from, .number = rx->next + 1};
+    rx->reading = (struct tt_rdma_reading){
+        .from = from, .number = rx->next + 1, .signature = header->signature};
     return true;
 }
 
-tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header,
-                                 struct tt_message *message)
+tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
 {
     struct tt_rdma_wire *wire = rx->wire;
-    if (rx->reading.number != rx->next + 1 &&
-        !take_reference(rx, header->nbytes & ~TT_RDMA_REFERENCE)) {
-        TT_TRY(tt_rdma_fail_route(wire->used[0],
-                                  "a reference to memory of a GPU is not what it should be"));
-        return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
-    }
-    *message = (struct tt_message){.nbytes = (size_t)rx->reading.from.nbytes,
-                                   .signature = header->signature};
-    return TT_OK;
+    if (take_reference(rx, header)) return TT_OK;
+    TT_TRY(tt_rdma_fail_route(wire->used[0],
+                              "a reference to memory of a GPU is not what it should be"));
+    return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
 }
 
 /* Begins to read for a caller who wants the bytes from offset on at `to`, or goes on. */

@@ -125,7 +125,8 @@ struct tt_rdma_route {
 struct tt_rdma_reading {
     struct tt_rdma_reference from;
     uint64_t number; /* of that message, plus 1; 0: none */
-    void *to;        /* where its bytes from offset on are wanted; NULL: nowhere yet */
+    uint64_t signature;
+    void *to; /* where its bytes from offset on are wanted; NULL: nowhere yet */
     uint64_t offset;
     uint64_t asked, copied; /* bytes after offset: READs were posted for; are at `to` */
 };
@@ -221,10 +222,9 @@ TT_NODISCARD tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *mes
 
 /* Sender: whether the receiver has released all references to memory of a GPU. */
 bool tt_rdma_references_taken(struct tt_rdma_link *tx);
-/* Receiver: takes the reference out of the first message. */
+/* Receiver: takes the reference out of the first message, to `reading`. */
 TT_NODISCARD tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx,
-                                              const struct tt_rdma_header *header,
-                                              struct tt_message *message);
+                                              const struct tt_rdma_header *header);
 /* fetch (link.h) of a reference: through its slot. */
 TT_NODISCARD tt_status tt_rdma_fetch_reference(struct tt_rdma_link *rx, void *to, size_t offset,
                                                size_t nbytes);

@@ -253,6 +253,12 @@ static void receive_damaged(enum damage damage)
     CHECK_EQ(message.nbytes, damage == NONE ? 5000 : 77);
     if (damage != NONE)
         check_text(&gpus, (const char *const[]){"rank 0 (host ", "is not what it should be", NULL});
+    const uint64_t signature = message.signature;
+    header->nbytes = 100; /* the sender writes once more to a slot that is in use */
+    header->signature++;
+    if (damage == NONE) CHECK_EQ(rx->ops->peek(rx, &message), TT_OK);
+    if (damage == NONE)
+        CHECK(!message.data && message.nbytes == 5000 && message.signature == signature);
     gpus_close(&gpus);
 }
 

@@ -127,15 +127,24 @@ static void enrol(struct tt_window *window)
 }
 
 /* Other ranks read and write the window through mappings of their own: with small pages each of
- * them faults on each page, and both miss in the TLB. Where this fails, pages are small. The kernel
- * refuses to collapse a range that has no page yet (Linux 6.18 does), so each range gets one. */
+ * them faults on each page, and both miss in the TLB. Where the kernel has no huge pages, pages are
+ * small; they are also where memory does not suffice (EBUSY: that of the control group), and then
+ * come when they are touched. The kernel refuses to collapse a range that has no page yet (Linux
+ * 6.18 does), so each range gets one. */
 static void use_huge_pages(const struct tt_window *window)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t nbytes = window->nbytes / HUGE_PAGE * HUGE_PAGE;
-    for (size_t at = 0; at < nbytes; at += HUGE_PAGE)
-        madvise(window->base + at, page, MADV_POPULATE_READ);
-    madvise(window->base, nbytes, MADV_COLLAPSE);
+    for (size_t at = 0; window->nbytes - at >= HUGE_PAGE; at += HUGE_PAGE) {
+        char *range = window->base + at;
+        if (!madvise(range, page, MADV_POPULATE_READ) && !madvise(range, HUGE_PAGE, MADV_COLLAPSE))
+            continue;
+        if (errno == EAGAIN) continue; /* of this range only */
+        const bool is_short = errno == ENOMEM || errno == EBUSY;
+        if (is_short && fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                  (off_t)window->nbytes))
+            TT_WARN("a window of %zu bytes keeps what it could get of memory: %m", window->nbytes);
+        return;
+    }
 }
 
 tt_status tt_window_create(void **memory, size_t nbytes)

@@ -1,9 +1,12 @@
 /* Tests of windows: allocated, adopted, freed. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,6 +105,47 @@ TEST(window, that_is_long_lies_in_huge_pages_here_and_where_a_peer_maps_it)
     CHECK_EQ(huge_kib(tt_window_map_find(&map, 1, &nbytes)), 2 * HUGE_PAGE / 1024);
     tt_window_map_fini(&map);
     CHECK_EQ(tt_window_free(memory), TT_OK);
+}
+
+/* In place of the C library's: how many ranges are collapsed before this error; 0: all. */
+static struct {
+    int left, error;
+} collapse;
+
+int madvise(void *memory, size_t nbytes, int advice)
+{
+    enum { COLLAPSE = 25 }; /* MADV_COLLAPSE */
+    if (advice == COLLAPSE && collapse.error && collapse.left-- == 0) {
+        errno = collapse.error;
+        return -1;
+    }
+    return (int)syscall(SYS_madvise, memory, nbytes, advice);
+}
+
+/* Bytes of memory that a window takes when the kernel ends to collapse it in the middle. */
+static size_t taken_until(int error)
+{
+    void *memory = NULL;
+    struct tt_window window = {.fd = -1};
+    struct stat info = {.st_blocks = 0};
+    collapse.left = 2;
+    collapse.error = error;
+    CHECK_EQ(tt_window_create(&memory, 4 * HUGE_PAGE), TT_OK);
+    collapse.error = 0;
+    CHECK(tt_window_find(memory, 1, &window) && !fstat(window.fd, &info));
+    if (memory) memset(memory, 3, 4 * HUGE_PAGE);
+    CHECK_EQ(tt_window_free(memory), TT_OK);
+    return (size_t)info.st_blocks * 512;
+}
+
+/* A window that took all that its control group may have would be killed at the next page. */
+TEST(window, gives_memory_back_that_does_not_suffice)
+{
+    if (!has_huge_pages()) SKIP("this kernel puts no shared memory into huge pages");
+    CHECK_EQ(taken_until(EBUSY), 0);
+    CHECK_EQ(taken_until(ENOMEM), 0);
+    CHECK(taken_until(EINVAL) <= 2 * HUGE_PAGE + 4096);
+    CHECK(taken_until(EAGAIN) >= 3 * HUGE_PAGE);
 }
 
 TEST(window, of_absurd_size_is_an_error_that_says_so)

@@ -206,6 +206,7 @@ struct tt_p2p_work {
     bool nontemporal;
     bool published;  /* all of it is in the link */
     bool references; /* some of it is a reference */
+    bool in_place;   /* of a receive: a device moves it to the memory of the GPU */
 };
 
 struct tt_exchange_work {

@@ -99,15 +99,16 @@ static tt_status choose_place_of_send(struct tt_work *work)
 /* TT_OK: the first message is to be moved in place, or staging memory can take its first bytes. */
 static tt_status choose_place_of_recv(struct tt_work *work)
 {
-    const struct tt_p2p_work *own = &work->p2p;
+    struct tt_p2p_work *own = &work->p2p;
     struct tt_link *link = own->link;
     struct tt_message message;
+    if (own->in_place) return TT_OK;
     if (!work->staged.gpu) return work->staged.portions ? tt_staged_begin(work) : TT_OK;
     TT_AWAIT(link->ops->peek(link, &message));
     const bool is_reference = !message.data && message.nbytes == own->nbytes &&
                               message.signature == length_signature(own->nbytes);
-    if (is_reference && link->ops->gpus->reaches(link, work->staged.gpu, own->nbytes)) return TT_OK;
-    return begin_staged(work);
+    own->in_place = is_reference && link->ops->gpus->reaches(link, work->staged.gpu, own->nbytes);
+    return own->in_place ? TT_OK : begin_staged(work);
 }
 
 static tt_status receive_in_place(struct tt_work *work)
@@ -187,7 +188,7 @@ static tt_status advance_recv(struct tt_work *work)
     const struct tt_link_ops *ops = own->link->ops;
     const uint64_t signature = length_signature(own->nbytes);
     TT_AWAIT(choose_place_of_recv(work));
-    if (work->staged.gpu) return receive_in_place(work);
+    if (own->in_place) return receive_in_place(work);
     do {
         struct tt_message message;
         char *to;

@@ -101,9 +101,7 @@ static bool publish(struct tt_link *link, const void *data, size_t nbytes, uint6
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
 
-/* Checks a reference: it is data from outside. It is kept, also because the peer could write to its
- * slot once more. */
-static bool take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
+bool tt_rdma_take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
 {
     const struct tt_rdma_wire *wire = rx->wire;
     struct tt_rdma_reference from = {0};
@@ -112,18 +110,8 @@ static bool take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header 
         if (!wire->used[i]->reads_out) return false;
     memcpy(&from, tt_rdma_payload(rx, false), reference_bytes(wire));
     if (from.nbytes > SIZE_MAX - from.address) return false;
-    rx->reading = (struct tt_rdma_reading){
-        .from = from, .number = rx->next + 1, .signature = header->signature};
+    rx->reading = (struct tt_rdma_reading){.from = from};
     return true;
-}
-
-tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header)
-{
-    struct tt_rdma_wire *wire = rx->wire;
-    if (take_reference(rx, header)) return TT_OK;
-    TT_TRY(tt_rdma_fail_route(wire->used[0],
-                              "a reference to memory of a GPU is not what it should be"));
-    return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
 }
 
 /* Begins to read for a caller who wants the bytes from offset on at `to`, or goes on. */

@@ -124,8 +124,6 @@ struct tt_rdma_route {
 /* How far a receiver has read the memory that the first message of its link refers to. */
 struct tt_rdma_reading {
     struct tt_rdma_reference from;
-    uint64_t number; /* of that message, plus 1; 0: none */
-    uint64_t signature;
     void *to; /* where its bytes from offset on are wanted; NULL: nowhere yet */
     uint64_t offset;
     uint64_t asked, copied; /* bytes after offset: READs were posted for; are at `to` */
@@ -149,6 +147,10 @@ struct tt_rdma_link {
     uint32_t ntold;  /* writes of this count that are not complete */
     uint64_t urgent; /* a count that the sender waits for, to use its GPU's memory again */
     int nreads;      /* outstanding, for any message of the link */
+    /* Messages looked at: one more than `next` once the first one was. Its header, as it was then:
+     * the sender could write to its slot once more. */
+    uint64_t nlooked;
+    struct tt_rdma_header first;
     struct tt_rdma_reading reading;
 };
 
@@ -222,9 +224,8 @@ TT_NODISCARD tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *mes
 
 /* Sender: whether the receiver has released all references to memory of a GPU. */
 bool tt_rdma_references_taken(struct tt_rdma_link *tx);
-/* Receiver: takes the reference out of the first message, to `reading`. */
-TT_NODISCARD tt_status tt_rdma_peek_reference(struct tt_rdma_link *rx,
-                                              const struct tt_rdma_header *header);
+/* Receiver: takes the reference out of the first message; false: it is not what it should be. */
+bool tt_rdma_take_reference(struct tt_rdma_link *rx, const struct tt_rdma_header *header);
 /* fetch (link.h) of a reference: through its slot. */
 TT_NODISCARD tt_status tt_rdma_fetch_reference(struct tt_rdma_link *rx, void *to, size_t offset,
                                                size_t nbytes);

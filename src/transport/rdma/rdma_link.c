@@ -358,35 +358,42 @@ static bool rdma_drained(struct tt_link *link)
 
 /* ---- Receiver ------------------------------------------------------------------------------- */
 
+/* Takes the header of the first message, which has come: it is data from outside. */
+static tt_status look(struct tt_rdma_link *rx)
+{
+    struct tt_rdma_wire *wire = rx->wire;
+    struct tt_rdma_header header;
+    memcpy(&header, tt_rdma_payload(rx, false) - TT_RDMA_HEADER, sizeof header);
+    const bool is_reference = header.nbytes & TT_RDMA_REFERENCE;
+    const char *wrong = NULL;
+    if (header.number != rx->next || (!is_reference && header.nbytes > rx->link.slot_bytes))
+        wrong = "a message is not what it should be";
+    else if (is_reference && !tt_rdma_take_reference(rx, &header))
+        wrong = "a reference to memory of a GPU is not what it should be";
+    if (wrong) {
+        TT_TRY(tt_rdma_fail_route(route_of(wire, rx->next), wrong));
+        return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
+    }
+    rx->first = header;
+    rx->nlooked = rx->next + 1;
+    return TT_OK;
+}
+
 tt_status tt_rdma_peek(struct tt_link *link, struct tt_message *message)
 {
     struct tt_rdma_link *rx = link_of(link);
     struct tt_rdma_wire *wire = rx->wire;
     const uint64_t bit = (uint64_t)1 << slot_of(rx);
-    struct tt_rdma_route *route = route_of(wire, rx->next);
     if (!(rx->slots & bit)) {
-        TT_TRY(tt_rdma_poll(route));
+        TT_TRY(tt_rdma_poll(route_of(wire, rx->next)));
         if (!(rx->slots & bit)) return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS;
     }
-    const char *payload = tt_rdma_payload(rx, false);
-    const struct tt_rdma_reading *reading = &rx->reading;
-    struct tt_rdma_header header;
-    if (reading->number != rx->next + 1) {
-        memcpy(&header, payload - TT_RDMA_HEADER, sizeof header);
-        if (header.nbytes & TT_RDMA_REFERENCE && header.number == rx->next)
-            TT_AWAIT(tt_rdma_peek_reference(rx, &header));
-    }
-    if (reading->number == rx->next + 1) {
-        *message = (struct tt_message){.nbytes = (size_t)reading->from.nbytes,
-                                       .signature = reading->signature};
-        return TT_OK;
-    }
-    if (header.nbytes > link->slot_bytes || header.number != rx->next) {
-        TT_TRY(tt_rdma_fail_route(route, "a message is not what it should be"));
-        return wire->lost ? tt_rdma_missed(wire) : TT_IN_PROGRESS; /* the wire is quiet */
-    }
+    if (rx->nlooked == rx->next) TT_AWAIT(look(rx));
+    const bool is_reference = rx->first.nbytes & TT_RDMA_REFERENCE;
     *message = (struct tt_message){
-        .data = payload, .nbytes = (size_t)header.nbytes, .signature = header.signature};
+        .data = is_reference ? NULL : tt_rdma_payload(rx, false),
+        .nbytes = (size_t)(is_reference ? rx->reading.from.nbytes : rx->first.nbytes),
+        .signature = rx->first.signature};
     return TT_OK;
 }
 
@@ -402,9 +409,10 @@ static tt_status rdma_fetch(struct tt_link *link, void *to, size_t offset, size_
 static void rdma_release(struct tt_link *link)
 {
     struct tt_rdma_link *rx = link_of(link);
+    const bool was_reference = rx->nlooked > rx->next && rx->first.nbytes & TT_RDMA_REFERENCE;
     rx->slots &= ~((uint64_t)1 << slot_of(rx));
-    rx->next++;
-    if (rx->reading.number == rx->next) rx->urgent = rx->next;
+    rx->nlooked = ++rx->next;
+    if (was_reference) rx->urgent = rx->next;
     tell_if_due(rx);
 }
 

@@ -31,6 +31,7 @@ if [ $# -eq 1 ]; then
     fi
     # with two hosts lines begin with [0] or [1]
     failed=$(grep -cE '^(\[.\] )?FAILED' "$log")
+    skipped=$((skipped + $(grep -c '^skipped: ' "$log")))
     echo "$(grep -cE '^(\[.\] )?ok ' "$log") passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
     exit
@@ -210,12 +211,14 @@ one() {
 on_gpus() {
     local expected=$2 status=0 pattern
     LD_LIBRARY_PATH=$build/vgpu launch "$1" bash -c 'export REFUSES=${TUTTI_RDMA_DEVICE##*[=,]}; exec "$@"' - \
-        "$build/tests/rdma_gpu_rank" "${@:3}" || status=$?
+        "$build/tests/rdma_gpu_rank" "${@:3}" >$work/job || status=$?
+    cat $work/job
     tail -n 6 $work/rank0 $work/rank1
     if [ "$expected" = right ]; then
         [ $status -eq 0 ] && grep -q '^right' $work/rank0 && grep -q '^right' $work/rank1
         return
     fi
+    ! grep -q '^rank 0: exit status' $work/job || return 1
     for pattern in $expected; do
         grep -q -- "${pattern//_/ }" $work/rank0 || { echo "rank 0 does not say \"${pattern//_/ }\"" && return 1; }
     done

@@ -217,12 +217,13 @@ TEST(rdma_failures, a_message_of_a_lost_peer_that_is_not_what_it_should_be_is_mi
     REQUIRE(pair_connect(&pair));
     struct tt_link *rx = tt_rdma_rx(pair.wires[1], 0);
     REQUIRE(lose_behind_a_message(&pair));
-    struct tt_message message = {.data = NULL, .nbytes = SIZE_MAX};
-    REQUIRE(rx->ops->peek(rx, &message) == TT_OK);
-    struct tt_rdma_header *header = (struct tt_rdma_header *)(uintptr_t)message.data - 1;
-    header->nbytes = UINT64_MAX;
+    struct tt_message message = {.nbytes = 77};
+    char *payload = tt_rdma_payload(rx->end, false);
+    struct tt_rdma_header *header = (struct tt_rdma_header *)(void *)payload - 1;
+    CHECK_EQ(header->nbytes, 100);
+    header->nbytes = PAIR_SLOT_BYTES + 1;
     CHECK_EQ(rx->ops->peek(rx, &message), TT_ERR_REMOTE);
-    CHECK_EQ(message.nbytes, 100);
+    CHECK_EQ(message.nbytes, 77);
     CHECK_STR(strstr(tt_fabric_failure_text(pair.all.fabrics[1]), "is gone"), "is gone");
     pair_close(&pair);
 }

@@ -44,7 +44,7 @@ struct tt_stage {
     bool captured;                 /* its stream was being captured when the call was made */
     bool is_collective;            /* the call */
     bool by_host;                  /* who runs the call queues the copies, as `portions` says */
-    char *gpu;                     /* struct tt_staged_run */
+    char *gpu;                     /* of a message: as in struct tt_staged_run */
     struct tt_extent in, out;      /* of the caller's memory; of a collective */
     struct tt_stage_piece *pieces; /* [room] */
     int room, nin, nout;           /* pieces of the input, then those of the output */

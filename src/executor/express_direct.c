@@ -1,7 +1,7 @@
 /* Express calls over links with long messages, which travel by reference or straight into the
- * receiver's output. In place of what work.c and link_step.c look up at each step, the offsets are
- * worked out once; what a step does is the same, and so are the protocols of references and posts.
- * A step that cannot be done that way, or not yet, is left to the general execution. */
+ * receiver's output. work.c and link_step.c look offsets up at each step; here they are worked out
+ * once. The steps do the same, with the same protocols of references and posts. The general
+ * execution does a step that cannot be done here, or not yet, and all that follow. */
 #include <string.h>
 
 #include "executor/express.h"

@@ -70,9 +70,12 @@ static bool publish_all(struct tt_work *work)
 
 /* ---- In the memory of a GPU ----------------------------------------------------------------- */
 
-/* A message in registered memory of a GPU passes through staging memory only where the link's
- * devices cannot use that memory, which shows when the link is connected, or when the message has
- * come: the sender decides whether it is a reference. From now on the message goes there. */
+/* A message in registered memory of a GPU goes through staging memory only where the link's devices
+ * cannot use that memory. A sender learns that when the link is connected, a receiver when the
+ * message has come, because the sender decides whether it is a reference.
+ * work->staged.gpu is set as long as the message may be moved in place, or is. */
+
+/* The message goes through staging memory: queues the first copies. */
 static tt_status begin_staged(struct tt_work *work)
 {
     work->staged.gpu = NULL;
@@ -146,8 +149,9 @@ static tt_status length_mismatch(struct tt_work *work, const struct tt_message *
                           receiver, work->p2p.nbytes);
 }
 
-/* What was not taken of the first message must be a part of what is received: the length comes from
- * another rank, which may change it as long as the message lies in memory that it can write. */
+/* The rest of the first message, behind the bytes that were taken, must fit the rest of the buffer.
+ * The sender wrote the message's length, and can change it while the message lies in memory that
+ * the sender can write. */
 static tt_status check_length(struct tt_work *work, const struct tt_message *message)
 {
     const struct tt_p2p_work *own = &work->p2p;

@@ -316,7 +316,8 @@ static void init(struct gpu_rank *rank)
 
 enum fault { MISMATCH, ABORTS, DIES, NFAULTS };
 
-/* A message arrives; the next one does not, because of what rank 1 does. Prints the error. */
+/* Rank 0 sends rank 1 two messages. The first arrives. The second does not, because rank 1 receives
+ * another length, aborts or dies. Prints the error. */
 static bool fails(struct gpu_rank *rank, enum fault fault)
 {
     struct both stream;

@@ -10,7 +10,7 @@
  * dst[0] at 0, src[k] at 4 + 4 k. false: unknown. */
 bool vg_named(const char *name, struct vg_instr *in);
 
-/* A row of tests/gpu/results/h100-values.json.xz. */
+/* A row of vgpu/probes/results/h100-values.json.xz. */
 struct vg_row {
     char name[96], out, in[4];
     unsigned grid;
@@ -23,7 +23,7 @@ struct vg_row {
 
 /* Calls back for each row that has a sum; the number of rows, -1: the file cannot be read. */
 int vg_rows(void (*row)(void *arg, const struct vg_row *row), void *arg);
-/* Operand k of the grid, and of the random ones, of a letter (see tests/gpu/probes/values.h). */
+/* Operand k of the grid, and of the random ones, of a letter (see vgpu/probes/values.h). */
 uint64_t vg_grid_operand(const char *in, unsigned k, unsigned i);
 uint64_t vg_random_operand(char letter, unsigned k, unsigned i);
 unsigned vg_letter_bytes(char letter);

@@ -38,7 +38,7 @@ uint64_t vg_grid_operand(const char *in, unsigned k, unsigned i)
     return edges[index].values[i % n / below % length];
 }
 
-/* fill_random of tests/gpu/probes/values.cu */
+/* fill_random of vgpu/probes/values.cu */
 uint64_t vg_random_operand(char letter, unsigned k, unsigned i)
 {
     uint64_t bits = vg_mix((uint64_t)k << 32 | i);
@@ -141,7 +141,7 @@ static void read_edges(const char *line)
 
 int vg_rows(void (*call)(void *arg, const struct vg_row *row), void *arg)
 {
-    FILE *file = popen("xz -dc " TUTTI_SOURCE_DIR "/tests/gpu/results/h100-values.json.xz", "r");
+    FILE *file = popen("xz -dc " TUTTI_SOURCE_DIR "/vgpu/probes/results/h100-values.json.xz", "r");
     if (!file) return -1;
     char *line = NULL;
     size_t room = 0;

@@ -1,4 +1,4 @@
-/* What an H100 computed (tests/gpu/probes/values, docs/cuda-measured.md) is what the handlers
+/* What an H100 computed (vgpu/probes/values, docs/cuda-measured.md) is what the handlers
  * compute, bit for bit; the approximations stay within the manual's bounds. A million random
  * operands are given to every eighth instruction (every 64th under AddressSanitizer), with
  * VGPU_VALUES=all to each (two minutes);

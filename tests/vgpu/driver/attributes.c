@@ -1,4 +1,4 @@
-/* The attributes of a device: what an H100 gives (tests/gpu/results/h100.json), and what the
+/* The attributes of a device: what an H100 gives (vgpu/probes/results/h100.json), and what the
  * settings or the virtual GPU change. */
 #include "objects.h"
 

@@ -5,7 +5,7 @@
  * copy of the set; a stream that waits for such an event becomes a stream of the capture and adds
  * the event's nodes to its own. A call that breaks a rule spoils the capture: all its streams
  * refuse work until cuStreamEndCapture. Which calls break which rule was measured on an H100
- * (tests/gpu/probes/calls_capture.c). */
+ * (vgpu/probes/calls_capture.c). */
 #include <vgpu/driver/capture.h>
 #include <vgpu/driver/run.h>
 

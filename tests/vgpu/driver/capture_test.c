@@ -1,6 +1,6 @@
 /* Captures: modes, forks and joins, misuse. What an H100 returned is in
- * tests/gpu/results/h100.json; the conformance test compares all of that, these tests what the rows
- * do not say. */
+ * vgpu/probes/results/h100.json; the conformance test compares all of that, these tests what the
+ * rows do not say. */
 #include "testing.h"
 
 #include <pthread.h>

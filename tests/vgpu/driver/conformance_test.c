@@ -1,5 +1,5 @@
-/* The conformance table: the probe `calls` (tests/gpu/probes) on this libcuda.so.1, compared with
- * what an H100's driver returned (tests/gpu/results/h100.json). Rows that may differ stand in
+/* The conformance table: the probe `calls` (vgpu/probes) on this libcuda.so.1, compared with
+ * what an H100's driver returned (vgpu/probes/results/h100.json). Rows that may differ stand in
  * conformance_differs.txt, with the reason. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static bool may_differ(const struct row *row, const char *value)
 
 TEST(vgpu_conformance, calls_return_what_an_h100_returned)
 {
-    REQUIRE(read_rows(&theirs, fopen(TUTTI_SOURCE_DIR "/tests/gpu/results/h100.json", "r")));
+    REQUIRE(read_rows(&theirs, fopen(TUTTI_SOURCE_DIR "/vgpu/probes/results/h100.json", "r")));
     REQUIRE(read_differs());
     REQUIRE(run_probe());
     unsigned agree = 0, listed = 0;

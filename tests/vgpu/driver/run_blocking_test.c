@@ -1,4 +1,4 @@
-/* The probe `blocking` (tests/gpu/probes) on this libcuda.so.1: which calls return while a kernel
+/* The probe `blocking` (vgpu/probes) on this libcuda.so.1: which calls return while a kernel
  * waits, and which kernels run side by side, compared with what an H100 did. Times are not
  * compared. */
 #include <shim.h>
@@ -70,7 +70,7 @@ static bool agree(const struct row *a, const struct row *b)
 
 TEST(vgpu_blocking, calls_return_and_kernels_run_beside_others_as_on_an_h100)
 {
-    FILE *results = fopen(TUTTI_SOURCE_DIR "/tests/gpu/results/h100.json", "r");
+    FILE *results = fopen(TUTTI_SOURCE_DIR "/vgpu/probes/results/h100.json", "r");
     REQUIRE(read_rows(&theirs, results));
     fclose(results);
     CHECK_EQ(theirs.n, 119);

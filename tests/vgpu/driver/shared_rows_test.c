@@ -1,6 +1,6 @@
-/* The probe `shared` (tests/gpu/probes) on this libcuda.so.1: two processes that share memory, of
- * which one is killed or fails, see what they saw on an H100 (tests/gpu/results/h100.json). Rows of
- * times are left out. */
+/* The probe `shared` (vgpu/probes) on this libcuda.so.1: two processes that share memory, of
+ * which one is killed or fails, see what they saw on an H100 (vgpu/probes/results/h100.json). Rows
+ * of times are left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static bool take(struct rows *rows, const struct row *row)
 TEST(shared_rows, of_two_processes_are_those_of_an_h100)
 {
     static struct rows theirs, ours;
-    FILE *file = fopen(TUTTI_SOURCE_DIR "/tests/gpu/results/h100.json", "r");
+    FILE *file = fopen(TUTTI_SOURCE_DIR "/vgpu/probes/results/h100.json", "r");
     REQUIRE(read_rows(&theirs, file));
     fclose(file);
     /* Its faults are meant: VGPU_EXIT=0 keeps their processes' status. */

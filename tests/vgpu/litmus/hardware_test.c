@@ -1,11 +1,11 @@
-/* What an H100 showed (tests/gpu/probes/litmus.c, tests/gpu/results/h100.json) is allowed by the
+/* What an H100 showed (vgpu/probes/litmus.c, vgpu/probes/results/h100.json) is allowed by the
  * axioms, and nothing that they forbid was seen there. */
 #include <shim.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <gpu/probes/litmus.h>
+#include <vgpu/probes/litmus.h>
 #include <vgpu/litmus/litmus.h>
 
 /* The text behind "key": " up to the next quotation mark. */
@@ -131,7 +131,7 @@ TEST(vgpu_litmus, what_an_h100_showed_is_allowed_by_the_axioms)
 {
     struct counts counts = {0};
     static char row[1 << 16];
-    FILE *file = fopen(TUTTI_SOURCE_DIR "/tests/gpu/results/h100.json", "r");
+    FILE *file = fopen(TUTTI_SOURCE_DIR "/vgpu/probes/results/h100.json", "r");
     REQUIRE(file != NULL);
     while (fgets(row, sizeof row, file))
         if (strstr(row, "\"probe\": \"litmus\"")) check_row(row, &counts);

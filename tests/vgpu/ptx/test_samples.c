@@ -1,5 +1,5 @@
 /* What nvcc makes of kernels: the samples' PTX, which is committed beside the sources, and that of
- * tests/gpu/probes where nvcc is found; of lowered.cu, which takes a minute, with VGPU_PROBES=all.
+ * vgpu/probes where nvcc is found; of lowered.cu, which takes a minute, with VGPU_PROBES=all.
  */
 #include <dirent.h>
 #include <shim.h>
@@ -115,7 +115,7 @@ TEST(vgpu_ptx_samples, what_nvcc_makes_of_the_probes_holds_nothing_unsupported)
 {
     char nvcc[256] = "";
     if (!find_nvcc(nvcc, sizeof nvcc)) SKIP("no nvcc in PATH or /usr/local/cuda/bin");
-    static const char probes[] = TUTTI_SOURCE_DIR "/tests/gpu/probes";
+    static const char probes[] = TUTTI_SOURCE_DIR "/vgpu/probes";
     char ptx[] = "/tmp/vgpu_ptx_XXXXXX";
     const int fd = mkstemp(ptx);
     REQUIRE(fd >= 0);

@@ -25,7 +25,7 @@ const char *perf_gpu_error(void);
 tuttiResult_t perf_gpu_load(int *ngpus);
 /* The name, and the place on the PCI bus as "0000:1b:00.0"; "?" where the driver does not say. */
 void perf_gpu_describe(int number, char *name, size_t name_bytes, char *pci, size_t pci_bytes);
-/* Whether that is the name of a virtual GPU, whose times say nothing about GPUs (tests/vgpu). */
+/* Whether that is the name of a virtual GPU, whose times say nothing about GPUs (vgpu). */
 bool perf_gpu_is_virtual(const char *name);
 
 /* After perf_gpu_load. Retains the context and makes the stream. */

@@ -389,6 +389,7 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms, exit_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
     const char *suppress; /* file of suppressions; NULL: none */
+    const char *counts;   /* file of struct vgpu_counts; NULL: none */
     int driver_version;
 };
 

@@ -20,7 +20,7 @@ output=$(cd "$root" && CUDA=$root/cuda TMPDIR=$root/tmp bash -e lines 2>&1)
 status=$?
 echo "$output"
 [ "$status" = 86 ] || { echo "the status of the last line is $status, expected 86"; exit 1; }
-for text in 'block 1 got 42' 'vgpu: race: ' 'pass.cu:5' 'pass.cu:11' 'VGPU_SEED=3'; do
+for text in 'block 1 got 42' 'vgpu: race: ' 'pass.cu:5' 'pass.cu:11' 'VGPU_SEED=3' '1 x race: pass at pass.cu:5, pass at pass.cu:11'; do
     case $output in
     *"$text"*) ;;
     *) echo "expected in the output: $text" && exit 1 ;;

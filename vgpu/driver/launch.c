@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
+
 VD_PER_THREAD(cuLaunchKernel_ptsz, cuLaunchKernel);
 VD_PER_THREAD(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel);
 
@@ -42,7 +44,10 @@ static CUresult begin(struct vd_item *item, char error[512])
 static enum vg_progress start(struct vd_item *item, CUresult *fault, const char **text)
 {
     static char error[TEXT];
-    if (empty(item->op.launch.function->kernel)) return VG_DONE;
+    if (empty(item->op.launch.function->kernel)) {
+        vd_counts_kernel();
+        return VG_DONE;
+    }
     if (vd_executor_launches_before(item) >= MOST_RUNNING) return VG_WAITING;
     struct vg_launch launch = launch_of(&item->op.launch, item->context);
     launch.number = item->number;
@@ -53,6 +58,7 @@ static enum vg_progress start(struct vd_item *item, CUresult *fault, const char 
         *text = error;
         return VG_FAULTED;
     }
+    vd_counts_kernel();
     return VG_MOVED;
 }
 

@@ -197,6 +197,14 @@ static const struct setting table[] = {
      "",
      {0},
      "file of reports that are not made: lines of kind, kernel and place, as docs/vgpu.md says"},
+    {"VGPU_COUNTS",
+     TEXT,
+     AT(counts),
+     0,
+     0,
+     "",
+     {0},
+     "file in which processes and kernels are counted, made by vgpu-run"},
     {"VGPU_LEAKS",
      SWITCH,
      AT(leaks),
@@ -367,6 +375,14 @@ int vd_settings_read(struct vd_settings *settings, char error[512])
     }
     warn_unknown();
     return 0;
+}
+
+bool vd_settings_allow(const char *name, const char *text, char range[128])
+{
+    const struct setting *s = setting_of(name, strlen(name));
+    uint64_t value;
+    expected(s, range);
+    return parse(s, text, &value);
 }
 
 void vd_settings_help(FILE *to)

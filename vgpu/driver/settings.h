@@ -12,6 +12,9 @@
 int vd_settings_read(struct vd_settings *settings, char error[512]);
 /* What cuDriverGetVersion returns, also before cuInit. */
 int vd_settings_driver_version(void);
+/* Whether the variable of that name, which is a number, may have that value; range: what it may be.
+ */
+bool vd_settings_allow(const char *name, const char *text, char range[128]);
 /* The variables with their defaults and a sentence each. */
 void vd_settings_help(FILE *to);
 /* The variables with the values that *settings has. */

@@ -1,4 +1,5 @@
 /* The driver's lock and its beginning. */
+#include "counts.h"
 #include "report.h"
 #include "run.h"
 #include "settings.h"
@@ -151,7 +152,7 @@ CUresult vd_start(void)
     if (vd.initialized) return CUDA_SUCCESS;
     if (forked) return CUDA_ERROR_NOT_INITIALIZED;
     char error[512];
-    if (vd_settings_read(&vd.settings, error) || vd_report_start(error)) {
+    if (vd_settings_read(&vd.settings, error) || vd_report_start(error) || vd_counts_start(error)) {
         fprintf(stderr, "vgpu: ERROR: %s\n", error);
         return CUDA_ERROR_INVALID_VALUE;
     }

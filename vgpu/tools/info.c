@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "settings.h"
+#include <vgpu/driver/settings.h>
 
 static const char usage[] =
     "usage: vgpu-info [--help]\n"

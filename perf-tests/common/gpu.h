@@ -53,10 +53,13 @@ tuttiResult_t perf_gpu_event_record(const struct perf_gpu *gpu, void *event);
 tuttiResult_t perf_gpu_event_seconds(const struct perf_gpu *gpu, void *start, void *end,
                                      double *seconds);
 
-/* Work of the GPU's stream is captured by this thread from begin to end. *graph: what can be
- * launched; NULL: nothing is made, and nothing fails. */
+/* Work of the GPU's stream is captured by this thread from begin to end. *captured: what came to
+ * the stream, owned by the caller. */
 tuttiResult_t perf_gpu_capture_begin(const struct perf_gpu *gpu);
-tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **graph);
+tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **captured);
+void perf_gpu_captured_free(const struct perf_gpu *gpu, void *captured); /* NULL is allowed */
+/* *graph: what can be launched. CUDA refuses this while the thread captures any stream. */
+tuttiResult_t perf_gpu_graph_make(const struct perf_gpu *gpu, void *captured, void **graph);
 tuttiResult_t perf_gpu_graph_launch(const struct perf_gpu *gpu, void *graph);
 void perf_gpu_graph_destroy(const struct perf_gpu *gpu, void *graph); /* NULL is allowed */
 

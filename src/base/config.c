@@ -102,6 +102,13 @@ static int parse_auto(const char *text, int64_t *value)
     return 0;
 }
 
+static int parse_require(const char *text, int64_t *value)
+{
+    if (strcasecmp(text, "require") != 0) return parse_bool(text, value);
+    *value = TT_CONFIG_REQUIRE;
+    return 0;
+}
+
 static int parse(const struct tt_config_row *row, const char *text, int64_t *value)
 {
     switch (row->type[0]) {
@@ -111,6 +118,8 @@ static int parse(const struct tt_config_row *row, const char *text, int64_t *val
         return parse_bool(text, value);
     case 'A':
         return parse_auto(text, value);
+    case 'R':
+        return parse_require(text, value);
     case 'L':
         return parse_level(text, value);
     case 'S':
@@ -131,6 +140,7 @@ static const char *expected(const struct tt_config_row *row)
     } expectations[] = {{'I', "a whole number"},
                         {'B', "1, true, yes, on or 0, false, no, off"},
                         {'A', "auto, 1, true, yes, on or 0, false, no, off"},
+                        {'R', "require, 1, true, yes, on or 0, false, no, off"},
                         {'L', "NONE, WARN or INFO"},
                         {'S', "a size such as 32K, 1M or 4096"}};
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++)

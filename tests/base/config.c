@@ -64,6 +64,7 @@ static bool parses(const struct tt_config_row *row)
     if (!strcmp(row->type, "SIZE")) return tt_parse_size(text, &value) == 0;
     if (!strcmp(row->type, "BOOL")) return !strcmp(text, "0") || !strcmp(text, "1");
     if (!strcmp(row->type, "AUTO")) return strstr("auto 0 1", text) != NULL;
+    if (!strcmp(row->type, "REQUIRE")) return strstr("require 0 1", text) != NULL;
     if (!strcmp(row->type, "LEVEL")) return strstr("NONE WARN INFO", text) != NULL;
     if (strcmp(row->type, "INT") != 0 || !text[0]) return false;
     (void)strtoll(text, &end, 10);
@@ -147,7 +148,9 @@ TEST(config, the_usual_words_turn_a_setting_on_and_off)
     static const char *const off[] = {"0", "false", "no", "off", "False", "NO", "OFF"};
     for (int key = 0; key < TT_CONFIG_COUNT; key++) {
         const struct tt_config_row *row = tt_config_row((enum tt_config_key)key);
-        if (strcmp(row->type, "BOOL") != 0 && strcmp(row->type, "AUTO") != 0) continue;
+        if (strcmp(row->type, "BOOL") != 0 && strcmp(row->type, "AUTO") != 0 &&
+            strcmp(row->type, "REQUIRE") != 0)
+            continue;
         for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
             with(row->name, on[i]);
             CHECK_MESSAGE(tt_config_int((enum tt_config_key)key) == 1, "%s=%s", row->name, on[i]);
@@ -161,6 +164,11 @@ TEST(config, the_usual_words_turn_a_setting_on_and_off)
     CHECK_EQ(tt_config_int(TT_CONFIG_ZEROCOPY), -1);
     with("TUTTI_ZEROCOPY", NULL);
     CHECK_EQ(tt_config_int(TT_CONFIG_ZEROCOPY), -1);
+    with("TUTTI_DEVICE_KERNELS", "Require");
+    CHECK_EQ(tt_config_int(TT_CONFIG_DEVICE_KERNELS), TT_CONFIG_REQUIRE);
+    with("TUTTI_DEVICE_KERNELS", "auto");
+    CHECK_EQ(tt_config_int(TT_CONFIG_DEVICE_KERNELS), 1);
+    with("TUTTI_DEVICE_KERNELS", NULL);
 }
 
 TEST(config, a_file_turns_a_setting_on_with_the_same_words)

@@ -3,6 +3,11 @@
 
 extern "C" __global__ void nothing() {}
 
+struct wide {
+    char bytes[4000];
+};
+extern "C" __global__ void nothing_wide(struct wide) {}
+
 /* Stores `value` once. */
 extern "C" __global__ void put(unsigned *word, unsigned value)
 {

@@ -38,9 +38,9 @@ static void *other_thread(void *argument)
 }
 
 /* Calls that are unsafe in a capture: is the call refused, and is the capture spoilt? */
-static void unsafe_calls(const char *name, CUstreamCaptureMode mode)
+static void unsafe_calls(const char *name, CUstreamCaptureMode mode, CUfunction nothing)
 {
-    enum { NCALLS = 9 };
+    enum { NCALLS = 13 };
     static const char *const calls[NCALLS] = {"cuMemAlloc",
                                               "cuMemFree",
                                               "cuMemHostAlloc",
@@ -49,11 +49,17 @@ static void unsafe_calls(const char *name, CUstreamCaptureMode mode)
                                               "cuCtxSynchronize",
                                               "cuMemcpyHtoD",
                                               "cuMemAlloc in another thread",
+                                              "cuGraphInstantiate",
+                                              "cuGraphLaunch on another",
+                                              "cuGraphExecDestroy",
+                                              "cuStreamSynchronize of another",
                                               "cuModuleLoadData"};
     for (int i = 0; i < NCALLS; i++) {
         CUstream stream = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(1);
         CUdeviceptr memory = device_alloc(4096), more;
         CUevent event;
+        CUgraph before;
+        CUgraphExec exec, made;
         void *host;
         unsigned word = 1;
         CUmodule module;
@@ -63,6 +69,10 @@ static void unsafe_calls(const char *name, CUstreamCaptureMode mode)
         pthread_t thread;
         struct unsafe unsafe = {0};
         CHECK(cu.EventCreate(&event, 0));
+        CHECK(cu.StreamBeginCapture(other, mode));
+        CHECK(launch_one(nothing, other, NULL));
+        CHECK(cu.StreamEndCapture(other, &before));
+        CHECK(cu.GraphInstantiate(&exec, before, 0));
         CHECK(cu.StreamBeginCapture(stream, mode));
         switch (i) {
         case 0:
@@ -91,6 +101,18 @@ static void unsafe_calls(const char *name, CUstreamCaptureMode mode)
             pthread_join(thread, NULL);
             result = unsafe.result;
             break;
+        case 8:
+            result = cu.GraphInstantiate(&made, before, 0);
+            break;
+        case 9:
+            result = cu.GraphLaunch(exec, other);
+            break;
+        case 10:
+            result = cu.GraphExecDestroy(exec);
+            break;
+        case 11:
+            result = cu.StreamSynchronize(other);
+            break;
         default:
             result = cu.ModuleLoadDataEx(&module, ".version 8.0\n.target sm_75\n.address_size 64\n",
                                          0, NULL, NULL);
@@ -108,10 +130,10 @@ static void unsafe_calls(const char *name, CUstreamCaptureMode mode)
 void capture_modes(void)
 {
     driver_open(true);
-    kernel_of("nothing");
-    unsafe_calls("global", CU_STREAM_CAPTURE_MODE_GLOBAL);
-    unsafe_calls("thread-local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    unsafe_calls("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUfunction nothing = kernel_of("nothing");
+    unsafe_calls("global", CU_STREAM_CAPTURE_MODE_GLOBAL, nothing);
+    unsafe_calls("thread-local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, nothing);
+    unsafe_calls("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED, nothing);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUdeviceptr memory;
     const char *at = "global capture, thread exchanged to relaxed";

@@ -29,8 +29,8 @@ struct tt_config_row {
 const struct tt_config_row *tt_config_row(enum tt_config_key key);
 
 /* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, AUTO -1/0/1, REQUIRE 0/1/2, LEVEL).
- * A value that does not parse is reported once on stderr with what was expected, and the default is used; that
- * of a security setting makes tt_config_check fail. */
+ * A value that does not parse is reported once on stderr with what was expected, and the default is
+ * used; that of a security setting makes tt_config_check fail. */
 int64_t tt_config_int(enum tt_config_key key);
 
 /* TT_ERR_ARGUMENT when a security setting's value is not understood: names the setting, the value,

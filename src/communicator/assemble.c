@@ -292,9 +292,9 @@ static tt_status agree_on_gpus(struct making *making, int32_t mine, int32_t *lea
     return status;
 }
 
-/* Calls on the memory of this rank's GPU go through the host, unless kernels are required. A GPU that the config does not name
- * may be one that the program uses for itself: then a communicator for memory of the host does
- * without it. */
+/* Calls on the memory of this rank's GPU go through the host, unless kernels are required. A GPU
+ * that the config does not name may be one that the program uses for itself: then a communicator
+ * for memory of the host does without it. */
 static tt_status do_without_kernels(struct making *making)
 {
     tuttiComm_t comm = making->comm;

@@ -47,6 +47,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, ui
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return vd_unsupported(function, "graphs that kernels launch");
+    const CUresult unsafe = vd_capture_unsafe();
+    if (unsafe != CUDA_SUCCESS) return unsafe;
     return make(exec, graph, flags, cyclic);
 }
 
@@ -141,6 +143,8 @@ CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec)
 {
     VD_ENTER();
     if (!vd_exec_is(exec)) return vd_leave(CUDA_ERROR_INVALID_VALUE);
+    const CUresult unsafe = vd_capture_unsafe();
+    if (unsafe != CUDA_SUCCESS) return vd_leave(unsafe);
     vd_object_remove(exec);
     vd_graph_free(exec->graph, exec->last);
     vd_item_put(exec->last);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/private_fd.h"
+
 #ifdef TUTTI_HAVE_HWLOC
 #include <hwloc.h>
 
@@ -49,7 +51,10 @@ static tt_status open_hwloc(const char *xml_path, hwloc_topology_t *result)
     for (size_t i = 0; !is_file && i < sizeof unneeded / sizeof *unneeded; i++)
         (void)hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                             unneeded[i]);
-    if (hwloc_topology_load(hwloc) != 0 || (!is_file && restrict_to_allowed(hwloc) != 0)) {
+    tt_low_fd_hold();
+    const int loaded = hwloc_topology_load(hwloc);
+    (void)tt_low_fd_release(-1);
+    if (loaded != 0 || (!is_file && restrict_to_allowed(hwloc) != 0)) {
         const int error = errno;
         hwloc_topology_destroy(hwloc);
         return tt_fail(is_file ? TT_ERR_ARGUMENT : TT_ERR_SYSTEM,

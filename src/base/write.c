@@ -70,5 +70,5 @@ int tt_truncate(int fd, off_t nbytes)
 
 const char *tt_write_limit(int error)
 {
-    return error == EFBIG ? " (the limit of file sizes counts: ulimit -f)" : "";
+    return error == EFBIG ? " (raise the limit of file sizes: ulimit -f)" : "";
 }

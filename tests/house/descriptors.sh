@@ -66,4 +66,10 @@ for file in "${library[@]}"; do
         at { rest = rest $0 }
         at && /;[ \t]*$/ { if (rest !~ /MSG_NOSIGNAL/) print FILENAME ":" at ": " text; at = 0 }' "$file")
 done
+# Programs of ours begin with streams_begin or streams_open (programs/streams.h); perf tests share a main.
+mapfile -t programs < <(sources '*.c' | grep -E '^(tools|trainer|perf-tests)/' | grep -v '^perf-tests/peers/')
+for file in $(grep -lE '^int (main|perf_main)\(' "${programs[@]}"); do
+    awk '/^int (main|perf_main)\(/ { inside = 1 } inside && /(streams_(begin|open)|perf_main)\(.*;/ { found = 1 } END { exit !found }' "$file" ||
+        fail "$file: main does not begin with streams_begin (programs/streams.h)"
+done
 finish "${#library[@]} files open descriptors and write through base"

@@ -19,7 +19,7 @@ while read -r header; do
     case $header in src/driver/cuda.h | tests/driver/calls.h | tests/vgpu/driver/*) [ -n "$CUDA" ] || continue ;; esac
     n=$((n + 1))
     compile "$header does not compile alone" "$CC" -std=c17 -D_GNU_SOURCE -DTUTTI_SOURCE_DIR='""' \
-        -DTUTTI_BINARY_DIR='""' -Wno-psabi "${warnings[@]}" -Iinclude -Isrc -Itests ${CUDA:+-isystem "$CUDA"} -I"${header%%/*}" -x c - \
+        -DTUTTI_BINARY_DIR='""' -Wno-psabi "${warnings[@]}" -Iinclude -Isrc -Itests -I. ${CUDA:+-isystem "$CUDA"} -I"${header%%/*}" -x c - \
         <<<"#include \"$SOURCE/$header\""
 done < <(sources '*.h')
 

@@ -23,7 +23,7 @@ folder_of() {
 # target_of FILE INCLUDE: the file that is meant: beside FILE, or below the top folder of its layer.
 target_of() {
     local place
-    for place in "$(dirname "$1")" "${1%%/*}" include; do
+    for place in "$(dirname "$1")" "${1%%/*}" include .; do
         [ -e "$place/$2" ] && realpath --relative-to=. "$place/$2" && return
     done
     echo "nowhere/$2"
@@ -44,7 +44,7 @@ check_file() {
 }
 
 while read -r file; do
-    case $file in src/* | trainer/* | perf-tests/* | tools/* | examples/*) ;; *) continue ;; esac
+    case $file in src/* | programs/* | trainer/* | perf-tests/* | tools/* | examples/*) ;; *) continue ;; esac
     folder=$(folder_of "$file")
     if [ -z "${allowed[$folder]+known}" ]; then
         fail "$file: folder $folder is not in the table of docs/design.md"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Every program in the folder $BIN: output that cannot be written is an error, and standard streams may be closed.
 . "$(dirname "$0")/run_common.sh"
-BIN=${BIN:?the folder of the programs}
+BIN=${BIN:?the folder of the programs} EXAMPLES=${EXAMPLES:?that of the examples} VGPU=${VGPU:?that of the virtual GPU}
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 # arguments_of PROGRAM: what makes it print something within a second; one word an argument.
 arguments_of() {
@@ -43,6 +44,16 @@ for command in list "count all_reduce:ring --ranks 4 --bytes 1M" "print all_redu
 done
 full tutti-run --version
 full tutti-info --version
+
+# The examples, and the virtual GPU's program.
+nprograms=0
+for path in "$EXAMPLES"/* "$VGPU"/vgpu-info; do
+    [ -f "$path" ] && [ -x "$path" ] || continue
+    case $path in */gpu_allreduce) continue ;; esac # needs a GPU
+    LD_LIBRARY_PATH=$VGPU "$path" >/dev/full 2>"$work/err" && expect "code of $path > /dev/full" 1 0
+    nprograms=$((nprograms + 1))
+done
+[ $nprograms -ge 3 ] || expect "programs in $EXAMPLES" "3 or more" $nprograms
 
 # The JSON of a perf test: a device is written to, not a file beside it.
 "$BIN/all_reduce_perf" -b 8 -e 8 -n 1 -J /dev/full >"$work/out" 2>"$work/err"

@@ -100,9 +100,10 @@ bool tt_window_is_own(const struct tt_window *window)
     return !window->id || window->id >> 32 == (uint64_t)getpid();
 }
 
+/* The descriptor may be lost (base/private_fd.h): then the pages go with the mappings. */
 static void drop_window(struct tt_window *window)
 {
-    if (window->base && tt_window_is_own(window) &&
+    if (window->base && tt_window_is_own(window) && !tt_private_fd_is_lost(window->fd) &&
         fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->nbytes))
         TT_WARN("a freed window keeps its memory until its peers let go: %m");
     tt_private_fd_close(window->fd);

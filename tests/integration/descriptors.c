@@ -26,3 +26,11 @@ TEST(descriptors, ranks_without_standard_streams_work_and_write_into_nothing)
         for (size_t s = 0; s < sizeof settings / sizeof *settings && !tt_test_failed(); s++)
             run(hosts[h], "closed", settings[s]);
 }
+
+/* As daemons do; then files of the program have the numbers of the library's connections. */
+TEST(descriptors, a_program_that_closes_all_is_told_so_and_keeps_its_own_files)
+{
+    static const char *const hosts[] = {"aa", "ab", "aab"};
+    for (size_t h = 0; h < sizeof hosts / sizeof *hosts; h++) run(hosts[h], "closefrom", NULL);
+    run("ab", "closefrom", "TUTTI_ENCRYPT=1");
+}

@@ -127,3 +127,65 @@ bool works_with_closed_standard_streams(void)
     CALL(tuttiCommDestroy(comm));
     return right;
 }
+
+/* ---- All descriptors closed ------------------------------------------------------------------ */
+
+enum { FIRST_OWN = STANDARD, LAST_OWN = 60, OWN_BYTES = 65536 };
+
+/* closefrom(3), but for the descriptor of the report; then a file of its own under each number. */
+static void take_all_descriptors(void)
+{
+    static char bytes[OWN_BYTES];
+    memset(bytes, 'x', sizeof bytes);
+    if (close_range(FIRST_OWN, REPORT - 1, 0) || close_range(REPORT + 1, ~0u, 0)) _exit(1);
+    for (int fd = FIRST_OWN; fd <= LAST_OWN; fd++)
+        if (memfd_create("the program's", MFD_CLOEXEC) != fd ||
+            write(fd, bytes, sizeof bytes) != sizeof bytes)
+            _exit(1);
+}
+
+static void check_own_files(void)
+{
+    static char bytes[OWN_BYTES + 1], expected[OWN_BYTES];
+    memset(expected, 'x', sizeof expected);
+    for (int fd = FIRST_OWN; fd <= LAST_OWN; fd++) {
+        const ssize_t n = pread(fd, bytes, sizeof bytes, 0);
+        if (n != OWN_BYTES || memcmp(bytes, expected, sizeof expected) != 0)
+            complain("file %d of the program is not as it was: %zd bytes", fd, n);
+    }
+}
+
+/* Works, or fails for the reason that this process has given. */
+static void call_after_close(const char *name, tuttiResult_t result, tuttiComm_t comm)
+{
+    if (result == tuttiSuccess) return;
+    const char *text = tuttiGetLastError(comm);
+    if (result != tuttiInvalidUsage || !strstr(text, "this process has closed a descriptor"))
+        complain("%s: result %d, %s", name, result, text);
+}
+
+bool survives_closefrom(void)
+{
+    static int own[COUNT];
+    tuttiComm_t comm = NULL, other = NULL;
+    int *window = NULL, *more = NULL;
+    open_report();
+    CALL(tuttiCommInitEnv(&comm, NULL, NULL));
+    CALL(tuttiMemAlloc((void **)&window, sizeof own));
+    CALL(tuttiMemAlloc((void **)&more, sizeof own)); /* not shown to the peers yet */
+    if (!comm || !window || !more) return false;
+    check_sum(comm, own, NULL);
+    check_sum(comm, window, NULL);
+    take_all_descriptors();
+    call_after_close("all-reduce",
+                     tuttiAllReduce(own, own, COUNT, tuttiInt32, tuttiMax, comm, NULL), comm);
+    call_after_close("all-reduce of fresh memory",
+                     tuttiAllReduce(more, more, COUNT, tuttiInt32, tuttiMax, comm, NULL), comm);
+    call_after_close("split", tuttiCommSplit(comm, 0, 0, &other, NULL), NULL);
+    CALL(tuttiMemFree(window));
+    CALL(tuttiMemFree(more));
+    if (other) CALL(tuttiCommDestroy(other));
+    CALL(tuttiCommDestroy(comm));
+    check_own_files();
+    return right;
+}

@@ -125,6 +125,9 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
 {
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
+    if (tt_private_fd_is_lost(fd))
+        return tt_fail(TT_ERR_USAGE, "cannot share memory with another rank of this host%s",
+                       tt_private_fd_note(fd));
     const int connection = open_socket();
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;
@@ -215,7 +218,8 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
         if (connection < 0 && errno == EAGAIN) return TT_IN_PROGRESS;
         if (connection < 0)
             return tt_fail_errno(
-                errno, "cannot receive a descriptor from another rank (open files: ulimit -n)");
+                errno, "cannot receive a descriptor from another rank (open files: ulimit -n)%s",
+                tt_private_fd_note(socket_fd));
         const tt_status status = receive_on(connection, secret, note, fd);
         tt_private_fd_close(connection);
         if (status != TT_IN_PROGRESS) return status;

@@ -156,7 +156,12 @@ bool tt_watch_is_dead(struct tt_watch *watch)
     tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);
     struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
-    const bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
+    bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
+    if (dead && watch->pidfd >= 0 && tt_private_fd_is_lost(watch->pidfd)) {
+        tt_private_fd_close(watch->pidfd); /* it is the program's file now, or none */
+        watch->pidfd = -1;
+        dead = is_gone_by_proc(watch);
+    }
     tt_process_unlock(&lock);
     return dead;
 }

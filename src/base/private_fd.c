@@ -211,13 +211,6 @@ bool tt_private_fd_is_lost(int fd)
     return lost;
 }
 
-const char *tt_private_fd_note(int fd)
-{
-    return tt_private_fd_is_lost(fd) ? ": this process has closed a descriptor of tutti "
-                                       "(closefrom?), which it must leave open"
-                                     : "";
-}
-
 void tt_private_fd_close(int fd)
 {
     const int error = errno;

@@ -26,8 +26,8 @@ void tt_private_fd_remove(int fd);
 /* Whether fd was entered and is another file now: the program has closed it, and may have opened a
  * file of its own under the number. Keeps errno. */
 bool tt_private_fd_is_lost(int fd);
-/* What the text of an error on the descriptor adds: "", or that it is lost. Keeps errno. */
-const char *tt_private_fd_note(int fd);
+/* What an error about a lost descriptor ends with. */
+#define TT_LOST_FD "a program must leave tutti's descriptors open (closefrom?)"
 
 /* Closes fd, which may also be one that was never entered; not one that is lost. Keeps errno. */
 void tt_private_fd_close(int fd);

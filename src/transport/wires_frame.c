@@ -123,8 +123,9 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
     tt_room_name(up, wire->peer, name, sizeof name);
     wire->is_closed_here = tt_private_fd_is_lost(tcp->fd);
     if (wire->is_closed_here)
-        snprintf(wire->gone, sizeof wire->gone, "rank %d has lost its connection with %s (%s)%s",
-                 up->rank, name, route, tt_private_fd_note(tcp->fd));
+        snprintf(wire->gone, sizeof wire->gone,
+                 "rank %d has closed the descriptor of its connection with %s (%s): " TT_LOST_FD,
+                 up->rank, name, route);
     else if (tcp->left && !tcp->in_frame)
         snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
                  wire->peer_state == TT_RANK_ABORTED ? "aborted the communicator"

@@ -135,10 +135,13 @@ static int all_wakes(const struct tt_wires *wires)
 static tt_status fail_to_wait(const struct tt_wires *wires, int error)
 {
     char words[128];
-    return tt_room_fail(wires->up,
-                        tt_private_fd_is_lost(wires->epoll) ? TT_ERR_USAGE : TT_ERR_SYSTEM,
-                        "rank %d cannot wait for other hosts (%s)%s", wires->up->rank,
-                        strerror_r(error, words, sizeof words), tt_private_fd_note(wires->epoll));
+    if (tt_private_fd_is_lost(wires->epoll))
+        return tt_room_fail(wires->up, TT_ERR_USAGE,
+                            "rank %d has closed the descriptor with which it waits for other "
+                            "hosts: " TT_LOST_FD,
+                            wires->up->rank);
+    return tt_room_fail(wires->up, TT_ERR_SYSTEM, "rank %d cannot wait for other hosts: %s",
+                        wires->up->rank, strerror_r(error, words, sizeof words));
 }
 
 /* Reads all sockets before other transports are driven: a peer that leaves says so over a socket,

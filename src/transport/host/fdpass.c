@@ -126,8 +126,8 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
     if (tt_private_fd_is_lost(fd))
-        return tt_fail(TT_ERR_USAGE, "cannot share memory with another rank of this host%s",
-                       tt_private_fd_note(fd));
+        return tt_fail(TT_ERR_USAGE, "this process has closed the descriptor of memory that it "
+                                     "shares with other ranks of this host: " TT_LOST_FD);
     const int connection = open_socket();
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;
@@ -216,10 +216,12 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
             tt_private_fd_end(accept4(socket_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (connection < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (connection < 0 && errno == EAGAIN) return TT_IN_PROGRESS;
+        if (connection < 0 && tt_private_fd_is_lost(socket_fd))
+            return tt_fail(TT_ERR_USAGE, "this process has closed the descriptor on which it is "
+                                         "shown memory of other ranks: " TT_LOST_FD);
         if (connection < 0)
             return tt_fail_errno(
-                errno, "cannot receive a descriptor from another rank (open files: ulimit -n)%s",
-                tt_private_fd_note(socket_fd));
+                errno, "cannot receive a descriptor from another rank (open files: ulimit -n)");
         const tt_status status = receive_on(connection, secret, note, fd);
         tt_private_fd_close(connection);
         if (status != TT_IN_PROGRESS) return status;

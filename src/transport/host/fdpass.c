@@ -125,9 +125,6 @@ tt_status tt_fdpass_send(const struct tt_fd_address *to, const struct tt_fd_note
 {
     struct sockaddr_un un;
     const socklen_t length = to_sockaddr(to, &un);
-    if (tt_private_fd_is_lost(fd))
-        return tt_fail(TT_ERR_USAGE, "this process has closed the descriptor of memory that it "
-                                     "shares with other ranks of this host: " TT_LOST_FD);
     const int connection = open_socket();
     if (connection < 0) return fail_to_pass(errno);
     int error = connect(connection, (struct sockaddr *)&un, length) ? errno : 0;

@@ -27,14 +27,14 @@ while read -r folder tests; do
         program=$BINARY/tests/test_$name
         [ "$name" != "$test" ] && [ -x "$program" ] || continue
         while read -r filter; do
-            "$program" --gtest_list_tests --gtest_filter="$filter" | grep -q '^  ' || fail "affected.txt, $folder: no case of $name matches '$filter'"
+            "$program" --gtest_list_tests --gtest_filter="$filter" | grep '^  ' >/dev/null || fail "affected.txt, $folder: no case of $name matches '$filter'"
         done < <(tr ':' '\n' <<<"${test#*:}")
     done
 done <tests/affected.txt
 
 while read -r folder; do
     [ -n "${lines[$folder]-}" ] || fail "affected.txt: no line for the folder $folder"
-done < <(find src src/transport tests -mindepth 1 -maxdepth 1 -type d && printf '%s\n' include trainer perf-tests tools examples vgpu cmake docs)
+done < <(find src src/transport tests -mindepth 1 -maxdepth 1 -type d && printf '%s\n' include programs trainer perf-tests tools examples vgpu cmake docs)
 while read -r name; do
     case $name in *_skipped) ;; *) [ -n "${named[$name]-}" ] || fail "affected.txt: no line names the test $name; add it where a change can break it" ;; esac
 done <<<"$all"
@@ -50,5 +50,5 @@ expect 'net' tests/net/acceptor_test.c
 expect 'net topology' tests/net tests/topology/machine.c
 expect "affected: tests/nothing is no file or folder of the source, nor was one" tests/nothing
 expect "affected: /etc is not in the source, $PWD" /etc
-tests/affected src | grep -qx 'integration' || fail "tests/affected src: expected the whole of integration, which src/executor names so"
+tests/affected src | grep -x 'integration' >/dev/null || fail "tests/affected src: expected the whole of integration, which src/executor names so"
 finish "${#named[@]} tests, ${#lines[@]} lines"

@@ -16,7 +16,7 @@ folder_of() {
     case $1 in
     include/tutti.h) folder=tutti.h ;;
     vgpu/probes/*) folder=vgpu/probes ;;
-    src/transport/*/*) rest=${rest#*/} folder=transport/${rest%%/*} ;;
+    src/transport/*/* | src/carrier/*/*) folder=${rest%%/*} rest=${rest#*/} folder+=/${rest%%/*} ;;
     src/*/*) folder=${rest%%/*} ;;
     *) folder=${1%%/*} ;;
     esac

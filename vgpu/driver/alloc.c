@@ -5,7 +5,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct CUctx_st *context;
     struct vd_memory *memory;
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     CUresult result = vd_context(&context);
     if (result == CUDA_SUCCESS) result = vd_capture_unsafe();
     if (result == CUDA_SUCCESS && (dptr == NULL || bytesize == 0))
@@ -50,8 +50,8 @@ static CUresult free_memory(CUdeviceptr address)
         return CUDA_ERROR_INVALID_VALUE;
     memory->freeing = !memory->graph; /* another thread may not free it while this one waits */
     struct CUctx_st *owner = memory->context != NULL ? memory->context : context;
-    result = vd_context_wait(owner);
-    if (owner != context && result == CUDA_SUCCESS) result = vd_context_wait(context);
+    result = vd_context_wait_alone(owner);
+    if (owner != context && result == CUDA_SUCCESS) result = vd_context_wait_alone(context);
     if (vd_memory_find(address) != memory) return result; /* freed with its context meanwhile */
     if (memory->graph)
         vd_memory_rest(memory);

@@ -254,7 +254,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle)
     struct CUctx_st *context;
     CUresult result = vd_context_of(handle, &context);
     if (result == CUDA_SUCCESS) result = vd_capture_synchronize(context);
-    if (result == CUDA_SUCCESS) result = vd_context_wait(context);
+    if (result == CUDA_SUCCESS) result = vd_context_wait_alone(context);
     return vd_leave(result);
 }
 

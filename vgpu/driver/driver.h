@@ -96,6 +96,7 @@ struct vd_value { /* VD_WRITE, VD_AWAIT */
 
 struct vd_op {
     enum vd_what what;
+    bool passes; /* holds up no hardware queue (queue.c), whatever it waits for */
     union {
         struct vd_launch launch;
         struct vd_copy copy;
@@ -139,6 +140,10 @@ struct vd_item {
     uint64_t round; /* executor.c: when it looked last */
     bool idle;      /* its last step let it go on, but changed nothing that others could see */
     bool outside;   /* what it waits for may come from the host or another process */
+    /* queue.c */
+    struct vd_queue *queue; /* in which it counts until it has ended; NULL: in none */
+    struct vd_item *behind; /* the next one in the queue: a reference */
+    bool queued;            /* it has not been issued */
 };
 
 /* A new item with one reference, not submitted; *op is moved into it. NULL: no memory. */
@@ -173,6 +178,7 @@ struct CUstream_st {
     struct CUctx_st *context;
     unsigned flags; /* CU_STREAM_NON_BLOCKING */
     int priority;
+    uint32_t queue;             /* while it has work: its hardware queue (queue.c) */
     struct vd_item *last;       /* the item submitted last, or NULL */
     struct vd_capture *capture; /* capture.c; NULL: the stream does not capture */
     struct CUstream_st *next;   /* of the context */
@@ -213,6 +219,9 @@ void vd_streams_fini(struct CUctx_st *context);
 /* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
  * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
 CUresult vd_context_wait(struct CUctx_st *context);
+/* The same; holds the driver's lock meanwhile (held.c). */
+CUresult vd_context_wait_alone(struct CUctx_st *context);
+bool vd_stream_has_work(const struct CUstream_st *stream);
 
 /* Makes a launch of checked shape with its own copy of the arguments, in both forms of
  * cuLaunchKernel. */
@@ -251,7 +260,15 @@ void vd_capture_leave(struct CUstream_st *stream);
 
 /* ---- devices, contexts, modules (device.c, context.c, module.c, library.c) ---- */
 
-enum { VD_DEVICES = 16, VD_LIMITS = 16 };
+enum { VD_DEVICES = 16, VD_LIMITS = 16, VD_MOST_QUEUES = 32 };
+
+/* A hardware queue (queue.c). */
+struct vd_queue {
+    struct vd_item *last; /* that entered it: a reference; NULL: none ever */
+    uint32_t nitems;      /* that have not ended */
+    uint32_t nlaunches;   /* that are not issued */
+    struct vd_item *room; /* ends when the next launch is issued; NULL: nobody waits for that */
+};
 
 struct vd_device {
     struct vg_gpu gpu;
@@ -260,8 +277,9 @@ struct vd_device {
     uint64_t memory, used;    /* bytes */
     struct CUctx_st *primary; /* one for the process, once it was retained */
     unsigned retained, flags;
-    bool peers[VD_DEVICES]; /* VGPU_PEERS: hardware that could */
-    uint64_t flushes;       /* calls of cuFlushGPUDirectRDMAWrites */
+    bool peers[VD_DEVICES];                 /* VGPU_PEERS: hardware that could */
+    uint64_t flushes;                       /* calls of cuFlushGPUDirectRDMAWrites */
+    struct vd_queue queues[VD_MOST_QUEUES]; /* VGPU_QUEUES of them */
 };
 
 struct CUctx_st {
@@ -372,6 +390,8 @@ void vd_shared_event_destroy(struct CUevent_st *event);
 
 /* ---- the driver (state.c, settings.c, report.c, executor.c) ---- */
 
+enum vd_driver_lock { VD_LOCK_OFF, VD_LOCK_ON, VD_LOCK_STRICT };
+
 enum vd_dmabuf { VD_DMABUF_ON, VD_DMABUF_UNORDERED, VD_DMABUF_UNFLUSHED, VD_DMABUF_OFF };
 
 struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
@@ -386,6 +406,8 @@ struct vd_settings { /* VGPU_*: settings.c has the table, vgpu-info prints it */
     bool reports_fail; /* exit status 86 of a process that made a report */
     enum vg_reads reads;
     enum vd_dmabuf dmabuf;
+    enum vd_driver_lock driver_lock;
+    uint32_t queues, launches; /* of a process and GPU; that one of them has room for */
     uint32_t depth, late, patience, quantum, spin_limit, stall_ms, idle_ms, exit_ms;
     const char *report;   /* file of JSON, a line a report; NULL: none */
     const char *suppress; /* file of suppressions; NULL: none */
@@ -416,6 +438,13 @@ CUresult vd_leave(CUresult result);
         const CUresult entered_ = vd_enter();                                                      \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
+/* The same for calls that need the lock which others hold while they wait for kernels (held.c). */
+#define VD_ENTER_LOCKED()                                                                          \
+    do {                                                                                           \
+        VD_ENTER();                                                                                \
+        vd_driver_await();                                                                         \
+    } while (0)
+void vd_driver_await(void);
 
 /* Says on standard error that the function cannot do this. CUDA_ERROR_NOT_SUPPORTED. */
 CUresult vd_unsupported(const char *function, const char *what);

@@ -70,7 +70,7 @@ CUresult vd_event_record(CUevent event, CUstream handle, unsigned flags, bool pe
 {
     struct CUstream_st *stream;
     struct vd_op nothing = {.what = VD_NOTHING};
-    struct vd_item *item;
+    struct vd_item *item = NULL;
     CUresult result = vd_stream_resolve(handle, per_thread, &stream);
     if (result == CUDA_SUCCESS) result = find(event);
     if (result != CUDA_SUCCESS) return result;
@@ -80,6 +80,7 @@ CUresult vd_event_record(CUevent event, CUstream handle, unsigned flags, bool pe
         return flags != 0 ? vd_capture_external(stream, event, false)
                           : vd_capture_record(stream, event);
     if (event->shared != NULL) vd_shared_event_record(event, &nothing);
+    nothing.passes = true;
     result = vd_stream_enqueue(stream, &nothing, &item);
     if (result != CUDA_SUCCESS) return result;
     vd_capture_forget(event);
@@ -90,25 +91,25 @@ CUresult vd_event_record(CUevent event, CUstream handle, unsigned flags, bool pe
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(vd_event_record(event, stream, 0, false));
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(vd_event_record(event, stream, 0, true));
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(vd_event_record(event, stream, flags, false));
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(vd_event_record(event, stream, flags, true));
 }
 
@@ -191,6 +192,7 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags, bool 
         return vd_stream_enqueue(stream, &nothing, NULL);
     }
     if (event->record == NULL) return CUDA_SUCCESS;
+    nothing.passes = event->record->state == VD_ENDED;
     struct vd_item *item = vd_item_new(stream->context, &nothing);
     if (item == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -54,7 +54,7 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     struct CUctx_st *context;
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     CUresult result = vd_context(&context);
     if (result != CUDA_SUCCESS) return vd_leave(result);
     if (pp == NULL || (Flags & ~known) != 0) return vd_leave(CUDA_ERROR_INVALID_VALUE);
@@ -88,7 +88,8 @@ static CUresult end(struct CUctx_st *context, struct vd_memory *memory)
 {
     const uint64_t address = memory->address;
     memory->freeing = true;
-    const CUresult result = vd_context_wait(memory->context != NULL ? memory->context : context);
+    const CUresult result =
+        vd_context_wait_alone(memory->context != NULL ? memory->context : context);
     if (vd_memory_find(address) != memory) return result; /* freed with its context meanwhile */
     vd_memory_release(memory);
     return result;

@@ -92,6 +92,7 @@ static void begin(struct vd_item *item)
     for (size_t i = 0; i < ready.n; i++) {
         struct vd_item *one = ready.at[i];
         one->state = VD_READY;
+        if (one->op.what != VD_AWAIT) vd_queue_issued(one); /* that one when it has ended */
         if (one->context->failed != CUDA_SUCCESS &&
             !(one->op.what == VD_HOST && one->op.host.always))
             vd_item_end(one, one->context->failed);
@@ -104,11 +105,16 @@ static void begin(struct vd_item *item)
     ready.busy = false;
 }
 
+void vd_item_let(struct vd_item *item)
+{
+    if (--item->waits == 0) begin(item);
+}
+
 void vd_item_submit(struct vd_item *item)
 {
     vd_item_get(item); /* the executor's */
     if (item->op.what == VD_LAUNCH) vd_function_submit(item);
-    if (--item->waits == 0) begin(item);
+    vd_item_let(item);
 }
 
 /* Who waits for the beginning knows what was before, and nothing of the launch itself. */
@@ -125,6 +131,7 @@ void vd_item_begun(struct vd_item *item)
 void vd_item_end(struct vd_item *item, CUresult result)
 {
     vd_item_begun(item); /* of a launch that failed before it began, or had nothing to do */
+    vd_queue_ended(item);
     item->result = result;
     item->state = VD_ENDED;
     item->ended_ns = vd_now_ns();
@@ -133,7 +140,7 @@ void vd_item_end(struct vd_item *item, CUresult result)
     for (uint32_t i = 0; i < item->nnext; i++) {
         struct vd_item *next = item->next[i];
         vg_past_join(next->past, item->past);
-        if (--next->waits == 0) begin(next);
+        vd_item_let(next);
         vd_item_put(next);
     }
     free(item->next);

@@ -199,6 +199,8 @@ CUresult vd_launch_submit(const struct vd_shape *shape, CUfunction function, CUs
     struct CUstream_st *stream;
     struct vd_op op;
     CUresult result = vd_stream_resolve(handle, per_thread, &stream);
+    if (result == CUDA_SUCCESS && stream->capture == NULL && vd_queue_await_room(stream))
+        result = vd_stream_resolve(handle, per_thread, &stream); /* it may be gone */
     if (result == CUDA_SUCCESS)
         result = vd_launch_make(&op, stream->context, function, shape, params, extra);
     if (result != CUDA_SUCCESS) return result;
@@ -215,7 +217,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned dynamic_shared, CUstream stream, void **params, void **extra)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     const struct vd_shape shape = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_shared, false};
     return vd_leave(vd_launch_submit(&shape, function, stream, false, params, extra, NULL));
@@ -225,7 +227,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid
                              unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned dynamic_shared, CUstream stream, void **params, void **extra)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     const struct vd_shape shape = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_shared, false};
     return vd_leave(vd_launch_submit(&shape, function, stream, true, params, extra, NULL));
@@ -236,7 +238,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigne
                                    unsigned block_z, unsigned dynamic_shared, CUstream stream,
                                    void **params)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     const struct vd_shape shape = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_shared, true};
     return vd_leave(vd_launch_submit(&shape, function, stream, false, params, NULL, NULL));
@@ -247,7 +249,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, un
                                         unsigned block_z, unsigned dynamic_shared, CUstream stream,
                                         void **params)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     const struct vd_shape shape = {
         {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, dynamic_shared, true};
     return vd_leave(vd_launch_submit(&shape, function, stream, true, params, NULL, NULL));

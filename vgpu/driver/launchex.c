@@ -109,13 +109,13 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(launch(config, function, params, extra, false));
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
                                void **extra)
 {
-    VD_ENTER();
+    VD_ENTER_LOCKED();
     return vd_leave(launch(config, function, params, extra, true));
 }

@@ -105,6 +105,8 @@ TEST(vgpu_settings, a_value_that_cannot_be_is_named_with_what_was_expected)
         {"VGPU_READS", "", "random, newest, oldest"},
         {"VGPU_MODEL", "yes", "0 or 1"},
         {"VGPU_DMABUF", "ordered", "on, unordered, unflushed, off"},
+        {"VGPU_QUEUES", "33", "1 to 32"},
+        {"VGPU_DRIVER_LOCK", "1", "off, on, strict"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char expected[256];
@@ -143,6 +145,20 @@ TEST(vgpu_settings, cuda_visible_devices_chooses_and_orders)
     CHECK(!vt_output_has("device 2"));
     CHECK_EQ(vt_shell("CUDA_VISIBLE_DEVICES= " VGPU_BUILT "/vgpu-info"), 0);
     CHECK_HAS("no device\n");
+}
+
+TEST(vgpu_settings, cuda_device_max_connections_says_how_many_queues_there_are)
+{
+    CHECK_EQ(vt_shell(VGPU_BUILT "/vgpu-info"), 0);
+    CHECK_HAS("VGPU_QUEUES=8\n");
+    CHECK_EQ(vt_shell("CUDA_DEVICE_MAX_CONNECTIONS=3 " VGPU_BUILT "/vgpu-info"), 0);
+    CHECK_HAS("VGPU_QUEUES=3\n");
+    CHECK_EQ(vt_shell("CUDA_DEVICE_MAX_CONNECTIONS=64 " VGPU_BUILT "/vgpu-info"), 0);
+    CHECK_HAS("VGPU_QUEUES=32\n");
+    CHECK_EQ(vt_shell("CUDA_DEVICE_MAX_CONNECTIONS=0 " VGPU_BUILT "/vgpu-info"), 0);
+    CHECK_HAS("VGPU_QUEUES=8\n");
+    CHECK_EQ(vt_shell("CUDA_DEVICE_MAX_CONNECTIONS=3 VGPU_QUEUES=5 " VGPU_BUILT "/vgpu-info"), 0);
+    CHECK_HAS("VGPU_QUEUES=5\n");
 }
 
 TEST(vgpu_settings, the_help_lists_every_variable)

@@ -13,6 +13,28 @@ void vd_item_begun(struct vd_item *item);
 /* The item follows all that host threads know now. */
 void vd_item_learn(struct vd_item *item);
 
+/* One of those that the item waits for is over. */
+void vd_item_let(struct vd_item *item);
+
+/* ---- queue.c ---- */
+
+/* The first item, which has the stream's edges and is not submitted, enters the stream's hardware
+ * queue, and counts there until the last one has ended; a stream without work gets a queue. */
+void vd_queue_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last);
+/* The item holds up its queue no longer; it ends. Nothing where it is in none. */
+void vd_queue_issued(struct vd_item *item);
+void vd_queue_ended(struct vd_item *item);
+/* Waits until one more launch has room in the stream's queue. True: the lock was given back
+ * meanwhile. */
+bool vd_queue_await_room(struct CUstream_st *stream);
+
+/* ---- held.c ---- */
+
+/* Between these the calling thread holds the driver's lock, where VGPU_DRIVER_LOCK says so. Waits
+ * until no other thread holds it. */
+void vd_driver_hold(void);
+void vd_driver_release(void);
+
 /* ---- executor.c ---- */
 
 /* Starts the executor's thread; after vd.settings were read. */

@@ -57,6 +57,33 @@ static const struct setting table[] = {
      "9.0",
      {0},
      "compute capability of the GPUs: 7.5, 8.0, 8.6, 8.7, 8.9 or 9.0"},
+    {"VGPU_QUEUES",
+     UINT32,
+     AT(queues),
+     1,
+     VD_MOST_QUEUES,
+     "8",
+     {0},
+     "hardware queues of a process and GPU, which streams share: work that waits holds up what is "
+     "behind it; where this is not set, CUDA_DEVICE_MAX_CONNECTIONS counts"},
+    {"VGPU_LAUNCHES",
+     UINT32,
+     AT(launches),
+     1,
+     UINT32_MAX,
+     "1021",
+     {0},
+     "launches that wait in a hardware queue; one more waits in the call"},
+    {"VGPU_DRIVER_LOCK",
+     CHOICE,
+     AT(driver_lock),
+     0,
+     2,
+     "off",
+     {"off", "on", "strict"},
+     "whether cuMemFree, cuMemFreeHost, cuCtxSynchronize and a launch that finds no room hold a "
+     "lock of the driver while they wait, which launches, event records and allocations of other "
+     "threads need; strict: all calls"},
     {"VGPU_MEMORY",
      BYTES,
      AT(memory),
@@ -343,6 +370,17 @@ static void warn_unknown(void)
     }
 }
 
+/* Of a variable that is not set. CUDA takes what is above its limits for these. */
+static const char *standard_of(const struct setting *s)
+{
+    static char text[16];
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long n = connections != NULL ? strtol(connections, NULL, 10) : 0;
+    if (s->offset != AT(queues) || n < 1) return s->standard;
+    snprintf(text, sizeof text, "%d", n < VD_MOST_QUEUES ? (int)n : VD_MOST_QUEUES);
+    return text;
+}
+
 int vd_settings_driver_version(void)
 {
     const struct setting *s = setting_of("VGPU_DRIVER_VERSION", strlen("VGPU_DRIVER_VERSION"));
@@ -364,7 +402,7 @@ int vd_settings_read(struct vd_settings *settings, char error[512])
             memcpy((char *)settings + s->offset, &path, sizeof path);
             continue;
         }
-        if (text == NULL) text = s->standard;
+        if (text == NULL) text = standard_of(s);
         if (!parse(s, text, &value)) {
             char range[128];
             expected(s, range);

@@ -63,6 +63,7 @@ CUresult vd_enter(void)
     if (!vd.initialized) return CUDA_ERROR_NOT_INITIALIZED;
     if (vd_hostfunc_inside()) return CUDA_ERROR_NOT_PERMITTED;
     vd_executor_called();
+    if (vd.settings.driver_lock == VD_LOCK_STRICT) vd_driver_await();
     return CUDA_SUCCESS;
 }
 

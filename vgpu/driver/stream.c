@@ -11,6 +11,11 @@ static bool ended(const struct vd_item *item)
     return item == NULL || item->state == VD_ENDED;
 }
 
+bool vd_stream_has_work(const struct CUstream_st *stream)
+{
+    return !ended(stream->last);
+}
+
 static bool blocking(const struct CUstream_st *stream)
 {
     return (stream->flags & CU_STREAM_NON_BLOCKING) == 0;
@@ -191,6 +196,7 @@ static int order(struct CUstream_st *stream, struct vd_item *item)
 CUresult vd_stream_append(struct CUstream_st *stream, struct vd_item *first, struct vd_item *last)
 {
     if (order(stream, first) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    vd_queue_append(stream, first, last);
     vd_item_put(stream->last);
     stream->last = vd_item_get(last);
     if (first != last) vd_item_submit(last);
@@ -232,6 +238,7 @@ CUresult vd_stream_enqueue_alone(struct CUstream_st *stream, struct vd_op *op,
         vd_item_put(item);
         return result;
     }
+    vd_queue_append(stream, item, item);
     for (int i = 0; i < 3; i++) {
         vd_item_put(all[i]->alone);
         all[i]->alone = vd_item_get(item);

@@ -24,7 +24,7 @@
 enum { USAGE = 2, REPORTED = 86, CANNOT_START = 126, NOT_FOUND = 127 };
 
 static const char help[] =
-    "usage: vgpu-run [--gpus N] [--seed S] [--strict] PROGRAM [ARGUMENTS...]\n"
+    "usage: vgpu-run [--gpus N] [--queues N] [--seed S] [--strict] PROGRAM [ARGUMENTS...]\n"
     "\n"
     "Runs the program, and those that it starts, on virtual GPUs: libcuda.so.1 beside vgpu-run is\n"
     "found before any other. Races, faults and waits without end are reported when they happen "
@@ -33,6 +33,9 @@ static const char help[] =
     "signal that ended it.\n"
     "\n"
     "  --gpus N     virtual GPUs (VGPU_DEVICES; default 1)\n"
+    "  --queues N   hardware queues of a process and GPU, which streams share (VGPU_QUEUES; "
+    "default\n"
+    "               CUDA_DEVICE_MAX_CONNECTIONS, or 8)\n"
     "  --seed S     decides the order of all that CUDA and the memory model leave open "
     "(VGPU_SEED;\n"
     "               default 1)\n"
@@ -81,16 +84,18 @@ static void take_number(const char *option, const char *variable, const char *te
 
 static void read_options(struct run *run, int argc, char **argv)
 {
-    static const struct option options[] = {{"gpus", required_argument, NULL, 'g'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"strict", no_argument, NULL, 'x'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"gpus", required_argument, NULL, 'g'}, {"queues", required_argument, NULL, 'q'},
+        {"seed", required_argument, NULL, 's'}, {"strict", no_argument, NULL, 'x'},
+        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
     opterr = 0;
     for (int letter; (letter = getopt_long(argc, argv, "+:h", options, NULL)) != -1;)
         switch (letter) {
         case 'g':
             take_number("--gpus", "VGPU_DEVICES", optarg);
+            break;
+        case 'q':
+            take_number("--queues", "VGPU_QUEUES", optarg);
             break;
         case 's':
             take_number("--seed", "VGPU_SEED", optarg);

@@ -49,9 +49,10 @@ TEST(vgpu_run_program, strict_makes_a_run_without_a_kernel_a_failure)
 
 TEST(vgpu_run_program, sets_what_its_options_say)
 {
-    CHECK_EQ(vt_shell(RUN "--gpus 3 --seed 7 --strict " VGPU_BUILT "/vgpu-info"), 86);
+    CHECK_EQ(vt_shell(RUN "--gpus 3 --queues 5 --seed 7 --strict " VGPU_BUILT "/vgpu-info"), 86);
     CHECK_HAS("\ndevice 2: ");
     CHECK(!vt_output_has("\ndevice 3: "));
+    CHECK_HAS("VGPU_QUEUES=5\n");
     CHECK_HAS("VGPU_SEED=7\n");
     CHECK_HAS("VGPU_BLOCK_ORDER=shuffled\n");
     CHECK_HAS("VGPU_VECTOR=strict\n");
@@ -125,7 +126,8 @@ TEST(vgpu_run_program, names_a_value_that_cannot_be)
 TEST(vgpu_run_program, the_help_names_every_option)
 {
     CHECK_EQ(vt_shell(RUN "--help"), 0);
-    CHECK_HAS("usage: vgpu-run [--gpus N] [--seed S] [--strict] PROGRAM [ARGUMENTS...]\n");
+    CHECK_HAS(
+        "usage: vgpu-run [--gpus N] [--queues N] [--seed S] [--strict] PROGRAM [ARGUMENTS...]\n");
     CHECK_EQ(vt_shell(RUN "--help >/dev/full"), 1);
     CHECK_HAS("vgpu-run: standard output cannot be written (No space left on device)\n");
 }

@@ -8,7 +8,6 @@
 #include "calls_on_gpu.h"
 #include "communicator/communicator.h"
 #include "carrier/kernel/kernel.h"
-#include "communicator/communicator.h"
 #include "graphs.h"
 #include "shim.h"
 

@@ -89,8 +89,11 @@ typedef enum {
 } tuttiDataType_t;
 
 /* Values 0 to 4 are NCCL's. Bitwise and logical operations take integer types only; a logical
- * result is 0 or 1. Average divides the sum by the number of ranks: integers truncate towards zero,
- * floats round once. Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
+ * result is 0 or 1. Sums and products of integers wrap around; their average is the sum, wrapped,
+ * divided by the number of ranks, truncated towards zero. The average of floats is the sum of the
+ * ranks' values, each divided by the number of ranks first (16- and 8-bit floats: times its
+ * reciprocal, in fp32) and rounded to the type; it is finite where the exact average is.
+ * Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
 typedef enum {
     tuttiSum = 0,
     tuttiProd = 1,
@@ -157,10 +160,10 @@ typedef struct {
  * ..., whatever the count, the placement of ranks and of buffers, and the way the data travel. So
  * all-reduce, reduce and reduce-scatter of the same values give the same bits as one another and as
  * a loop over the ranks. Of 16- and 8-bit floats x0 op x1 op ... is computed in fp32 and rounded
- * once, to nearest even, at the end (averages after the division); the products of a pre-multiplied
- * sum are rounded to the type before they are added. The mode allows only algorithms that fold so,
- * which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and their
- * cost at INFO. Splits inherit the mode unless their config says otherwise. */
+ * once, to nearest even, at the end; the quotients of an average and the products of a
+ * pre-multiplied sum are rounded before they are added. The mode allows only algorithms that fold
+ * so, which verify proves; forcing another one is InvalidUsage. Rank 0 logs the algorithms and
+ * their cost at INFO. Splits inherit the mode unless their config says otherwise. */
 
 /* ---- Version and errors --------------------------------------------------------------------- */
 
@@ -476,8 +479,7 @@ TUTTI_API int tuttiAlgorithmFits(tuttiCollective_t collective, const char *algor
 TUTTI_API tuttiResult_t tuttiPlanCreate(tuttiPlan_t *plan, tuttiCollective_t collective,
                                         const char *algorithm, int nranks, int root);
 /* The same for ranks on several hosts, which an algorithm "X/Y" needs: hostOf[nranks] has equal
- * numbers for the ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts.
- */
+ * numbers for ranks of a host. InvalidUsage says why the algorithm cannot run on these hosts. */
 TUTTI_API tuttiResult_t tuttiPlanCreateOnHosts(tuttiPlan_t *plan, tuttiCollective_t collective,
                                                const char *algorithm, int nranks, int root,
                                                const int *hostOf);
@@ -529,9 +531,7 @@ typedef enum {
     tuttiDescribeGpus = 7            /* the GPUs that CUDA's driver finds, or why there is none */
 } tuttiDescribe_t;
 
-/* Calls emit(arg, line) for each line of the text, without newline. comm may be NULL except for
- * links.
- */
+/* Calls emit(arg, line) for each line of the text, without newline. comm: NULL, but for links. */
 TUTTI_API tuttiResult_t tuttiDescribe(tuttiDescribe_t what, tuttiComm_t comm,
                                       void (*emit)(void *arg, const char *line), void *arg);
 
@@ -590,8 +590,7 @@ typedef struct {
             {0, 0}, {0, 0}, 0                                                                      \
     }
 
-/* Fills *counters behind `version`, as far as its size goes. As for every function, no other thread
- * may use `comm` at the same time. */
+/* Fills *counters behind `version`, as far as its size goes. */
 TUTTI_API tuttiResult_t tuttiCommCallCounters(tuttiComm_t comm, tuttiCallCounters_t *counters);
 
 #ifdef __cplusplus

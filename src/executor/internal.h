@@ -108,6 +108,17 @@ void tt_step_expect(struct tt_work *work, const struct tt_program_step *step, vo
 TT_NODISCARD tt_status tt_step_meet(struct tt_work *work, int channel,
                                     const struct tt_program_step *step);
 
+/* In the signature of a message that is a raw source: its sender's input, sent where it lies.
+ * Whoever copies raw input changes it, as the operation says, and sends the result without this
+ * bit. Only of averages of floats, whose quotients are the same on every rank; the factor of a
+ * pre-multiplied sum is not. */
+#define TT_SIGNATURE_RAW (1ull << 62)
+
+static inline bool tt_message_is_of(const struct tt_message *message, uint64_t signature)
+{
+    return (message->signature & ~TT_SIGNATURE_RAW) == signature;
+}
+
 /* The signature of a call with its turn. */
 uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
 /* Sets up a collective whose turn is given; counts it as outstanding. */
@@ -143,7 +154,12 @@ bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags);
 /* Whether the span is a raw source: input that the operation changes before it is folded. */
-bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span);
+static inline bool tt_is_raw_span(const struct tt_reduction *reduction,
+                                  const struct tt_program_span *span)
+{
+    return span->number && span->buffer == TT_INPUT &&
+           tt_op_changes_raw(reduction->op, reduction->type);
+}
 
 /* TT_OK, or the communicator's failure, also one that this call detects. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);

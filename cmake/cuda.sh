@@ -1,4 +1,4 @@
-# Sourced by check: CUDA's header, which the virtual GPU's driver and src/driver need.
+# Sourced by check and quickstart: CUDA's header, which the virtual GPU's driver and src/driver need, and CUDA's compiler.
 
 cuda_version=13.0.96
 cuda_hashes=( # of its wheels for x86_64 and aarch64

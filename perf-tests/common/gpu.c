@@ -262,19 +262,22 @@ tuttiResult_t perf_gpu_capture_begin(const struct perf_gpu *gpu)
     return tuttiSuccess;
 }
 
-tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **graph)
+tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **captured)
 {
-    void *captured = NULL;
     ENTER(gpu);
-    int error = driver.capture_end(gpu->stream, &captured);
-    if (graph == NULL) {
-        if (captured != NULL) (void)driver.graph_free(captured);
-        return tuttiSuccess;
-    }
-    DRIVER_TRY(error, "cuStreamEndCapture");
-    error = driver.graph_make(graph, captured, 0);
-    (void)driver.graph_free(captured);
-    DRIVER_TRY(error, "cuGraphInstantiate");
+    DRIVER_TRY(driver.capture_end(gpu->stream, captured), "cuStreamEndCapture");
+    return tuttiSuccess;
+}
+
+void perf_gpu_captured_free(const struct perf_gpu *gpu, void *captured)
+{
+    if (captured != NULL && enter(gpu) == tuttiSuccess) (void)driver.graph_free(captured);
+}
+
+tuttiResult_t perf_gpu_graph_make(const struct perf_gpu *gpu, void *captured, void **graph)
+{
+    ENTER(gpu);
+    DRIVER_TRY(driver.graph_make(graph, captured, 0), "cuGraphInstantiate");
     return tuttiSuccess;
 }
 

@@ -25,7 +25,7 @@ const char *perf_gpu_error(void);
 tuttiResult_t perf_gpu_load(int *ngpus);
 /* The name, and the place on the PCI bus as "0000:1b:00.0"; "?" where the driver does not say. */
 void perf_gpu_describe(int number, char *name, size_t name_bytes, char *pci, size_t pci_bytes);
-/* Whether that is the name of a virtual GPU, whose times say nothing about GPUs (tests/vgpu). */
+/* Whether that is the name of a virtual GPU, whose times say nothing about GPUs (vgpu). */
 bool perf_gpu_is_virtual(const char *name);
 
 /* After perf_gpu_load. Retains the context and makes the stream. */
@@ -53,10 +53,13 @@ tuttiResult_t perf_gpu_event_record(const struct perf_gpu *gpu, void *event);
 tuttiResult_t perf_gpu_event_seconds(const struct perf_gpu *gpu, void *start, void *end,
                                      double *seconds);
 
-/* Work of the GPU's stream is captured by this thread from begin to end. *graph: what can be
- * launched; NULL: nothing is made, and nothing fails. */
+/* Work of the GPU's stream is captured by this thread from begin to end. *captured: what came to
+ * the stream, owned by the caller. */
 tuttiResult_t perf_gpu_capture_begin(const struct perf_gpu *gpu);
-tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **graph);
+tuttiResult_t perf_gpu_capture_end(const struct perf_gpu *gpu, void **captured);
+void perf_gpu_captured_free(const struct perf_gpu *gpu, void *captured); /* NULL is allowed */
+/* *graph: what can be launched. CUDA refuses this while the thread captures any stream. */
+tuttiResult_t perf_gpu_graph_make(const struct perf_gpu *gpu, void *captured, void **graph);
 tuttiResult_t perf_gpu_graph_launch(const struct perf_gpu *gpu, void *graph);
 void perf_gpu_graph_destroy(const struct perf_gpu *gpu, void *graph); /* NULL is allowed */
 

@@ -51,8 +51,9 @@ struct perf_rank {
     void *handle[2];     /* with registration */
     unsigned char *send; /* inside memory, aligned */
     unsigned char *recv;
-    void *graph;   /* with -G, while there is one */
-    void **events; /* with -I on a GPU's stream: starts and ends of iterations; else NULL */
+    void *graph;    /* with -G, while there is one */
+    void *captured; /* while graphs are made: what was captured; else NULL */
+    void **events;  /* with -I on a GPU's stream: starts and ends of iterations; else NULL */
 };
 
 /* A thread and its ranks. Owned by the run; used by its thread only. */

@@ -14,9 +14,12 @@ enum tt_config_key {
     TT_CONFIG_COUNT
 };
 
+/* The value of a setting of type REQUIRE that is `require`. */
+enum { TT_CONFIG_REQUIRE = 2 };
+
 struct tt_config_row {
     const char *name;     /* environment variable */
-    const char *type;     /* INT, SIZE, BOOL, AUTO, STRING, LEVEL */
+    const char *type;     /* INT, SIZE, BOOL, AUTO, REQUIRE, STRING, LEVEL */
     const char *fallback; /* default, as text */
     const char *sentence; /* what it does */
     bool security;        /* a value that does not parse is an error: tt_config_check */
@@ -25,9 +28,9 @@ struct tt_config_row {
 /* The row's description; static storage. */
 const struct tt_config_row *tt_config_row(enum tt_config_key key);
 
-/* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, AUTO -1/0/1, LEVEL). A value that
- * does not parse is reported once on stderr with what was expected, and the default is used; that
- * of a security setting makes tt_config_check fail. */
+/* The value in force as a number (INT, SIZE in bytes, BOOL 0/1, AUTO -1/0/1, REQUIRE 0/1/2, LEVEL).
+ * A value that does not parse is reported once on stderr with what was expected, and the default is
+ * used; that of a security setting makes tt_config_check fail. */
 int64_t tt_config_int(enum tt_config_key key);
 
 /* TT_ERR_ARGUMENT when a security setting's value is not understood: names the setting, the value,

@@ -1,7 +1,7 @@
 /* The config table: X(key, name, type, default, sentence), one row a setting.
  * Read from the environment, then $TUTTI_CONF_FILE (else ~/.tutti.conf), then /etc/tutti.conf
  * (lines NAME=VALUE). Types: INT, SIZE (K/M/G suffix), BOOL (1/0, true/false, yes/no, on/off), AUTO
- * (auto, or as BOOL), STRING, LEVEL (log level).
+ * (auto, or as BOOL), REQUIRE (require, or as BOOL), STRING, LEVEL (log level).
  * A row SECURITY(...) is X(...) of a setting that protects the job: no communicator is made while
  * its value is not understood. Printed by tutti-info; docs are made from it. */
 #ifndef SECURITY
@@ -19,7 +19,7 @@ X(SLOT_BYTES,     "TUTTI_SLOT_BYTES",     SIZE,   "128K",    "Bytes of one slot 
 X(SLOTS,          "TUTTI_SLOTS",          INT,    "6",      "Slots of a link (its depth), 2 to 64; over TCP and RDMA a channel carries at most slots x slot bytes in a round trip, so long round trips need more.")
 X(CHANNELS,       "TUTTI_CHANNELS",       INT,    "2",      "Channels between every two ranks for collectives, 2 to 16, the same on all ranks; each has links of its own, and point to point has one more.")
 X(COPIES,         "TUTTI_COPIES",         INT,    "1",      "Most copies of a collective's algorithm that run side by side, 1 to 16, the same on all ranks; each needs 1 or 2 of TUTTI_CHANNELS, and at least 64 bytes of a block for each of these; calls of less than 8 KiB run once.")
-X(DEVICE_KERNELS, "TUTTI_DEVICE_KERNELS", BOOL,   "1",      "Calls on GPU memory run as kernels where all ranks have GPUs of one host; off on any rank: through memory of the host.")
+X(DEVICE_KERNELS, "TUTTI_DEVICE_KERNELS", REQUIRE,"1",      "Calls on GPU memory run as kernels where all ranks have GPUs of one host; off on any rank: through memory of the host; require: where kernels cannot run, the init of a rank that has a GPU fails and says why.")
 X(DEVICE_CHANNELS,"TUTTI_DEVICE_CHANNELS",INT,  "8",      "Channels between every two ranks on GPUs for collectives, 2 to 64, the same on all ranks; a call runs at most as many blocks on a GPU.")
 X(DEVICE_THREADS, "TUTTI_DEVICE_THREADS", INT,    "512",    "Threads of each block on a GPU: a multiple of 32, 32 to 512.")
 X(DEVICE_SLOTS,   "TUTTI_DEVICE_SLOTS",   INT,    "4",      "Slots of a link between two GPUs, or two ranks of a GPU: a power of two, 2 to 64, the same on all ranks; each link has as many slots and as many times the lines of a message.")

@@ -292,9 +292,9 @@ static tt_status agree_on_gpus(struct making *making, int32_t mine, int32_t *lea
     return status;
 }
 
-/* Calls on the memory of this rank's GPU go through the host. A GPU that the config does not name
- * may be one that the program uses for itself: then a communicator for memory of the host does
- * without it. */
+/* Calls on the memory of this rank's GPU go through the host, unless kernels are required. A GPU
+ * that the config does not name may be one that the program uses for itself: then a communicator
+ * for memory of the host does without it. */
 static tt_status do_without_kernels(struct making *making)
 {
     tuttiComm_t comm = making->comm;
@@ -304,6 +304,12 @@ static tt_status do_without_kernels(struct making *making)
                  "this rank has none (tuttiConfig_t's device, or a current context at init)");
         return TT_OK;
     }
+    if (tt_config_int(TT_CONFIG_DEVICE_KERNELS) == TT_CONFIG_REQUIRE)
+        return tt_fail(TT_ERR_USAGE,
+                       "kernels cannot run the calls of communicator %s on memory of GPU %d, and "
+                       "TUTTI_DEVICE_KERNELS=require forbids to run them through memory of the "
+                       "host (set it to 1 to allow that): %s",
+                       comm->name, comm->gpu, comm->no_gpu);
     const tt_status status = tt_comm_staged_open(comm);
     if (status && making->config->needs_gpu) return status;
     if (!status) {

@@ -90,7 +90,7 @@ struct tuttiComm {
     struct tt_fabric *fabric;
     struct tt_setting setting;
     struct tt_comm_device *on_gpu; /* NULL: kernels run no calls, because of no_gpu */
-    char no_gpu[128];
+    char no_gpu[256];
     struct tt_comm_staged *staged; /* NULL: calls on device memory are kernels', or refused */
     struct {
         struct tt_bootstrap_counts bootstrap;

@@ -22,6 +22,7 @@ warned() {
 }
 
 export CUDA_MPS_PIPE_DIRECTORY=/nonexistent # of a daemon that may run here
+export TUTTI_DEVICE_KERNELS=require # no job passes by going through memory of the host
 run "three processes on one GPU" 3 1 11 8
 warned 1 "three processes without MPS"
 run "four processes on two GPUs" 4 2 12 8
@@ -44,13 +45,13 @@ refused() {
 TUTTI_MPS=1 VGPU_SMS=8 VGPU_SM_LIMIT=1 refused "clients of MPS that do not fit" 3 1 11 4
 
 # Those that fit have no room for one more communicator, which has nobody to take turns with.
-TUTTI_MPS=1 TUTTI_LOG=INFO VGPU_SMS=1 run "a communicator without room among clients of MPS" 2 1 11 2 second
+TUTTI_DEVICE_KERNELS=1 TUTTI_MPS=1 TUTTI_LOG=INFO VGPU_SMS=1 run "a communicator without room among clients of MPS" 2 1 11 2 second
 grep -q "through memory of the host: communicators of this process have 2 of the 2 blocks of threads" <<<"$output" ||
     fail "the log does not say that there is no room: $output"
 
 # GPUs that cannot reach each other: calls on their memory go through the host, and the log says why.
-VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0
-TUTTI_LOG=INFO VGPU_PEERS=0 run "GPUs without peer access" 2 2 16 4
+TUTTI_DEVICE_KERNELS=1 VGPU_PEERS=0 run "GPUs without peer access and memory of the host" 2 0 0 0
+TUTTI_DEVICE_KERNELS=1 TUTTI_LOG=INFO VGPU_PEERS=0 run "GPUs without peer access" 2 2 16 4
 grep -q "through memory of the host: .*GPU 0.*GPU 1\|through memory of the host: .*GPU 1.*GPU 0" <<<"$output" ||
     fail "the log does not name both GPUs: $output"
 
@@ -92,6 +93,7 @@ names_the_dead() {
     done
 }
 
+export TUTTI_DEVICE_KERNELS=1 # between hosts
 start aabb 2 17 8
 all_end "four ranks on GPUs of two hosts"
 TUTTI_DEVICE_KERNELS=0 start aabbb -2 18 40
@@ -101,10 +103,12 @@ start aab 2 17 1 -1 graph
 all_end "captured calls of GPUs of two hosts"
 
 # The death of a process before its part of a call: kernels and CUDA streams of the others go on, and the errors name it.
+export TUTTI_DEVICE_KERNELS=require
 start aaa 1 13 1 2
 names_the_dead "by kernels"
 start aaa 1 13 1 2 graph
 names_the_dead "in a replay"
+export TUTTI_DEVICE_KERNELS=1
 start aab 1 19 1 2
 names_the_dead "through the host"
 start aab 1 19 1 2 graph

@@ -23,7 +23,7 @@
 #include "common/gpu.h"
 #include "common/timing.h"
 
-enum { NRANKS = 2, COUNT = 5000, TIMEOUT_MS = 500, LIMIT_MS = 60000 };
+enum { NRANKS = 2, COUNT = 5000, TIMEOUT_MS = 500, LIMIT_MS = 20000 };
 
 /* A rank, by a thread or a process of its own. */
 struct rank {

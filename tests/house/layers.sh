@@ -14,16 +14,22 @@ done < <(sed -n '/^| folder | may include |/,/^$/p' docs/design.md | tail -n +3 
 folder_of() {
     case $1 in
     include/tutti.h) echo tutti.h ;;
+    vgpu/probes/*) echo vgpu/probes ;;
     src/transport/*/*) cut -d/ -f2,3 <<<"$1" ;;
     src/*/*) cut -d/ -f2 <<<"$1" ;;
     */*) echo "${1%%/*}" ;;
     esac
 }
 
-# target_of FILE INCLUDE: the file that is meant: beside FILE, or below the top folder of its layer.
+# target_of FILE INCLUDE: the file that is meant: beside FILE, or below the top folder of its layer; of the virtual GPU also <vgpu/...>,
+# and what its tests and probes take from tests and src.
 target_of() {
-    local place
-    for place in "$(dirname "$1")" "${1%%/*}" include; do
+    local places=("$(dirname "$1")" "${1%%/*}" include .) place
+    case $1 in
+    vgpu/probes/*) places+=(src) ;;
+    vgpu/*) places+=(tests) ;;
+    esac
+    for place in "${places[@]}"; do
         [ -e "$place/$2" ] && realpath --relative-to=. "$place/$2" && return
     done
     echo "nowhere/$2"
@@ -40,11 +46,11 @@ check_file() {
         *" $target "* | *" ${path#src/} "*) ;;
         *) fail "$file includes \"$include\": $folder may include ${allowed[$folder]:-nothing} (docs/design.md)" ;;
         esac
-    done < <(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p; s/^ *# *include *<\(tutti\.h\)>.*/\1/p' "$file")
+    done < <(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p; s/^ *# *include *<\(tutti\.h\|shim\.h\|vgpu\/[^>]*\)>.*/\1/p' "$file")
 }
 
 while read -r file; do
-    case $file in src/* | trainer/* | perf-tests/* | tools/* | examples/*) ;; *) continue ;; esac
+    case $file in src/* | programs/* | trainer/* | perf-tests/* | tools/* | examples/* | vgpu/*) ;; *) continue ;; esac
     folder=$(folder_of "$file")
     if [ -z "${allowed[$folder]+known}" ]; then
         fail "$file: folder $folder is not in the table of docs/design.md"

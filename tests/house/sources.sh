@@ -17,7 +17,7 @@ mapfile -t all < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.
 
 # tutti-run passes variables on to other hosts.
 mapfile -t not_config < <(printf '%s\n' "${code[@]}" |
-    grep -vE '^(src/base/config\.c|tools/run_(hosts|serve)\.c|perf-tests/peers/.*|tests/.*)$')
+    grep -vE '^(src/base/config\.c|tools/run_(hosts|serve)\.c|perf-tests/peers/.*|tests/.*|vgpu/.*)$')
 never '\b(secure_)?getenv *\(' "only src/base/config.c reads the environment" "${not_config[@]}"
 never '\b(exit|_exit|_Exit|quick_exit|abort) *\(' "the library never ends the process" "${library[@]}"
 never '\b(strcat|sprintf|vsprintf|gets|alloca) *\(' "unbounded" "${library[@]}"

@@ -10,27 +10,8 @@
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "communicator/device.h"
+#include "communicator/handles.h"
 #include "communicator/staged_graphs.h"
-
-static const uint64_t comm_magic = 0x7475747469636f6dull;
-
-tt_status tt_comm_check_handle(tuttiComm_t comm)
-{
-    if (!comm) return tt_fail(TT_ERR_ARGUMENT, "the communicator is NULL");
-    if (comm->magic != comm_magic)
-        return tt_fail(TT_ERR_ARGUMENT, "%p is no communicator: never made, or destroyed already",
-                       (void *)comm);
-    return TT_OK;
-}
-
-tt_status tt_comm_check(tuttiComm_t comm)
-{
-    TT_TRY(tt_comm_check_handle(comm));
-    if (comm->finalized)
-        return tt_fail(TT_ERR_USAGE, "communicator %s was finalized: only destroy may follow",
-                       comm->name);
-    return tt_fabric_check(comm->fabric);
-}
 
 /* One participant's status after a round of the creation. */
 struct verdict {
@@ -52,8 +33,10 @@ static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
 {
     tuttiComm_t comm = calloc(1, sizeof *comm);
-    if (!comm) return NULL;
-    comm->magic = comm_magic;
+    if (!comm || tt_handle_add(comm, TT_HANDLE_COMM)) {
+        free(comm);
+        return NULL;
+    }
     comm->rank = rank;
     comm->nranks = nranks;
     comm->process = getpid();

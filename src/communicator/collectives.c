@@ -251,7 +251,7 @@ static const struct tt_stream *stream_of(const struct tt_request *request)
 static tt_status issue(const struct tt_request *request)
 {
     tuttiComm_t comm = request->comm;
-    TT_TRY(tt_comm_check(comm));
+    TT_TRY(tt_comm_check_call(comm, request->stream));
     const bool may_be_on_device =
         comm->gpu >= 0 || (request->stream && tt_stream_context(stream_of(request)));
     struct tt_memo *memo = &comm->memos[request->collective];
@@ -385,7 +385,7 @@ static tt_status check_and_issue_p2p(enum tt_work_kind kind, const void *data, s
 static tt_status issue_p2p(enum tt_work_kind kind, const void *data, size_t count,
                            tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream)
 {
-    TT_TRY(tt_comm_check(comm));
+    TT_TRY(tt_comm_check_call(comm, stream));
     /* A group enters its calls when it ends. */
     if (tt_in_group()) return check_and_issue_p2p(kind, data, count, type, peer, comm, stream);
     tt_comm_enter_call(comm);

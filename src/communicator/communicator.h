@@ -79,7 +79,6 @@ enum {
 
 /* Owned by the user's handle. */
 struct tuttiComm {
-    uint64_t magic;
     /* immutable after init */
     int rank, nranks, device;
     int gpu;       /* -1: none */
@@ -161,6 +160,8 @@ tuttiResult_t tt_group_result(const char *function, tt_status status);
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
 /* The same without looking at the communicator's failure. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
+/* Of a call: comm as tt_comm_check, and the stream is a live one, or NULL. */
+TT_NODISCARD tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
  * bad struct. */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "communicator/device.h"
+#include "communicator/handles.h"
 #include "communicator/staged_graphs.h"
 
 static void sleep_briefly(void)
@@ -68,7 +69,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_fabric_destroy(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);
     tt_comm_await_calls(comm);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
     free(comm);
 }
 
@@ -85,5 +86,5 @@ void tt_comm_free_inherited(tuttiComm_t comm)
     tt_engine_fini(&comm->engine);
     tt_fabric_free_inherited(comm->fabric);
     sodium_memzero(comm->key, sizeof comm->key);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
 }

@@ -223,7 +223,7 @@ static tt_status prepare_and_issue(const struct tt_request *request, const struc
 
 static tt_status issue(const struct tt_request *request, const struct uneven *given)
 {
-    TT_TRY(tt_comm_check(request->comm));
+    TT_TRY(tt_comm_check_call(request->comm, request->stream));
     tt_comm_enter_call(request->comm);
     const tt_status status = prepare_and_issue(request, given);
     tt_comm_leave_call(request->comm);
@@ -366,7 +366,7 @@ tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[],
                                        type,     tuttiSum,      0,        comm,     stream};
     const struct uneven sent = {"sendcounts", "sdispls", sendcounts, sdispls},
                         received = {"recvcounts", "rdispls", recvcounts, rdispls};
-    const tt_status status = tt_comm_check(comm);
+    const tt_status status = tt_comm_check_call(comm, stream);
     if (status) return tt_group_result(__func__, status);
     tt_comm_enter_call(comm);
     const tuttiResult_t result = exchange(&request, &sent, &received);

@@ -237,8 +237,11 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     enum { PATIENCE_S = 60 };
     struct trio trio;
     struct tt_stream *idle;
+    tuttiStream_t stream;
+    tuttiEvent_t event;
     REQUIRE(trio_open(&trio));
     REQUIRE(tt_stream_create(&idle) == TT_OK);
+    REQUIRE(!tuttiStreamCreate(&stream) && !tuttiEventCreate(&event));
     CHECK_EQ(tt_stream_synchronize(idle), TT_OK);
     usleep(1000);
     const pid_t child = fork();
@@ -246,9 +249,9 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
         alarm(PATIENCE_S);
         bool are_refused = tt_stream_synchronize(trio.held) == TT_ERR_USAGE &&
                            tt_stream_query(trio.held) == TT_ERR_USAGE;
-        tuttiStream_t stream = (tuttiStream_t)trio.held;
         are_refused = are_refused && tuttiStreamLaunch(stream, never, NULL) == tuttiInvalidUsage &&
-                      tuttiEventRecord((tuttiEvent_t)trio.event, stream) == tuttiInvalidUsage;
+                      tuttiEventRecord(event, stream) == tuttiInvalidUsage &&
+                      tuttiStreamDestroy(stream) == tuttiSuccess;
         tt_stream_destroy(trio.held);
         tt_stream_destroy(idle);
         _exit(are_refused ? 0 : 1);
@@ -256,6 +259,8 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     int status = -1;
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
+    CHECK_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(event), tuttiSuccess);
     tt_stream_destroy(idle);
     pthread_mutex_unlock(&trio.hold);
     trio_close(&trio);

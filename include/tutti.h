@@ -92,8 +92,7 @@ typedef enum {
  * result is 0 or 1. Sums and products of integers wrap around; their average is the sum, wrapped,
  * divided by the number of ranks, truncated towards zero. The average of floats is the sum of the
  * ranks' values, each divided by the number of ranks first (16- and 8-bit floats: times its
- * reciprocal, in fp32) and rounded to the type; it is finite where the exact average is.
- * Pre-multiplied sums are made by tuttiRedOpCreatePreMulSum. */
+ * reciprocal, in fp32) and rounded to the type; it is finite where the exact average is. */
 typedef enum {
     tuttiSum = 0,
     tuttiProd = 1,
@@ -134,8 +133,7 @@ typedef enum {
 #define TUTTI_SPLIT_NOCOLOR (-1)
 
 /* Per-communicator settings; start from TUTTI_CONFIG_INITIALIZER. Fields left undefined come from
- * the config table. Grows only at its end; `size` and `version` tell an older caller from a newer
- * one. */
+ * the config table. Grows only at its end; `size` and `version` tell older callers from newer. */
 typedef struct {
     size_t size;
     uint64_t magic;
@@ -278,10 +276,10 @@ TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 TUTTI_API tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device,
                                               void *deviceStream);
 /* Completes all work of the stream, then frees it; of a stream of tuttiStreamFromDevice, the calls
- * issued on it. Not from a function that the stream runs. NULL is allowed. */
+ * issued on it. NULL is allowed. InvalidUsage: a function that the stream runs calls it. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 /* Waits until the stream, and the CUDA stream of which it was made, are idle. Returns the first
- * error of the work issued since the last synchronize. Not from a function that the stream runs. */
+ * error of the work issued since the last synchronize. InvalidUsage: as for destroy. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* Success when the stream is idle, InProgress when it is not, or the first error. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
@@ -310,7 +308,9 @@ TUTTI_API tuttiResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tut
 /* The calls between start and end are issued together and progress together: point-to-point calls
  * cannot deadlock by their order, and one thread can drive several ranks. Groups nest; the
  * outermost end issues the calls, and returns their first error. With NULL streams it returns when
- * all calls are complete. InvalidUsage: end without start. */
+ * all calls are complete. InvalidUsage: end without start. What the calls of this thread's open
+ * group use is not destroyed, freed or deregistered before its end (InvalidUsage), but for events
+ * and operations, which may be. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 

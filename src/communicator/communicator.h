@@ -255,6 +255,11 @@ TT_NODISCARD tt_status tt_issue_init(const struct tt_pending_init *init);
 /* Makes several communicators of this thread at once, each in a thread of its own. */
 TT_NODISCARD tt_status tt_init_together(const struct tt_pending_init *inits, int ninits);
 bool tt_in_group(void);
+/* TT_ERR_USAGE: this thread's open group holds a call on the stream, or one with a buffer that
+ * begins in the memory; `function` would take that away from it. */
+TT_NODISCARD tt_status tt_group_check_stream(const char *function, tuttiStream_t stream);
+TT_NODISCARD tt_status tt_group_check_memory(const char *function, const void *memory,
+                                             size_t nbytes);
 /* tuttiGroupEnd. is_users: the user's group, which counts; else one that a call is made of. */
 tuttiResult_t tt_group_end(bool is_users);
 

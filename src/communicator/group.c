@@ -43,6 +43,40 @@ bool tt_in_group(void)
     return group.depth > 0;
 }
 
+tt_status tt_group_check_stream(const char *function, tuttiStream_t stream)
+{
+    for (int i = 0; i < group.ncalls; i++)
+        if (kept_calls()[i].stream == stream)
+            return tt_fail(TT_ERR_USAGE,
+                           "%s: the open group holds a call on the stream: end the group first",
+                           function);
+    return TT_OK;
+}
+
+static bool begins_in(const void *buffer, const void *memory, size_t nbytes)
+{
+    return (uintptr_t)buffer - (uintptr_t)memory < nbytes;
+}
+
+static bool has_buffer_in(const struct tt_pending_call *held, const void *memory, size_t nbytes)
+{
+    if (held->stage && held->stage->gpu) return begins_in(held->stage->gpu, memory, nbytes);
+    if (held->kind != TT_WORK_COLLECTIVE) return begins_in(held->data, memory, nbytes);
+    return begins_in(held->call.input, memory, nbytes) ||
+           begins_in(held->call.output, memory, nbytes);
+}
+
+tt_status tt_group_check_memory(const char *function, const void *memory, size_t nbytes)
+{
+    for (int i = 0; i < group.ncalls; i++)
+        if (has_buffer_in(&kept_calls()[i], memory, nbytes))
+            return tt_fail(TT_ERR_USAGE,
+                           "%s: the open group holds a call with a buffer in the memory at %p (%zu "
+                           "bytes): end the group first",
+                           function, memory, nbytes);
+    return TT_OK;
+}
+
 tuttiResult_t tt_group_result(const char *function, tt_status status)
 {
     const tuttiResult_t result = tt_result(function, status);

@@ -19,16 +19,22 @@ tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
 
 tuttiResult_t tuttiMemFree(void *memory)
 {
-    return tt_result(__func__, tt_window_free(memory));
+    struct tt_window window;
+    tt_status status = TT_OK;
+    if (tt_in_group() && memory && tt_window_find(memory, 1, &window))
+        status = tt_group_check_memory("tuttiMemFree", memory, window.nbytes);
+    if (!status) status = tt_window_free(memory);
+    return tt_result(__func__, status);
 }
 
 /* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
  */
 struct tt_registration {
-    void *adopted; /* pages that became a window; NULL: none */
-    /* Memory of the rank's GPU that devices of the network use in place */
-    const char *gpu; /* NULL: none */
+    const void *memory;
     size_t nbytes;
+    void *adopted;   /* pages that became a window; NULL: none */
+    const char *gpu; /* the memory is of the rank's GPU, and devices of the network use it in place;
+                      * NULL: not so */
     struct tt_wires_gpu pages;
     struct tt_registration *next;
 };
@@ -49,7 +55,6 @@ static tt_status register_gpu(tuttiComm_t comm, char *memory, size_t nbytes,
     close(exported.fd);
     if (status) return status;
     made->gpu = memory;
-    made->nbytes = nbytes;
     return TT_OK;
 }
 
@@ -96,6 +101,8 @@ static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, 
                        nbytes, (void *)handle);
     struct tt_registration *made = calloc(1, sizeof *made);
     if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a registration");
+    made->memory = memory;
+    made->nbytes = nbytes;
     /* The pages that a GPU uses stay where they are. */
     struct tt_pointer found = {.kind = TT_POINTER_HOST};
     tt_status status = tt_driver_is_in_use() ? tt_driver_pointer(memory, &found) : TT_OK;
@@ -130,7 +137,7 @@ static void free_registration(tuttiComm_t comm, struct tt_registration *made)
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
 {
-    const tt_status status = tt_comm_check_handle(comm);
+    tt_status status = tt_comm_check_handle(comm);
     if (status) return tt_result(__func__, status);
     struct tt_registration **link = &comm->registrations;
     while (*link && *link != handle) link = &(*link)->next;
@@ -139,6 +146,8 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
                                  handle, comm->name));
+    status = tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes);
+    if (status) return tt_result(__func__, status);
     *link = made->next;
     free_registration(comm, made);
     return tuttiSuccess;

@@ -74,7 +74,9 @@ static tt_status need_host_stream(tuttiStream_t stream, const char *function, co
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 {
     if (!stream) return tuttiSuccess;
-    const tt_status status = check_stream(stream);
+    tt_status status = check_stream(stream);
+    if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamDestroy");
+    if (!status) status = tt_group_check_stream("tuttiStreamDestroy", stream);
     if (status) return tt_result(__func__, status);
     tt_handle_remove(stream, TT_HANDLE_STREAM);
     tt_stream_destroy(stream_of(stream));
@@ -83,8 +85,10 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream)
 {
+    if (!stream) return tuttiSuccess;
     tt_status status = check_stream(stream);
-    if (stream && !status) status = tt_stream_synchronize(stream_of(stream));
+    if (!status) status = tt_stream_check_outside(stream_of(stream), "tuttiStreamSynchronize");
+    if (!status) status = tt_stream_synchronize(stream_of(stream));
     return tt_result(__func__, status);
 }
 
@@ -161,7 +165,8 @@ tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiStream_t stream)
 
 tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event)
 {
-    const tt_status status = check_event(event);
+    tt_status status = check_event(event);
+    if (!status) status = tt_event_check_outside(event_of(event), "tuttiEventSynchronize");
     if (!status) tt_event_synchronize(event_of(event));
     return tt_result(__func__, status);
 }
@@ -177,6 +182,8 @@ tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event)
 {
     tt_status status = check_event(event);
     if (!status) status = check_stream(stream);
+    if (!status && !stream)
+        status = tt_event_check_outside(event_of(event), "tuttiStreamWaitEvent with stream NULL");
     if (status) return tt_result(__func__, status);
     if (!stream) {
         tt_event_synchronize(event_of(event));

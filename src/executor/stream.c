@@ -36,6 +36,7 @@ struct tt_stream {
 /* What one record of an event waits for. Owned by the event while this is its last record, and by
  * the tasks that complete it or wait for it. */
 struct completion {
+    const struct tt_stream *stream; /* to be compared; it may be gone when this has happened */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
@@ -50,6 +51,26 @@ struct tt_event {
     /* guarded by lock */
     struct completion *last; /* NULL: never recorded */
 };
+
+static _Thread_local const struct tt_stream *served_here; /* by this worker thread */
+
+bool tt_stream_is_served_here(void)
+{
+    return served_here != NULL;
+}
+
+static tt_status fail_inside(const char *function)
+{
+    return tt_fail(TT_ERR_USAGE,
+                   "%s in a function that the stream runs: it would wait for itself; call it in "
+                   "another thread, or when the function has returned",
+                   function);
+}
+
+tt_status tt_stream_check_outside(const struct tt_stream *stream, const char *function)
+{
+    return stream && stream == served_here ? fail_inside(function) : TT_OK;
+}
 
 void tt_stream_end(struct tt_stream *stream, tt_status status)
 {
@@ -90,6 +111,7 @@ static void wait_locked(struct tt_stream *stream)
 static void *serve(void *argument)
 {
     struct tt_stream *stream = argument;
+    served_here = stream;
     for (;;) {
         pthread_mutex_lock(&stream->lock);
         while (!stream->first && !stream->stop) wait_locked(stream);
@@ -259,10 +281,11 @@ tt_status tt_stream_query(struct tt_stream *stream)
 /* ---- Events ------------------------------------------------------------------------------------
  */
 
-static struct completion *new_completion(void)
+static struct completion *new_completion(const struct tt_stream *stream)
 {
     struct completion *completion = calloc(1, sizeof *completion);
     if (!completion) return NULL;
+    completion->stream = stream;
     completion->users = 1;
     pthread_mutex_init(&completion->lock, NULL);
     pthread_cond_init(&completion->changed, NULL);
@@ -393,7 +416,7 @@ static tt_status push_mark(struct tt_stream *stream, struct completion *completi
 /* The record is queued before it becomes the event's last: nobody can wait for one that is not. */
 tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
 {
-    struct completion *completion = new_completion();
+    struct completion *completion = new_completion(stream);
     if (!completion) return tt_fail(TT_ERR_SYSTEM, "out of memory for the record of an event");
     const tt_status status = stream ? push_mark(stream, completion, run_record) : TT_OK;
     if (status) {
@@ -403,6 +426,15 @@ tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
     if (!stream) complete(completion);
     set_last_record(event, completion);
     return TT_OK;
+}
+
+tt_status tt_event_check_outside(struct tt_event *event, const char *function)
+{
+    int64_t time_ns;
+    struct completion *last = served_here ? last_record(event) : NULL;
+    const bool waits = last && last->stream == served_here && look_at(last, &time_ns) != TT_OK;
+    put_completion(last);
+    return waits ? fail_inside(function) : TT_OK;
 }
 
 void tt_event_synchronize(struct tt_event *event)

@@ -3,6 +3,7 @@
 #ifndef TT_EXECUTOR_STREAM_H
 #define TT_EXECUTOR_STREAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -22,6 +23,11 @@ TT_NODISCARD tt_status tt_stream_create(struct tt_stream **stream);
 /* USAGE: this process is a child made by fork, and its parent made the stream: nothing runs it
  * here. */
 TT_NODISCARD tt_status tt_stream_check(const struct tt_stream *stream);
+/* Whether the calling thread runs the tasks of a stream. */
+bool tt_stream_is_served_here(void);
+/* USAGE: the calling thread runs the stream's tasks, so it would wait for itself in `function`. */
+TT_NODISCARD tt_status tt_stream_check_outside(const struct tt_stream *stream,
+                                               const char *function);
 /* Runs what is queued, then frees. Not from one of its own tasks. NULL is allowed. */
 void tt_stream_destroy(struct tt_stream *stream);
 /* A stream of a GPU: device_stream is a CUstream, or NULL: the legacy default stream; it stays the
@@ -44,7 +50,7 @@ void tt_stream_push(struct tt_stream *stream, struct tt_task *task);
  * ns as idle returned; 0: at once. idle NULL: no longer, but a call that has begun goes on. */
 void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg);
 /* Waits until everything queued before is done; the first error since the last synchronize, with
- * its text. */
+ * its text. Not from one of its own tasks. */
 TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);
 /* TT_OK idle, TT_IN_PROGRESS, or the first error. */
 TT_NODISCARD tt_status tt_stream_query(struct tt_stream *stream);
@@ -55,6 +61,8 @@ void tt_event_destroy(struct tt_event *event);
 /* A new record, in place of the last one: it happens when all tasks queued so far are done; stream
  * NULL: now. Tasks and threads that wait for an earlier record go on waiting for that one. */
 TT_NODISCARD tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream);
+/* As tt_stream_check_outside, of the stream in which the event's last record waits, if it does. */
+TT_NODISCARD tt_status tt_event_check_outside(struct tt_event *event, const char *function);
 /* Waits for the record that is the last now; an event never recorded has happened. */
 void tt_event_synchronize(struct tt_event *event);
 TT_NODISCARD tt_status tt_event_query(struct tt_event *event);

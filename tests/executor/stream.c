@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -264,4 +265,60 @@ TEST(stream, a_child_made_by_fork_may_only_destroy_its_parents_streams)
     tt_stream_destroy(idle);
     pthread_mutex_unlock(&trio.hold);
     trio_close(&trio);
+}
+
+/* ---- Functions of a stream that wait for it ---------------------------------------------------
+ */
+
+/* What a function of the stream got. */
+struct inside {
+    tuttiStream_t stream, other;
+    tuttiEvent_t before, after, others;
+    tuttiComm_t comm;
+    pthread_mutex_t hold; /* until all is queued */
+    tuttiResult_t results[8];
+    char text[256];
+};
+
+static void wait_inside(void *argument)
+{
+    struct inside *inside = argument;
+    pthread_mutex_lock(&inside->hold);
+    pthread_mutex_unlock(&inside->hold);
+    inside->results[0] = tuttiStreamSynchronize(inside->stream);
+    snprintf(inside->text, sizeof inside->text, "%s", tuttiGetLastError(NULL));
+    inside->results[1] = tuttiStreamDestroy(inside->stream);
+    inside->results[2] = tuttiEventSynchronize(inside->after);
+    inside->results[3] = tuttiStreamWaitEvent(NULL, inside->after);
+    inside->results[4] = tuttiCommDestroy(inside->comm); /* a call on it is queued behind */
+    inside->results[5] = tuttiEventSynchronize(inside->before);
+    inside->results[6] = tuttiEventSynchronize(inside->others);
+    inside->results[7] = tuttiStreamSynchronize(inside->other);
+}
+
+TEST(stream, a_function_that_would_wait_for_its_own_stream_gets_an_error)
+{
+    struct inside inside = {.hold = PTHREAD_MUTEX_INITIALIZER};
+    REQUIRE(!tuttiStreamCreate(&inside.stream) && !tuttiStreamCreate(&inside.other));
+    REQUIRE(!tuttiEventCreate(&inside.before) && !tuttiEventCreate(&inside.after) &&
+            !tuttiEventCreate(&inside.others));
+    REQUIRE(!tuttiCommInitAll(&inside.comm, 1, NULL));
+    pthread_mutex_lock(&inside.hold);
+    CHECK_EQ(tuttiEventRecord(inside.before, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamLaunch(inside.stream, wait_inside, &inside), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(inside.after, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiBarrier(inside.comm, inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiEventRecord(inside.others, inside.other), tuttiSuccess);
+    pthread_mutex_unlock(&inside.hold);
+    CHECK_EQ(tuttiStreamSynchronize(inside.stream), tuttiSuccess);
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(inside.results[i], i < 5 ? tuttiInvalidUsage : tuttiSuccess);
+    CHECK_MESSAGE(strstr(inside.text, "tuttiStreamSynchronize") && strstr(inside.text, "itself"),
+                  "%s", inside.text);
+    CHECK_EQ(tuttiCommDestroy(inside.comm), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.before), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.after), tuttiSuccess);
+    CHECK_EQ(tuttiEventDestroy(inside.others), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(inside.stream), tuttiSuccess);
+    CHECK_EQ(tuttiStreamDestroy(inside.other), tuttiSuccess);
 }

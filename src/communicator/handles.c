@@ -120,8 +120,8 @@ tt_status tt_comm_check(tuttiComm_t comm)
     TT_TRY(tt_handle_check(comm, TT_HANDLE_COMM));
     if (comm->finalized)
         return tt_fail(TT_ERR_USAGE, "communicator %s was finalized: only destroy may follow",
-                       comm->name);
-    return tt_fabric_check(comm->fabric);
+                       comm->core.name);
+    return tt_fabric_check(comm->core.fabric);
 }
 
 tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream)

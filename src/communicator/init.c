@@ -8,9 +8,8 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/thread.h"
-#include "communicator/communicator.h"
+#include "communicator/group.h"
 #include "driver/driver.h"
-#include "executor/stream.h"
 #include "net/handshake.h"
 
 _Static_assert(sizeof(struct tt_unique_id) <= TUTTI_UNIQUE_ID_BYTES,
@@ -268,103 +267,6 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
     return tuttiSuccess;
 }
 
-/* The calls that a group holds back would be left without their communicator. */
-static tt_status check_not_in_group(const char *function)
-{
-    return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
-                         : TT_OK;
-}
-
-/* Calls that are queued in the stream behind the function that calls this would never end. */
-static tt_status check_may_drain(tuttiComm_t comm, const char *function)
-{
-    if (!tt_stream_is_served_here() || tt_engine_idle(&comm->engine)) return TT_OK;
-    return tt_fail(TT_ERR_USAGE,
-                   "%s in a function that a stream runs, while calls on communicator %s are not "
-                   "complete: they may be queued behind that function; call it in another thread",
-                   function, comm->name);
-}
-
-/* In a group destroy waits for what was issued. */
-static tuttiResult_t finalize(tuttiComm_t comm)
-{
-    const tuttiResult_t result = tuttiBarrier(comm, NULL);
-    if (!tt_in_group()) tt_comm_drain(comm);
-    comm->finalized = !tt_in_group() || result == tuttiSuccess;
-    return result;
-}
-
-tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
-{
-    tt_status status = tt_comm_check(comm);
-    if (!status) status = check_may_drain(comm, "tuttiCommFinalize");
-    if (status) return tt_group_result(__func__, status);
-    tt_comm_enter_call(comm);
-    const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
-    const tuttiResult_t result = finalize(comm);
-    comm->counts = counts;
-    tt_comm_leave_call(comm);
-    return result;
-}
-
-tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
-{
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommDestroy");
-    if (status) return tt_result(__func__, status);
-    tt_comm_enter_call(comm); /* another thread that ends it does not free it meanwhile */
-    if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
-        status =
-            tt_fail(TT_ERR_USAGE, "communicator %s is being destroyed or aborted by another thread",
-                    comm->name);
-    tt_comm_leave_call(comm);
-    if (status) return tt_result(__func__, status);
-    tt_comm_drain(comm);
-    tt_comm_free(comm);
-    return tuttiSuccess;
-}
-
-static void fail_all_calls(tuttiComm_t comm)
-{
-    char name[128];
-    tt_fabric_name_rank(comm->fabric, comm->rank, name, sizeof name);
-    tt_engine_enter(&comm->engine);
-    tt_ignore(tt_fabric_fail(comm->fabric, TT_ERR_REMOTE, "%s aborted communicator %s", name,
-                             comm->name));
-    tt_engine_leave(&comm->engine);
-}
-
-tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
-{
-    if (!comm) return tuttiSuccess;
-    tt_status status = tt_comm_check_handle(comm);
-    if (!status) status = check_not_in_group("tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    if (tt_comm_is_inherited(comm)) {
-        tt_comm_free_inherited(comm);
-        return tuttiSuccess;
-    }
-    status = check_may_drain(comm, "tuttiCommAbort");
-    if (status) return tt_result(__func__, status);
-    tt_comm_enter_call(comm); /* a thread that destroys it waits */
-    const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
-    if (!(ends & TT_COMM_GOES)) atomic_store(&comm->fabric->aborted, true);
-    if (!(ends & TT_COMM_LEAVES)) fail_all_calls(comm);
-    tt_comm_leave_call(comm);
-    if (ends) return tuttiSuccess; /* the other thread frees it, soon now */
-    tt_comm_await_calls(comm);
-    tt_comm_drain(comm);
-    tt_comm_free(comm);
-    return tuttiSuccess;
-}
-
 /* A number of the communicator's, by its place in the struct. */
 static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t offset)
 {
@@ -376,12 +278,12 @@ static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t o
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
 {
-    return tt_result(__func__, report(comm, "count", nranks, offsetof(struct tuttiComm, nranks)));
+    return tt_result(__func__, report(comm, "count", nranks, offsetof(struct tuttiComm, core.nranks)));
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
 {
-    return tt_result(__func__, report(comm, "rank", rank, offsetof(struct tuttiComm, rank)));
+    return tt_result(__func__, report(comm, "rank", rank, offsetof(struct tuttiComm, core.rank)));
 }
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)

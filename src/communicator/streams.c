@@ -1,10 +1,9 @@
 /* The public face of host streams and events. tuttiStream_t is a struct tt_stream, tuttiEvent_t a
  * struct tt_event. */
-#include <stdlib.h>
-
-#include "communicator/communicator.h"
+#include "carrier/gpu_stream.h"
+#include "communicator/group.h"
 #include "communicator/handles.h"
-#include "executor/stream.h"
+#include "executor/event.h"
 
 static struct tt_stream *stream_of(tuttiStream_t stream)
 {
@@ -56,7 +55,7 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
 {
     tt_status status = need(stream, "tuttiStreamFromDevice", "stream");
     struct tt_stream *made;
-    if (!status) status = tt_stream_from_device(&made, device, deviceStream);
+    if (!status) status = tt_gpu_stream_create(&made, device, deviceStream);
     if (!status) status = hand_out_stream(made, stream);
     return tt_result(__func__, status);
 }
@@ -64,11 +63,11 @@ tuttiResult_t tuttiStreamFromDevice(tuttiStream_t *stream, int device, void *dev
 /* What only streams of the host can do. */
 static tt_status need_host_stream(tuttiStream_t stream, const char *function, const char *instead)
 {
+    struct tt_stream *own = stream_of(stream);
+    if (!own) return TT_OK;
     TT_TRY(check_stream(stream));
-    if (stream) TT_TRY(tt_stream_check(stream_of(stream)));
-    if (!tt_stream_context(stream_of(stream))) return TT_OK;
-    return tt_fail(TT_ERR_USAGE, "%s: the stream is of GPU %d: use %s on the CUDA stream", function,
-                   tt_context_gpu(tt_stream_context(stream_of(stream))), instead);
+    TT_TRY(tt_stream_check(own));
+    return own->ops->need_tasks(own, function, instead);
 }
 
 tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream)
@@ -108,9 +107,8 @@ struct host_function {
 
 static tt_status run_host_function(struct tt_task *task)
 {
-    const struct host_function call = *(struct host_function *)task;
-    free(task);
-    call.function(call.argument);
+    const struct host_function *call = (struct host_function *)task;
+    call->function(call->argument);
     return TT_OK;
 }
 
@@ -124,10 +122,13 @@ tuttiResult_t tuttiStreamLaunch(tuttiStream_t stream, void (*function)(void *), 
     }
     const tt_status status = need_host_stream(stream, "tuttiStreamLaunch", "cuLaunchHostFunc");
     if (status) return tt_result(__func__, status);
-    struct host_function *call = malloc(sizeof *call);
+    struct host_function *call =
+        (struct host_function *)tt_task_take(stream_of(stream), sizeof *call);
     if (!call)
         return tt_result(__func__, tt_fail(TT_ERR_SYSTEM, "out of memory for a stream's function"));
-    *call = (struct host_function){{.run = run_host_function}, function, argument};
+    call->task.run = run_host_function;
+    call->function = function;
+    call->argument = argument;
     tt_stream_push(stream_of(stream), &call->task);
     return tuttiSuccess;
 }

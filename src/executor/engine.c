@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "program/program.h"
+
 static bool allocate(struct tt_engine *engine, size_t n)
 {
     engine->sends_issued = calloc(n, sizeof *engine->sends_issued);

@@ -159,7 +159,7 @@ void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
                           const struct tt_call *call, uint64_t turn,
                           const struct tt_express_state *state)
 {
-    tt_work_begin(work, engine, call, turn);
+    tt_collective_begin(work, engine, call, turn);
     work->state = TT_WORK_RUNNING;
     work->collective.memory[TT_INPUT] = state->memory[TT_INPUT];
     work->collective.memory[TT_OUTPUT] = state->memory[TT_OUTPUT];
@@ -177,7 +177,7 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
     struct tt_work work;
     tt_express_hand_over(&work, engine, call, turn, state);
     tt_engine_leave(engine);
-    return tt_run(&work, 1, false);
+    return tt_run(&work, false);
 }
 
 /* The same where nothing was posted or sent by reference. */

@@ -4,7 +4,7 @@
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 
-#include "executor/engine.h"
+#include "executor/work.h"
 
 enum {
     TT_EXPRESS_STEPS = 4,

@@ -70,7 +70,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
         struct tt_message message;
         TT_AWAIT(tt_peek_for(work->engine, link, TT_BRIEF_LOOKS, &message));
         if (!tt_message_is_of(&message, work->collective.signature) || message.nbytes != nbytes)
-            return tt_work_mismatch(work, link->peer);
+            return tt_collective_mismatch(work, link->peer);
         if (!message.data && nbytes) {
             char *bounce = NULL;
             TT_TRY(bounce_of(work->engine, link->peer, channel, &bounce));

@@ -9,7 +9,8 @@
 
 #include "calls_on_gpu.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
+#include "carrier/kernel/kernel.h"
+#include "communicator/communicator.h"
 #include "driver/cuda.h"
 #include "shim.h"
 
@@ -224,7 +225,7 @@ TEST(device_launches, a_share_that_is_joined_during_a_launch_has_the_launch_in_i
     if (!begin(&d, 2, 1)) return;
     struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
     joining.real = driver->LaunchKernel;
-    joining.share = d.comms[1]->on_gpu->place.share;
+    joining.share = d.comms[1]->core.kernel->place.share;
     driver->LaunchKernel = join_and_launch;
     issue_sums(&d, 1, stream_of_gpu);
     driver->LaunchKernel = joining.real;

@@ -7,7 +7,8 @@
 #include "base/config.h"
 #include "calls_on_gpu.h"
 #include "communicator/communicator.h"
-#include "communicator/device.h"
+#include "carrier/kernel/kernel.h"
+#include "communicator/communicator.h"
 #include "graphs.h"
 #include "shim.h"
 
@@ -260,8 +261,8 @@ TEST(turns, a_communicator_that_is_gone_keeps_its_shares_until_its_graphs_are)
         tuttiUniqueId id;
         CHECK_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
         REQUIRE(tuttiCommInitRankConfig(&part.comms[0], 1, id, 0, &config) == tuttiSuccess);
-        REQUIRE(part.comms[0]->on_gpu != NULL);
-        CHECK_EQ(part.comms[0]->on_gpu->place.team->nmembers, 1);
+        REQUIRE(part.comms[0]->core.kernel != NULL);
+        CHECK_EQ(part.comms[0]->core.kernel->place.team->nmembers, 1);
         take_memory(&part);
         capture_begin(part.device_streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
         issue(&part, 0);

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "executor/stream.h"
+#include "executor/event.h"
 #include "shim.h"
 #include "tutti.h"
 
@@ -25,15 +25,15 @@ struct call {
 static tt_status run_call(struct tt_task *task)
 {
     struct call *call = (struct call *)task;
-    const tt_status status = call->function(call->argument);
-    free(call);
-    return status;
+    return call->function(call->argument);
 }
 
 static void push(struct tt_stream *stream, tt_status (*function)(void *argument), void *argument)
 {
-    struct call *call = malloc(sizeof *call);
-    *call = (struct call){{.run = run_call}, function, argument};
+    struct call *call = (struct call *)tt_task_take(stream, sizeof *call);
+    call->task.run = run_call;
+    call->function = function;
+    call->argument = argument;
     tt_stream_push(stream, &call->task);
 }
 

@@ -35,7 +35,7 @@ for text in 'allowed, showed' 'snapshot' 'however' 'see official'; do
 done
 
 mapfile -t files < <(sources '*.c' '*.h' '*.cpp' '*.inc' '*.cu' '*.cuh' '*.sh' '*.py' '*.md' '*.txt' '*.cmake' '*.in' '*.[1-9]' \
-    quickstart check with-hosts on link with-slurm | grep -vxE 'tests/house/words\.sh|CHANGELOG\.md')
+    quickstart check affected with-hosts on link with-slurm | grep -vxE 'tests/house/words\.sh|CHANGELOG\.md')
 [ ${#files[@]} -ge 300 ] || fail "only ${#files[@]} files were found"
 while read -r line; do
     [ -n "$line" ] || continue

@@ -204,7 +204,7 @@ static __device__ bool tt_is_closed(const struct tt_device_call *call)
 
 /* Each block says that the call has begun, and only then looks whether the host has aborted it, or
  * has closed graphs; the host aborts, and only then looks whether a call has begun
- * (executor/kernel_run.c). With a fence between the two on each side, one of them sees the other: a
+ * (carrier/kernel/work.c). With a fence between the two on each side, one of them sees the other: a
  * block that returns true here is seen, and one that begins later returns false and uses no buffer.
  */
 static __device__ bool tt_begin_call(const struct tt_device_call *call)

@@ -199,6 +199,19 @@ static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
 }
 
 /* Gives back all memory that is still registered. */
+/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
+ */
+struct tt_registration {
+    const void *memory;
+    size_t nbytes;
+    void *adopted; /* pages that became a window; NULL: none */
+    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
+    struct tt_registration *next;
+};
+/* The registration is the first of the communicator's then. */
+TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
+/* *link: one of the communicator's. */
+void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
 void tt_comm_deregister_all(tuttiComm_t comm);
 
 /* Waits until nothing is outstanding. */

@@ -278,7 +278,8 @@ static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t o
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
 {
-    return tt_result(__func__, report(comm, "count", nranks, offsetof(struct tuttiComm, core.nranks)));
+    return tt_result(__func__,
+                     report(comm, "count", nranks, offsetof(struct tuttiComm, core.nranks)));
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)

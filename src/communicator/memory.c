@@ -1,5 +1,4 @@
-/* Memory, registrations, pre-multiplied sums, counters. */
-#include <stdlib.h>
+/* The public face of memory and registrations; pre-multiplied sums, counters. */
 #include <string.h>
 
 #include "base/output.h"
@@ -24,55 +23,16 @@ tuttiResult_t tuttiMemFree(void *memory)
     return tt_result(__func__, status);
 }
 
-/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
- */
-struct tt_registration {
-    const void *memory;
-    size_t nbytes;
-    void *adopted; /* pages that became a window; NULL: none */
-    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
-    struct tt_registration *next;
-};
-
-static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
-{
-    TT_TRY(tt_comm_check(comm));
-    if (!memory || !nbytes || !handle)
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0", memory,
-                       nbytes, (void *)handle);
-    struct tt_registration *made = calloc(1, sizeof *made);
-    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a registration");
-    made->memory = memory;
-    made->nbytes = nbytes;
-    /* The pages that a GPU uses stay where they are. */
-    struct tt_pointer found = {.kind = TT_POINTER_HOST};
-    tt_status status = tt_driver_is_in_use() ? tt_driver_pointer(memory, &found) : TT_OK;
-    if (!status && found.kind == TT_POINTER_HOST)
-        status = tt_window_adopt(memory, nbytes, &made->adopted);
-    if (status) {
-        free(made);
-        return status;
-    }
-    const struct tt_carried *carried = tt_carried_of(&comm->core);
-    if (carried && found.kind == TT_POINTER_DEVICE && found.gpu == comm->core.gpu)
-        carried->register_memory(&comm->core, memory, nbytes, &made->carried);
-    made->next = comm->registrations;
-    comm->registrations = made;
-    *handle = made;
-    return TT_OK;
-}
-
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
-    return tt_result(__func__, register_memory(comm, memory, nbytes, handle));
-}
-
-static void free_registration(tuttiComm_t comm, struct tt_registration *made)
-{
-    if (made->carried) tt_carried_of(&comm->core)->deregister(&comm->core, made->carried);
-    tt_window_release(made->adopted);
-    free(made);
+    tt_status status = tt_comm_check(comm);
+    if (!status && (!memory || !nbytes || !handle))
+        status = tt_fail(TT_ERR_ARGUMENT,
+                         "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
+                         memory, nbytes, (void *)handle);
+    if (!status) status = tt_comm_register(comm, memory, nbytes);
+    if (!status) *handle = comm->registrations;
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
@@ -88,18 +48,8 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
                                  handle, comm->core.name));
     status = tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes);
     if (status) return tt_result(__func__, status);
-    *link = made->next;
-    free_registration(comm, made);
+    tt_comm_deregister(comm, link);
     return tuttiSuccess;
-}
-
-void tt_comm_deregister_all(tuttiComm_t comm)
-{
-    while (comm->registrations) {
-        struct tt_registration *next = comm->registrations->next;
-        free_registration(comm, comm->registrations);
-        comm->registrations = next;
-    }
 }
 
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,

@@ -1,5 +1,5 @@
-/* Calls take no memory of the heap once their stream, event or communicator has had as many at once.
- * Counted over all threads. */
+/* Calls take no memory of the heap once their stream, event or communicator has had as many at
+ * once. Counted over all threads. */
 #include "allocations.h"
 
 #include <semaphore.h>

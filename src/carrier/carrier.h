@@ -108,6 +108,7 @@ struct tt_pending_call {
     void *data;               /* sends and receives */
     size_t nbytes;
     int peer;
+    const void *users[2]; /* the buffers as the user gave them */
     /* of its group */
     struct tt_pending_call *next; /* of the carrier's calls */
     struct tt_work *work;         /* reserved; NULL: the carrier has its memory */

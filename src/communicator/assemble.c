@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/private_fd.h"
+#include "communicator/handles.h"
 #include "communicator/making.h"
 
 /* The slowest network that any rank has, in Mbit/s; 0: unknown. */
@@ -25,8 +26,10 @@ static uint32_t slowest_mbit(const struct tt_wires_info *infos, int nranks)
 static tuttiComm_t blank(int rank, int nranks, const struct tt_comm_config *config)
 {
     tuttiComm_t comm = calloc(1, sizeof *comm);
-    if (!comm) return NULL;
-    comm->magic = TT_COMM_MAGIC;
+    if (!comm || tt_handle_add(comm, TT_HANDLE_COMM)) {
+        free(comm);
+        return NULL;
+    }
     comm->core.rank = rank;
     comm->core.nranks = nranks;
     comm->process = getpid();

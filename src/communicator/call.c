@@ -33,7 +33,8 @@ __attribute__((noinline)) static tt_status issue_memo(tuttiComm_t comm, struct t
                                               .stream = stream,
                                               .kind = TT_CALL_COLLECTIVE,
                                               .call = memo->call,
-                                              .cached = memo->cached});
+                                              .cached = memo->cached,
+                                              .users = {memo->call.input, memo->call.output}});
 }
 
 /* The host carries the call, which is as the memo says. Outside groups, without a stream, most go
@@ -131,6 +132,8 @@ static tt_status issue_prepared(const struct tt_request *request, const struct t
     const struct tt_call_blocks *blocks = &checked->blocks;
     pending->call.input = request->input;
     pending->call.output = request->output;
+    pending->users[0] = request->input;
+    pending->users[1] = request->output;
     const tt_status status = pending->carrier->prepare
                                  ? pending->carrier->prepare(pending, &checked->where, blocks)
                                  : TT_OK;
@@ -171,7 +174,7 @@ static tt_status check_and_issue(const struct tt_request *request, bool may_be_o
 static tt_status issue(const struct tt_request *request)
 {
     tuttiComm_t comm = request->comm;
-    TT_TRY(tt_comm_check(comm));
+    TT_TRY(tt_comm_check_call(comm, request->stream));
     const bool may_be_on_gpu = tt_may_be_on_gpu(&comm->core, tt_request_stream(request));
     struct tt_memo *memo = &comm->memos[false][request->collective];
     if (!may_be_on_gpu && !request->uneven && is_remembered(memo, request))
@@ -210,6 +213,7 @@ static tt_status issue_message(struct tt_pending_call *pending, const struct tt_
 {
     pending->carrier = carrier;
     pending->nbytes = nbytes;
+    pending->users[0] = pending->users[1] = pending->data;
     pending->exchange = NULL;
     pending->stage = NULL;
     if (carrier->prepare) TT_TRY(carrier->prepare(pending, NULL, NULL));
@@ -253,7 +257,7 @@ static tt_status check_message(const struct tt_message_request *request)
 tuttiResult_t tt_call_message(const struct tt_message_request *request)
 {
     tuttiComm_t comm = request->comm;
-    tt_status status = tt_comm_check(comm);
+    tt_status status = tt_comm_check_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
     const bool enters = !tt_in_group(); /* a group enters its calls when it ends */
     if (enters) tt_core_enter_call(&comm->core);
@@ -331,7 +335,7 @@ tuttiResult_t tt_call_exchange(const struct tt_request *request, const struct tt
                                const struct tt_uneven *received)
 {
     tuttiComm_t comm = request->comm;
-    const tt_status status = tt_comm_check(comm);
+    const tt_status status = tt_comm_check_call(comm, request->stream);
     if (status) return tt_group_result(request->function, status);
     tt_core_enter_call(&comm->core);
     const tuttiResult_t result = exchange(request, sent, received);

@@ -56,12 +56,9 @@ enum {
     TT_COMM_GOES = 4,   /* all is freed. Nothing */
 };
 
-#define TT_COMM_MAGIC 0x7475747469636f6dull
-
 /* Owned by the user's handle. */
 struct tuttiComm {
     struct tt_comm_core core; /* first: its address is the communicator's */
-    uint64_t magic;           /* TT_COMM_MAGIC */
     /* immutable after init */
     int device;
     pid_t process; /* that made it: in a child made by fork it is another */
@@ -138,6 +135,8 @@ tuttiResult_t tt_result(const char *function, tt_status status);
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
 /* The same without looking at the communicator's failure. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
+/* Of a call: comm as tt_comm_check, and the stream is a live one, or NULL. */
+TT_NODISCARD tt_status tt_comm_check_call(tuttiComm_t comm, tuttiStream_t stream);
 
 /* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
  * bad struct. */
@@ -200,6 +199,19 @@ static inline void tt_count_call(tuttiCallCount_t *count, size_t nbytes)
 }
 
 /* Gives back all memory that is still registered. */
+/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
+ */
+struct tt_registration {
+    const void *memory;
+    size_t nbytes;
+    void *adopted; /* pages that became a window; NULL: none */
+    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
+    struct tt_registration *next;
+};
+/* The registration is the first of the communicator's then. */
+TT_NODISCARD tt_status tt_comm_register(tuttiComm_t comm, void *memory, size_t nbytes);
+/* *link: one of the communicator's. */
+void tt_comm_deregister(tuttiComm_t comm, struct tt_registration **link);
 void tt_comm_deregister_all(tuttiComm_t comm);
 
 /* Waits until nothing is outstanding. */

@@ -6,6 +6,7 @@
 
 #include "carrier/carried.h"
 #include "communicator/communicator.h"
+#include "communicator/handles.h"
 
 static void sleep_briefly(void)
 {
@@ -47,7 +48,7 @@ void tt_comm_free(tuttiComm_t comm)
     tt_fabric_destroy(comm->core.fabric);
     sodium_memzero(comm->key, sizeof comm->key);
     tt_comm_await_calls(comm);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
     free(comm);
 }
 
@@ -64,5 +65,5 @@ void tt_comm_free_inherited(tuttiComm_t comm)
     tt_engine_fini(&comm->core.engine);
     tt_fabric_free_inherited(comm->core.fabric);
     sodium_memzero(comm->key, sizeof comm->key);
-    comm->magic = 0;
+    tt_handle_remove(comm, TT_HANDLE_COMM);
 }

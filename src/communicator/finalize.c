@@ -1,11 +1,22 @@
 /* The functions that finalize, destroy and abort communicators. */
 #include "communicator/group.h"
+#include "executor/stream.h"
 
 /* The calls that a group holds back would be left without their communicator. */
 static tt_status check_not_in_group(const char *function)
 {
     return tt_in_group() ? tt_fail(TT_ERR_USAGE, "%s inside a group: end the group first", function)
                          : TT_OK;
+}
+
+/* Calls that are queued in the stream behind the function that calls this would never end. */
+static tt_status check_may_drain(tuttiComm_t comm, const char *function)
+{
+    if (!tt_stream_is_served_here() || tt_engine_idle(&comm->core.engine)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%s in a function that a stream runs, while calls on communicator %s are not "
+                   "complete: they may be queued behind that function; call it in another thread",
+                   function, comm->core.name);
 }
 
 /* In a group destroy waits for what was issued. */
@@ -19,7 +30,8 @@ static tuttiResult_t finalize(tuttiComm_t comm)
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm)
 {
-    const tt_status status = tt_comm_check(comm);
+    tt_status status = tt_comm_check(comm);
+    if (!status) status = check_may_drain(comm, "tuttiCommFinalize");
     if (status) return tt_group_result(__func__, status);
     tt_core_enter_call(&comm->core);
     const struct tt_call_counts counts = comm->counts; /* the barrier is none of the user's calls */
@@ -39,6 +51,8 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm)
         tt_comm_free_inherited(comm);
         return tuttiSuccess;
     }
+    status = check_may_drain(comm, "tuttiCommDestroy");
+    if (status) return tt_result(__func__, status);
     tt_core_enter_call(&comm->core); /* another thread that ends it does not free it meanwhile */
     if (atomic_fetch_or(&comm->ends, TT_COMM_ENDS))
         status =
@@ -71,6 +85,8 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm)
         tt_comm_free_inherited(comm);
         return tuttiSuccess;
     }
+    status = check_may_drain(comm, "tuttiCommAbort");
+    if (status) return tt_result(__func__, status);
     tt_core_enter_call(&comm->core); /* a thread that destroys it waits */
     const unsigned ends = atomic_fetch_or(&comm->ends, TT_COMM_ENDS);
     if (!(ends & TT_COMM_GOES)) atomic_store(&comm->core.fabric->aborted, true);

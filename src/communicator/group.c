@@ -157,6 +157,34 @@ bool tt_in_group(void)
     return group.depth > 0;
 }
 
+tt_status tt_group_check_stream(const char *function, tuttiStream_t stream)
+{
+    for (int i = 0; i < group.lists[CALLS].number; i++)
+        if (held_calls()[i].stream == (struct tt_stream *)stream)
+            return tt_fail(TT_ERR_USAGE,
+                           "%s: the open group holds a call on the stream: end the group first",
+                           function);
+    return TT_OK;
+}
+
+static bool begins_in(const void *buffer, const void *memory, size_t nbytes)
+{
+    return (uintptr_t)buffer - (uintptr_t)memory < nbytes;
+}
+
+tt_status tt_group_check_memory(const char *function, const void *memory, size_t nbytes)
+{
+    for (int i = 0; i < group.lists[CALLS].number; i++) {
+        const struct tt_pending_call *held = &held_calls()[i];
+        if (begins_in(held->users[0], memory, nbytes) || begins_in(held->users[1], memory, nbytes))
+            return tt_fail(TT_ERR_USAGE,
+                           "%s: the open group holds a call with a buffer in the memory at %p (%zu "
+                           "bytes): end the group first",
+                           function, memory, nbytes);
+    }
+    return TT_OK;
+}
+
 tuttiResult_t tt_group_result(const char *function, tt_status status)
 {
     const tuttiResult_t result = tt_result(function, status);

@@ -5,6 +5,11 @@
 #include "communicator/communicator.h"
 
 bool tt_in_group(void);
+/* TT_ERR_USAGE: this thread's open group holds a call on the stream, or one with a buffer that
+ * begins in the memory; `function` would take that away from it. */
+TT_NODISCARD tt_status tt_group_check_stream(const char *function, tuttiStream_t stream);
+TT_NODISCARD tt_status tt_group_check_memory(const char *function, const void *memory,
+                                             size_t nbytes);
 void tt_group_start(void);
 /* tuttiGroupEnd. is_users: the user's group, which counts; else one that a call is made of. */
 tuttiResult_t tt_group_end(bool is_users);

@@ -267,25 +267,27 @@ tuttiResult_t tuttiGetLauncher(int *rank, int *nranks, int *localRank)
     return tuttiSuccess;
 }
 
-static tt_status report(tuttiComm_t comm, const char *what, int *place, int value)
+/* A number of the communicator's, by its place in the struct. */
+static tt_status report(tuttiComm_t comm, const char *what, int *place, size_t offset)
 {
     TT_TRY(tt_comm_check_handle(comm));
     if (!place) return tt_fail(TT_ERR_ARGUMENT, "the place for the %s is NULL", what);
-    *place = value;
+    *place = *(const int *)(const void *)((const char *)comm + offset);
     return TT_OK;
 }
 
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *nranks)
 {
-    return tt_result(__func__, report(comm, "count", nranks, comm ? comm->core.nranks : 0));
+    return tt_result(__func__,
+                     report(comm, "count", nranks, offsetof(struct tuttiComm, core.nranks)));
 }
 
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank)
 {
-    return tt_result(__func__, report(comm, "rank", rank, comm ? comm->core.rank : 0));
+    return tt_result(__func__, report(comm, "rank", rank, offsetof(struct tuttiComm, core.rank)));
 }
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int *device)
 {
-    return tt_result(__func__, report(comm, "device", device, comm ? comm->device : 0));
+    return tt_result(__func__, report(comm, "device", device, offsetof(struct tuttiComm, device)));
 }

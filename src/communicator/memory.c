@@ -1,10 +1,9 @@
-/* Memory, registrations, pre-multiplied sums, counters. */
-#include <stdlib.h>
+/* The public face of memory and registrations; pre-multiplied sums, counters. */
 #include <string.h>
 
 #include "base/output.h"
 #include "carrier/carried.h"
-#include "communicator/communicator.h"
+#include "communicator/group.h"
 #include "driver/driver.h"
 
 tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
@@ -16,59 +15,29 @@ tuttiResult_t tuttiMemAlloc(void **memory, size_t nbytes)
 
 tuttiResult_t tuttiMemFree(void *memory)
 {
-    return tt_result(__func__, tt_window_free(memory));
-}
-
-/* What tuttiCommRegister hands out. Owned by the communicator, until deregistered or freed with it.
- */
-struct tt_registration {
-    void *adopted; /* pages that became a window; NULL: none */
-    void *carried; /* what the communicator's carrier of calls on GPUs has of it; NULL: nothing */
-    struct tt_registration *next;
-};
-
-static tt_status register_memory(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
-{
-    TT_TRY(tt_comm_check(comm));
-    if (!memory || !nbytes || !handle)
-        return tt_fail(TT_ERR_ARGUMENT,
-                       "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0", memory,
-                       nbytes, (void *)handle);
-    struct tt_registration *made = calloc(1, sizeof *made);
-    if (!made) return tt_fail(TT_ERR_SYSTEM, "out of memory for a registration");
-    /* The pages that a GPU uses stay where they are. */
-    struct tt_pointer found = {.kind = TT_POINTER_HOST};
-    tt_status status = tt_driver_is_in_use() ? tt_driver_pointer(memory, &found) : TT_OK;
-    if (!status && found.kind == TT_POINTER_HOST)
-        status = tt_window_adopt(memory, nbytes, &made->adopted);
-    if (status) {
-        free(made);
-        return status;
-    }
-    const struct tt_carried *carried = tt_carried_of(&comm->core);
-    if (carried && found.kind == TT_POINTER_DEVICE && found.gpu == comm->core.gpu)
-        carried->register_memory(&comm->core, memory, nbytes, &made->carried);
-    made->next = comm->registrations;
-    comm->registrations = made;
-    *handle = made;
-    return TT_OK;
+    struct tt_window window;
+    tt_status status = TT_OK;
+    if (tt_in_group() && memory && tt_window_find(memory, 1, &window))
+        status = tt_group_check_memory("tuttiMemFree", memory, window.nbytes);
+    if (!status) status = tt_window_free(memory);
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *memory, size_t nbytes, void **handle)
 {
-    return tt_result(__func__, register_memory(comm, memory, nbytes, handle));
-}
-
-static void free_registration(tuttiComm_t comm, struct tt_registration *made)
-{
-    if (made->carried) tt_carried_of(&comm->core)->deregister(&comm->core, made->carried);
-    tt_window_release(made->adopted);
-    free(made);
+    tt_status status = tt_comm_check(comm);
+    if (!status && (!memory || !nbytes || !handle))
+        status = tt_fail(TT_ERR_ARGUMENT,
+                         "tuttiCommRegister: memory %p, %zu bytes, handle %p: none may be 0",
+                         memory, nbytes, (void *)handle);
+    if (!status) status = tt_comm_register(comm, memory, nbytes);
+    if (!status) *handle = comm->registrations;
+    return tt_result(__func__, status);
 }
 
 tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
 {
-    const tt_status status = tt_comm_check_handle(comm);
+    tt_status status = tt_comm_check_handle(comm);
     if (status) return tt_result(__func__, status);
     struct tt_registration **link = &comm->registrations;
     while (*link && *link != handle) link = &(*link)->next;
@@ -77,18 +46,10 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
         return tt_result(__func__,
                          tt_fail(TT_ERR_ARGUMENT, "%p is no registration of communicator %s",
                                  handle, comm->core.name));
-    *link = made->next;
-    free_registration(comm, made);
+    status = tt_group_check_memory("tuttiCommDeregister", made->memory, made->nbytes);
+    if (status) return tt_result(__func__, status);
+    tt_comm_deregister(comm, link);
     return tuttiSuccess;
-}
-
-void tt_comm_deregister_all(tuttiComm_t comm)
-{
-    while (comm->registrations) {
-        struct tt_registration *next = comm->registrations->next;
-        free_registration(comm, comm->registrations);
-        comm->registrations = next;
-    }
 }
 
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,

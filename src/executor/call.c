@@ -27,13 +27,22 @@ uint64_t tt_counts_signature(const size_t *counts, int nranks)
 
 uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn)
 {
-    return mix(call_signature ^ turn) & ~(1ull << 63);
+    return mix(call_signature ^ turn) & ~(1ull << 63 | TT_SIGNATURE_RAW);
+}
+
+bool tt_call_is_done_already(const struct tt_call *call)
+{
+    const size_t *skipped = call->binding->skipped;
+    const enum tt_op op = call->reduction.op;
+    return call->loaded->program->nranks == 1 && op != TT_PREMUL_SUM && op < TT_LOGICAL_AND &&
+           (uintptr_t)call->input - skipped[TT_INPUT] ==
+               (uintptr_t)call->output - skipped[TT_OUTPUT];
 }
 
 bool tt_changes(const struct tt_reduction *reduction, unsigned flags)
 {
-    return ((flags & TT_RAW) && reduction->op == TT_PREMUL_SUM) ||
-           ((flags & TT_FINISH) && tt_op_finishes(reduction->op));
+    return ((flags & TT_RAW) && tt_op_changes_raw(reduction->op, reduction->type)) ||
+           ((flags & TT_FINISH) && tt_op_finishes(reduction->op, reduction->type));
 }
 
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
@@ -44,9 +53,4 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
         tt_reduce(reduction, target, &source, 1, count, flags);
     else if (target != source)
         tt_copy(target, source, count * work->collective.binding.element, flags & TT_NONTEMPORAL);
-}
-
-bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span)
-{
-    return span->number && span->buffer == TT_INPUT && reduction->op == TT_PREMUL_SUM;
 }

@@ -121,7 +121,10 @@ static tt_status start(struct tt_work *work)
     work->collective.channels = work->engine->positions;
     memset(work->collective.channels, 0,
            (size_t)(ncopies * tt_work_program(work)->nchannels) * sizeof(struct tt_position));
-    if (tt_is_divided(work)) use_portions(work);
+    if (tt_is_divided(work))
+        use_portions(work);
+    else if (tt_call_is_done_already(call))
+        work->collective.binding.nrounds = 0;
     if (call->scalar)
         memcpy(call->reduction.scalar, call->scalar, work->collective.binding.element);
     find_memory(work);
@@ -153,7 +156,7 @@ static tt_status advance_channel(struct tt_work *work, const struct tt_program_c
 {
     const struct tt_program_step *steps = tt_program_steps(tt_work_program(work)) + row->first;
     struct tt_position *at = &work->collective.channels[channel];
-    if (row->nsteps == 0) at->done = true;
+    if (row->nsteps == 0 || !work->collective.binding.nrounds) at->done = true;
     while (!at->done) {
         const struct tt_program_step *step = &steps[at->step];
         if (!at->step && !at->posted) {

@@ -10,6 +10,7 @@
  * happen or wait for it. */
 struct record {
     struct tt_event *event;
+    const struct tt_stream *stream; /* to be compared; it may be gone when this has happened */
     /* guarded by the event's lock */
     int users;
     bool happened;
@@ -80,7 +81,7 @@ void tt_event_destroy(struct tt_event *event)
 }
 
 /* With one user, the caller. NULL: out of memory. */
-static struct record *new_record(struct tt_event *event)
+static struct record *new_record(struct tt_event *event, const struct tt_stream *stream)
 {
     pthread_mutex_lock(&event->lock);
     struct record *record = event->unused;
@@ -89,7 +90,7 @@ static struct record *new_record(struct tt_event *event)
     pthread_mutex_unlock(&event->lock);
     if (!record) record = malloc(sizeof *record);
     if (record)
-        *record = (struct record){.event = event, .users = 1};
+        *record = (struct record){.event = event, .stream = stream, .users = 1};
     else {
         pthread_mutex_lock(&event->lock);
         event->users--;
@@ -177,7 +178,7 @@ static void set_last(struct tt_event *event, struct record *record)
 
 tt_status tt_event_record(struct tt_event *event, struct tt_stream *stream)
 {
-    struct record *record = new_record(event);
+    struct record *record = new_record(event, stream);
     if (!record) return tt_fail(TT_ERR_SYSTEM, "out of memory for the record of an event");
     if (!stream) {
         happen(record);
@@ -200,6 +201,16 @@ tt_status tt_stream_wait_event(struct tt_stream *stream, struct tt_event *event)
 }
 
 /* ---- In threads ----------------------------------------------------------------------------- */
+
+tt_status tt_event_check_outside(struct tt_event *event, const char *function)
+{
+    if (!tt_stream_is_served_here()) return TT_OK;
+    pthread_mutex_lock(&event->lock);
+    const struct tt_stream *awaited =
+        event->last && !event->last->happened ? event->last->stream : NULL;
+    pthread_mutex_unlock(&event->lock);
+    return awaited ? tt_stream_check_outside(awaited, function) : TT_OK;
+}
 
 void tt_event_synchronize(struct tt_event *event)
 {

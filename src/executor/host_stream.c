@@ -87,9 +87,12 @@ static void wait_locked(struct host_stream *own)
     pthread_cond_timedwait(&stream->changed, &stream->lock, &until);
 }
 
+static _Thread_local const struct host_stream *served_here; /* by this thread */
+
 static void *serve(void *argument)
 {
     struct host_stream *own = argument;
+    served_here = own;
     pthread_mutex_lock(&own->base.lock);
     for (;;) {
         while (!own->first && !own->stop) wait_locked(own);
@@ -194,6 +197,19 @@ void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void 
 
 bool tt_stream_is_here(const struct tt_stream *stream)
 {
-    return tt_stream_is_hosts(stream) &&
-           pthread_equal(((const struct host_stream *)stream)->thread, pthread_self());
+    return served_here && &served_here->base == stream;
+}
+
+bool tt_stream_is_served_here(void)
+{
+    return served_here != NULL;
+}
+
+tt_status tt_stream_check_outside(const struct tt_stream *stream, const char *function)
+{
+    if (!tt_stream_is_here(stream)) return TT_OK;
+    return tt_fail(TT_ERR_USAGE,
+                   "%s in a function that the stream runs: it would wait for itself; call it in "
+                   "another thread, or when the function has returned",
+                   function);
 }

@@ -112,8 +112,24 @@ bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
  * complete. */
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags);
+/* In the signature of a message that is a raw source: its sender's input, sent where it lies.
+ * Whoever copies raw input changes it, as the operation says, and sends the result without this
+ * bit. Only of averages of floats, whose quotients are the same on every rank; the factor of a
+ * pre-multiplied sum is not. */
+#define TT_SIGNATURE_RAW (1ull << 62)
+
+static inline bool tt_message_is_of(const struct tt_message *message, uint64_t signature)
+{
+    return (message->signature & ~TT_SIGNATURE_RAW) == signature;
+}
+
 /* Whether the span is a raw source: input that the operation changes before it is folded. */
-bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span);
+static inline bool tt_is_raw_span(const struct tt_reduction *reduction,
+                                  const struct tt_program_span *span)
+{
+    return span->number && span->buffer == TT_INPUT &&
+           tt_op_changes_raw(reduction->op, reduction->type);
+}
 
 /* TT_OK, or the communicator's failure, also one that this call detects. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);

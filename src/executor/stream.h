@@ -52,7 +52,7 @@ void tt_stream_end(struct tt_stream *stream, tt_status status);
  * here. */
 TT_NODISCARD tt_status tt_stream_check(const struct tt_stream *stream);
 /* Waits until everything queued before is done; the first error since the last synchronize, with
- * its text. USAGE: by a task of the stream itself, which would wait for its own end. */
+ * its text. Not from one of its own tasks. */
 TT_NODISCARD tt_status tt_stream_synchronize(struct tt_stream *stream);
 /* TT_OK idle, TT_IN_PROGRESS, or the first error. */
 TT_NODISCARD tt_status tt_stream_query(struct tt_stream *stream);
@@ -82,7 +82,12 @@ void tt_stream_push(struct tt_stream *stream, struct tt_task *task);
 /* While nothing is queued, the stream's thread calls idle(arg) again after so many ns as idle
  * returned; 0: at once. idle NULL: no longer, but a call that has begun goes on. */
 void tt_stream_watch(struct tt_stream *stream, int64_t (*idle)(void *arg), void *arg);
-/* Whether the calling thread is the stream's. */
+/* Whether the calling thread is the stream's, any stream's. stream: only to be compared; may be
+ * gone. */
 bool tt_stream_is_here(const struct tt_stream *stream);
+bool tt_stream_is_served_here(void);
+/* USAGE: the calling thread is the stream's, so it would wait for itself in `function`. */
+TT_NODISCARD tt_status tt_stream_check_outside(const struct tt_stream *stream,
+                                               const char *function);
 
 #endif

@@ -52,6 +52,9 @@ uint64_t tt_turn_signature(uint64_t call_signature, uint64_t turn);
  * sum of all of them. */
 struct tt_call_entry tt_call_entry_make(const struct tt_program *program, size_t count,
                                         const struct tt_reduction *reduction);
+/* Whether the result is there already: in place, of a rank alone, unless the operation changes it.
+ */
+bool tt_call_is_done_already(const struct tt_call *call);
 /* "all_reduce (count 5, float, sum) on a GPU". */
 void tt_call_describe(const struct tt_call_entry *call, char *text, size_t size);
 

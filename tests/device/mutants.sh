@@ -191,7 +191,7 @@ mutant releases_rarely_with_two step.cuh 's/nslots > 2 \? 2 : 1/nslots > 2 ? 2 :
 mutant no_release_at_end run.cu '/^static __device__ bool end_walk/,/^}/s/^        tt_release\(end, end->count\);//'
 mutant no_wait_at_end run.cu 's/go = go && tt_wait_for_release\(&block->ends\[e\], &watch, 0\);/;/'
 mutant publishes_before_note step.cuh '/struct tt_device_note \*note/s/^/            tt_publish(end, block->heads_out[s]);\n/'
-mutant note_keeps_reference step.cuh 's/note->reference = refers \? \(uint64_t\)reference : 0;/if (refers) note->reference = (uint64_t)reference;/'
+mutant note_keeps_reference step.cuh 's/note->reference = refers \? at : 0;/if (refers) note->reference = at;/'
 mutant note_has_no_head step.cuh 's/note->head = block->heads_out\[s\];//'
 mutant no_signature_in_slots step.cuh 's/if \(head != mine\)/if (false)/'
 mutant no_signature_in_lines port.cuh 's/if \(\(uint32_t\)\*flag == \(uint32_t\)wanted\) return false;/if ((uint32_t)*flag == (uint32_t)wanted) { *flag = wanted; return true; }/'

@@ -1,9 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
  * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort |
- * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST | closed |
- * closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call
- * failed and the last line of stderr says how ("ERROR
- * ..."); 4: wrong results. */
+ * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST | averages SHARE |
+ * closed | closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3:
+ * a call failed and the last line of stderr says how ("ERROR ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "averages.h"
 #include "crowd.h"
 #include "random_calls.h"
 #include "rank_order.h"
@@ -419,10 +419,14 @@ int main(int argc, char **argv)
         const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
+    if (argc == 3 && !strcmp(argv[1], "averages")) {
+        const int nwrong = average_calls(comm, atoi(argv[2]));
+        return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
+    }
     fprintf(
         stderr,
         "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
         "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
-        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
+        "| unread HOW | rank_order MOST | averages SHARE | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -217,6 +217,7 @@ tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
         .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = number};
+    if (tt_call_is_done_already(from)) call->binding.nrounds = 0;
     memcpy(&call->value, from->reduction.scalar, sizeof call->value);
     return TT_OK;
 }

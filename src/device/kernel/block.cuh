@@ -33,7 +33,8 @@ struct tt_block {
     /* Of the present step, written before its first barrier. */
     struct tt_pass pass;
     const char *messages[TT_DEVICE_MOST_PEERS]; /* SLOTS: data; LINES: lines */
-    char *slots[TT_DEVICE_MOST_PEERS];          /* NULL: the message is a reference */
+    bool raw_messages[TT_DEVICE_MOST_PEERS]; /* SLOTS: raw sources, where their sender has them */
+    char *slots[TT_DEVICE_MOST_PEERS];       /* NULL: the message is a reference */
     uint64_t heads_in[TT_DEVICE_MOST_PEERS], heads_out[TT_DEVICE_MOST_PEERS];
 
     struct tt_resolved resolved[TT_MOST_RESOLVED]; /* of some steps of the round */

@@ -44,9 +44,11 @@
  * eight of them. */
 enum { TT_WATCH_TURNS = 64 };
 
-/* Bits of note->reference and of the tail's upper half that are used after a failure. */
+/* Bits of note->reference. TAKEN and WITHDRAWN, and LEFT of the tail's upper half, are used after a
+ * failure. */
 #define TT_REFERENCE_TAKEN (1ull << 63)     /* the receiver reads the sender's memory */
 #define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
+#define TT_REFERENCE_RAW (1ull << 61)       /* the message is a raw source (struct tt_sources) */
 #define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
 
 /* ---- Words of a link ------------------------------------------------------------------------ */

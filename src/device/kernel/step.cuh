@@ -40,7 +40,9 @@ static __device__ char *tt_piece_at(const struct tt_block *block,
 /* Whether the local span is a raw source: input that the operation changes before it is folded. */
 static __device__ bool tt_is_raw(const struct tt_block *block, const struct tt_program_step *step)
 {
-    return block->fold.op == TT_PREMUL_SUM && step->local.number && step->local.buffer == TT_INPUT;
+    const bool integer = block->fold.type < TT_FLOAT16 || block->fold.type >= TT_INT16;
+    return step->local.number && step->local.buffer == TT_INPUT &&
+           (block->fold.op == TT_PREMUL_SUM || (block->fold.op == TT_AVG && !integer));
 }
 
 /* The only piece of a span; false: it has several, or none. */
@@ -62,8 +64,8 @@ static __device__ const char *tt_find_reference(const struct tt_block *block,
     struct tt_piece piece;
     if (block->call.protocol != TT_PROTOCOL_SLOTS || !block->program->direct_safe) return NULL;
     if (!step->nsend || !span->number || span->buffer == TT_SCRATCH) return NULL;
-    if (span == &step->local && (step->nrecv || step->finish || tt_is_raw(block, step)))
-        return NULL;
+    if (span == &step->local && (step->nrecv || step->finish)) return NULL;
+    if (span->buffer == TT_INPUT && block->fold.op == TT_PREMUL_SUM) return NULL;
     if (!tt_one_piece(block, span, &piece) || !piece.count ||
         piece.count * block->fold.element < block->call.reference_bytes)
         return NULL;
@@ -94,10 +96,10 @@ static __device__ void tt_resolve(struct tt_block *block, const struct tt_progra
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
-/* The message is there: where it lies. NULL: there is no hope. */
+/* The message is there: where it lies, and whether it is raw. NULL: there is no hope. */
 static __device__ const char *tt_find_message(const struct tt_block *block,
                                               struct tt_device_end *end, uint32_t link,
-                                              uint32_t index, uint64_t head)
+                                              uint32_t index, uint64_t head, bool *raw)
 {
     const uint64_t mine = tt_device_head(end->count + 1, block->call.signature);
     const uint32_t slot = end->count % block->call.links.nslots;
@@ -108,6 +110,7 @@ static __device__ const char *tt_find_message(const struct tt_block *block,
     }
     const char *data = end->slots + (size_t)slot * block->call.links.slot_bytes;
     bool withdrawn;
+    *raw = false;
     if (!end->reaches) return data;
     const uint64_t reference = tt_take_reference(&end->notes[slot], end->system, &withdrawn);
     struct tt_watch watch = tt_watch_begin(block);
@@ -116,7 +119,8 @@ static __device__ const char *tt_find_message(const struct tt_block *block,
             tt_fail_wait(block, link, index);
             return NULL;
         }
-    return reference ? (const char *)reference : data;
+    *raw = reference & TT_REFERENCE_RAW;
+    return reference ? (const char *)(reference & ~TT_REFERENCE_RAW) : data;
 }
 
 /* One thread: message i of the step. */
@@ -137,7 +141,8 @@ static __device__ bool tt_prepare_message(struct tt_block *block,
         tt_fail_wait(block, step->recv + i, index);
         return false;
     }
-    block->messages[i] = tt_find_message(block, end, step->recv + i, index, head);
+    block->messages[i] =
+        tt_find_message(block, end, step->recv + i, index, head, &block->raw_messages[i]);
     return block->messages[i];
 }
 
@@ -178,6 +183,8 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
                                       const char *reference)
 {
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    const bool raw = !step->dst.number && tt_is_raw(block, step);
+    const uint64_t at = (uint64_t)reference | (raw ? TT_REFERENCE_RAW : 0);
     /* A release costs as much as a step, so every second message makes one. A step takes messages
      * while it waits for slots: two messages must always find room. */
     const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1;
@@ -195,7 +202,7 @@ static __device__ void tt_finish_step(struct tt_block *block, const struct tt_pr
         if (!lines) {
             const bool refers = reference && end->reaches;
             struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
-            note->reference = refers ? (uint64_t)reference : 0;
+            note->reference = refers ? at : 0;
             note->head = block->heads_out[s];
             if (refers) end->refers = 1; /* the call ends when the receiver has read */
         }
@@ -223,6 +230,15 @@ static __device__ uint32_t tt_slots_before(const struct tt_block *block, uint32_
     return n;
 }
 
+/* Whether one of the step's messages is raw. */
+static __device__ bool tt_has_raw_message(const struct tt_block *block,
+                                          const struct tt_program_step *step)
+{
+    bool raw = false;
+    for (uint32_t i = 0; i < step->nrecv; i++) raw = raw || block->raw_messages[i];
+    return raw;
+}
+
 /* All threads: lists where the piece's elements come from, in the order of the fold, and go. */
 static __device__ void tt_list_pass(struct tt_block *block, const struct tt_program_step *step,
                                     const struct tt_step_piece *piece)
@@ -238,7 +254,7 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
         if (i < step->nrecv) {
             const uint32_t s = i + (piece->from && i >= own);
             pass->sources[s] = block->messages[i] + piece->before;
-            pass->raw[s] = false;
+            pass->raw[s] = block->raw_messages[i];
         } else if (i < step->nrecv + step->nsend) {
             const uint32_t s = i - step->nrecv;
             if (block->slots[s])
@@ -249,7 +265,7 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
             if (ndsts) pass->targets[0] = piece->to;
             pass->nsources = step->nrecv + (piece->from ? 1 : 0);
             pass->ntargets = ndsts + tt_slots_before(block, step->nsend);
-            pass->changes = {raw, step->finish != 0};
+            pass->changes = {raw || tt_has_raw_message(block, step), step->finish != 0};
             pass->count = piece->count;
         }
     }

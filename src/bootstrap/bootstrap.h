@@ -46,9 +46,14 @@ TT_NODISCARD tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap,
                                            const struct tt_unique_id *id, int rank, int nranks,
                                            int64_t deadline_ns);
 
+/* The deadline of the init as all ranks have it (within what a message takes): the earliest that a
+ * rank gave to tt_bootstrap_create. */
+int64_t tt_bootstrap_deadline(const struct tt_bootstrap *bootstrap);
+
 /* all[r*nbytes ..] = rank r's mine, on every rank. Collective; nbytes <= 64 KiB and the same
- * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE naming the tree
- * neighbour. */
+ * everywhere. Up the tree and down again. A rank that disappears is TT_ERR_REMOTE, one that is late
+ * TT_ERR_TIMEOUT; both name it on every rank. So that they do, a rank waits beyond the deadline for
+ * those that are nearer to the late one, a second for each level of the tree. */
 TT_NODISCARD tt_status tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, const void *mine,
                                               void *all, size_t nbytes, int64_t deadline_ns);
 /* Counts of connections opened and accepted, bytes sent and received, the handshakes included. */

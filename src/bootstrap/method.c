@@ -185,10 +185,12 @@ static tt_status from_place(struct tt_unique_id *id, const struct tt_place *plac
     TT_TRY(check_loopback(&address, local, place, launcher));
     TT_TRY(tt_uses_find(&made.use, &made.sequence, &user));
     made.flags = (uint32_t)(TT_ID_AWAIT | (local ? TT_ID_LOCAL : 0));
-    if (launcher->rank == 0)
+    if (launcher->rank == 0) {
+        tt_root_make_way(&address, place->nports);
         TT_TRY(tt_socket_listen_first(&listener, &address, place->nports, !local));
-    else
+    } else {
         made.nports = (uint32_t)place->nports;
+    }
     tt_id_fill(&made, &address);
     tt_status status = derive_key(made.key, place, launcher, made.sequence);
     if (launcher->rank == 0 && status == TT_OK)
@@ -230,7 +232,7 @@ tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
             return tt_fail(TT_ERR_ARGUMENT, "'%s' is not file:///path (with an absolute path)",
                            method);
         return launcher->rank == 0 ? tt_file_make(id, path, deadline_ns)
-                                   : tt_file_await(id, path, deadline_ns);
+                                   : tt_file_await(id, path, launcher->rank, deadline_ns);
     }
     if (strncmp(method, tcp, strlen(tcp)) != 0)
         return tt_fail(TT_ERR_ARGUMENT,

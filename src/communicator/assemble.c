@@ -219,10 +219,10 @@ static tt_status start_wires(struct making *making)
     return TT_OK;
 }
 
-static tt_status attach(struct making *making, int64_t deadline_ns)
+static tt_status attach(struct making *making)
 {
     tuttiComm_t comm = making->comm;
-    TT_TRY(tt_fabric_attach(comm->fabric, deadline_ns));
+    TT_TRY(tt_fabric_attach(comm->fabric, making->exchange->deadline_ns));
     TT_TRY(tt_engine_init(&comm->engine, comm->fabric, comm->timeout_ms, comm->name));
     comm->engine.algorithm_name = algorithm_name;
     return making->wires ? start_wires(making) : TT_OK;
@@ -379,7 +379,6 @@ static void finish(struct making *making)
 /* The rounds of making: all participants go through the same ones, and fail in the same one. */
 static tt_status assemble(struct making *making)
 {
-    const int64_t deadline_ns = tt_deadline_ns(making->config->init_timeout_ms);
     TT_TRY(exchange_peers(making));
     const bool came = all_came(making);
     if (making->comm && came) derive_key(making);
@@ -387,7 +386,7 @@ static tt_status assemble(struct making *making)
     if (making->member && !making->status && came && all_listen(making))
         making->status = begin(making);
     TT_TRY(agree(making));
-    if (making->member) making->status = attach(making, deadline_ns);
+    if (making->member) making->status = attach(making);
     TT_TRY(agree(making));
     if (any_gpu(making)) TT_TRY(connect_gpus(making));
     if (making->member) finish(making);

@@ -40,12 +40,14 @@ static tt_status bootstrap_allgather(void *context, const void *mine, void *all,
 
 static tt_status init_rank(const struct tt_pending_init *init)
 {
-    struct over_bootstrap over = {.deadline_ns = tt_deadline_ns(init->config.init_timeout_ms)};
+    struct over_bootstrap over;
     const int64_t start_ns = tt_now_ns();
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
-                               over.deadline_ns));
+                               tt_deadline_ns(init->config.init_timeout_ms)));
+    over.deadline_ns = tt_bootstrap_deadline(over.bootstrap);
     const struct tt_exchange exchange = {.allgather = bootstrap_allgather,
                                          .context = &over,
+                                         .deadline_ns = over.deadline_ns,
                                          .nparticipants = init->nranks,
                                          .key = init->id.key};
     const int64_t joined_ns = tt_now_ns();

@@ -51,8 +51,9 @@ struct tt_fabric {
 };
 
 /* Creation, in steps between which the caller exchanges statuses, so that all ranks fail together:
- * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment.
- * 2. attach: passes the segment on, or finds or receives it; enters this rank's record. The ranks
+ * 1. begin: takes over infos (copied) and fd_socket; the host's first rank creates the segment
+ * and passes it on, as far as that is possible at once.
+ * 2. attach: passes it to the others, or finds or receives it; enters this rank's record. The ranks
  * of several processes do this at the same time.
  * 3. finish: after all have attached: probes what is possible between peers. */
 TT_NODISCARD tt_status tt_fabric_begin(struct tt_fabric **fabric, const struct tt_peer_info *infos,

@@ -1,8 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort |
- * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST; or all ranks:
- * rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line
- * of stderr says how ("ERROR
+ * many_communicators | held | random SEED NCALLS | hello | init | init_stopping | disagree |
+ * stay_away | abort | abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST;
+ * or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and
+ * the last line of stderr says how ("ERROR
  * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
@@ -189,6 +189,13 @@ static int held(tuttiComm_t comm)
     if (tuttiCommDestroy(other) || tuttiCommDestroy(comm)) return WRONG;
     free(data);
     return when_made && when_used ? RIGHT : WRONG;
+}
+
+/* SIGALRM: its sender wants a rank that stops. */
+static void stop(int number)
+{
+    (void)number;
+    raise(SIGSTOP);
 }
 
 /* One all-reduce of each way that data can take. */
@@ -391,8 +398,11 @@ int main(int argc, char **argv)
         const tuttiResult_t went = crowd(atoi(argv[2]), argv[3]);
         return went == tuttiSuccess ? RIGHT : went == tuttiInternalError ? WRONG : FAILED;
     }
+    if (argc == 2 && !strcmp(argv[1], "init_stopping")) signal(SIGALRM, stop);
     const tuttiResult_t result = tuttiCommInitEnv(&comm, NULL, NULL);
     if (result != tuttiSuccess) return failed(NULL, result);
+    if (argc == 2 && !strncmp(argv[1], "init", strlen("init")))
+        return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
@@ -415,10 +425,9 @@ int main(int argc, char **argv)
         const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(
-        stderr,
-        "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
-        "random SEED NCALLS | hello | disagree | stay_away | abort | quit | stuck HOW | uncopied "
-        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
+    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
+                    "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
+                    "abort | quit | stuck HOW | uncopied "
+                    "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -18,6 +18,8 @@
 /* The least time for other ranks to report a failure after a peer has refused a connection. */
 #define EXPLAIN_NS INT64_C(300000000)
 
+enum { MOST_ASKED = 16 }; /* hosts that are asked why a peer refuses connections */
+
 static const struct tt_route *route_of(const struct tt_dial *dial)
 {
     const struct tt_wire *wire = dial->wire;
@@ -120,17 +122,64 @@ tt_status tt_wire_up(struct tt_wire *wire)
 
 /* ---- Dialling ------------------------------------------------------------------------------- */
 
-/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
- * left because of a failure, which the ranks of this host and the peers of connected wires may
- * still report. They may be slow: a machine with fewer cores than ranks runs them one after the
- * other. */
-static int64_t explain_ns(const struct tt_wires *wires)
+/* The ranks of this host, and the peers of connected wires. */
+bool tt_wires_may_explain(const struct tt_wires *wires)
 {
     bool others = count_local(wires) > 1;
     for (const struct tt_wire *wire = wires->first; wire; wire = wire->following)
         others |= wire->tcp.nopen > 0 && wire->state != TT_WIRE_GONE;
+    return others;
+}
+
+/* How long this rank waits for the cause after a peer has refused a connection. That peer may have
+ * left because of a failure, which others may still report. They may be slow: a machine with fewer
+ * cores than ranks runs them one after the other. */
+static int64_t explain_ns(const struct tt_wires *wires)
+{
     const int64_t patience_ns = wires->timeout_ns / 4;
-    return others && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
+    return tt_wires_may_explain(wires) && patience_ns > EXPLAIN_NS ? patience_ns : EXPLAIN_NS;
+}
+
+static bool is_called(const struct tt_wires *wires, const struct tt_group *ranks)
+{
+    for (int i = 0; i < ranks->number; i++) {
+        const struct tt_wire *wire = wires->table[ranks->ranks[i]];
+        if (wire && wire->state != TT_WIRE_GONE && !wire->dial.refused_ns) return true;
+    }
+    return false;
+}
+
+void tt_wires_call_hosts(struct tt_wires *wires, int most)
+{
+    const struct tt_hosts *hosts = wires->client->hosts;
+    const int own = hosts->host_of[wires->up->rank];
+    for (int i = 1; i < hosts->nhosts && i <= most; i++) {
+        const struct tt_group ranks = tt_hosts_inside(hosts, (own + i) % hosts->nhosts);
+        if (is_called(wires, &ranks)) continue;
+        int k = 0;
+        while (k < ranks.number && wires->table[ranks.ranks[k]]) k++;
+        if (k < ranks.number) tt_wire_to(wires, ranks.ranks[k]);
+    }
+}
+
+/* A peer refuses connections for good: that is said of all such peers, for one of them may have
+ * died, and the others have left because of that. */
+static tt_status fail_refused(const struct tt_dial *dial)
+{
+    const struct tt_wires *wires = dial->wire->wires;
+    const char *lost = tt_wires_lost(wires);
+    char text[TT_ERROR_TEXT], name[128];
+    tt_room_name(wires->up, dial->wire->peer, name, sizeof name);
+    if (lost) return tt_room_fail(wires->up, TT_ERR_REMOTE, "%s; %s is gone, too", lost, name);
+    snprintf(text, sizeof text,
+             "nothing listens there any more: it has died or destroyed its communicator");
+    for (const struct tt_wire *at = wires->first; at; at = at->following) {
+        const size_t used = strlen(text);
+        if (at == dial->wire || !at->dial.refused_ns) continue;
+        tt_room_name(wires->up, at->peer, name, sizeof name);
+        snprintf(text + used, sizeof text - used, ", and so has %s", name);
+    }
+    return fail(dial, text);
 }
 
 /* This attempt has failed. Another one follows until the deadline. */
@@ -144,10 +193,12 @@ static tt_status try_again(struct tt_dial *dial, int error, const char *what)
         dial->broke_off = true;
         dial->deadline_ns = tt_now_ns() + dial->wire->wires->timeout_ns;
     }
-    if (error == ECONNREFUSED && !dial->refused_ns) dial->refused_ns = tt_now_ns();
+    if (error == ECONNREFUSED && !dial->refused_ns) {
+        dial->refused_ns = tt_now_ns();
+        tt_wires_call_hosts(dial->wire->wires, MOST_ASKED); /* others may know why */
+    }
     if (error == ECONNREFUSED && tt_now_ns() - dial->refused_ns >= explain_ns(dial->wire->wires))
-        return fail(dial, "nothing listens there any more: it has died or destroyed its "
-                          "communicator");
+        return fail_refused(dial);
     if (tt_expired(dial->deadline_ns)) {
         snprintf(why, sizeof why, "%s: %s, for TUTTI_NET_TIMEOUT_MS=%lld ms", what, cause,
                  (long long)(dial->wire->wires->timeout_ns / 1000000));

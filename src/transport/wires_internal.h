@@ -33,6 +33,7 @@ enum tt_control_kind {
     TT_FRAME_FAILURE,     /* the communicator has failed: `number` is the code, then the text */
     TT_FRAME_OFFER,       /* of the transport that `channel` numbers (tt_transports); empty: none */
     TT_FRAME_READY,       /* of the same: `number` says whether it is connected */
+    TT_FRAME_REASON,      /* text: why the sender will leave (transport/reason.h) */
 };
 
 _Static_assert(sizeof(struct tt_frame) + sizeof(struct tt_wire_record) <= TT_AHEAD_BYTES,
@@ -87,6 +88,9 @@ struct tt_wire {
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
+    bool is_lost;                    /* it has ended, and the peer had not announced its end */
+    char *reason;                    /* why the peer leaves; NULL: it has said nothing; owned */
+    int nannounced;                  /* the end of this rank was announced over so many sockets */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
     int candidate;                   /* of tt_transports: the transport that is being tried */
     uint32_t tried;                  /* of tt_transports, one bit each */
@@ -160,6 +164,10 @@ TT_NODISCARD tt_status tt_dial_step(struct tt_dial *dial);
 TT_NODISCARD tt_status tt_wire_attend(struct tt_wire *wire);
 tt_status tt_wire_on_hello(void *wires, struct tt_pending_connection *pending);
 void tt_dial_hang_up(struct tt_dial *dial);
+
+/* Connects with a rank of each other host, at most `most` hosts, where no rank of that host is
+ * connected or being connected with yet. */
+void tt_wires_call_hosts(struct tt_wires *wires, int most);
 
 /* The wire is connected and agreed: data may flow. */
 TT_NODISCARD tt_status tt_wire_up(struct tt_wire *wire);

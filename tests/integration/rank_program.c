@@ -1,8 +1,8 @@
-/* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
- * many_communicators | held | random SEED NCALLS | hello | init | init_stopping | disagree |
- * stay_away | abort | abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST;
- * or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and
- * the last line of stderr says how ("ERROR
+/* One rank of the integration tests that need processes: rank_program loop | loop_split |
+ * loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
+ * init_stopping | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW | uncopied |
+ * unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was
+ * right; 3: a call failed and the last line of stderr says how ("ERROR
  * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
@@ -60,6 +60,58 @@ static int loop(tuttiComm_t comm)
     }
     free(buffer);
     return failed(comm, result);
+}
+
+/* A call of the kind that `draw` chooses, alike on all ranks; one kind splits. */
+static tuttiResult_t call_any(tuttiComm_t comm, unsigned draw, float *from, float *to)
+{
+    const size_t count = draw / 8 % 3 ? 100 : 20000;
+    tuttiComm_t part = NULL;
+    int nranks, rank;
+    tuttiCommCount(comm, &nranks);
+    tuttiCommUserRank(comm, &rank);
+    switch (draw % 6) {
+    case 0:
+        return tuttiAllReduce(from, from, count, tuttiFloat32, tuttiMax, comm, NULL);
+    case 1:
+        return tuttiBroadcast(from, from, count, tuttiFloat32, (int)(draw / 8) % nranks, comm,
+                              NULL);
+    case 2:
+        tuttiGroupStart();
+        tuttiSend(from, count, tuttiFloat32, (rank + 1) % nranks, comm, NULL);
+        tuttiRecv(to, count, tuttiFloat32, (rank + nranks - 1) % nranks, comm, NULL);
+        return tuttiGroupEnd();
+    case 3:
+        return tuttiAllGather(from, to, count / 8, tuttiFloat32, comm, NULL);
+    case 4:
+        return tuttiBarrier(comm, NULL);
+    }
+    tuttiResult_t result = tuttiCommSplit(comm, rank % 2, 0, &part, NULL);
+    if (result == tuttiSuccess)
+        result = tuttiAllReduce(from, from, 100, tuttiFloat32, tuttiMax, part, NULL);
+    if (result != tuttiSuccess) fprintf(stderr, "part: %s\n", tuttiGetLastError(part));
+    tuttiCommDestroy(part);
+    return result;
+}
+
+/* Calls of all kinds until one fails. Then the communicators are destroyed, also one that has not
+ * failed itself, and the process ends. */
+static int loop_split(tuttiComm_t comm)
+{
+    enum { COUNT = 20000 };
+    static float from[COUNT], to[COUNT * 8];
+    unsigned draw = 7;
+    tuttiResult_t result = tuttiSuccess, own;
+    puts("looping");
+    fflush(stdout);
+    while (result == tuttiSuccess) {
+        draw = draw * 1103515245 + 12345;
+        result = call_any(comm, draw >> 16, from, to);
+    }
+    if (tuttiCommGetAsyncError(comm, &own) != tuttiSuccess) return WRONG;
+    if (own != tuttiSuccess) return failed(comm, result);
+    fprintf(stderr, "ERROR of a part: %s\n", tuttiGetLastError(NULL));
+    return tuttiCommDestroy(comm) == tuttiSuccess ? FAILED : WRONG;
 }
 
 /* Leaves a child behind that lives until the other end of the pipe `fd` is closed. */
@@ -404,6 +456,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strncmp(argv[1], "init", strlen("init")))
         return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
+    if (argc == 2 && !strcmp(argv[1], "loop_split")) return loop_split(comm);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
@@ -425,9 +478,11 @@ int main(int argc, char **argv)
         const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(stderr, "usage: rank_program loop | loop_with_child FD | many_communicators | held | "
-                    "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
-                    "abort | quit | stuck HOW | uncopied "
-                    "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
+    fprintf(
+        stderr,
+        "usage: rank_program loop | loop_split | loop_with_child FD | many_communicators | held | "
+        "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
+        "abort | quit | stuck HOW | uncopied "
+        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -12,6 +12,9 @@ enum {
     EXPLAIN_MS = 500, /* how long the record of a call may come after its message */
     FIRST_REPORT_MS = 100,
     REPORT_MS = 1000,
+    SILENT_MS = 500,           /* a rank of this host that waits is seen far more often */
+    SILENT_AWAY_MS = 1500,     /* the same of other hosts, which report every REPORT_MS */
+    BEYOND_DEADLINE_MS = 2000, /* for other ranks to name the one that is missing */
 };
 
 /* A call as its rank entered it. */
@@ -227,6 +230,35 @@ static bool is_unheard(const struct tt_fabric *fabric, int rank)
            !atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
 }
 
+/* Whether a rank gives no sign of waiting: it is stopped, or does something else. Nothing is known
+ * of one that is unheard. */
+static bool is_silent(const struct tt_fabric *fabric, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    const int64_t seen_ns = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
+    const int64_t least_ms = tt_fabric_is_local(fabric, rank) ? SILENT_MS : SILENT_AWAY_MS;
+    return !is_unheard(fabric, rank) && tt_now_ns() - seen_ns >= least_ms * 1000000;
+}
+
+/* Whether a call waits for this rank, which is silent. Ranks that wait themselves are not to blame.
+ */
+static bool is_to_blame(const struct tt_work *work, int rank)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    if (rank == fabric->rank || !is_silent(fabric, rank)) return false;
+    if (work->kind != TT_WORK_COLLECTIVE) return rank == work->p2p.peer;
+    return atomic_load_explicit(&record->done, memory_order_acquire) < work->turn;
+}
+
+static bool knows_whom_to_blame(const struct tt_work *work)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    bool known = work->kind == TT_WORK_EXCHANGE;
+    for (int r = 0; !known && r < fabric->nranks; r++) known = is_to_blame(work, r);
+    return known;
+}
+
 /* All ranks have entered the call: the rank whose last sign of waiting is the oldest may be
  * stopped; a rank of this host that has given none (0) before all others. */
 static void name_silent(const struct tt_work *work, char *text, size_t size)
@@ -250,17 +282,21 @@ static void name_silent(const struct tt_work *work, char *text, size_t size)
     snprintf(text, size, format, name, (long long)((tt_now_ns() - least) / 1000000));
 }
 
-/* Who has not come, or is where, for the message of a timeout. */
+/* Who has not come, or is where, for the message of a timeout. Where some of these are to blame,
+ * they alone. */
 static void list_missing(const struct tt_work *work, char *text, size_t size)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
+    const bool known = knows_whom_to_blame(work);
     size_t used = 0;
     int missing = 0;
     text[0] = '\0';
     for (int r = 0; r < fabric->nranks && used < size; r++) {
         const struct entered latest = latest_of(fabric, r);
         char name[128], call[160];
-        if (r == fabric->rank || latest.seq >= work->turn || missing++ >= 4) continue;
+        if (r == fabric->rank || latest.seq >= work->turn || (known && !is_to_blame(work, r)))
+            continue;
+        if (missing++ >= 4) continue;
         tt_fabric_name_rank(fabric, r, name, sizeof name);
         if (latest.seq) describe(&latest, call, sizeof call);
         if (is_unheard(fabric, r))
@@ -276,10 +312,33 @@ static void list_missing(const struct tt_work *work, char *text, size_t size)
     if (!missing) name_silent(work, text, size);
 }
 
+/* Of a message that has not been sent or taken. */
+static void describe_peer(const struct tt_work *work, char *text, size_t size)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const int peer = work->p2p.peer;
+    char name[128];
+    tt_fabric_name_rank(fabric, peer, name, sizeof name);
+    const char *format = is_unheard(fabric, peer)  ? "; nothing has been heard of %s"
+                         : is_silent(fabric, peer) ? "; %s did not answer"
+                                                   : "; %s did not answer, but waits itself";
+    snprintf(text, size, format, name);
+}
+
+/* At the deadline other ranks may know better who is missing: those for which that rank is the
+ * peer. Without anybody to blame this rank waits a little for their failure. */
+static bool has_timed_out(const struct tt_work *work)
+{
+    const int64_t beyond_ns = INT64_C(1000000) * BEYOND_DEADLINE_MS;
+    if (!tt_expired(work->deadline_ns)) return false;
+    return work->engine->fabric->nranks == 2 || knows_whom_to_blame(work) ||
+           tt_expired(work->deadline_ns + beyond_ns);
+}
+
 static tt_status time_out(struct tt_work *work)
 {
     struct tt_fabric *fabric = work->engine->fabric;
-    char name[128], call[160], missing[640] = "", peer[128];
+    char name[128], call[160], missing[640] = "";
     tt_fabric_name_rank(fabric, fabric->rank, name, sizeof name);
     tt_work_describe(work, call, sizeof call);
     if (work->kind == TT_WORK_COLLECTIVE) {
@@ -287,11 +346,7 @@ static tt_status time_out(struct tt_work *work)
     } else if (work->kind == TT_WORK_EXCHANGE) {
         tt_exchange_list_missing(work, missing, sizeof missing);
     } else {
-        tt_fabric_name_rank(fabric, work->p2p.peer, peer, sizeof peer);
-        snprintf(missing, sizeof missing,
-                 is_unheard(fabric, work->p2p.peer) ? "; nothing has been heard of %s"
-                                                    : "; %s did not answer",
-                 peer);
+        describe_peer(work, missing, sizeof missing);
     }
     return tt_fabric_fail(
         fabric, TT_ERR_TIMEOUT, "%s waited %lld ms in %s%s of communicator %s (TUTTI_TIMEOUT_MS)%s",
@@ -343,7 +398,7 @@ tt_status tt_work_check(struct tt_work *work)
                 return tt_work_mismatch(work, r);
         }
     }
-    return started && tt_expired(work->deadline_ns) ? time_out(work) : TT_OK;
+    return started && has_timed_out(work) ? time_out(work) : TT_OK;
 }
 
 tt_status tt_engine_check(struct tt_engine *engine, enum tt_work_kind kind, int peer)

@@ -143,3 +143,24 @@ TEST(missing, a_rank_that_gets_no_shared_memory_ends_all_at_once)
                       job.ranks[chosen].text);
     }
 }
+
+TEST(missing, a_rank_that_stops_in_a_call_is_named_by_all_at_equal_deadlines)
+{
+    static struct job job;
+    static const char *const spread[] = {"abcd", "aabb", "abac", "abcdefgh", "aaaa"};
+    const char *const extra[] = {"TUTTI_TIMEOUT_MS=1000", NULL};
+    uint64_t state = test_seed();
+    for (int turn = 0; turn < (SANITIZED ? 5 : 10) && !tt_test_failed(); turn++) {
+        const char *layout = spread[turn % 5];
+        const char *mode = turn % 2 ? "loop" : "loop_mixed";
+        char pid[24];
+        chosen = random_below(&state, (int)strlen(layout));
+        REQUIRE(job_start_on(&job, layout, (const char *const[]){mode, NULL}, extra));
+        CHECK_MESSAGE(job_ready(&job, 60000), "not every rank came to loop");
+        usleep((useconds_t)random_below(&state, 20000)); /* so that it stops anywhere */
+        kill(job.ranks[chosen].pid, SIGSTOP);
+        CHECK_MESSAGE(wait_for_others(&job), "some rank did not end");
+        snprintf(pid, sizeof pid, "pid %d)", (int)job.ranks[chosen].pid);
+        check_all_say(&job, pid);
+    }
+}

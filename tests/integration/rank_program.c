@@ -1,5 +1,5 @@
-/* One rank of the integration tests that need processes: rank_program loop | loop_split |
- * loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
+/* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
+ * loop_split | loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
  * init_stopping | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW | uncopied |
  * unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was
  * right; 3: a call failed and the last line of stderr says how ("ERROR
@@ -94,9 +94,9 @@ static tuttiResult_t call_any(tuttiComm_t comm, unsigned draw, float *from, floa
     return result;
 }
 
-/* Calls of all kinds until one fails. Then the communicators are destroyed, also one that has not
- * failed itself, and the process ends. */
-static int loop_split(tuttiComm_t comm)
+/* Calls of all kinds, or of all but splits, until one fails. Then the communicators are destroyed,
+ * also one that has not failed itself, and the process ends. */
+static int loop_mixed(tuttiComm_t comm, bool splits)
 {
     enum { COUNT = 20000 };
     static float from[COUNT], to[COUNT * 8];
@@ -106,7 +106,8 @@ static int loop_split(tuttiComm_t comm)
     fflush(stdout);
     while (result == tuttiSuccess) {
         draw = draw * 1103515245 + 12345;
-        result = call_any(comm, draw >> 16, from, to);
+        result =
+            call_any(comm, splits ? draw >> 16 : (draw >> 16) / 6 * 6 + (draw >> 16) % 5, from, to);
     }
     if (tuttiCommGetAsyncError(comm, &own) != tuttiSuccess) return WRONG;
     if (own != tuttiSuccess) return failed(comm, result);
@@ -456,7 +457,8 @@ int main(int argc, char **argv)
     if (argc == 2 && !strncmp(argv[1], "init", strlen("init")))
         return tuttiCommDestroy(comm) == tuttiSuccess ? RIGHT : WRONG;
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);
-    if (argc == 2 && !strcmp(argv[1], "loop_split")) return loop_split(comm);
+    if (argc == 2 && !strcmp(argv[1], "loop_split")) return loop_mixed(comm, true);
+    if (argc == 2 && !strcmp(argv[1], "loop_mixed")) return loop_mixed(comm, false);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
@@ -478,11 +480,10 @@ int main(int argc, char **argv)
         const int nwrong = rank_order_calls(comm, strtoul(argv[2], NULL, 10));
         return tuttiCommDestroy(comm) || nwrong ? WRONG : RIGHT;
     }
-    fprintf(
-        stderr,
-        "usage: rank_program loop | loop_split | loop_with_child FD | many_communicators | held | "
-        "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
-        "abort | quit | stuck HOW | uncopied "
-        "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
+    fprintf(stderr, "usage: rank_program loop | loop_mixed | loop_split | loop_with_child FD | "
+                    "many_communicators | held | "
+                    "random SEED NCALLS | hello | init | init_stopping | disagree | stay_away | "
+                    "abort | quit | stuck HOW | uncopied "
+                    "| unread HOW | rank_order MOST | crowd NRANKS COLLECTIVE\n");
     return 2;
 }

@@ -1,8 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_mixed |
  * loop_split | loop_with_child FD | many_communicators | held | random SEED NCALLS | hello | init |
- * init_stopping | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW | uncopied |
- * unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was
- * right; 3: a call failed and the last line of stderr says how ("ERROR
+ * init_stopping | cramped | disagree | stay_away | abort | abort_destroyed | quit | stuck HOW |
+ * uncopied | unread HOW | rank_order MOST; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit
+ * 0: all was right; 3: a call failed and the last line of stderr says how ("ERROR
  * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "crowd.h"
@@ -244,6 +245,31 @@ static int held(tuttiComm_t comm)
     return when_made && when_used ? RIGHT : WRONG;
 }
 
+static bool is_last(tuttiComm_t comm)
+{
+    int nranks = 0, rank = 0;
+    return !tuttiCommCount(comm, &nranks) && !tuttiCommUserRank(comm, &rank) && rank == nranks - 1;
+}
+
+/* The last rank has no address space left for the memory of the others. */
+static int cramped(tuttiComm_t comm)
+{
+    enum { COUNT = 1 << 22 };
+    float *memory = NULL;
+    struct rlimit limit;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    tuttiResult_t result = tuttiMemAlloc((void **)&memory, COUNT * sizeof *memory);
+    if (result != tuttiSuccess || !file || fscanf(file, "%lu", &pages) != 1) return WRONG;
+    fclose(file);
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + COUNT;
+    if (is_last(comm) && setrlimit(RLIMIT_AS, &limit)) return WRONG;
+    for (int i = 0; i < 3 && result == tuttiSuccess; i++)
+        result = tuttiAllReduce(memory, memory, COUNT, tuttiFloat32, tuttiSum, comm, NULL);
+    return result == tuttiSuccess ? RIGHT : failed(comm, result);
+}
+
 /* SIGALRM: its sender wants a rank that stops. */
 static void stop(int number)
 {
@@ -337,12 +363,6 @@ static int unread(tuttiComm_t comm, const char *how)
     const unsigned long long copied = after.bytesCopied - before.bytesCopied;
     if (copied) fprintf(stderr, "WRONG rank %d copied %llu bytes of a window\n", rank, copied);
     return tuttiCommDestroy(comm) == tuttiSuccess && !copied ? RIGHT : WRONG;
-}
-
-static bool is_last(tuttiComm_t comm)
-{
-    int nranks = 0, rank = 0;
-    return !tuttiCommCount(comm, &nranks) && !tuttiCommUserRank(comm, &rank) && rank == nranks - 1;
 }
 
 static int barriers(tuttiComm_t comm)
@@ -460,6 +480,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "loop_split")) return loop_mixed(comm, true);
     if (argc == 2 && !strcmp(argv[1], "loop_mixed")) return loop_mixed(comm, false);
     if (argc == 2 && !strcmp(argv[1], "hello")) return hello(comm);
+    if (argc == 2 && !strcmp(argv[1], "cramped")) return cramped(comm);
     if (argc == 2 && !strcmp(argv[1], "disagree")) return disagree(comm);
     if (argc == 2 && !strcmp(argv[1], "stay_away")) return stay_away(comm);
     if (argc == 2 && !strcmp(argv[1], "abort")) return abort_last(comm);

@@ -51,6 +51,8 @@ struct tt_host_room {
     struct tt_memory recent[2];    /* the last two windows that buffers lay in; no bytes: none */
     uint32_t ntaken;               /* the record's nshown when their descriptors were taken */
     struct tt_window_map *windows; /* [nlocal], made at first use: those of the other ranks */
+    tt_status shortage;            /* why a window of another rank was not mapped, the latest */
+    char shortage_text[256];
 };
 
 /* One end of a link: slots in the segment, and references to memory that the receiver can address.

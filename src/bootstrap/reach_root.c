@@ -42,18 +42,30 @@ void tt_joining_leave_root(struct tt_joining *joining)
     joining->root_fd = -1;
 }
 
-/* Opens this rank's own listener, at the address by which it reaches the root. */
+/* Whether TUTTI_SOCKET_INTERFACE allows this address, at which the root has been reached. */
+static tt_status may_use(const struct tt_address *address, bool *allowed)
+{
+    struct tt_interfaces interfaces;
+    char own[TT_ADDRESS_TEXT], chosen[TT_ADDRESS_TEXT];
+    TT_TRY(tt_interfaces_choose(&interfaces));
+    tt_address_host(address, own);
+    *allowed = false;
+    for (int i = 0; i < interfaces.number; i++)
+        *allowed |= !strcmp(own, tt_address_host(&interfaces.chosen[i].address, chosen));
+    return TT_OK;
+}
+
+/* Opens this rank's own listener, at the address by which it reaches the root, if it may. */
 static tt_status open_listener(struct tt_joining *joining)
 {
     if (joining->bootstrap->nchildren == 0 || joining->listener >= 0) return TT_OK;
     struct tt_address mine;
-    if (tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0]) {
-        TT_TRY(tt_address_of_host(&mine));
-    } else {
-        const int error = tt_socket_own(joining->root_fd, &mine);
-        if (error) return tt_fail_errno(error, "bootstrap: cannot tell the address of this host");
-        tt_address_set_port(&mine, 0);
-    }
+    bool allowed = true;
+    const int error = tt_socket_own(joining->root_fd, &mine);
+    if (error) return tt_fail_errno(error, "bootstrap: cannot tell the address of this host");
+    tt_address_set_port(&mine, 0);
+    if (tt_config_string(TT_CONFIG_SOCKET_INTERFACE)[0]) TT_TRY(may_use(&mine, &allowed));
+    if (!allowed) TT_TRY(tt_address_of_host(&mine));
     TT_TRY(tt_socket_listen(&joining->listener, &mine, !(joining->id->flags & TT_ID_LOCAL)));
     joining->mine = mine;
     return TT_OK;
@@ -90,8 +102,9 @@ static tt_status fail_to_reach_root(const struct tt_joining *joining, enum tt_at
             rank, text, why, hint);
     if (attempt == TT_ATTEMPT_EARLY)
         return tt_fail(TT_ERR_REMOTE,
-                       "rank %d: %s; the root of this unique id has gone: all its ranks have come, "
-                       "init failed, or the process that made it ended",
+                       "rank %d: %s; the root of this unique id has gone (all its ranks have come, "
+                       "init failed, or the process that made it ended), or no way leads there "
+                       "(TUTTI_SOCKET_INTERFACE of that process names another interface)",
                        rank, why);
     if (attempt == TT_ATTEMPT_NO_ROUTE)
         return tt_fail(TT_ERR_SYSTEM,

@@ -67,9 +67,13 @@ static tt_status reach_parent(struct tt_joining *joining)
         return tt_fail(TT_ERR_INTERNAL, "the root gave no address for rank %d", parent->rank);
     tt_address_set_scope(&joining->answer.parent, &joining->root);
     const enum tt_attempt attempt = call_parent(joining, &answer, why);
+    const char *hint =
+        attempt == TT_ATTEMPT_EARLY || attempt == TT_ATTEMPT_NO_ROUTE
+            ? "; if no way leads there, TUTTI_SOCKET_INTERFACE names another interface"
+            : "";
     if (attempt != TT_ATTEMPT_OK)
-        return tt_fail(TT_ERR_REMOTE, "rank %d lost rank %d (pid %d on %s) during init: %s",
-                       bootstrap->rank, parent->rank, parent->pid, parent->host, why);
+        return tt_fail(TT_ERR_REMOTE, "rank %d lost rank %d (pid %d on %s) during init: %s%s",
+                       bootstrap->rank, parent->rank, parent->pid, parent->host, why, hint);
     tt_joining_count_handshake(bootstrap);
     if (answer.status == TT_OK) return TT_OK;
     return tt_fail(answer.status, "%s", answer.text);

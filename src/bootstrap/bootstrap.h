@@ -36,7 +36,8 @@ enum {
 struct tt_bootstrap;
 
 /* Makes an id and a listening root, served by a thread of this process until all ranks have come or
- * the init deadline passes; the thread frees itself. TT_ERR_SYSTEM names what the OS refused. */
+ * the init deadline passes; the thread frees itself. Until a rank comes, one thread waits for those
+ * of all ids, each of which takes a descriptor. TT_ERR_SYSTEM names what the OS refused. */
 TT_NODISCARD tt_status tt_unique_id_create(struct tt_unique_id *id);
 
 /* Joins; returns when all nranks have come and the tree stands. deadline_ns: absolute

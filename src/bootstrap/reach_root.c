@@ -288,6 +288,7 @@ void tt_joining_tell_root(struct tt_joining *joining, tt_status status)
     if (joining->root_fd < 0 && !reach_quietly(joining, until_ns)) return;
     const uint8_t *key = joining->id->key;
     fill_hello(joining);
+    joining->hello.unable = true;
     snprintf(report.text, sizeof report.text, "rank %d (pid %d on %s) cannot join: %.*s",
              joining->hello.rank, joining->hello.pid, joining->hello.host, MOST_OF_ERROR,
              tt_last_error());

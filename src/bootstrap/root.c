@@ -171,9 +171,8 @@ static void say_cost(const struct tt_root *root)
             root->nranks, (long long)(tt_now_ns() - root->start_ns) / 1000000, us / root->nranks);
 }
 
-static void *serve(void *argument)
+void tt_root_serve(struct tt_root *root)
 {
-    struct tt_root *root = argument;
     prctl(PR_SET_NAME, "tutti-root");
     gather(root);
     if (root->status == TT_OK) {
@@ -193,37 +192,40 @@ static void *serve(void *argument)
     say_cost(root);
     tt_roots_remove(root);
     destroy(root);
+}
+
+static void *serve(void *root)
+{
+    tt_root_serve(root);
     return NULL;
 }
 
-static int start_thread(struct tt_root *root)
+int tt_root_start_thread(void *(*run)(void *), void *argument)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    const int error = tt_thread_start(&thread, &attributes, serve, root);
+    const int error = tt_thread_start(&thread, &attributes, run, argument);
     pthread_attr_destroy(&attributes);
     return error;
 }
 
-tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
-                        int64_t deadline_ns)
+tt_status tt_root_make(struct tt_root **made, int listener, const struct tt_unique_id *id,
+                       const char *path, int64_t deadline_ns)
 {
     struct tt_root *root = calloc(1, sizeof *root);
     char *copy = path ? strdup(path) : NULL;
     if (!root || (path && !copy)) {
         free(root);
         free(copy);
-        tt_private_fd_close(listener);
         return tt_fail_errno(ENOMEM, "bootstrap: no memory for the root");
     }
     *root = (struct tt_root){.path = copy, .deadline_ns = deadline_ns, .notice_ns = INT64_MAX};
     memcpy(&root->id, id, sizeof *id); /* leaves no copy of the key on the stack */
     const tt_status status = tt_acceptor_create(&root->acceptor, listener, id->key, id->sequence);
     if (status != TT_OK) {
-        tt_private_fd_close(listener);
         destroy(root);
         return status;
     }
@@ -231,7 +233,20 @@ tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char 
     if (tt_socket_own(listener, &at) == 0) root->port = tt_address_port(&at);
     atomic_init(&root->listens, true);
     tt_roots_enter(root);
-    const int error = start_thread(root);
+    *made = root;
+    return TT_OK;
+}
+
+tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
+                        int64_t deadline_ns)
+{
+    struct tt_root *root;
+    const tt_status status = tt_root_make(&root, listener, id, path, deadline_ns);
+    if (status != TT_OK) {
+        tt_private_fd_close(listener);
+        return status;
+    }
+    const int error = tt_root_start_thread(serve, root);
     if (!error) return TT_OK;
     tt_roots_remove(root);
     destroy(root);

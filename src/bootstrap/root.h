@@ -24,6 +24,11 @@ TT_NODISCARD tt_status tt_id_address(struct tt_address *address, const struct tt
 TT_NODISCARD tt_status tt_root_start(int listener, const struct tt_unique_id *id, const char *path,
                                      int64_t deadline_ns);
 
+/* The same for an id whose ranks may come much later, or never: one thread of this process waits
+ * for the first rank of all such ids. */
+TT_NODISCARD tt_status tt_root_start_idle(int listener, const struct tt_unique_id *id,
+                                          int64_t deadline_ns);
+
 /* Before this process listens at one of nports ports again, from that of address on: returns when
  * its roots there that have failed listen no more. */
 void tt_root_make_way(const struct tt_address *address, int nports);

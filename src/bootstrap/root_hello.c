@@ -192,12 +192,36 @@ static tt_status hold(struct tt_root *root, struct tt_member *member,
     return TT_OK;
 }
 
+/* Receives the frame in which a rank says how joining ended for it. An errno: it has gone without
+ * one. */
+static int receive_report(int fd, struct tt_report *report)
+{
+    const int64_t until_ns = tt_deadline_ns(REPORT_MS);
+    int error = tt_socket_receive(fd, &report->status, sizeof report->status, until_ns);
+    if (!error && report->status != TT_OK)
+        error = tt_socket_receive(fd, report->text, sizeof report->text, until_ns);
+    report->text[sizeof report->text - 1] = '\0';
+    return error;
+}
+
+/* The rank says that it cannot join, and why. */
+static tt_status hear_unable(struct tt_root *root, const struct tt_pending_connection *pending)
+{
+    struct tt_report report = {0};
+    if (receive_report(pending->fd, &report) || report.status >= 0)
+        return tt_root_fail(root, TT_ERR_REMOTE,
+                            "rank %d (pid %d on %s) could not say why it failed",
+                            pending->hello.rank, pending->hello.pid, pending->hello.host);
+    return tt_root_fail(root, report.status, "%s", report.text);
+}
+
 /* A rank has connected, for the first time or again: the root keeps the connection, answers, or
  * asks the rank to connect again later. */
 static tt_status join(struct tt_root *root, struct tt_pending_connection *pending)
 {
     const struct tt_hello *hello = &pending->hello;
     TT_TRY(check(root, hello));
+    if (hello->unable) return hear_unable(root, pending);
     TT_TRY(check_address(root, pending));
     struct tt_member *member = &root->members[hello->rank];
     const bool all_came = root->ncame == root->nranks;
@@ -286,30 +310,8 @@ static tt_status on_hello(void *context, struct tt_pending_connection *pending)
     return status;
 }
 
-/* Receives the frame in which a rank says how its way into the tree ended. An errno: it has gone
- * without one. */
-static int receive_report(const struct tt_member *member, struct tt_report *report)
-{
-    const int64_t until_ns = tt_deadline_ns(REPORT_MS);
-    int error = tt_socket_receive(member->fd, &report->status, sizeof report->status, until_ns);
-    if (!error && report->status != TT_OK)
-        error = tt_socket_receive(member->fd, report->text, sizeof report->text, until_ns);
-    report->text[sizeof report->text - 1] = '\0';
-    return error;
-}
-
-/* A rank that waits for its answer only says that it cannot join, or has gone. */
-static tt_status hear_waiting(struct tt_root *root, const struct tt_member *member)
-{
-    const struct tt_hello *hello = &member->hello;
-    struct tt_report report = {0};
-    if (receive_report(member, &report) || report.status >= 0)
-        return tt_root_fail(root, TT_ERR_REMOTE,
-                            "rank %d (pid %d on %s) left before all ranks had come", hello->rank,
-                            hello->pid, hello->host);
-    return tt_root_fail(root, report.status, "%s", report.text);
-}
-
+/* A rank that waits for its answer has nothing to say: it can only have gone. One that has it says
+ * how its way into the tree ended. */
 static tt_status on_watched(void *context, int tag)
 {
     struct tt_root *root = context;
@@ -317,8 +319,11 @@ static tt_status on_watched(void *context, int tag)
     const struct tt_hello *hello = &member->hello;
     struct tt_report report = {0};
     if (member->fd < 0) return TT_OK;
-    if (member->state == TT_MEMBER_WAITING) return hear_waiting(root, member);
-    if (receive_report(member, &report))
+    if (member->state == TT_MEMBER_WAITING)
+        return tt_root_fail(root, TT_ERR_REMOTE,
+                            "rank %d (pid %d on %s) left before all ranks had come", hello->rank,
+                            hello->pid, hello->host);
+    if (receive_report(member->fd, &report))
         return tt_root_fail(root, TT_ERR_REMOTE,
                             "rank %d (pid %d on %s) left before it had its place among the others",
                             hello->rank, hello->pid, hello->host);

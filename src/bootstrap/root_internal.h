@@ -3,6 +3,7 @@
  *   root.c        the life of a root: its thread, the deadline, the end
  *   root_hello.c  ranks that come, and their answers
  *   roots.c       the roots of this process, and who waits for their end
+ *   idle.c        unique ids to which no rank has come yet
  */
 #ifndef TT_BOOTSTRAP_ROOT_INTERNAL_H
 #define TT_BOOTSTRAP_ROOT_INTERNAL_H
@@ -65,6 +66,14 @@ struct tt_root {
     _Atomic bool makes_way;  /* by others: it is to stop listening */
     _Atomic bool hurries;    /* by others: it is to end as soon as the ranks know of the failure */
 };
+
+/* root.c: makes a root, which takes the listener over on success; serves it and frees it; starts a
+ * thread that can do that (0, or an errno). */
+TT_NODISCARD tt_status tt_root_make(struct tt_root **root, int listener,
+                                    const struct tt_unique_id *id, const char *path,
+                                    int64_t deadline_ns);
+void tt_root_serve(struct tt_root *root);
+int tt_root_start_thread(void *(*run)(void *), void *argument);
 
 /* root.c: the failure that all ranks are answered. Returns the status. */
 tt_status tt_root_fail(struct tt_root *root, int status, const char *format, ...)

@@ -54,8 +54,8 @@ struct tt_hello {
     struct tt_preamble preamble;
     uint32_t kind;
     int32_t rank, nranks, pid;
-    int32_t to; /* LINK, PROBE of a rank: which one is meant; -1: whoever answers */
-    int32_t reserved;
+    int32_t to;                /* LINK, PROBE of a rank: which one is meant; -1: whoever answers */
+    int32_t unable;            /* JOIN: the rank cannot join, and a report of why follows */
     int64_t left_ms;           /* until the rank gives up; -1: never */
     uint64_t self;             /* JOIN: tells a rank that comes again from another one */
     struct tt_address address; /* where its children find it */

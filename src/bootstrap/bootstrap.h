@@ -6,6 +6,7 @@
 #ifndef TT_BOOTSTRAP_BOOTSTRAP_H
 #define TT_BOOTSTRAP_BOOTSTRAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,10 +73,15 @@ enum tt_place_source {
     TT_PLACE_FROM_SLURM
 };
 
+/* Whether variables of a launcher that tutti does not use say that this process is one of several.
+ * The text says which, and what to set. */
+bool tt_launcher_find_unknown(char *text, size_t size);
+
 /* The launcher's view: which process of how many, from the variables of the first launcher in the
- * table of launcher.c that set its own. Without any: 0 of 1. What it does not say about the host is
- * Slurm's, when that counts the same ranks, else all ranks are on one. TT_ERR_ARGUMENT names a
- * variable that is no number, out of range or missing. */
+ * table of launcher.c that set its own. Without any: 0 of 1, with a warning under one that is not
+ * in the table. What it does not say about the host is Slurm's, when that counts the same ranks,
+ * else all ranks are on one. TT_ERR_ARGUMENT names a variable that is no number, out of range or
+ * missing. */
 struct tt_launcher {
     int rank, nranks, local_rank, local_nranks;
     enum tt_place_source sources[2]; /* in the order in which they are tried */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -235,7 +236,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
                        launcher.nranks, nlocal, TT_MAX_RANKS);
     const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
-    const bool alone = launcher.nranks == 1 && (!method || !strcmp(method, "env://"));
+    const bool alone = launcher.nranks == 1 && (!method || !strcasecmp(method, "env://"));
     if (alone)
         TT_TRY(tt_unique_id_create(&id));
     else

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 #include "base/log.h"
 #include "transport/fabric.h"
 
@@ -16,10 +17,12 @@ tt_status tt_fabric_fail(struct tt_fabric *fabric, int code, const char *format,
     uint32_t none = 0;
     if (atomic_compare_exchange_strong_explicit(&failure->state, &none, 1, memory_order_acquire,
                                                 memory_order_acquire)) {
+        char text[TT_ERROR_TEXT];
         va_list args;
         va_start(args, format);
-        vsnprintf(failure->text, sizeof failure->text, format, args);
+        vsnprintf(text, sizeof text, format, args);
         va_end(args);
+        tt_escape(failure->text, sizeof failure->text, text);
         failure->code = code;
 
         /* acquire: tt_fabric_check */

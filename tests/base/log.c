@@ -102,3 +102,11 @@ TEST(log, a_line_that_is_too_long_is_cut_and_still_ends)
     CHECK_EQ(count(text, "\n"), 1);
     CHECK(text[strlen(text) - 1] == '\n');
 }
+
+TEST(log, control_characters_are_shown_as_escapes)
+{
+    char text[4096];
+    (void)run_child("", "control", text, sizeof text);
+    CHECK_EQ(count(text, "\n"), 1);
+    CHECK(strstr(text, "a line\\nforged, and \\x1b[2J\n"));
+}

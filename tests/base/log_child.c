@@ -18,6 +18,10 @@ int main(int argc, char **argv)
         TT_WARN("%s", text);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "control") == 0) {
+        TT_WARN("a line\nforged, and %s", "\x1b[2J");
+        return 0;
+    }
     TT_WARN("a warning of %d", 42);
     errno = 17;
     for (int i = 0; i < 2; i++) TT_INFO_ONCE("some information");

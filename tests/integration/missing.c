@@ -164,3 +164,24 @@ TEST(missing, a_rank_that_stops_in_a_call_is_named_by_all_at_equal_deadlines)
         check_all_say(&job, pid);
     }
 }
+
+/* How often the program warns that it is rank 0 of 1 under these variables. */
+static int count_alone(const char *variables)
+{
+    char command[512], line[2048];
+    int n = 0;
+    snprintf(command, sizeof command, "env %s " TUTTI_BINARY_DIR "/tests/rank_program init 2>&1",
+             variables);
+    FILE *output = popen(command, "r");
+    if (!output) return -1;
+    while (fgets(line, sizeof line, output))
+        n += strstr(line, " WARN ") && strstr(line, "this process is rank 0 of 1, but ");
+    return pclose(output) == 0 ? n : -1;
+}
+
+TEST(missing, a_rank_that_takes_itself_for_the_only_one_says_so_once)
+{
+    CHECK_EQ(count_alone("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2"), 1);
+    CHECK_EQ(count_alone("RANK=0 WORLD_SIZE=1 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2"), 0);
+    CHECK_EQ(count_alone("TUTTI_CHANNELS=2"), 0);
+}

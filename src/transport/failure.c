@@ -192,21 +192,24 @@ static int find_dead(const struct tt_fabric *fabric)
     return -1;
 }
 
-/* A rank mostly leaves too early because of another one that has died. */
+/* A rank mostly leaves too early because of another one that has died: that one comes first. */
 tt_status tt_fabric_miss_left(struct tt_fabric *fabric, int rank)
 {
-    char name[128], left[TT_REASON_TEXT + 128];
+    char name[128], other[128], left[TT_REASON_TEXT + 128];
     const int dead = find_dead(fabric);
     const char *lost = fabric->wires ? tt_wires_lost(fabric->wires) : NULL;
     const char *reason = reason_of(fabric, rank);
-    if (dead >= 0) return fail_dead(fabric, dead);
-    if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s", lost);
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    tt_reason_describe(reason, left, sizeof left);
+    if (dead >= 0) {
+        tt_fabric_name_rank(fabric, dead, other, sizeof other);
+        return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s has died, and %s %s", other, name, left);
+    }
+    if (lost) return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s, and %s %s", lost, name, left);
     if (!fabric->missed_ns) fabric->missed_ns = tt_now_ns();
     if (!reason[0] && fabric->wires && tt_wires_may_explain(fabric->wires) &&
         tt_now_ns() - fabric->missed_ns < EXPLAIN_NS)
         return TT_IN_PROGRESS;
-    tt_fabric_name_rank(fabric, rank, name, sizeof name);
-    tt_reason_describe(reason, left, sizeof left);
     return tt_fabric_fail(fabric, TT_ERR_REMOTE, "%s %s", name, left);
 }
 

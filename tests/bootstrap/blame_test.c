@@ -144,7 +144,7 @@ static void stop_one(int nranks, int silent, int apart_ms)
     REQUIRE(tt_unique_id_create(&id) == TT_OK);
     for (int rank = 0; rank < nranks; rank++) {
         runs[rank] = rank_run_of(&id, rank, nranks);
-        runs[rank].timeout_ms = 300 + apart_ms * (nranks - rank);
+        runs[rank].timeout_ms = 800 + apart_ms * (nranks - rank);
         runs[rank].meets_deadline = true;
     }
     runs[silent].nallgathers = 0;

@@ -35,5 +35,7 @@ void tt_reason_describe(const char *reason, char *text, size_t size)
 {
     const bool known = reason && reason[0];
     snprintf(text, size, "has left: it destroyed its communicator%s%s",
-             known ? ", after another one of its process had failed: " : "", known ? reason : "");
+             known ? ", after another one of its process had failed (ranks as numbered there): "
+                   : "",
+             known ? reason : "");
 }

@@ -13,7 +13,8 @@ void tt_reason_note(const char *failure);
 /* Whether one has failed within the last half minute; the text of the latest. */
 bool tt_reason_recent(char text[TT_REASON_TEXT]);
 
-/* "has left: it destroyed its communicator, after another one of its process had failed: ...".
+/* "has left: it destroyed its communicator, after another one of its process had failed (ranks
+ * as numbered there): ...".
  * reason NULL or "": without the end. */
 void tt_reason_describe(const char *reason, char *text, size_t size);
 

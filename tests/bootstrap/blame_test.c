@@ -158,8 +158,9 @@ static void stop_one(int nranks, int silent, int apart_ms)
 
 TEST(blame, a_rank_that_stops_during_init_is_named_by_all_at_equal_deadlines)
 {
-    for (int nranks = 2; nranks <= 8; nranks += 3)
-        for (int silent = 0; silent < nranks; silent += 1 + nranks / 3) stop_one(nranks, silent, 0);
+    stop_one(2, 1, 0);
+    stop_one(4, 0, 0);
+    stop_one(8, 6, 0);
 }
 
 TEST(blame, a_stopped_rank_is_named_through_a_deep_tree)

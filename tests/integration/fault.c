@@ -41,7 +41,8 @@ static void check_survivor(const struct job *job, int rank, int dead, int64_t ki
                   (long long)(survivor->ended_ms - killed_ms), dead);
     const char *error = strstr(survivor->text, "ERROR ");
     /* In a part of the communicator the rank has another number. */
-    const bool of_part = error && !strncmp(error, "ERROR of a part", strlen("ERROR of a part"));
+    const bool of_part = error && (!strncmp(error, "ERROR of a part", strlen("ERROR of a part")) ||
+                                   strstr(error, "as numbered there"));
     CHECK_MESSAGE(error && (of_part || strstr(error, name)) && strstr(error, pid),
                   "rank %d's error does not name %s (pid %s):\n%s", rank, name, pid,
                   survivor->text);

@@ -135,7 +135,7 @@ TEST(wires_blame, a_rank_that_leaves_after_another_failure_says_which)
     check_text(failure_of(&all, 1, 0), "rank 0 (host ");
     check_text(tt_fabric_failure_text(all.ranks.fabrics[1]),
                "has left: it destroyed its communicator, after another one of its process had "
-               "failed: rank 7 has caught fire");
+               "failed (ranks as numbered there): rank 7 has caught fire");
     close_all(&all);
 }
 
@@ -147,7 +147,7 @@ TEST(wires_blame, a_rank_of_the_same_host_gets_the_reason_too)
     REQUIRE(together_open_on(&all, 2, NULL, &config));
     tt_fabric_leave(all.fabrics[0]);
     CHECK_EQ(tt_fabric_check_peers(all.fabrics[1], 1, -1, false), TT_ERR_REMOTE);
-    check_text(tt_fabric_failure_text(all.fabrics[1]), "had failed: rank 8 has drowned");
+    check_text(tt_fabric_failure_text(all.fabrics[1]), "numbered there): rank 8 has drowned");
     together_close(&all);
 }
 

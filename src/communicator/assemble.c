@@ -138,10 +138,10 @@ static tt_status start_wires(struct tt_making *making)
     return TT_OK;
 }
 
-static tt_status attach(struct tt_making *making, int64_t deadline_ns)
+static tt_status attach(struct tt_making *making)
 {
     tuttiComm_t comm = making->comm;
-    TT_TRY(tt_fabric_attach(comm->core.fabric, deadline_ns));
+    TT_TRY(tt_fabric_attach(comm->core.fabric, making->exchange->deadline_ns));
     TT_TRY(tt_engine_init(&comm->core.engine, comm->core.fabric, comm->core.timeout_ms,
                           comm->core.name));
     comm->core.engine.algorithm_name = algorithm_name;
@@ -171,7 +171,6 @@ static void finish(struct tt_making *making)
 /* The rounds of making: all participants go through the same ones, and fail in the same one. */
 static tt_status assemble(struct tt_making *making)
 {
-    const int64_t deadline_ns = tt_deadline_ns(making->config->init_timeout_ms);
     TT_TRY(exchange_peers(making));
     const bool came = all_came(making);
     if (making->comm && came) derive_key(making);
@@ -179,7 +178,7 @@ static tt_status assemble(struct tt_making *making)
     if (making->member && !making->status && came && all_listen(making))
         making->status = begin(making);
     TT_TRY(tt_making_agree(making));
-    if (making->member) making->status = attach(making, deadline_ns);
+    if (making->member) making->status = attach(making);
     TT_TRY(tt_making_agree(making));
     TT_TRY(tt_making_connect_gpus(making));
     if (making->member) finish(making);

@@ -121,6 +121,7 @@ struct tt_exchange {
     /* all[i * nbytes ..] = the i-th participant's mine. Collective. */
     tt_status (*allgather)(void *context, const void *mine, void *all, size_t nbytes);
     void *context;
+    int64_t deadline_ns; /* for ranks of one host to attach to one another */
     int nparticipants;
     const uint8_t *key; /* [TT_KEY_BYTES] that the participants share */
     const int *

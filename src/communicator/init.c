@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -40,12 +41,14 @@ static tt_status bootstrap_allgather(void *context, const void *mine, void *all,
 
 static tt_status init_rank(const struct tt_pending_init *init)
 {
-    struct over_bootstrap over = {.deadline_ns = tt_deadline_ns(init->config.init_timeout_ms)};
+    struct over_bootstrap over;
     const int64_t start_ns = tt_now_ns();
     TT_TRY(tt_bootstrap_create(&over.bootstrap, &init->id, init->rank, init->nranks,
-                               over.deadline_ns));
+                               tt_deadline_ns(init->config.init_timeout_ms)));
+    over.deadline_ns = tt_bootstrap_deadline(over.bootstrap);
     const struct tt_exchange exchange = {.allgather = bootstrap_allgather,
                                          .context = &over,
+                                         .deadline_ns = over.deadline_ns,
                                          .nparticipants = init->nranks,
                                          .key = init->id.key};
     const int64_t joined_ns = tt_now_ns();
@@ -233,7 +236,7 @@ static tt_status init_env(tuttiComm_t *comms, int nlocal, const char *method,
         return tt_fail(TT_ERR_ARGUMENT, "%d processes of %d ranks are more than %d ranks",
                        launcher.nranks, nlocal, TT_MAX_RANKS);
     const char *how = method ? method : tt_config_string(TT_CONFIG_INIT_METHOD);
-    const bool alone = launcher.nranks == 1 && (!method || !strcmp(method, "env://"));
+    const bool alone = launcher.nranks == 1 && (!method || !strcasecmp(method, "env://"));
     if (alone)
         TT_TRY(tt_unique_id_create(&id));
     else

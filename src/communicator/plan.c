@@ -8,6 +8,12 @@
 #include "program/covered.h"
 #include "program/proof.h"
 
+#define X(NAME, PUBLIC, ...)                                                                       \
+    _Static_assert((int)TT_##NAME == (int)tuttiColl##PUBLIC, "tutti.h has another value");
+#include "schedule/collective_table.h"
+#undef X
+_Static_assert((int)TT_NCOLLECTIVES == (int)tuttiNumCollectives, "tutti.h has another number");
+
 /* Owned by the user's handle. Steps are made when asked for, so its size is the same for any number
  * of ranks. */
 struct tuttiPlan {

@@ -1,6 +1,7 @@
 /* Splits a communicator: the ranks with one colour become a communicator of their own. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "communicator/group.h"
 
 static tt_status parent_allgather(void *context, const void *mine, void *all, size_t nbytes)
@@ -66,6 +67,7 @@ static tt_status split(tuttiComm_t comm, const struct choice *mine, tuttiComm_t 
             if (members[i] == comm->core.rank) rank = i;
         const struct tt_exchange exchange = {.allgather = parent_allgather,
                                              .context = comm,
+                                             .deadline_ns = tt_deadline_ns(config->init_timeout_ms),
                                              .nparticipants = comm->core.nranks,
                                              .key = comm->key,
                                              .members = members};

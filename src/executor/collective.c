@@ -265,4 +265,5 @@ const struct tt_work_ops tt_collective_ops = {.ready = ready,
                                               .stop = stop,
                                               .end = end,
                                               .describe = tt_collective_describe,
-                                              .missing = tt_collective_missing};
+                                              .missing = tt_collective_missing,
+                                              .knows = tt_collective_knows};

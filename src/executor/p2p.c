@@ -304,15 +304,24 @@ static void describe(const struct tt_work *work, char *text, size_t size)
              (unsigned long long)work->turn, work->p2p.nbytes);
 }
 
+/* The message has not been sent or taken. */
 static void missing(const struct tt_work *work, char *text, size_t size)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
     const int peer = work->p2p.peer;
     char name[128];
     tt_fabric_name_rank(fabric, peer, name, sizeof name);
-    snprintf(text, size,
-             tt_is_unheard(fabric, peer) ? "; nothing has been heard of %s" : "; %s did not answer",
-             name);
+    const char *format = tt_is_unheard(fabric, peer)  ? "; nothing has been heard of %s"
+                         : tt_is_silent(fabric, peer) ? "; %s did not answer"
+                                                      : "; %s did not answer, but waits itself";
+    snprintf(text, size, format, name);
+}
+
+/* A peer that waits itself is not to blame. */
+static bool knows(const struct tt_work *work)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    return work->p2p.peer != fabric->rank && tt_is_silent(fabric, work->p2p.peer);
 }
 
 const struct tt_work_ops tt_p2p_ops = {.ready = ready,
@@ -323,7 +332,8 @@ const struct tt_work_ops tt_p2p_ops = {.ready = ready,
                                        .stop = tt_await_readers,
                                        .end = end,
                                        .describe = describe,
-                                       .missing = missing};
+                                       .missing = missing,
+                                       .knows = knows};
 
 /* ---- Express -------------------------------------------------------------------------------- */
 

@@ -6,7 +6,12 @@
 #include "base/clock.h"
 #include "executor/internal.h"
 
-enum { EXPLAIN_MS = 500 }; /* how long the record of a call may come after its message */
+enum {
+    EXPLAIN_MS = 500, /* how long the record of a call may come after its message */
+    /* A rank that waits is seen every millisecond on its host, and every second elsewhere; but it
+     * may get no core for long. */
+    SILENT_MS = 2000,
+};
 
 /* A call as its rank entered it. */
 struct entered {
@@ -210,53 +215,108 @@ bool tt_is_unheard(const struct tt_fabric *fabric, int rank)
            !atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
 }
 
-/* All ranks have entered the call: the rank whose last sign of waiting is the oldest may be
- * stopped; a rank of this host that has given none (0) before all others. */
-static void name_silent(const struct tt_work *work, char *text, size_t size)
+bool tt_is_silent(const struct tt_fabric *fabric, int rank)
+{
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    const int64_t seen_ns = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
+    return !tt_is_unheard(fabric, rank) && tt_now_ns() - seen_ns >= INT64_C(1000000) * SILENT_MS;
+}
+
+/* Whether a call waits for this rank, which is silent. Ranks that wait themselves are not to blame.
+ */
+static bool is_to_blame(const struct tt_work *work, int rank)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    if (rank == fabric->rank || !tt_is_silent(fabric, rank)) return false;
+    return atomic_load_explicit(&record->done, memory_order_acquire) < work->turn;
+}
+
+bool tt_collective_knows(const struct tt_work *work)
+{
+    bool known = false;
+    for (int r = 0; !known && r < work->engine->fabric->nranks; r++) known = is_to_blame(work, r);
+    return known;
+}
+
+static bool has_entered(const struct tt_work *work, int rank)
+{
+    return latest_of(work->engine->fabric, rank).seq >= work->turn;
+}
+
+/* Adds what is known of a rank that is missing, or silent. */
+static void add_rank(const struct tt_work *work, int rank, char *text, size_t size)
+{
+    const struct tt_fabric *fabric = work->engine->fabric;
+    const struct tt_rank_record *record = tt_fabric_record(fabric, rank);
+    const int64_t seen_ns = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
+    const long long ago_ms = (long long)((tt_now_ns() - seen_ns) / 1000000);
+    const struct entered latest = latest_of(fabric, rank);
+    const size_t used = strlen(text);
+    char name[128], call[160] = "";
+    tt_fabric_name_rank(fabric, rank, name, sizeof name);
+    if (latest.seq) describe(&latest, call, sizeof call);
+    if (tt_is_unheard(fabric, rank))
+        snprintf(text + used, size - used, "; nothing has been heard of %s", name);
+    else if (latest.seq < work->turn)
+        snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
+                 latest.seq ? ", its last was " : " nor any", call);
+    else if (seen_ns)
+        snprintf(text + used, size - used, "; %s has entered it and was seen last %lld ms ago",
+                 name, ago_ms);
+    else
+        snprintf(text + used, size - used, "; %s has entered it and has not been seen to wait",
+                 name);
+}
+
+/* Every rank has entered the call: the one whose last sign of waiting is the oldest. */
+static int longest_unseen(const struct tt_work *work)
 {
     const struct tt_fabric *fabric = work->engine->fabric;
     int64_t least = INT64_MAX;
-    int silent = -1;
+    int found = -1;
     for (int r = 0; r < fabric->nranks; r++) {
         const struct tt_rank_record *record = tt_fabric_record(fabric, r);
         const int64_t seen = atomic_load_explicit(&record->seen_ns, memory_order_relaxed);
         if (r == fabric->rank || seen >= least || tt_is_unheard(fabric, r)) continue;
         if (atomic_load_explicit(&record->done, memory_order_acquire) >= work->turn) continue;
         least = seen;
-        silent = r;
+        found = r;
     }
-    char name[128] = "";
-    if (silent >= 0) tt_fabric_name_rank(fabric, silent, name, sizeof name);
-    const char *format = silent < 0 ? "; every rank has entered it"
-                         : least    ? "; every rank has entered it, %s was seen last %lld ms ago"
-                                    : "; every rank has entered it, %s has not been seen to wait";
-    snprintf(text, size, format, name, (long long)((tt_now_ns() - least) / 1000000));
+    return found;
+}
+
+/* Which ranks an error names, the surest kind of which there are any. */
+enum named {
+    MISSING_AND_SILENT, /* has not entered the call, and does not wait elsewhere */
+    SILENT,             /* is stopped in the call */
+    MISSING,            /* has not entered the call, as far as this rank knows */
+    NOBODY,
+};
+
+static bool is_named(const struct tt_work *work, int rank, enum named kind)
+{
+    if (rank == work->engine->fabric->rank) return false;
+    const bool missing = !has_entered(work, rank);
+    return (missing || kind == SILENT) && (kind == MISSING || is_to_blame(work, rank));
 }
 
 /* Who has not come, or is where, for the message of a timeout. */
 void tt_collective_missing(const struct tt_work *work, char *text, size_t size)
 {
-    const struct tt_fabric *fabric = work->engine->fabric;
-    size_t used = 0;
-    int missing = 0;
+    enum { MOST = 4 };
+    const int nranks = work->engine->fabric->nranks;
+    int nnamed = 0;
     text[0] = '\0';
-    for (int r = 0; r < fabric->nranks && used < size; r++) {
-        const struct entered latest = latest_of(fabric, r);
-        char name[128], call[160];
-        if (r == fabric->rank || latest.seq >= work->turn || missing++ >= 4) continue;
-        tt_fabric_name_rank(fabric, r, name, sizeof name);
-        if (latest.seq) describe(&latest, call, sizeof call);
-        if (tt_is_unheard(fabric, r))
-            used +=
-                (size_t)snprintf(text + used, size - used, "; nothing has been heard of %s", name);
-        else
-            used += (size_t)snprintf(text + used, size - used, "; %s has not entered it%s%s", name,
-                                     latest.seq ? ", its last was " : " nor any",
-                                     latest.seq ? call : "");
-    }
-    if (missing > 4 && used < size)
-        snprintf(text + used, size - used, "; %d more have not", missing - 4);
-    if (!missing) name_silent(work, text, size);
+    for (enum named kind = MISSING_AND_SILENT; kind < NOBODY && !nnamed; kind++)
+        for (int r = 0; r < nranks; r++)
+            if (is_named(work, r, kind) && nnamed++ < MOST) add_rank(work, r, text, size);
+    const size_t used = strlen(text);
+    if (nnamed > MOST) snprintf(text + used, size - used, "; and %d more", nnamed - MOST);
+    if (nnamed) return;
+    snprintf(text, size, "; every rank has entered it");
+    const int unseen = longest_unseen(work);
+    if (unseen >= 0) add_rank(work, unseen, text, size);
 }
 
 tt_status tt_collective_check(struct tt_work *work)

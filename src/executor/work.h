@@ -91,6 +91,10 @@ struct tt_work_ops {
     void (*describe)(const struct tt_work *work, char *text, size_t size);
     /* For whom the call waits, for the text of its deadline: "; rank 3 did not answer". */
     void (*missing)(const struct tt_work *work, char *text, size_t size);
+    /* At the deadline: whether this rank knows whom the call waits for. Else other ranks may know
+     * better, those for which that rank is the peer, and this one waits a little for their failure.
+     */
+    bool (*knows)(const struct tt_work *work);
 };
 
 /* A collective. */
@@ -213,10 +217,14 @@ void tt_collective_end(struct tt_work *work, tt_status status);
 /* The same texts for all carriers of collectives. */
 void tt_collective_describe(const struct tt_work *work, char *text, size_t size);
 void tt_collective_missing(const struct tt_work *work, char *text, size_t size);
+bool tt_collective_knows(const struct tt_work *work);
 /* Fails the communicator because a peer's call differs. */
 TT_NODISCARD tt_status tt_collective_mismatch(struct tt_work *work, int peer);
 /* Whether nothing has been heard of a rank of another host. */
 bool tt_is_unheard(const struct tt_fabric *fabric, int rank);
+/* Whether a rank gives no sign of waiting: it is stopped, or does something else. Nothing is known
+ * of one that is unheard. */
+bool tt_is_silent(const struct tt_fabric *fabric, int rank);
 /* Waits, after a failure, for ranks of this process that read the caller's buffers. */
 TT_NODISCARD tt_status tt_await_readers(struct tt_work *work);
 

@@ -250,6 +250,13 @@ static void missing_of_exchange(const struct tt_work *work, char *text, size_t s
     tt_exchange_missing(own_const(work)->exchange, work->engine->fabric, text, size);
 }
 
+/* The kernel says which messages are missing. */
+static bool knows_of_exchange(const struct tt_work *work)
+{
+    (void)work;
+    return true;
+}
+
 /* ---- The kinds ------------------------------------------------------------------------------ */
 
 static const struct tt_work_ops collective_ops = {.ready = ready,
@@ -260,7 +267,8 @@ static const struct tt_work_ops collective_ops = {.ready = ready,
                                                   .stop = stop,
                                                   .end = end_collective,
                                                   .describe = tt_collective_describe,
-                                                  .missing = tt_collective_missing};
+                                                  .missing = tt_collective_missing,
+                                                  .knows = tt_collective_knows};
 static const struct tt_work_ops exchange_ops = {.ready = ready,
                                                 .start = start_exchange,
                                                 .advance = advance,
@@ -269,7 +277,8 @@ static const struct tt_work_ops exchange_ops = {.ready = ready,
                                                 .stop = stop,
                                                 .end = end_exchange,
                                                 .describe = describe_exchange,
-                                                .missing = missing_of_exchange};
+                                                .missing = missing_of_exchange,
+                                                .knows = knows_of_exchange};
 
 void tt_kernel_begin_collective(struct tt_kernel_work *mine, struct tt_kernel_life *life,
                                 struct tt_engine *engine, const struct tt_call *call)

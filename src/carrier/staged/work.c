@@ -294,6 +294,11 @@ static void missing(const struct tt_work *work, char *text, size_t size)
     own_const(work)->host->missing(work, text, size);
 }
 
+static bool knows(const struct tt_work *work)
+{
+    return own_const(work)->host->knows(work);
+}
+
 static const struct tt_work_ops ops = {.ready = ready,
                                        .start = start,
                                        .advance = advance,
@@ -302,7 +307,8 @@ static const struct tt_work_ops ops = {.ready = ready,
                                        .stop = stop,
                                        .end = end,
                                        .describe = describe,
-                                       .missing = missing};
+                                       .missing = missing,
+                                       .knows = knows};
 
 /* ---- Begin ---------------------------------------------------------------------------------- */
 

@@ -48,7 +48,7 @@ tt_status tt_work_check(struct tt_work *work)
     report(work->engine);
     TT_TRY(tt_fabric_check(work->engine->fabric));
     TT_TRY(work->ops->check(work));
-    return started && has_timed_out(work) ? time_out(work) : TT_OK;
+    return work->deadline_ns && has_timed_out(work) ? time_out(work) : TT_OK;
 }
 
 tt_status tt_engine_check(struct tt_engine *engine, const struct tt_needs *needs)

@@ -141,7 +141,7 @@ struct tt_work {
     enum tt_work_state state;
     tt_status status;
     uint64_t turn;                /* number among the calls it is ordered with, from 1 */
-    int64_t deadline_ns;          /* 0: not set yet */
+    int64_t deadline_ns;          /* 0: not set yet: when the work starts, or `ready` before that */
     uint64_t progress;            /* grows whenever something moved */
     struct tt_stream *stream;     /* which is told the end (executor/stream.h); NULL: none */
     struct tt_portions *portions; /* through which the buffers pass; NULL: they do not */

@@ -30,9 +30,11 @@ static bool has_ended(const struct tt_stage *stage)
            __atomic_load_n(&stage->words->ended, __ATOMIC_ACQUIRE) == stage->number;
 }
 
-/* Copies that who has run the call has queued: a failed call may not have waited for all. */
+/* Copies of portions: a failed call may not have waited for all. */
 static bool is_copied(const struct tt_stage *stage)
 {
+    /* release: serve of copies.c */
+    if (atomic_load_explicit(&stage->portions.is_busy, memory_order_acquire)) return false;
     const struct tt_stage_words *words = stage->words;
     return __atomic_load_n(&words->in, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.in &&
            __atomic_load_n(&words->out, __ATOMIC_ACQUIRE) == (uint32_t)stage->portions.out;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_lock.h"
 #include "carrier/gpu_watch.h"
+#include "carrier/staged/copies.h"
 #include "carrier/staged/graphs.h"
 #include "driver/capture.h"
 
@@ -20,6 +21,7 @@ enum {
 
 static void free_all(struct tt_staged_part *staged)
 {
+    tt_copier_destroy(staged->copier);
     tt_stage_free_blocks(staged);
     if (staged->stream) tt_context_stream_destroy(staged->context, staged->stream);
     if (staged->copies) tt_context_stream_destroy(staged->context, staged->copies);
@@ -73,6 +75,7 @@ static tt_status open_part(struct tt_staged_part *staged)
     TT_TRY(tt_context_stream_create(staged->context, &staged->stream));
     TT_TRY(tt_context_stream_create(staged->context, &staged->copies));
     TT_TRY(tt_context_event_create(staged->context, &staged->order));
+    TT_TRY(tt_copier_create(staged->context, &staged->copier));
     return tt_stream_create(&staged->attendant);
 }
 

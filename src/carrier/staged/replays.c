@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "carrier/gpu_watch.h"
+#include "carrier/staged/copies.h"
 #include "carrier/staged/replay.h"
-#include "driver/capture.h"
 
 /* How often the attendant looks whether a replay has begun: all the time for BRIEF_NS after one has
  * run, then every PAUSE_NS, and more rarely when none has run for LONG_NS. */
@@ -235,7 +235,8 @@ static tt_status time_out(struct tt_comm_core *comm)
 
 /* Waits until the calls on CUDA streams and the replays that were launched before have ended. The
  * caller cannot go on, and perhaps a stream waits for what it would do next: so there is a
- * deadline, for the time in which none of them runs. */
+ * deadline, for the time in which none of them runs, and the caller does not ask the driver itself,
+ * which may wait for that stream. */
 static tt_status settle(const struct tt_pending_call *call)
 {
     struct tt_comm_core *comm = call->comm;
@@ -245,7 +246,7 @@ static tt_status settle(const struct tt_pending_call *call)
     unsigned nruns = 0;
     int left = 0;
     tt_status status;
-    while ((status = tt_context_event_query(staged->context, staged->order)) == TT_IN_PROGRESS) {
+    while ((status = tt_copier_query(staged->copier, staged->order)) == TT_IN_PROGRESS) {
         sleep_briefly();
         if (!is_time(&looked_ns)) continue;
         tt_engine_look(&comm->engine); /* no call may run that reads what other hosts send */

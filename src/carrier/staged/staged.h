@@ -17,9 +17,9 @@
  * are.
  *
  * A call that is larger than TUTTI_STAGE_BYTES passes through staging memory in portions, which all
- * such calls share (executor/portions.h): the user's stream only stores and waits, who runs
- * the call queues the copies on a stream of the communicator. So it is with smaller calls when many
- * wait, and in a group with collectives that use one another's buffers. */
+ * such calls share (executor/portions.h): the user's stream only stores and waits, and a thread of
+ * the communicator queues the copies on another stream (copies.h). So it is with smaller calls when
+ * many wait, and in a group with collectives that use one another's buffers. */
 #ifndef TT_CARRIER_STAGED_STAGED_H
 #define TT_CARRIER_STAGED_STAGED_H
 
@@ -27,6 +27,7 @@
 #include "driver/context.h"
 #include "executor/portions.h"
 
+struct tt_copier;
 struct tt_gpu_pages;
 struct tt_stage_block;
 struct tt_stage_graphs;
@@ -60,7 +61,7 @@ struct tt_stage_piece {
     size_t nbytes;
 };
 
-/* Copies that whoever runs the call queues. All are made in order by one stream. */
+/* Copies of a call that runs (copies.h). All are made in order by one stream. */
 struct tt_stage_portions {
     struct tt_portions base; /* first: its address is that of the portions */
     /* immutable when the call is issued */
@@ -70,8 +71,14 @@ struct tt_stage_portions {
     char *users[2]; /* INPUT, OUTPUT: where element 0 of the global naming would lie; of a message:
                      * both the message */
     const char *kept, *kept_end; /* of the caller's memory: not written */
-    /* owner: who runs the call */
-    uint64_t in, out; /* portions whose copies are queued */
+    /* changed by who runs the call, who then has the lock of the copier; guarded by that lock */
+    uint64_t want_in, want_out; /* portions whose copies are wanted */
+    /* guarded by the lock of the copier */
+    struct tt_staged_work *work; /* NULL: it does not run any more */
+    uint64_t in, out;            /* portions whose copies are queued */
+    struct tt_stage_portions *next;
+    /* atomic: the copier has it */
+    _Atomic bool is_busy;
 };
 
 extern const struct tt_portions_ops tt_stage_portions_ops;
@@ -104,6 +111,7 @@ struct tt_staged_work {
     struct tt_stage *stage;
     uint32_t number; /* that the words get */
     bool replayed;   /* from a CUDA graph: ready gets TT_REPLAY_... */
+    int64_t stop_ns; /* after a failure: until when it waits for copies; 0: it does not yet */
 };
 
 /* Memory that calls use in turn: they begin in order, each when the one before is done. */
@@ -120,8 +128,9 @@ struct tt_staged_part {
     void *stream;               /* of the rank, for calls without one */
     void *order; /* the event of the last call on a stream: the next one follows it */
     struct tt_stream *attendant;
+    struct tt_copier *copier; /* queues the copies of calls that run */
     /* owner: the issuing thread */
-    void *copies;  /* the stream of copies that who runs a call queues */
+    void *copies;  /* the stream of the copier's copies */
     size_t nbytes; /* TUTTI_STAGE_BYTES */
     struct tt_stage *stages[TT_STAGE_CLASSES];
     struct tt_stage_block *blocks;

@@ -1,0 +1,31 @@
+/* Queues the copies of portions, in a thread of its own. The driver may hold up a call, for example
+ * while another thread waits in cuCtxSynchronize; and who runs calls and watches their deadlines
+ * must not wait for it, because the GPU may wait for the end of such a call. So that thread says
+ * which copies it wants, and looks whether they have been made.
+ *
+ * Lock order: none is taken inside the copier's lock. */
+#ifndef TT_CARRIER_STAGED_COPIES_H
+#define TT_CARRIER_STAGED_COPIES_H
+
+#include "carrier/staged/staged.h"
+
+/* One of a communicator: a thread, which begins here and ends with the destruction. SYSTEM: no
+ * thread can be started. */
+TT_NODISCARD tt_status tt_copier_create(struct tt_context *context, struct tt_copier **copier);
+/* Waits for the call of the driver that the thread is in. NULL is allowed. */
+void tt_copier_destroy(struct tt_copier *copier);
+
+/* By who runs the work: so many portions are finished, which are copied back; then the next ones,
+ * which take their places, are copied in. An error: what the driver said of copies before. */
+TT_NODISCARD tt_status tt_copies_want(struct tt_staged_work *work, uint64_t finished);
+/* Whether all copies that are wanted have been made, and the thread has let go of the work. */
+bool tt_copies_are_made(const struct tt_staged_work *work);
+/* After a failure: no more copies are queued, and the thread uses the work no longer. Whether the
+ * GPU has made all that were queued: false also while the thread is in the driver. */
+bool tt_copies_stop(struct tt_staged_work *work);
+
+/* Asks the driver whether the event's last record has happened: TT_IN_PROGRESS until the driver
+ * has answered, and then once the answer. By the issuing thread. */
+TT_NODISCARD tt_status tt_copier_query(struct tt_copier *copier, void *event);
+
+#endif

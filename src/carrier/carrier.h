@@ -230,7 +230,7 @@ struct tt_carrier {
     void (*begin)(struct tt_pending_call *call);
     void (*launch)(struct tt_calls *calls);
     void (*follow)(struct tt_calls *calls);
-    /* While calls without a stream run: about every millisecond. */
+    /* Before calls without a stream run, and then about every millisecond. */
     void (*look)(struct tt_calls *calls);
     /* status: of the run; returns it, or the first failure here. */
     tt_status (*wait)(struct tt_calls *calls, tt_status status);

@@ -1,6 +1,7 @@
 /* The ranks of a job in which something goes wrong. Each makes call after call, compares what comes
  * out, and at the first error judges what the error says. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -271,6 +272,14 @@ static bool begin_fault(struct gpu_rank *rank, struct plan *plan, const struct p
     }
 }
 
+/* TT_FAULT_HELD: a thread is in the driver, and waits there for all kernels, again and again. */
+static void *hold_driver(void *argument)
+{
+    gpu_use(((const struct gpu_rank *)argument)->gpu);
+    while (RESULT(cuCtxSynchronize) == CUDA_SUCCESS) sched_yield();
+    return NULL;
+}
+
 /* ---- A rank --------------------------------------------------------------------------------- */
 
 /* The call of the rank whose other thread aborts. */
@@ -343,6 +352,8 @@ int run_plan(const struct plan *given)
         says(&rank, SAYS_WRONG, "init: %s", tuttiGetLastError(NULL));
         return SAYS_WRONG;
     }
+    pthread_t holder;
+    if (getenv("TT_FAULT_HELD") && pthread_create(&holder, NULL, hold_driver, &rank)) abort();
     make_calls(&rank);
     if (rank.comm) (void)tuttiCommDestroy(rank.comm);
     return atomic_load(&status);

@@ -114,12 +114,16 @@ static tuttiResult_t small_collective(struct job *job)
                           stream_of(job));
 }
 
+static tuttiResult_t alone_without_stream(struct job *job)
+{
+    return tuttiAllReduce(job->large, job->large, LARGE, tuttiFloat32, tuttiSum, job->d.comms[0],
+                          NULL);
+}
+
 static tuttiResult_t without_stream(struct job *job)
 {
     const tuttiResult_t issued = collective(job); /* for which the driver waits */
-    if (issued) return issued;
-    return tuttiAllReduce(job->large, job->large, LARGE, tuttiFloat32, tuttiSum, job->d.comms[0],
-                          NULL);
+    return issued ? issued : alone_without_stream(job);
 }
 
 static tuttiResult_t messages(struct job *job)
@@ -268,6 +272,45 @@ ABORTED(an_abort_ends_a_collective, collective)
 ABORTED(an_abort_ends_a_small_collective, small_collective)
 ABORTED(an_abort_ends_messages, messages)
 ABORTED(an_abort_ends_a_replay, replay_graph)
+
+/* A driver that holds up the thread that launches, until the launched kernel has ended. */
+static __typeof__(cuEventRecord) *real_record;
+
+static CUresult CUDAAPI wait_and_record(CUevent event, CUstream stream)
+{
+    (void)RESULT(cuCtxSynchronize);
+    return real_record(event, stream);
+}
+
+static void is_launched_slowly(issue call)
+{
+    struct job job;
+    if (!begin(&job, DEADLINE_MS, NULL, call)) return;
+    struct tt_cuda *driver = (struct tt_cuda *)(uintptr_t)tt_cuda_load();
+    real_record = driver->EventRecord;
+    driver->EventRecord = wait_and_record;
+    tuttiResult_t result = call(&job);
+    if (!result) result = tuttiStreamSynchronize(stream_of(&job));
+    CHECK_MESSAGE(result == tuttiTimeout, "result %d: %s", (int)result,
+                  tuttiGetLastError(job.d.comms[0]));
+    driver->EventRecord = real_record;
+    end(&job);
+}
+
+TEST(held_launches, a_collective_ends_at_the_deadline)
+{
+    is_launched_slowly(collective);
+}
+
+TEST(held_launches, messages_end_at_the_deadline)
+{
+    is_launched_slowly(messages);
+}
+
+TEST(held_launches, a_call_without_a_stream_ends_at_the_deadline)
+{
+    is_launched_slowly(alone_without_stream);
+}
 
 /* A driver that does not say whether an event has happened. */
 static __typeof__(cuEventQuery) *real_query;

@@ -155,6 +155,13 @@ static void tell_locked(struct tt_attendant *attendant, struct tt_attended *atte
     pthread_cond_signal(&attendant->changed);
 }
 
+void tt_attendant_tell(struct tt_attendant *attendant, struct tt_attended *attended)
+{
+    pthread_mutex_lock(&attendant->lock);
+    tell_locked(attendant, attended);
+    pthread_mutex_unlock(&attendant->lock);
+}
+
 void tt_attend(struct tt_attendant *attendant, struct tt_attended *attended)
 {
     pthread_mutex_lock(&attendant->lock);

@@ -31,6 +31,8 @@ void tt_attendant_put(struct tt_attendant *attendant);
 
 /* Begins to look, at once. */
 void tt_attend(struct tt_attendant *attendant, struct tt_attended *attended);
+/* Looks again, at once. */
+void tt_attendant_tell(struct tt_attendant *attendant, struct tt_attended *attended);
 /* Afterwards nobody looks. By another thread than the attendant's, without a lock that look takes.
  */
 void tt_unattend(struct tt_attendant *attendant, struct tt_attended *attended);

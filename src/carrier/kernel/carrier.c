@@ -206,8 +206,16 @@ static void begin_exchange(struct tt_pending_call *call)
     join_stream(call);
 }
 
+/* Until `follow`, or until the calling thread runs the calls. */
+static void begin_launching(const struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        tt_launching_begin(&call->comm->kernel->launching, call->kind == TT_CALL_COLLECTIVE);
+}
+
 static void launch(struct tt_calls *calls)
 {
+    begin_launching(calls);
     for (struct tt_pending_call *call = calls->first; call; call = call->next)
         if (call->exchange) begin_exchange(call);
     tt_kernel_launch(calls);
@@ -219,7 +227,18 @@ static void follow(struct tt_calls *calls)
         struct tt_kernel_part *on = call->comm->kernel;
         if (on->batch) tt_attended_push(&on->queue, &on->batch->attended);
         on->batch = NULL;
+        if (call->stream) tt_launching_end(&on->launching);
     }
+}
+
+/* ---- Calls without a stream ----------------------------------------------------------------- */
+
+/* The thread has left the driver. The communicator of a work that is done may be gone. */
+static void look(struct tt_calls *calls)
+{
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        if (!call->stream && !tt_work_is_done(call->work))
+            tt_launching_end(&call->comm->kernel->launching);
 }
 
 const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
@@ -237,4 +256,5 @@ const struct tt_carrier tt_carrier_kernel = {.name = "kernel",
                                              .drop = drop,
                                              .begin = begin,
                                              .launch = launch,
-                                             .follow = follow};
+                                             .follow = follow,
+                                             .look = look};

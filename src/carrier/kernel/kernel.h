@@ -6,6 +6,7 @@
 #define TT_CARRIER_KERNEL_KERNEL_H
 
 #include "carrier/carried.h"
+#include "carrier/kernel/launching.h"
 #include "carrier/kernel/attendant.h"
 #include "carrier/kernel/ring.h"
 #include "carrier/kernel/work.h"
@@ -68,6 +69,7 @@ struct tt_kernel_part {
     uint32_t nthreads;                /* of a block */
     size_t most_line_bytes;           /* messages of a call that go as lines, at most */
     struct tt_attended_queue queue;   /* the calls of the user's streams */
+    struct tt_launching launching;    /* while the issuing thread is in the driver */
     struct tt_graphs *_Atomic graphs; /* graphs.h; NULL: no call was captured */
     /* owner: the issuing thread */
     uint64_t issued;    /* calls, but for captured ones */

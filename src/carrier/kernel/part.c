@@ -121,7 +121,9 @@ static tt_status open_gpu(struct tt_comm_core *comm, struct tt_kernel_part *on)
     TT_TRY(tt_context_stream_create(context, &on->stream));
     TT_TRY(tt_context_event_create(context, &on->last));
     TT_TRY(tt_gpu_watch_get(context, &on->life.watch));
-    return tt_attended_open(&on->queue);
+    TT_TRY(tt_attended_open(&on->queue));
+    tt_launching_open(&on->launching, comm, on->queue.attendant);
+    return TT_OK;
 }
 
 static bool is_one_process(const struct tt_fabric *fabric)
@@ -278,6 +280,7 @@ static void close_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     if (!on) return;
+    tt_launching_close(&on->launching);
     tt_attended_close(&on->queue);
     free_all(on);
     comm->kernel = NULL;
@@ -293,6 +296,7 @@ static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_kernel_part *on = comm->kernel;
     const bool complete = on->device && on->last;
+    tt_launching_close(&on->launching);
     tt_graphs_end(on);
     on->peers_ended = await_peers(comm);
     const bool own_ended = !complete || (await_own(on) && tt_graphs_have_ended(on));

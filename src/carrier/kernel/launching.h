@@ -1,0 +1,37 @@
+/* Watches the kernels of a rank while its thread still launches. The driver may hold that thread up
+ * until a kernel ends that was launched before, and nobody else looks after that kernel yet: so the
+ * attendant looks at the deadline, at the other ranks and at aborts, and ends the kernel. */
+#ifndef TT_CARRIER_KERNEL_LAUNCHING_H
+#define TT_CARRIER_KERNEL_LAUNCHING_H
+
+#include "carrier/kernel/attendant.h"
+
+struct tt_comm_core;
+
+/* Part of struct tt_kernel_part. */
+struct tt_launching {
+    struct tt_attended attended; /* first: its address is this one's */
+    /* immutable after open */
+    struct tt_comm_core *comm; /* NULL: not opened */
+    struct tt_attendant *attendant;
+    /* atomic */
+    _Atomic uint64_t number;  /* of launches that have begun or ended: odd in between */
+    _Atomic bool is_attended; /* the attendant looks; else it must be told */
+    _Atomic bool collective;  /* the launch has calls that need all ranks */
+    /* owner: the attendant */
+    uint64_t seen, nbegun;
+    int nquiet;
+    int64_t deadline_ns, grace_ns;
+};
+
+void tt_launching_open(struct tt_launching *launching, struct tt_comm_core *comm,
+                       struct tt_attendant *attendant);
+/* Before the communicator goes. Not opened is allowed. */
+void tt_launching_close(struct tt_launching *launching);
+
+/* By the issuing thread: around all calls of the driver of a launch, until the works of its calls
+ * are looked after. Begins for each call of the launch; ends as often or once. */
+void tt_launching_begin(struct tt_launching *launching, bool collective);
+void tt_launching_end(struct tt_launching *launching);
+
+#endif

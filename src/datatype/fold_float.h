@@ -54,8 +54,9 @@ static inline vf divide(vf v, vf k)
         const int nsrc = sources->number;                                                          \
         const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
         const size_t whole = nbytes / STEP * STEP;                                                 \
-        const bool raw_a = tt_is_raw(sources, 0), raw_b = nsrc > 1 && tt_is_raw(sources, 1);       \
-        const bool raw_c = nsrc > 2 && tt_is_raw(sources, 2);                                      \
+        const bool raw_a = tt_source_is_raw(sources, 0),                                           \
+                   raw_b = nsrc > 1 && tt_source_is_raw(sources, 1);                               \
+        const bool raw_c = nsrc > 2 && tt_source_is_raw(sources, 2);                               \
         const char *a = (const char *)src[0] + skip;                                               \
         const char *b = nsrc > 1 ? (const char *)src[1] + skip : a;                                \
         const char *c = nsrc > 2 ? (const char *)src[2] + skip : a;                                \
@@ -77,7 +78,7 @@ static inline vf divide(vf v, vf k)
                 vf acc = enter(load_##type(a + i), raw_a, k);                                      \
                 for (int s = 1; s < nsrc; s++)                                                     \
                     acc = op(acc, enter(load_##type((const char *)src[s] + skip + i),              \
-                                        tt_is_raw(sources, s), k));                                \
+                                        tt_source_is_raw(sources, s), k));                         \
                 store_##type(d + i, end(acc, k));                                                  \
             }                                                                                      \
         }                                                                                          \
@@ -86,7 +87,7 @@ static inline vf divide(vf v, vf k)
         vf acc = enter(load_##type##_part(a + whole, n), raw_a, k);                                \
         for (int s = 1; s < nsrc; s++)                                                             \
             acc = op(acc, enter(load_##type##_part((const char *)src[s] + skip + whole, n),        \
-                                tt_is_raw(sources, s), k));                                        \
+                                tt_source_is_raw(sources, s), k));                                 \
         store_##type##_part(d + whole, end(acc, k), n);                                            \
     }                                                                                              \
     static void name##_to_two(void *dst, void *other, const struct tt_sources *sources,            \
@@ -97,7 +98,7 @@ static inline vf divide(vf v, vf k)
         const vf k = v_splat(factor);                                                              \
         const size_t skip = first * SIZE, nbytes = count * SIZE;                                   \
         const size_t whole = nbytes / STEP * STEP;                                                 \
-        const bool raw_a = tt_is_raw(sources, 0), raw_b = tt_is_raw(sources, 1);                   \
+        const bool raw_a = tt_source_is_raw(sources, 0), raw_b = tt_source_is_raw(sources, 1);     \
         const char *a = (const char *)sources->data[0] + skip;                                     \
         const char *b = (const char *)sources->data[1] + skip;                                     \
         char *d = dst, *e = other;                                                                 \

@@ -102,7 +102,7 @@ enum {
             const size_t n = count - done < block ? count - done : block;                          \
             for (int s = 0; s < sources->number; s++) {                                            \
                 const element##_at *b = (const element##_at *)sources->data[s] + first + done;     \
-                const bool raw = tt_is_raw(sources, s);                                            \
+                const bool raw = tt_source_is_raw(sources, s);                                     \
                 if (s == 0 && raw)                                                                 \
                     for (size_t i = 0; i < n; i++) acc[i] = scale(b[i], k);                        \
                 else if (s == 0)                                                                   \

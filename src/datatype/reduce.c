@@ -19,7 +19,7 @@ enum {
 static bool has_raw(const struct tt_sources *sources)
 {
     int s = 0;
-    while (s < sources->number && !tt_is_raw(sources, s)) s++;
+    while (s < sources->number && !tt_source_is_raw(sources, s)) s++;
     return s < sources->number;
 }
 

@@ -96,7 +96,7 @@ struct tt_share_request {
 };
 
 /* What a rank has. */
-struct tt_place {
+struct tt_share_place {
     struct tt_share *share;
     struct tt_share_team *team;
     bool takes_turns; /* the share is another communicator's */
@@ -106,9 +106,9 @@ struct tt_place {
  */
 TT_NODISCARD tt_status tt_share_open(struct tt_shares *shares,
                                      const struct tt_share_request *request,
-                                     struct tt_place *place);
+                                     struct tt_share_place *place);
 /* After the rank's last kernel. Does nothing where place->share is NULL. */
-void tt_share_close(struct tt_shares *shares, struct tt_place *place);
+void tt_share_close(struct tt_shares *shares, struct tt_share_place *place);
 
 /* From now on the share's kernels have an order: needed by those that the host does not launch. */
 TT_NODISCARD tt_status tt_share_begin_order(struct tt_share *share);

@@ -213,7 +213,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
     if (!fabric) return;
     tt_fabric_disconnect(fabric);
     for (int place = 0; fabric->watches && place < fabric->nlocal; place++)
-        tt_watch_put(fabric->watches[place]);
+        tt_pid_watch_put(fabric->watches[place]);
     tt_fabric_free_inherited(fabric);
 }
 

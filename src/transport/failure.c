@@ -108,7 +108,7 @@ void tt_fabric_watch(struct tt_fabric *fabric)
     for (int place = 0; place < fabric->nlocal; place++) {
         const struct tt_peer_info *peer = &fabric->peers[tt_fabric_rank_at(fabric, place)];
         if (peer->process_id != mine->process_id)
-            fabric->watches[place] = tt_watch_get(peer->pid, peer->process_id);
+            fabric->watches[place] = tt_pid_watch_get(peer->pid, peer->process_id);
     }
 }
 
@@ -116,8 +116,8 @@ void tt_fabric_watch(struct tt_fabric *fabric)
 bool tt_fabric_is_dead(const struct tt_fabric *fabric, int rank)
 {
     if (!tt_fabric_is_local(fabric, rank)) return false;
-    struct tt_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
-    return watch && tt_watch_is_dead(watch);
+    struct tt_pid_watch *watch = fabric->watches[fabric->hosts->local_of[rank]];
+    return watch && tt_pid_watch_is_dead(watch);
 }
 
 static bool can_go_on(struct tt_fabric *fabric, int peer, bool sending)

@@ -51,7 +51,7 @@ struct tt_kernel_part {
     struct tt_device_state *state;    /* device memory */
     void *stream;                     /* for runs that are not launched on a stream of the user */
     void *last;                       /* the event of the last launch */
-    struct tt_place place;            /* this rank's share of the GPU */
+    struct tt_share_place place;      /* this rank's share of the GPU */
     int most_blocks;                  /* of one call: what the least share of any rank has */
     uint32_t nthreads;                /* of a block */
     size_t most_line_bytes;           /* messages of a call that go as lines, at most */

@@ -87,7 +87,7 @@ static bool is_used(const struct tuttiComm *comm, const struct tt_cached *cached
     /* release: tt_replay_release */
     return atomic_load_explicit(&cached->nheld, memory_order_acquire) > 0 ||
            atomic_load_explicit(&comm->core.engine.collectives_done, memory_order_acquire) <
-               cached->last_turn; /* release: the call, when it completed */
+               cached->last_turn; /* release: complete of executor/work.c, tt_express_run */
 }
 
 static void forget(tuttiComm_t comm, struct tt_cached *cached)

@@ -162,7 +162,8 @@ static void close_locked(struct tt_stage_graphs *graphs)
     for (const struct tt_stage_graph *graph = graphs->list; graph; graph = graph->next)
         for (const struct tt_replay *replay = graph->replays; replay; replay = replay->next)
             tt_replay_close(replay);
-    atomic_store_explicit(&graphs->closed, true, memory_order_release); /* acquire: the end */
+    /* acquire: tt_stage_graphs_end */
+    atomic_store_explicit(&graphs->closed, true, memory_order_release);
 }
 
 static int64_t pause_of(const struct tt_stage_graphs *graphs)

@@ -63,7 +63,8 @@ static tt_status withdraw_post(struct tt_shm_link *shm)
         &post->state, &state, shm->posted << 2 | TT_POST_NONE, memory_order_acq_rel,
         memory_order_acquire); /* release: shm_claim, shm_withdraw */
     if (!unclaimed && state == (shm->posted << 2 | TT_POST_CLAIMED) &&
-        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted) /* release: publish */
+        /* release: publish of shm.c */
+        atomic_load_explicit(&flag->seq, memory_order_acquire) < shm->posted)
         return TT_IN_PROGRESS;
     shm->posted = 0;
     return TT_OK;

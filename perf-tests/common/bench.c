@@ -195,7 +195,7 @@ static tuttiResult_t time_iterations(struct perf_worker *worker, const struct pe
     return tuttiSuccess;
 }
 
-/* The same with -G: the iterations are captured, then the graph is launched and timed. */
+/* The iterations with -G: they are captured, then the graph is launched and timed. */
 static tuttiResult_t time_graphs(struct perf_worker *worker, const struct perf_row *row,
                                  bool in_place, double *launched, double *done)
 {

@@ -136,7 +136,7 @@ tuttiResult_t tt_result(const char *function, tt_status status);
 /* TT_OK when comm is a live communicator, else TT_ERR_ARGUMENT (NULL, destroyed) or the error it is
  * in. */
 TT_NODISCARD tt_status tt_comm_check(tuttiComm_t comm);
-/* The same without looking at the communicator's failure. */
+/* TT_OK when comm is a live communicator, also one that has failed, else TT_ERR_ARGUMENT. */
 TT_NODISCARD tt_status tt_comm_check_handle(tuttiComm_t comm);
 
 /* Reads config (may be NULL) over the parent's or the config table's values. TT_ERR_ARGUMENT for a
@@ -164,8 +164,8 @@ void tt_comm_forget(tuttiComm_t comm);
 void tt_comm_free(tuttiComm_t comm);
 /* Whether this process is a child made by fork and its parent made the communicator. */
 bool tt_comm_is_inherited(const struct tuttiComm *comm);
-/* The same for an inherited communicator: frees memory of this process, and neither waits for calls
- * of the parent nor changes what the parent shares with other ranks. */
+/* Frees an inherited communicator: memory of this process. Neither waits for calls of the parent
+ * nor changes what the parent shares with other ranks. */
 void tt_comm_free_inherited(tuttiComm_t comm);
 
 /* What the program of a call depends on. */

@@ -48,8 +48,8 @@ static bool are_few(const struct tt_pending_call *calls, int ncalls, bool *only_
     return true;
 }
 
-/* They need no memory of their own. While this thread holds the engine, an abort by another one
- * waits for it. */
+/* Issues a few calls, without memory of the heap. While this thread holds the engine, an abort by
+ * another one waits for it. */
 static tt_status issue_few(struct tt_pending_call *calls, int ncalls, bool only_p2p,
                            bool are_entered)
 {

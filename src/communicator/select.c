@@ -39,8 +39,8 @@ static struct tt_setting setting_of(const struct tuttiComm *comm, const struct t
     return setting;
 }
 
-/* The same for all roots, so that calls with changing roots do not change their algorithm. A forced
- * algorithm that is not for a count for each rank leaves such calls to the choice. */
+/* The algorithm of a call: one for all roots, so that calls with changing roots do not change it. A
+ * forced algorithm that is not for a count for each rank leaves such calls to the choice. */
 static const struct tt_algorithm *choose(tuttiComm_t comm, const struct tt_selection *of)
 {
     const struct tt_algorithm *forced = comm->forced[of->collective];

@@ -133,7 +133,8 @@ static inline uint8_t tt_f32_to_e5m2(float value)
     return (uint8_t)(sign | tt_narrow_finite(magnitude, 2, 15));
 }
 
-/* The same from and to memory of any alignment, named for the kernels' templates. */
+/* Loads and stores of a float at any alignment, with conversion, named for the kernels' templates.
+ */
 static inline float tt_read_f32(const char *from)
 {
     float value;

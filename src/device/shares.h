@@ -87,8 +87,8 @@ struct tt_share_request {
                          * communicator has or had it */
     int rank;           /* in the communicator */
     int least, wanted;  /* blocks */
-    int nranks, nteam;  /* of the communicator, whose kernels may run on this GPU at the same time;
-                         * of them in this process, which may have its part of the GPU */
+    int nranks;         /* of the communicator: kernels of all may run on this GPU at one time */
+    int nteam;          /* of these ranks, those in this process; they share its part of the GPU */
     int capacity;       /* of the GPU, for the process that may use least of it */
     uint64_t opener;    /* the thread */
     int place, nopened; /* this rank among those of the team that the thread opens, and these */

@@ -172,7 +172,7 @@ static tt_status go_on(struct tt_engine *engine, const struct tt_call *call, uin
     return tt_run(&work, false);
 }
 
-/* The same where nothing was posted or sent by reference. */
+/* Goes on in the general execution where nothing was posted or sent by reference. */
 static tt_status go_on_at(struct tt_engine *engine, const struct tt_call *call, uint64_t turn,
                           struct tt_position at)
 {

@@ -77,9 +77,9 @@ bool tt_express_do_step(const struct tt_express_step *express, const struct tt_p
 bool tt_express_get(const struct tt_engine *engine, struct tt_link *link, size_t nbytes,
                     uint64_t signature, struct tt_message *message);
 
-/* The same with long messages (express_direct.c): whether it is possible for a call whose steps
- * have been prepared; and whether the call is done. If not, *state (written in any case) says where
- * the general execution goes on. */
+/* Express calls with long messages (express_direct.c): whether that is possible for a call whose
+ * steps have been prepared; and whether the call is done. If not, *state (written in any case) says
+ * where the general execution goes on. */
 bool tt_express_prepare_direct(struct tt_express *express, const struct tt_engine *engine,
                                const struct tt_call *call);
 bool tt_express_run_direct(const struct tt_express *express, struct tt_engine *engine,

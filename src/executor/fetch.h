@@ -12,7 +12,8 @@ enum { TT_FETCH_EARLY = 4, TT_FETCH_LATE = 8 };
 
 /* Fetches the first lines of the first pages of a long message. */
 void tt_fetch_to_read(const char *data, size_t nbytes, int nlines);
-/* The same for memory that is going to be written, and whose contents nobody needs any more. */
+/* Fetches the first cache lines of the first pages of memory that is going to be written, and whose
+ * contents nobody needs any more. */
 void tt_fetch_to_write(const char *data, size_t nbytes, int nlines);
 
 /* If the step folds long messages: fetches the first lines of this rank's operand of the fold, and

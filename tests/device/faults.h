@@ -23,7 +23,7 @@ enum fault {
     NFAULTS
 };
 
-/* The same in all processes of the job. */
+/* What a job does; equal in all its processes. */
 struct plan {
     uint64_t seed;
     enum fault fault;

@@ -43,6 +43,18 @@ while read -r line; do
     [ -z "$hits" ] || fail "say \"${line##*|}\" instead:"$'\n'"$hits"
 done <<<"$retired"
 
+# A comment stands alone: it does not begin with a word that needs the line above.
+leaning='(The same|Same|And|Or|Nor|Also|Likewise|Ditto|Those|They|Them|All of (it|them|these)|Of (these|those)|As (above|before))'
+leaning="(/\\*|//|^ *#) *$leaning([^a-zA-Z]|\$)"
+for text in '/* The same, and unmaps. */' 'int n; /* Also of others. */' '    # Those that stay.'; do
+    grep -qE -- "$leaning" <<<"$text" || fail "this test does not find a comment that leans on the line above: $text"
+done
+for text in '/* Theirs is the same. */' '/* Order: the same. */' '    a = b; // As open(2).'; do
+    ! grep -qE -- "$leaning" <<<"$text" || fail "this test finds fault with: $text"
+done
+hits=$(grep -nE -- "$leaning" $(printf '%s\n' "${files[@]}" | grep -vE '\.(md|[1-9])$') || true)
+[ -z "$hits" ] || fail "a comment stands alone; say who does what:"$'\n'"$hits"
+
 # A status that is ignored goes through tt_ignore.
 hits=$(grep -nF '(void)!' "${files[@]}" || true)
 [ -z "$hits" ] || fail "say tt_ignore(status), or handle it:"$'\n'"$hits"

@@ -89,15 +89,15 @@ TT_NODISCARD tt_status tt_kernel_take_place(struct tt_comm_core *core,
 
 /* Blocks of threads of one call, at most. */
 int tt_kernel_most_parts(const struct tt_kernel_part *part);
-/* What the kernel gets. SYSTEM: out of pinned memory. */
+/* What the kernel gets for a collective. SYSTEM: out of pinned memory. */
 TT_NODISCARD tt_status tt_kernel_fill(const struct tt_pending_call *pending, uint64_t number,
                                       struct tt_device_call *call);
-/* The same for the exchange of a call; number 0: a captured call's. USAGE: too many peers. */
+/* What the kernel gets for an exchange, whose number is 0 where it is captured. SYSTEM: out of
+ * pinned memory; USAGE: too many peers. */
 TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pending,
                                                struct tt_device_call *call);
 /* Brings program and scratch memory to the GPU, as far as they are not there; fails the
- * communicator where that cannot be. And frees the program's memory; after a failure a kernel may
- * still run: then with the communicator. */
+ * communicator where that cannot be. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
 void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);

@@ -48,7 +48,8 @@ TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct t
 /* Of a call with a number: keeps the table also after that, until 0 is stored, with release, in the
  * word that this returns. */
 _Atomic uint64_t *tt_device_ring_hold(void *table);
-/* The same until tt_device_ring_put, or the ring is freed. */
+/* Memory for a call that is captured, until tt_device_ring_put, or the ring is freed. Errors as
+ * tt_device_ring_take. */
 TT_NODISCARD tt_status tt_device_ring_keep(struct tt_device_ring *ring, struct tt_context *context,
                                            size_t nbytes, void **table);
 /* Gives a kept table back, for calls that are captured later: to free pinned memory, the driver

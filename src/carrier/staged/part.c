@@ -108,7 +108,7 @@ static void end_turns(struct tt_comm_core *comm)
     tt_stage_graphs_end(comm);
 }
 
-/* Also where no call has used the part. */
+/* Leaves the part, also one that no call has used. */
 static void leave_part(struct tt_comm_core *comm)
 {
     struct tt_staged_part *staged = comm->staged;

@@ -57,7 +57,7 @@ static inline char *tt_meeting_data(struct tt_flag *place, size_t nbytes)
     return nbytes <= TT_INLINE_BYTES ? (char *)place->data.bytes : (char *)(place + 1);
 }
 
-/* The same of a part that is in. */
+/* Where the data of a part lies that is in. */
 static inline char *tt_meeting_part(const struct tt_meeting *meeting, int member)
 {
     struct tt_flag *place = tt_meeting_place(meeting, member);

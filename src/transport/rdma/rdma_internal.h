@@ -233,7 +233,8 @@ extern const struct tt_gpu_ops tt_rdma_gpus;
 
 /* ---- Failures (rdma_error.c) ---------------------------------------------------------------- */
 
-/* All of these fail the fabric, unless the peer has left, and give the wire its status. */
+/* Each function that begins with tt_rdma_fail fails the fabric, unless the peer has left, and gives
+ * the wire its status. */
 TT_NODISCARD tt_status tt_rdma_fail_completion(struct tt_rdma_route *route,
                                                const struct ibv_wc *wc);
 /* `what`: what happened, a clause of the text. */

@@ -159,7 +159,7 @@ static tt_status prove_count(const struct tuttiComm *comm, const struct tt_cache
 }
 
 /* A program that was proved for single counts only is not run on parts of other lengths. A small
- * call of `nbytes` is done in a straight line, which runs one copy (executor/express.h). */
+ * call of `nbytes` is done express, which runs one copy (executor/express.h). */
 static struct tt_limits binding_limits(const struct tuttiComm *comm, const struct tt_cached *cached,
                                        size_t nbytes)
 {

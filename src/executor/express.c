@@ -1,5 +1,5 @@
-/* Express calls: whether a call may take it, and a single meeting done in a straight line. Calls
- * over links are in express_links.c and, with long messages, in express_direct.c. */
+/* Express calls: whether a call may be one, and those that are a single meeting. Calls over links
+ * are in express_links.c and, with long messages, in express_direct.c. */
 #include "executor/express.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* Express calls: a small collective, either a single meeting or a few steps over links, is done in
- * a straight line in its caller. The express execution computes once per kind of call what the
- * general execution (work.c) computes at each step, and hands over to it when a message is late. */
+ * its caller, one step after the other. The express execution computes once per kind of call what
+ * the general execution (work.c) computes at each step, and hands over to it when a message is
+ * late. */
 #ifndef TT_EXECUTOR_EXPRESS_H
 #define TT_EXECUTOR_EXPRESS_H
 
@@ -42,7 +43,8 @@ struct tt_express {
     };
 };
 
-/* Where an express run has stopped, and what the general execution must know to go on from there.
+/* Where the express execution has stopped, and what the general execution must know to go on from
+ * there.
  */
 struct tt_express_state {
     struct tt_position at;
@@ -54,8 +56,8 @@ struct tt_express_state {
 void tt_express_prepare(struct tt_express *express, const struct tt_engine *engine,
                         const struct tt_call *call);
 
-/* Sets up the general execution (work.c) of a call whose express run has stopped, and counts it as
- * outstanding. */
+/* Sets up the general execution (work.c) of a call whose express execution has stopped, and counts
+ * it as outstanding. */
 void tt_express_hand_over(struct tt_work *work, struct tt_engine *engine,
                           const struct tt_call *call, uint64_t turn,
                           const struct tt_express_state *state);

@@ -1,5 +1,5 @@
-/* The collectives, one row each. The argument checks, verify, the cost model, composed algorithms
- * and the tools derive from the row what they need to know of a collective. */
+/* The collectives, one row each. The argument checks, verify, the cost model and the tools derive
+ * from the row what they need to know of a collective; algorithms/compose.c has a second table. */
 #ifndef TT_SCHEDULE_COLLECTIVE_H
 #define TT_SCHEDULE_COLLECTIVE_H
 

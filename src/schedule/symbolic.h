@@ -36,7 +36,7 @@ struct tt_parcel {
     struct tt_named_value blocks[];
 };
 
-/* One channel's run. Owned by verify. */
+/* The execution of one channel. Owned by verify. */
 struct tt_symbolic {
     const struct tt_steps *steps;
     const struct tt_shape *shape;

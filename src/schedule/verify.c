@@ -219,7 +219,7 @@ static tt_status check_result(struct tt_symbolic *run, int rank)
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
-/* What one run is to look at. */
+/* What one execution is to look at. */
 struct mode {
     int channel;
     size_t count;

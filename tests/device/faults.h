@@ -19,7 +19,7 @@ enum fault {
     DESTROYED,     /* the rank destroys its communicator */
     OUT_OF_MEMORY, /* the rank's GPU has no memory left */
     NO_LAUNCH,     /* a kernel of the user has spoilt the GPU's context */
-    LOST,          /* the same, while the rank's kernel runs */
+    LOST,          /* a kernel of the user spoils it while the rank's kernel runs */
     NFAULTS
 };
 

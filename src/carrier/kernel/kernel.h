@@ -100,6 +100,8 @@ TT_NODISCARD tt_status tt_kernel_fill_exchange(const struct tt_pending_call *pen
  * communicator where that cannot be. */
 TT_NODISCARD tt_status tt_kernel_load(struct tt_comm_core *core, struct tt_cached *cached,
                                       const struct tt_binding *binding);
+/* Frees the program's memory; after a failure a kernel may still run: then it is freed with the
+ * communicator. */
 void tt_kernel_unload(struct tt_comm_core *core, struct tt_cached *cached);
 /* A rank that has left, of the peers of the exchange, or of all (NULL); -1: all are here. */
 int tt_kernel_absent_rank(const struct tt_comm_core *core,
@@ -114,7 +116,7 @@ TT_NODISCARD tt_status tt_kernel_fail_alone(const struct tt_comm_core *core,
 /* Frees memory of groups that have ended; no call is outstanding. */
 void tt_kernel_free_batches(struct tt_kernel_part *part);
 
-/* ---- Stages of a group ---------------------------------------------------------------------- */
+/* ---- Phases of a group ---------------------------------------------------------------------- */
 
 /* Makes one exchange of the sends and receives of each communicator: in their place the calls end
  * with one of kind EXCHANGE for each of their streams. After a failure there are the calls that

@@ -39,7 +39,7 @@ struct tt_device_ring {
     struct tt_ring_memory *all;
 };
 
-/* Memory for the call with this number (struct tt_kernel_run), 16-byte aligned, which it has until
+/* Memory for the call with this number (struct tt_kernel_work), 16-byte aligned, which it has until
  * the report says that the call has ended. Numbers never fall; 0: a captured call's, as
  * tt_device_ring_keep. SYSTEM: out of memory. */
 TT_NODISCARD tt_status tt_device_ring_take(struct tt_device_ring *ring, struct tt_context *context,

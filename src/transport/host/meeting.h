@@ -20,7 +20,7 @@
  * time. */
 struct tt_meeting {
     /* immutable after init */
-    _Alignas(TT_LINE) int nmembers;
+    _Alignas(TT_CACHE_LINE) int nmembers;
     int own;                      /* own: this rank's number among the members */
     size_t capacity;              /* most bytes of a part */
     struct tt_flag **places;      /* [2][nmembers + 1]: the last place of each row is for a result

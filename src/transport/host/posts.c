@@ -41,7 +41,8 @@ static bool shm_claim(struct tt_link *link, struct tt_posted *posted)
     struct tt_shm_link *shm = tt_shm_of(link);
     struct tt_post *post = &shm->area->post;
     uint64_t state = shm->next << 2 | TT_POST_POSTED;
-    tt_prefetch_for_writing(post); /* its line comes once, not to be read and again to be claimed */
+    /* The cache line of the post comes once, not to be read and again to be claimed. */
+    tt_prefetch_for_writing(post);
     /* release: shm_post */
     if (atomic_load_explicit(&post->state, memory_order_acquire) != state) return false;
     if (post->nbytes != posted->nbytes || post->signature != posted->signature) return false;

@@ -44,8 +44,8 @@ struct tt_frame {
 _Static_assert(sizeof(struct tt_frame) == 24, "no padding on the wire");
 
 enum {
-    TT_STAGE_BYTES = 4096, /* read ahead when a header is awaited */
-    TT_AHEAD_BYTES = 80,   /* the longest frame that the owner puts ahead of a message */
+    TT_INCOMING_BYTES = 4096, /* read ahead when a header is awaited */
+    TT_AHEAD_BYTES = 80,      /* the longest frame that the owner puts ahead of a message */
     TT_HEAD_BYTES = TT_AHEAD_BYTES + sizeof(struct tt_frame),
     TT_CONTROL_BYTES = TT_ERROR_TEXT, /* the longest payload of a frame that is not data */
 };
@@ -79,12 +79,12 @@ struct tt_tcp {
     int broken; /* errno of a failed write; bytes that the peer sent before may still be read */
 
     /* incoming */
-    uint32_t staged_begin, staged_end;
+    uint32_t incoming_begin, incoming_end;
     bool in_frame; /* the header is complete */
     struct tt_frame frame;
     char *to; /* the payload's place; NULL: not chosen yet */
     size_t got;
-    uint8_t staged[TT_STAGE_BYTES];
+    uint8_t incoming[TT_INCOMING_BYTES];
     char *control; /* payload of a frame that is not data */
 
     /* outgoing: a ring */

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "communicator/communicator.h"
 #include "carrier/staged/graphs.h"
-#include "communicator/communicator.h"
 #include "graphs.h"
 #include "on_streams.h"
 

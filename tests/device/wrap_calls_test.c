@@ -6,7 +6,6 @@
 #include "base/config.h"
 #include "communicator/communicator.h"
 #include "carrier/kernel/kernel.h"
-#include "communicator/communicator.h"
 #include "counts.h"
 #include "graphs.h"
 

@@ -42,6 +42,18 @@ struct tt_launch_run {
     struct tt_comm_core *member, *next; /* the team's next; the next run of the group */
 };
 
+/* Launches of a rank that have not ended, at most. CUDA holds some 1,000, after which it holds up
+ * the thread that launches, where nothing can end that (docs/cuda-measured.md). */
+enum { TT_MOST_LAUNCHES = 512 };
+
+/* The launches of a rank: the number of the last call of each. */
+struct tt_launches {
+    uint64_t number;                 /* of launches so far */
+    uint64_t last;                   /* call that was launched */
+    uint64_t ends[TT_MOST_LAUNCHES]; /* [launch % TT_MOST_LAUNCHES] */
+    bool has_warned;
+};
+
 /* What a communicator has on this rank's GPU. Owned by the communicator. */
 struct tt_kernel_part {
     struct tt_kernel_life life;
@@ -61,6 +73,7 @@ struct tt_kernel_part {
     uint64_t issued;    /* calls, but for captured ones */
     uint64_t exchanges; /* of them exchanges: turns */
     struct tt_launch_run run;
+    struct tt_launches launches;
     uint64_t
         last_stream; /* on which `last` was recorded: its number; 0: the rank's own, or never */
     char *scratch;   /* device memory */

@@ -22,11 +22,21 @@
  * A launch begins when all its ranks can, and what follows one of its calls waits for all of them.
  * Ranks share one only where none of them waits because of that for what would wait for it
  * (may_share): so that a kernel never waits for one that cannot run. */
+#include <sched.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
 #include "carrier/gpu_stream.h"
+#include "carrier/gpu_watch.h"
 #include "carrier/kernel/exchange.h"
 #include "carrier/kernel/kernel.h"
 #include "device/device.h"
 #include "driver/capture.h"
+
+/* Of a thread that waits for room (await_room): how long it pauses, when it looks at the other
+ * ranks, and when it says that it waits. */
+enum { PAUSE_US = 20, LOOK_NS = 1000000, WARN_NS = 1000000000 };
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
@@ -211,6 +221,7 @@ static tt_status fill_run(struct tt_launch_run *run, int most, struct tt_device_
         call->first_block = first_block;
         call->follows = n++ > 0;
         batch->ncalls++;
+        run->at->comm->kernel->launches.last = number_of(run->at);
     }
     *nblocks = tt_device_run_blocks(batch, before, batch->ncalls);
     return TT_OK;
@@ -266,6 +277,7 @@ static tt_status record_last(const struct tt_comm_core *leader)
         /* What is on another rank's own stream is behind nothing of this one's. */
         on->last_stream =
             comm == leader || number_of_launch(leader) ? number_of_launch(leader) : UINT64_MAX;
+        on->launches.ends[on->launches.number++ % TT_MOST_LAUNCHES] = on->launches.last;
     }
     return TT_OK;
 }
@@ -307,6 +319,59 @@ static bool launch_next(struct tt_comm_core *leader)
     if (batch.ncalls) check(leader, launch(leader, &batch));
     return has_more(leader);
 }
+
+/* ---- Room for launches ------------------------------------------------------------------------
+ */
+
+/* The launch whose place the next one takes has not ended. */
+static bool is_full(const struct tt_kernel_part *on)
+{
+    const struct tt_launches *launches = &on->launches;
+    return launches->number >= TT_MOST_LAUNCHES &&
+           __atomic_load_n(&on->life.report->ended, __ATOMIC_ACQUIRE) <
+               launches->ends[launches->number % TT_MOST_LAUNCHES];
+}
+
+static void warn_of_room(struct tt_comm_core *comm)
+{
+    struct tt_launches *launches = &comm->kernel->launches;
+    if (!launches->has_warned)
+        TT_WARN(
+            "communicator %s: rank %d has %d launches on GPU %d that have not ended: calls wait "
+            "until some have. The streams of these calls may wait for something else",
+            comm->name, comm->rank, TT_MOST_LAUNCHES, comm->gpu);
+    launches->has_warned = true;
+}
+
+/* Not for ever where a rank is gone or the communicator is aborted: kernels end then. There is no
+ * deadline: the user's own work may lie in front. Nothing here calls the driver. */
+static void await_room(struct tt_comm_core *comm)
+{
+    const struct tt_needs needs = {.collective = true};
+    const int64_t since_ns = tt_now_ns();
+    int64_t looked_ns = since_ns;
+    while (is_full(comm->kernel) && !tt_fabric_failure_text(comm->fabric)[0]) {
+        sched_yield();
+        usleep(PAUSE_US);
+        if (tt_now_ns() - looked_ns < LOOK_NS) continue;
+        looked_ns = tt_now_ns();
+        if (looked_ns - since_ns > WARN_NS) warn_of_room(comm);
+        if (tt_engine_check(&comm->engine, &needs)) return;
+        if (tt_gpu_watch_look(comm->kernel->life.watch) < 0) {
+            check(comm, TT_ERR_DEVICE);
+            return;
+        }
+    }
+}
+
+/* Between two rounds of launches, when all ranks of the group have theirs. */
+static void await_all(struct tt_comm_core *runs)
+{
+    for (struct tt_comm_core *comm = runs; comm; comm = run_of(comm)->next) await_room(comm);
+}
+
+/* ---- Around the launches -----------------------------------------------------------------------
+ */
 
 /* Streams of the user whose team is launched on the rank's own stream come before that, or after
  * it. Without a stream nothing is after. */
@@ -394,7 +459,9 @@ void tt_kernel_launch(struct tt_calls *calls)
     make_teams(runs);
     choose_streams(runs);
     follow_all(runs, true);
-    while (launch_some(runs)) continue;
+    while (launch_some(runs)) await_all(runs);
     follow_all(runs, false);
     end_runs(runs);
+    for (const struct tt_pending_call *call = calls->first; call; call = call->next)
+        await_room(call->comm);
 }

@@ -52,6 +52,18 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle)
     return tuttiSuccess;
 }
 
+/* Whether the host can read a scalar. Where no driver answers, no memory is a GPU's. */
+static tt_status check_readable(const void *scalar)
+{
+    struct tt_pointer found;
+    if (!tt_driver_is_in_use() || tt_driver_pointer(scalar, &found)) return TT_OK;
+    if (found.kind != TT_POINTER_DEVICE) return TT_OK;
+    return tt_fail(TT_ERR_ARGUMENT,
+                   "tuttiRedOpCreatePreMulSum: the scalar %p is memory of GPU %d, which the host "
+                   "cannot read: pass tuttiScalarDevice, or a scalar in memory of the host",
+                   scalar, found.gpu);
+}
+
 static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
                            tuttiScalarResidence_t residence, tuttiComm_t comm)
 {
@@ -65,6 +77,7 @@ static tt_status create_op(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t
     if (residence != tuttiScalarDevice && residence != tuttiScalarHostImmediate)
         return tt_fail(TT_ERR_ARGUMENT, "scalar residence %d is neither 0 (device) nor 1 (host)",
                        (int)residence);
+    if (residence == tuttiScalarHostImmediate) TT_TRY(check_readable(scalar));
     int slot = 0;
     while (slot < TT_MAX_DYNAMIC_OPS && comm->dynamic_ops[slot].used) slot++;
     if (slot == TT_MAX_DYNAMIC_OPS)

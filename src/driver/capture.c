@@ -25,8 +25,8 @@ static tt_status get_info(struct tt_context *context, CUstream stream, struct tt
     CUstreamCaptureStatus status;
     CUgraph graph = NULL;
     cuuint64_t id = 0;
-    TT_CUDA_TRY(context->cu->StreamGetCaptureInfo(stream, &status, &id, &graph, nodes, NULL,
-                                                  &capture->nafter));
+    TT_CUDA_TRY(context->cu, StreamGetCaptureInfo, stream, &status, &id, &graph, nodes, NULL,
+                &capture->nafter);
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) return TT_OK;
     if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return tt_fail(TT_ERR_USAGE, "the capture of the CUDA stream into a graph has failed "
@@ -187,8 +187,8 @@ tt_status tt_capture_add_stores(struct tt_context *context, void *graph, void *c
 static tt_status check_wide(const struct tt_context *context)
 {
     int able = 0;
-    TT_CUDA_TRY(context->cu->DeviceGetAttribute(
-        &able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, context->device));
+    TT_CUDA_TRY(context->cu, DeviceGetAttribute, &able,
+                CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, context->device);
     return able ? TT_OK
                 : tt_fail(TT_ERR_USAGE,
                           "GPU %d has no stream memory operations of 64 bits, which "

@@ -169,7 +169,7 @@ static tt_status take_event(struct tt_context *context, CUevent *event)
     const bool found = context->nevents > 0;
     if (found) *event = context->events[--context->nevents];
     tt_process_unlock(&lock);
-    if (!found) TT_CUDA_TRY(context->cu->EventCreate(event, CU_EVENT_DISABLE_TIMING));
+    if (!found) TT_CUDA_TRY(context->cu, EventCreate, event, CU_EVENT_DISABLE_TIMING);
     return TT_OK;
 }
 

@@ -28,11 +28,11 @@ TT_NODISCARD tt_status tt_cuda_device(int number, CUdevice *device);
 #define tt_cuda_fail(result, call) tt_cuda_fail_at(__FILE__, __LINE__, (result), (call))
 tt_status tt_cuda_fail_at(const char *file, int line, CUresult result, const char *call);
 
-/* Calls the driver and passes a failure on. Only where no resources are held. */
-#define TT_CUDA_TRY(call)                                                                          \
+/* Calls cu<Name> of the driver and passes a failure on. Only where no resources are held. */
+#define TT_CUDA_TRY(cu, Name, ...)                                                                 \
     do {                                                                                           \
-        const CUresult tt_cuda_result = (call);                                                    \
-        if (tt_cuda_result != CUDA_SUCCESS) return tt_cuda_fail(tt_cuda_result, #call);            \
+        const CUresult tt_cuda_result = (cu)->Name(__VA_ARGS__);                                   \
+        if (tt_cuda_result != CUDA_SUCCESS) return tt_cuda_fail(tt_cuda_result, "cu" #Name);       \
     } while (0)
 
 #endif

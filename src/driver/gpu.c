@@ -15,7 +15,7 @@ tt_status tt_cuda_device(int number, CUdevice *device)
         return tt_fail(TT_ERR_ARGUMENT, "GPU %d does not exist; this process can use %d%s%s",
                        number, ngpus, ngpus == 0 ? ": " : " (0 is the first)",
                        ngpus == 0 ? why : "");
-    TT_CUDA_TRY(cu->DeviceGet(device, number));
+    TT_CUDA_TRY(cu, DeviceGet, device, number);
     return TT_OK;
 }
 
@@ -37,18 +37,18 @@ tt_status tt_driver_gpu(int number, struct tt_gpu *gpu)
     CUuuid uuid;
     int major, minor, managed;
     TT_TRY(tt_cuda_device(number, &device));
-    TT_CUDA_TRY(cu->DeviceGetName(found.name, sizeof found.name, device));
-    TT_CUDA_TRY(cu->DeviceGetPCIBusId(found.pci, sizeof found.pci, device));
-    TT_CUDA_TRY(cu->DeviceGetUuid(&uuid, device));
-    TT_CUDA_TRY(cu->DeviceTotalMem(&found.nbytes, device));
-    TT_CUDA_TRY(
-        cu->DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
-    TT_CUDA_TRY(
-        cu->DeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
-    TT_CUDA_TRY(cu->DeviceGetAttribute(&found.nprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                                       device));
-    TT_CUDA_TRY(
-        cu->DeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device));
+    TT_CUDA_TRY(cu, DeviceGetName, found.name, sizeof found.name, device);
+    TT_CUDA_TRY(cu, DeviceGetPCIBusId, found.pci, sizeof found.pci, device);
+    TT_CUDA_TRY(cu, DeviceGetUuid, &uuid, device);
+    TT_CUDA_TRY(cu, DeviceTotalMem, &found.nbytes, device);
+    TT_CUDA_TRY(cu, DeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                device);
+    TT_CUDA_TRY(cu, DeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                device);
+    TT_CUDA_TRY(cu, DeviceGetAttribute, &found.nprocessors,
+                CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    TT_CUDA_TRY(cu, DeviceGetAttribute, &managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+                device);
     memcpy(found.uuid, uuid.bytes, sizeof found.uuid);
     found.capability = 10 * major + minor;
     found.managed = managed != 0;
@@ -85,8 +85,8 @@ tt_status tt_driver_pointer(const void *pointer, struct tt_pointer *result)
     void *answers[] = {&type, &managed, &ordinal, &id, &base, &nbytes, &address};
     /* Succeeds with type 0 for memory that CUDA does not know. */
     if (cu)
-        TT_CUDA_TRY(cu->PointerGetAttributes(sizeof what / sizeof *what, what, answers,
-                                             (CUdeviceptr)(uintptr_t)pointer));
+        TT_CUDA_TRY(cu, PointerGetAttributes, sizeof what / sizeof *what, what, answers,
+                    (CUdeviceptr)(uintptr_t)pointer);
     if (type == 0) {
         *result = (struct tt_pointer){.kind = TT_POINTER_HOST, .gpu = -1};
         return TT_OK;

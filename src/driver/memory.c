@@ -63,9 +63,9 @@ static tt_status fill(struct tt_context *context, enum kind kind, void *memory, 
         memset(memory, 0, nbytes);
         return TT_OK;
     }
-    TT_CUDA_TRY(
-        context->cu->MemsetD8Async((CUdeviceptr)(uintptr_t)memory, 0, nbytes, context->stream));
-    TT_CUDA_TRY(context->cu->StreamSynchronize(context->stream));
+    TT_CUDA_TRY(context->cu, MemsetD8Async, (CUdeviceptr)(uintptr_t)memory, 0, nbytes,
+                context->stream);
+    TT_CUDA_TRY(context->cu, StreamSynchronize, context->stream);
     return TT_OK;
 }
 

@@ -98,6 +98,11 @@ static void scalars_elsewhere(struct gpu_rank *rank)
                 tuttiInvalidArgument, "is memory of the host, which a call on a GPU cannot read");
     check_error(rank, tuttiAllReduce(on_host, on_host, 4, tuttiFloat, gpus, rank->comm, NULL),
                 tuttiInvalidArgument, "is memory of a GPU, which a call on the host cannot read");
+    tuttiRedOp_t none;
+    check_error(
+        rank,
+        tuttiRedOpCreatePreMulSum(&none, here, tuttiFloat, tuttiScalarHostImmediate, rank->comm),
+        tuttiInvalidArgument, "which the host cannot read: pass tuttiScalarDevice");
     /* A call of nothing reads no scalar. */
     CHECK_EQ(tuttiAllReduce(here, here, 0, tuttiFloat, gpus, rank->comm, NULL), tuttiSuccess);
     CHECK_EQ(

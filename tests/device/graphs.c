@@ -1,8 +1,10 @@
 /* Calls that are captured into CUDA graphs, for tests. */
 #include "graphs.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void streams_create(const struct gpu_rank *rank, struct both *streams, int n)
 {
@@ -45,6 +47,24 @@ CUgraphExec graph_make(CUgraph graph)
 CUgraphExec capture_end(CUstream stream)
 {
     return graph_make(capture_stop(stream));
+}
+
+static void set(void *flag)
+{
+    atomic_store((atomic_bool *)flag, true);
+}
+
+void await_gone_graphs(int gpu)
+{
+    atomic_bool is_gone = false;
+    CUgraph graph;
+    CUuserObject object;
+    gpu_use(gpu);
+    CALL(cuGraphCreate, &graph, 0);
+    CALL(cuUserObjectCreate, &object, &is_gone, set, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    CALL(cuGraphRetainUserObject, graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    CALL(cuGraphDestroy, graph);
+    while (!atomic_load(&is_gone)) usleep(100);
 }
 
 void replay(CUgraphExec graph, CUstream stream)

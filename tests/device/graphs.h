@@ -22,6 +22,9 @@ CUgraph capture_stop(CUstream stream);
 CUgraphExec graph_make(CUgraph graph);
 /* Both. */
 CUgraphExec capture_end(CUstream stream);
+/* Waits until the driver has told the library of every graph that was destroyed on the GPU, which
+ * a thread of the driver does in order. */
+void await_gone_graphs(int gpu);
 /* Launches and waits. */
 void replay(CUgraphExec graph, CUstream stream);
 /* A graph with one all-reduce of `count` floats at `data`, in place. */

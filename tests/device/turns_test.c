@@ -144,6 +144,7 @@ static void with_some_comms(int ncomms, bool splits, void (*body)(struct thread 
     }
     for (int r = 0; r < RANKS; r++) pthread_join(handles[r], NULL);
     pthread_barrier_destroy(&job.all);
+    await_gone_graphs(0);
     gpu_free_all();
 }
 
@@ -308,6 +309,7 @@ TEST(turns, a_communicator_that_is_gone_keeps_its_shares_until_its_graphs_are)
         give_memory(&part);
     }
     for (int i = 0; i < GRAPHS; i++) CALL(cuGraphExecDestroy, graphs[i]);
+    await_gone_graphs(0);
     gpu_free_all();
 }
 

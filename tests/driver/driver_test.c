@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "driver/calls.h"
@@ -58,6 +59,25 @@ TEST(driver, memory_of_the_host_is_the_hosts)
     CHECK_EQ(tt_driver_pointer(NULL, &pointer), TT_OK);
     CHECK_EQ(pointer.kind, TT_POINTER_HOST);
     free(memory);
+}
+
+/* A child made by fork cannot use CUDA: whatever it calls fails. */
+TEST(driver, a_call_that_fails_is_named_as_cuda_names_it)
+{
+    int status = 0;
+    (void)use_gpu(0);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct tt_pointer pointer;
+        const bool failed = tt_driver_pointer(&pointer, &pointer) == TT_ERR_USAGE;
+        _exit(failed && strstr(tt_last_error(), "cuPointerGetAttributes failed: process ") ==
+                            tt_last_error()
+                  ? 0
+                  : 1);
+    }
+    REQUIRE(child > 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
 }
 
 TEST(driver, memory_of_each_gpu_is_that_gpus_with_its_allocation)

@@ -23,16 +23,42 @@ static bool is(const struct CUuserObject_st *object)
     return at != NULL;
 }
 
+/* Destructors run one after the other, in the order in which the references were dropped. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t next;
+    uint64_t made; /* guarded by the driver's lock */
+    uint64_t done; /* guarded by lock */
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
+
 struct call {
     CUhostFn function;
     void *arg;
+    uint64_t number;
 };
+
+static void await_turn(uint64_t number)
+{
+    pthread_mutex_lock(&calls.lock);
+    while (calls.done != number) pthread_cond_wait(&calls.next, &calls.lock);
+    pthread_mutex_unlock(&calls.lock);
+}
+
+static void end_turn(void)
+{
+    pthread_mutex_lock(&calls.lock);
+    calls.done++;
+    pthread_cond_broadcast(&calls.next);
+    pthread_mutex_unlock(&calls.lock);
+}
 
 static void *call(void *arg)
 {
     const struct call made = *(struct call *)arg;
     free(arg);
+    await_turn(made.number);
     made.function(made.arg);
+    end_turn();
     return NULL;
 }
 
@@ -42,11 +68,13 @@ static void call_apart(CUhostFn function, void *arg)
     pthread_t thread;
     struct call *made = malloc(sizeof *made);
     if (!made) return;
-    *made = (struct call){function, arg};
-    if (pthread_create(&thread, NULL, call, made) == 0)
+    *made = (struct call){function, arg, calls.made};
+    if (pthread_create(&thread, NULL, call, made) == 0) {
+        calls.made++;
         pthread_detach(thread);
-    else
+    } else {
         free(made);
+    }
 }
 
 static void release(struct CUuserObject_st *object, uint32_t count)

@@ -140,7 +140,7 @@ static tt_status stop(struct tt_work *work)
     return own(work)->host->stop(work);
 }
 
-/* Also after a failure: the stream goes on. */
+/* Ends the work, and lets the stream go on, also after a failure. */
 static void end(struct tt_work *work, tt_status status)
 {
     const struct tt_staged_work *mine = own(work);

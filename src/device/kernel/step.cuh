@@ -15,8 +15,8 @@ static __device__ struct tt_watch tt_watch_begin(const struct tt_block *block)
 }
 
 /* link: of the program's table. */
-static __device__ void tt_fail(const struct tt_block *block, uint32_t failure, uint32_t link,
-                               uint32_t step)
+static __device__ void tt_block_fail(const struct tt_block *block, uint32_t failure, uint32_t link,
+                                     uint32_t step)
 {
     tt_report_failure(block->call.state, block->call.report, failure,
                       tt_program_links(block->program)[link].peer, block->part, step);
@@ -25,7 +25,7 @@ static __device__ void tt_fail(const struct tt_block *block, uint32_t failure, u
 /* After a wait has ended without what it waited for. */
 static __device__ void tt_fail_wait(const struct tt_block *block, uint32_t link, uint32_t step)
 {
-    if (tt_load_abort(block->call.report)) tt_fail(block, TT_DEVICE_ABORTED, link, step);
+    if (tt_load_abort(block->call.report)) tt_block_fail(block, TT_DEVICE_ABORTED, link, step);
 }
 
 /* ---- Resolving ------------------------------------------------------------------------------ */
@@ -105,7 +105,7 @@ static __device__ const char *tt_find_message(const struct tt_block *block,
     const uint32_t slot = end->count % block->call.links.nslots;
     if ((uint32_t)head != (uint32_t)mine) head = end->notes[slot].head;
     if (head != mine) {
-        tt_fail(block, TT_DEVICE_MISMATCH, link, index);
+        tt_block_fail(block, TT_DEVICE_MISMATCH, link, index);
         return NULL;
     }
     const char *data = end->slots + (size_t)slot * block->call.links.slot_bytes;
@@ -309,7 +309,7 @@ static __device__ bool tt_take_line(const struct tt_block *block,
         return true;
     const uint32_t index = block->step;
     if (flag != block->heads_in[i])
-        tt_fail(block, TT_DEVICE_MISMATCH, step->recv + i, index);
+        tt_block_fail(block, TT_DEVICE_MISMATCH, step->recv + i, index);
     else
         tt_fail_wait(block, step->recv + i, index);
     return false;

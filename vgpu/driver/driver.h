@@ -219,7 +219,7 @@ void vd_streams_fini(struct CUctx_st *context);
 /* Waits until all work of the context has ended, as cuCtxSynchronize does, and as calls do that
  * return only when kernels have ended (cuMemFree, cuModuleUnload, ...). Its error if one failed. */
 CUresult vd_context_wait(struct CUctx_st *context);
-/* The same; holds the driver's lock meanwhile (held.c). */
+/* Waits as vd_context_wait does, and holds the driver's lock meanwhile (held.c). */
 CUresult vd_context_wait_alone(struct CUctx_st *context);
 bool vd_stream_has_work(const struct CUstream_st *stream);
 
@@ -438,7 +438,7 @@ CUresult vd_leave(CUresult result);
         const CUresult entered_ = vd_enter();                                                      \
         if (entered_ != CUDA_SUCCESS) return vd_leave(entered_);                                   \
     } while (0)
-/* The same for calls that need the lock which others hold while they wait for kernels (held.c). */
+/* VD_ENTER for calls that need the lock which others hold while they wait for kernels (held.c). */
 #define VD_ENTER_LOCKED()                                                                          \
     do {                                                                                           \
         VD_ENTER();                                                                                \

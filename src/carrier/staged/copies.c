@@ -317,7 +317,7 @@ tt_status tt_copies_want(struct tt_staged_work *work, uint64_t finished)
 
 static bool are_counted(const struct tt_stage_words *words, uint64_t in, uint64_t out)
 {
-    /* release: the stream's stores (queue_in, queue_out) */
+    /* release: the stream's stores (store) */
     return __atomic_load_n(&words->in, __ATOMIC_ACQUIRE) == (uint32_t)in &&
            __atomic_load_n(&words->out, __ATOMIC_ACQUIRE) == (uint32_t)out;
 }

@@ -31,7 +31,7 @@ static struct tt_stage_portions *portions_of(const struct tt_work *work)
 static bool has(const struct tt_work *work, uint64_t portion)
 {
     const uint32_t number = (uint32_t)(portion + 1);
-    /* release: the stream's store (queue_in of copies.c) */
+    /* release: the stream's store (store of copies.c) */
     return (int32_t)(__atomic_load_n(&own_const(work)->stage->words->in, __ATOMIC_ACQUIRE) -
                      number) >= 0;
 }

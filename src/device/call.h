@@ -15,6 +15,7 @@
 
 enum {
     TT_DEVICE_THREADS = 512,      /* of a block */
+    TT_WARP = 32,                 /* threads */
     TT_DEVICE_MOST_CALLS = 8,     /* in one launch: they travel as the kernel's parameter */
     TT_DEVICE_MOST_PEERS = 64,    /* of one step; ranks of a meeting */
     TT_DEVICE_MOST_ENDS = 256,    /* of one channel of a program */
@@ -69,6 +70,8 @@ struct tt_device_state {
     uint64_t nended;    /* calls that have ended since the communicator was made */
     uint64_t nreplayed; /* of them those of graphs that have a program */
     uint64_t last;      /* the number of the last call that has ended and was none of a graph */
+    uint64_t verdict;   /* of call n, counted from 1 as they end, by its first block: 2 * n + 1: it
+                         * runs; 2 * n: it ends at once. Nobody resets it */
     uint32_t ended;     /* blocks of the present call that have ended */
     uint32_t failure;   /* enum tt_device_failure: the first of the communicator; later calls end at
                          * once */

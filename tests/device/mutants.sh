@@ -17,7 +17,7 @@ export LD_LIBRARY_PATH=$build/vgpu GTEST_COLOR=no GTEST_FAIL_FAST=1 TT_DEVICE_ST
 trials=(pairs short wrap leaves reports more exchanges calls graphs faults)
 quickly=(timeout --kill-after=5 "${LIMIT:-240}" env TUTTI_DEVICE_CHANNELS=2 TUTTI_DEVICE_THREADS=64)
 strictly=("${quickly[@]}" VGPU_DEVICES=2 VGPU_BLOCK_ORDER=shuffled VGPU_VECTOR=strict)
-pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*'; }
+pairs() { run "$1" "$2" 2 'run.every_algorithm*:run.a_[fm]*:run.abort*:begin.*'; }
 short() { run "$1" "$2" 3 'run.every_algorithm*:run.a_*:run.abort*'; }
 wrap() { run "$1" "$2" 3 'wrap.*'; }
 more() { run "$1" "$2" 8 'run.every_algorithm*:run.a_*:run.abort*'; }
@@ -163,8 +163,8 @@ mutant a1_one_early port.cuh '/tt_wait_for_message/,/^}/s/count - 1 < nslots/cou
 mutant a2_does_not_wait port.cuh '/^static __device__ bool tt_wait_for_release/,/^}/s/end->count - end->known_tail > most/false/'
 mutant a2_one_slot_too_many step.cuh 's/tt_wait_for_release\(end, &watch, links->nslots - 1\)/tt_wait_for_release(end, \&watch, links->nslots)/'
 mutant a3_takes_any_flag port.cuh 's/if \(\*flag == wanted\) return true;/if (*flag) { *flag = wanted; return true; }/'
-mutant no_abort port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/ && !tt_load_abort\(watch->report\)//'
-mutant no_failure port.cuh '/^static __device__ bool tt_watch\(/,/^}/s/!tt_load_failure\(watch->state\) && //'
+mutant no_abort port.cuh '/ bool tt_look\(/,/^}/s/\(looks \+ warp\) % turn \|\| !tt_load_abort\(call->report\)/true/'
+mutant no_failure port.cuh '/ bool tt_look\(/,/^}/s/^    if \(tt_load_failure\(call->state\)\) return false;//'
 mutant withdraws_nothing port.cuh '/^static __device__ bool tt_withdraw_reference/,/^}/s/TT_REFERENCE_WITHDRAWN, system/0, system/'
 
 # Barriers.
@@ -226,6 +226,10 @@ mutant no_barrier_after_room block.cuh '/^static __device__ bool tt_block_open/,
 mutant no_barrier_after_tables block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(\(void \*\)block->program/{n;s/__syncthreads\(\);//}}'
 mutant no_barrier_after_ends block.cuh '/^static __device__ bool tt_block_open/,/^}/{/tt_copy_words\(&block->ends/{n;s/__syncthreads\(\);//}}'
 mutant no_barrier_before_first_step block.cuh '/^static __device__ bool tt_block_open/,/^}/{/refers = 0;/{n;s/__syncthreads\(\);//}}'
+mutant others_do_not_wait_for_the_verdict port.cuh '/ bool tt_begin_call\(/,/^}/s/^    if \(index\) \{/    if (index) return true;\n    if (false) {/'
+mutant verdict_of_an_older_call port.cuh 's/while \(verdict \/ 2 != number\)/while (!verdict)/'
+mutant verdict_is_always_yes port.cuh 's/^    verdict = 2 \* number \+ .*;/    verdict = 2 * number + 1;/'
+mutant verdict_before_the_question port.cuh 's/^    const bool runs = tt_ask_host\(call, number\);/    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(\&state->verdict), "l"(2 * number + 1) : "memory");\n&/'
 mutant runs_without_asking run.cu 's/if \(__syncthreads_and\(runs\)\)/if (true)/'
 
 # More flags, tails and references.

@@ -141,8 +141,8 @@ static __device__ bool tt_flow_take(const struct tt_block *block, struct tt_flow
     if (head != mine || note->nbytes != flow->now.nbytes) {
         flow->given->sent = head == mine ? note->nbytes : UINT64_MAX; /* R6 */
         flow->given->wanted = flow->now.nbytes;
-        tt_report_failure(block->call.state, block->call.report, TT_DEVICE_MISMATCH,
-                          (int32_t)flow->own.peer, block->part, flow->index);
+        tt_report_failure(&block->call, TT_DEVICE_MISMATCH, (int32_t)flow->own.peer, block->part,
+                          flow->index);
         return false;
     }
     bool withdrawn = false;
@@ -258,8 +258,8 @@ static __device__ bool tt_exchange_turn(struct tt_block *block, struct tt_flow *
         if (go && !flow->ready && !tt_watch(watch)) {
             go = false;
             if (tt_load_abort(block->call.report))
-                tt_report_failure(block->call.state, block->call.report, TT_DEVICE_ABORTED,
-                                  (int32_t)flow->own.peer, block->part, 0);
+                tt_report_failure(&block->call, TT_DEVICE_ABORTED, (int32_t)flow->own.peer,
+                                  block->part, 0);
         }
     }
     *done = __syncthreads_and(all);
@@ -297,13 +297,12 @@ static __device__ void tt_run_exchange(struct tt_block *block, const struct tt_d
     const uint32_t nflows = block->call.exchange->nflows, nblocks = block->call.nblocks;
     const uint32_t n = index < nflows ? (nflows - index + nblocks - 1) / nblocks : 0;
     if (n * sizeof(struct tt_flow) > tt_room_bytes()) {
-        if (threadIdx.x == 0)
-            tt_report_failure(call->state, call->report, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
+        if (threadIdx.x == 0) tt_report_failure(call, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
         return;
     }
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         tt_flow_open(block, &flows[i], index + i * nblocks);
-    struct tt_watch watch = {block->call.state, block->call.report, 0};
+    struct tt_watch watch = {&block->call, 0};
     bool done = false;
     while (!done)
         if (!tt_exchange_turn(block, flows, n, &watch, &done)) {

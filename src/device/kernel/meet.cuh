@@ -20,8 +20,7 @@ static __device__ struct tt_device_end *tt_meet_end(struct tt_block *block, uint
 
 static __device__ void tt_meet_fail(const struct tt_block *block, uint32_t failure, uint32_t rank)
 {
-    tt_report_failure(block->call.state, block->call.report, failure, (int32_t)rank, block->part,
-                      block->step);
+    tt_report_failure(&block->call, failure, (int32_t)rank, block->part, block->step);
 }
 
 /* After a wait for the rank has ended without what it waited for. */

@@ -125,7 +125,6 @@ template <int SIZE> static __device__ inline void tt_pass_store_one(char *to, ui
 /* With several units a thread, a warp's units are one stretch, so that offsets from one address
  * reach them. The end of the whole stretches from `at` on, and the thread's first byte after `at`.
  */
-enum { TT_WARP = 32 };
 template <class UNIT, int UNROLL>
 static __device__ inline size_t tt_pass_whole(size_t at, size_t end)
 {

@@ -62,8 +62,7 @@ static __device__ bool end_walk(struct tt_block *block)
         if (block->ends[e].outgoing && block->ends[e].refers)
             go = go && tt_wait_for_release(&block->ends[e], &watch, 0);
     if (!go && tt_load_abort(block->call.report))
-        tt_report_failure(block->call.state, block->call.report, TT_DEVICE_ABORTED, -1, block->part,
-                          block->step);
+        tt_report_failure(&block->call, TT_DEVICE_ABORTED, -1, block->part, block->step);
     return __syncthreads_and(go);
 }
 
@@ -87,8 +86,7 @@ static __device__ void run_block(struct tt_block *block, const struct tt_device_
                                  uint32_t index)
 {
     if (!tt_block_open(block, call, index)) {
-        if (threadIdx.x == 0)
-            tt_report_failure(call->state, call->report, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
+        if (threadIdx.x == 0) tt_report_failure(call, TT_DEVICE_IMPOSSIBLE, -1, index, 0);
         return;
     }
     if (!walk(block) || !end_walk(block)) leave(block);
@@ -99,12 +97,7 @@ static __device__ void run_block(struct tt_block *block, const struct tt_device_
 static __device__ void run_call(struct tt_block *block, const struct tt_device_call *call,
                                 uint32_t index)
 {
-    bool runs = true;
-    if (threadIdx.x == 0) {
-        runs = tt_begin_call(call);
-        if (!runs) tt_report_failure(call->state, call->report, TT_DEVICE_ABORTED, -1, index, 0);
-        runs = runs && !tt_load_failure(call->state);
-    }
+    const bool runs = threadIdx.x || tt_begin_call(call, index);
     if (__syncthreads_and(runs)) {
         if (call->exchange)
             tt_run_exchange(block, call, index);

@@ -11,15 +11,15 @@
 
 static __device__ struct tt_watch tt_watch_begin(const struct tt_block *block)
 {
-    return {block->call.state, block->call.report, 0};
+    return {&block->call, 0};
 }
 
 /* link: of the program's table. */
 static __device__ void tt_fail(const struct tt_block *block, uint32_t failure, uint32_t link,
                                uint32_t step)
 {
-    tt_report_failure(block->call.state, block->call.report, failure,
-                      tt_program_links(block->program)[link].peer, block->part, step);
+    tt_report_failure(&block->call, failure, tt_program_links(block->program)[link].peer,
+                      block->part, step);
 }
 
 /* After a wait has ended without what it waited for. */
@@ -368,8 +368,7 @@ static __device__ bool tt_piece_fits(const struct tt_block *block,
                             ? block->call.links.slot_bytes
                             : block->call.links.line_bytes / TT_LINE_BYTES;
     if (end <= room || reference || (!step->nrecv && !step->nsend)) return true;
-    tt_report_failure(block->call.state, block->call.report, TT_DEVICE_IMPOSSIBLE, -1, block->part,
-                      block->step);
+    tt_report_failure(&block->call, TT_DEVICE_IMPOSSIBLE, -1, block->part, block->step);
     return false;
 }
 

@@ -41,5 +41,5 @@ int main(void)
            nranks, word, ranks[nranks - 1], token);
     free(ranks);
     try(tuttiCommDestroy(comm), "destroy");
-    return 0;
+    return fflush(stdout) == 0 ? 0 : 1; /* a full disk */
 }

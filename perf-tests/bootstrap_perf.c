@@ -14,6 +14,7 @@
 
 #include "common/ranks.h"
 #include "common/timing.h"
+#include "programs/streams.h"
 #include "tutti.h"
 
 enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
@@ -313,6 +314,7 @@ static tuttiResult_t open_run(struct run *run)
 int main(int argc, char **argv)
 {
     struct run run = {0};
+    streams_begin("bootstrap_perf");
     const int code = parse(&run.options, argc, argv);
     if (code != EXIT_RIGHT) return code;
     tuttiResult_t result = open_run(&run);

@@ -78,12 +78,14 @@ struct run {
     int written;       /* of run_output_open */
     int front;         /* ends when the front has died; -1: this is the front */
     pid_t group;       /* the front's process group, which the terminal signals */
+    sigset_t heard;    /* what signals and sigwaitinfo give */
     sigset_t before;   /* signal mask for the children */
     int port_holder;   /* keeps MASTER_PORT ours until the job ends */
     int exit_code;
     bool failing;   /* a rank has died; the others are being ended */
     bool abandoned; /* nobody is left to whom we matter: all is killed */
     bool timed_out;
+    bool blind;                           /* poll is refused: nothing can be waited for */
     int asked_signal;                     /* the last ending signal passed on; 0: none */
     int64_t term_ns, kill_ns, timeout_ns; /* what happens next; INT64_MAX: never */
 };
@@ -136,6 +138,9 @@ int run_output_open(int *written);
 bool run_output_put(int fd, const char *bytes, size_t nbytes);
 /* Whether more should be read from ranks for it. */
 bool run_output_room(int fd);
+/* Why not all bytes could be written there: an errno value, EPIPE where the reader has gone; 0: all
+ * were. */
+int run_output_error(int fd);
 /* Whether anything is not yet written. */
 bool run_output_waits(void);
 
@@ -149,7 +154,8 @@ void run_pump_move(struct pump *pump, int rank, bool last);
 
 /* run_supervise.c: until the last member has ended; returns the exit code. */
 int run_supervise(struct run *run);
-/* Until our output is written; a signal, the timeout or an end that was asked for cuts it short. */
+/* Until our output is written; a signal, the timeout or an end that was asked for cuts it short.
+ * Output that could not be written is an error. */
 void run_flush(struct run *run);
 
 #endif

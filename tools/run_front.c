@@ -17,12 +17,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,17 +88,18 @@ static int end_of(pid_t supervisor, int status)
 /* Passes signals on until the supervisor has ended; returns the exit code. */
 static int attend(const struct run *run, pid_t supervisor)
 {
-    struct signalfd_siginfo info;
+    siginfo_t info;
     int status;
     while (waitpid(supervisor, &status, WNOHANG) != supervisor) {
-        poll(&(struct pollfd){.fd = run->signals, .events = POLLIN}, 1, -1);
-        while (read(run->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-            const int signal = (int)info.ssi_signo;
-            if (signal == SIGCHLD) continue;
-            const union sigval from_terminal = {.sival_int = info.ssi_code == SI_KERNEL};
-            sigqueue(supervisor, signal, from_terminal);
-            if (signal == SIGTSTP) raise(SIGSTOP); /* SIGCONT wakes us, and is passed on in turn */
+        const int signal = sigwaitinfo(&run->heard, &info);
+        if (signal < 0 && errno != EINTR) { /* refused: then it ends with the supervisor alone */
+            waitpid(supervisor, &status, 0);
+            break;
         }
+        if (signal < 0 || signal == SIGCHLD) continue;
+        const union sigval from_terminal = {.sival_int = info.si_code == SI_KERNEL};
+        sigqueue(supervisor, signal, from_terminal);
+        if (signal == SIGTSTP) raise(SIGSTOP); /* SIGCONT wakes us, and is passed on in turn */
     }
     return end_of(supervisor, status);
 }

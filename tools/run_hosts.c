@@ -193,7 +193,11 @@ static int await_master(struct run *run)
             run->timed_out = true;
             return EXIT_TIMEOUT;
         }
-        if (poll(entries, 5, (int)left_ms) < 0 && errno != EINTR) return 1;
+        if (poll(entries, 5, (int)left_ms) < 0) {
+            if (errno == EINTR) continue;
+            run_say("cannot wait (poll): %s", strerror(errno));
+            return 1;
+        }
         if (entries[3].revents) return 128 + SIGKILL; /* the front has died */
         if (entries[4].revents) eventfd_read(run->written, &(eventfd_t){0});
         if (entries[1].revents) run_pump_move(&first->pumps[1], -1, false);

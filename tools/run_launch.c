@@ -191,13 +191,12 @@ int run_open_signals(struct run *run)
 {
     static const int heard[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP, SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++) sigaddset(&set, heard[i]);
-    sigprocmask(SIG_BLOCK, &set, &run->before);
+    sigemptyset(&run->heard);
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++) sigaddset(&run->heard, heard[i]);
+    sigprocmask(SIG_BLOCK, &run->heard, &run->before);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* where it is ignored, children end without a status */
-    run->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    run->signals = signalfd(-1, &run->heard, SFD_CLOEXEC | SFD_NONBLOCK);
     return run->signals < 0 ? errno : 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static int64_t milliseconds(const char *text, const struct row *row)
     char *end;
     const double value = strtod(text, &end);
     if (end == text || *end || !(value >= 0 && value <= 1e9)) wrong(row->complaint, text);
-    return (int64_t)(value * 1000);
+    return (int64_t)ceil(value * 1000); /* a short time is not none */
 }
 
 static void bind_to(struct options *options, const char *what)

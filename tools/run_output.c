@@ -29,7 +29,7 @@ struct queue {
     char *bytes;
     size_t nbytes, capacity;
     size_t nwriting; /* taken by the thread, not yet written */
-    bool gone;       /* nobody reads this any more */
+    int error;       /* of the write that failed, after which nothing more is written; 0: none */
 };
 
 static struct queue queues[2] = {
@@ -42,22 +42,23 @@ static struct queue *queue_of(int fd)
     return &queues[nqueues == 2 && fd == STDERR_FILENO];
 }
 
-/* false: whoever reads our output has gone. */
-static bool write_all(int fd, const char *bytes, size_t nbytes)
+/* 0, or an errno value: EPIPE where whoever read our output has gone. */
+static int write_all(int fd, const char *bytes, size_t nbytes)
 {
     while (nbytes) {
         const ssize_t n = write(fd, bytes, nbytes);
         if (n < 0 && errno == EAGAIN) {
             /* Whoever gave us our output has made it non-blocking. */
-            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            if (poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1) < 0 && errno != EINTR)
+                return errno;
             continue;
         }
-        if (n < 0 && errno != EINTR) return false;
+        if (n < 0 && errno != EINTR) return errno;
         if (n < 0) continue;
         bytes += n;
         nbytes -= (size_t)n;
     }
-    return true;
+    return 0;
 }
 
 static void *keep_writing(void *argument)
@@ -71,12 +72,12 @@ static void *keep_writing(void *argument)
         queue->bytes = NULL;
         queue->nbytes = queue->capacity = 0;
         pthread_mutex_unlock(&queue->lock);
-        const bool fine = write_all(queue->fd, bytes, nbytes);
+        const int error = write_all(queue->fd, bytes, nbytes);
         free(bytes);
         pthread_mutex_lock(&queue->lock);
         queue->nwriting = 0;
-        if (!fine) {
-            queue->gone = true;
+        if (error) {
+            queue->error = error;
             queue->nbytes = 0;
         }
         eventfd_write(queue->written, 1);
@@ -106,11 +107,11 @@ int run_output_open(int *written)
 
 bool run_output_put(int fd, const char *bytes, size_t nbytes)
 {
-    if (!nqueues) return write_all(fd, bytes, nbytes);
+    if (!nqueues) return write_all(fd, bytes, nbytes) == 0;
     struct queue *queue = queue_of(fd);
     pthread_mutex_lock(&queue->lock);
     const size_t needed = queue->nbytes + nbytes;
-    if (!queue->gone && needed > queue->capacity) {
+    if (!queue->error && needed > queue->capacity) {
         const size_t capacity = needed > QUEUE_BYTES ? needed : QUEUE_BYTES;
         char *grown = realloc(queue->bytes, capacity);
         if (grown) {
@@ -118,7 +119,7 @@ bool run_output_put(int fd, const char *bytes, size_t nbytes)
             queue->capacity = capacity;
         }
     }
-    const bool fine = !queue->gone && needed <= queue->capacity;
+    const bool fine = !queue->error && needed <= queue->capacity;
     if (fine && nbytes) {
         memcpy(queue->bytes + queue->nbytes, bytes, nbytes);
         queue->nbytes = needed;
@@ -139,6 +140,15 @@ static size_t waiting_bytes(struct queue *queue)
 bool run_output_room(int fd)
 {
     return waiting_bytes(queue_of(fd)) < QUEUE_BYTES;
+}
+
+int run_output_error(int fd)
+{
+    struct queue *queue = queue_of(fd);
+    pthread_mutex_lock(&queue->lock);
+    const int error = queue->error;
+    pthread_mutex_unlock(&queue->lock);
+    return error;
 }
 
 bool run_output_waits(void)

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -241,6 +242,17 @@ static void fill(const struct run *run, struct pollfd *entries)
                 (struct pollfd){.fd = run_pump_input(&run->members[i].pumps[k]), .events = POLLIN};
 }
 
+/* As poll, without EINTR; -1: it is refused, which has been said. */
+static int wait_for(struct run *run, struct pollfd *entries, nfds_t n, int timeout_ms)
+{
+    const int ready = poll(entries, n, timeout_ms);
+    if (ready >= 0) return ready;
+    if (errno == EINTR) return 0;
+    if (!run->blind) run_say("cannot wait (poll): %s", strerror(errno));
+    run->blind = true;
+    return -1;
+}
+
 static void hear_signals(struct run *run)
 {
     struct signalfd_siginfo info;
@@ -276,6 +288,41 @@ static void reap_orphans(const struct run *run)
     }
 }
 
+/* Without poll: looks again and again, for a while. */
+static void flush_blindly(void)
+{
+    const int64_t until_ns = after_ms(REPORT_MS);
+    while (run_output_waits() && run_now_ns() < until_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* False: it was cut short. */
+static bool flush(struct run *run)
+{
+    while (run_output_waits() && !run->blind && !run->abandoned && !run->asked_signal) {
+        struct pollfd entries[FIRST];
+        if (run_now_ns() >= run->timeout_ns) return false;
+        fill_own(run, entries);
+        if (wait_for(run, entries, FIRST, wait_ms(run)) > 0) hear(run, entries);
+    }
+    if (run->blind) flush_blindly();
+    return true;
+}
+
+/* Says which of our outputs is lost in part, and makes that the exit code. A reader who has gone
+ * knows: then the code is that of a program which SIGPIPE has ended. */
+static void judge_output(struct run *run)
+{
+    static const char *const names[] = {"output", "error"};
+    for (int i = 0; i < 2; i++) {
+        const int error = run_output_error(STDOUT_FILENO + i);
+        if (error && error != EPIPE)
+            run_say("standard %s cannot be written (%s): what the ranks wrote is lost in part",
+                    names[i], strerror(error));
+        if (error && !run->exit_code) run->exit_code = error == EPIPE ? 128 + SIGPIPE : 1;
+    }
+}
+
 void run_flush(struct run *run)
 {
     /* A reader who has stalled gets little time when the job was to end. */
@@ -284,16 +331,22 @@ void run_flush(struct run *run)
     if (!run->timeout_ns) run->timeout_ns = INT64_MAX; /* nothing was supervised */
     run->term_ns = run->kill_ns = INT64_MAX;
     run->asked_signal = 0;
-    while (run_output_waits() && !run->abandoned && !run->asked_signal) {
-        struct pollfd entries[FIRST];
-        if (run_now_ns() >= run->timeout_ns) {
-            if (!run->exit_code) run->exit_code = asked_signal ? 128 + asked_signal : EXIT_TIMEOUT;
-            return;
-        }
-        fill_own(run, entries);
-        if (poll(entries, FIRST, wait_ms(run)) > 0) hear(run, entries);
-    }
+    bool whole = flush(run);
+    if (whole) judge_output(run);
+    if (whole) whole = flush(run); /* what that has said */
+    if (!whole && !run->exit_code)
+        run->exit_code = asked_signal ? 128 + asked_signal : EXIT_TIMEOUT;
     if (run->asked_signal && !run->exit_code) run->exit_code = 128 + run->asked_signal;
+}
+
+/* Without poll neither signals nor deadlines are heard: better no job than one that cannot be
+ * ended.
+ */
+static void end_blindly(struct run *run)
+{
+    send_to_all(run, SIGKILL, true);
+    run->abandoned = true;
+    if (!run->exit_code) run->exit_code = 1;
 }
 
 int run_supervise(struct run *run)
@@ -311,7 +364,11 @@ int run_supervise(struct run *run)
     reap(run); /* who ended while the others were being started */
     while (run->nalive) {
         fill(run, entries);
-        const int n = poll(entries, FIRST + (nfds_t)nstreams, wait_ms(run));
+        const int n = wait_for(run, entries, FIRST + (nfds_t)nstreams, wait_ms(run));
+        if (n < 0) {
+            end_blindly(run);
+            break;
+        }
         if (n > 0)
             for (int i = 0; i < nstreams; i++)
                 if (entries[FIRST + i].revents)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/streams.h"
 #include "tutti.h"
 
 static const char usage[] =
@@ -131,7 +132,7 @@ static int show(const bool wanted[NSECTIONS])
         const bool shown = any ? wanted[i] : sections[i].heading != NULL;
         if (shown && show_section(i, !any, &job) != tuttiSuccess) status = 1;
     }
-    return fflush(stdout) != 0 || ferror(stdout) ? 1 : status;
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
         [HELP] = {"help", no_argument, NULL, HELP},
     };
     bool wanted[NSECTIONS] = {false};
+    streams_begin("tutti-info");
     for (int i = 0; i < NSECTIONS; i++)
         options[i] = (struct option){sections[i].option, no_argument, NULL, i};
     int option;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "plan_options.h"
+#include "programs/streams.h"
 #include "tutti.h"
 
 static struct plan_options options;
@@ -422,6 +423,7 @@ static int run_command(void)
 
 int main(int argc, char *argv[])
 {
+    streams_begin("tutti-plan");
     const int wrong = plan_options_parse(&options, argc, argv);
     return wrong ? wrong : run_command();
 }

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "programs/streams.h"
+
 int64_t run_now_ns(void)
 {
     struct timespec now;
@@ -38,6 +40,7 @@ void run_say(const char *format, ...)
 int main(int argc, char **argv)
 {
     struct run run = {.port_holder = -1, .control = -1, .front = -1, .written = -1};
+    streams_begin("tutti-run");
     run_options_parse(&run.options, argc, argv);
     int code = run.options.serve ? run_receive_job(&run) : 0;
     if (code == 0 && run_divide(&run, &code)) {

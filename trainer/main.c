@@ -1,23 +1,13 @@
 /* tutti-train: trains a small transformer on text. trainer/README.md is the map. */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "plan.h"
+#include "programs/streams.h"
 #include "resident.h"
 #include "trainer.h"
-
-/* A closed standard stream becomes /dev/null: the next file or socket would get its number, and the
- * lines that are printed. */
-static void open_standard_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
-}
 
 /* Whether all that was printed has been written. */
 static tr_status check_output(void)
@@ -159,7 +149,7 @@ static tr_status plan(const struct tr_config *config)
 int main(int argc, char **argv)
 {
     struct tr_config config;
-    open_standard_streams();
+    streams_open();
     tr_config_init(&config);
     const tr_status parsed = tr_config_parse(&config, argc, argv);
     struct tr_mesh mesh = {0};

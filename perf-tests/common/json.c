@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define TRIES 10000
 
@@ -47,6 +48,12 @@ static void begin_nest(struct perf_json *json, const char *key, char opening, ch
     json->depth++;
 }
 
+static bool is_regular(const char *path)
+{
+    struct stat file;
+    return stat(path, &file) != 0 || S_ISREG(file.st_mode);
+}
+
 bool perf_json_open(struct perf_json *json, const char *path, char *used, size_t used_bytes)
 {
     *json = (struct perf_json){0};
@@ -59,6 +66,10 @@ bool perf_json_open(struct perf_json *json, const char *path, char *used, size_t
         json->file = fopen(used, "wx");
         if (json->file != NULL) return true;
         if (errno != EEXIST) return false;
+        if (i == 0 && !is_regular(used)) { /* /dev/stdout, a pipe: nothing is overwritten */
+            json->file = fopen(used, "w");
+            return json->file != NULL;
+        }
         needed = snprintf(used, used_bytes, "%s.%d", path, i);
     }
     return false;

@@ -16,8 +16,8 @@ struct perf_json {
     char closing[PERF_JSON_DEPTH]; /* per open object or list: its end */
 };
 
-/* Creates `path`, or path.0, path.1, .. when there is one already: nothing is overwritten. False,
- * with errno, when it cannot. `used` gets the name. */
+/* Creates `path`, or path.0, path.1, .. when there is a file already: nothing is overwritten. A
+ * device or a pipe is opened as it is. False, with errno, when it cannot. `used` gets the name. */
 bool perf_json_open(struct perf_json *json, const char *path, char *used, size_t used_bytes);
 
 /* Closes what is still open, and the file. False when not everything could be written. */

@@ -9,6 +9,7 @@
 
 #include "common/bench.h"
 #include "common/ranks.h"
+#include "programs/streams.h"
 
 enum exit_code { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
 
@@ -413,9 +414,12 @@ int perf_main(const struct perf_collective *collective, int argc, char **argv)
     struct perf_options options;
     struct perf_run run = {
         .options = &options, .collective = collective, .config = TUTTI_CONFIG_INITIALIZER};
+    static char name[64];
     char error[1024];
     char *text = NULL;
     size_t text_bytes = 0;
+    snprintf(name, sizeof(name), "%s_perf", collective->name);
+    streams_begin(name);
     FILE *out = open_memstream(&text, &text_bytes);
     if (out == NULL) return EXIT_WRONG;
     enum perf_parse parsed =

@@ -3,16 +3,20 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/open.h"
+#include "base/stderr.h"
 
 static const struct tt_config_row rows[TT_CONFIG_COUNT] = {
 #define X(key, name, type, fallback, sentence) {name, #type, fallback, sentence, false},
@@ -30,9 +34,8 @@ struct value {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct value values[TT_CONFIG_COUNT];
-static char user_file[512];
-static char
-    refused_file[256 + 2 * sizeof user_file]; /* "": none. Which file was not read, and why */
+static char user_file[PATH_MAX];
+static char refused_file[TT_ERROR_TEXT]; /* "": none. Which file was not read, and why */
 static const char system_file[] = "/etc/tutti.conf";
 
 int tt_parse_size(const char *text, int64_t *value)
@@ -153,14 +156,14 @@ static void refuse(int key, const char *text, const char *source)
     const struct tt_config_row *row = &rows[key];
     char *complaint = values[key].complaint;
     if (!row->security) {
-        fprintf(stderr, "tutti: %s=%s (%s) is not %s; using the default %s\n", row->name, text,
-                source, expected(row), row->fallback);
+        tt_stderr_say("%s=%s (%s) is not %s; using the default %s", row->name, text, source,
+                      expected(row), row->fallback);
         return;
     }
     snprintf(complaint, sizeof values[key].complaint,
              "%s=%.48s (%.80s) is not %s: no communicator is made until it is", row->name, text,
              source, expected(row));
-    fprintf(stderr, "tutti: %s\n", complaint);
+    tt_stderr_say("%s", complaint);
 }
 
 static void set(int key, const char *text, const char *source)
@@ -174,56 +177,88 @@ static void set(int key, const char *text, const char *source)
     values[key] = (struct value){.text = strdup(text), .number = number, .source = source};
 }
 
-/* Whether the file is this user's or root's, and nobody else may write it: as ssh demands of its
- * own. Says why not, and the remedy. A device (/dev/null) or a pipe is as its maker wants it. */
-static bool is_safe(FILE *file, const char *path)
+__attribute__((format(printf, 1, 2))) static void refuse_file(const char *format, ...)
 {
-    struct stat status;
-    if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) return true;
-    if (status.st_uid != 0 && status.st_uid != geteuid())
-        snprintf(refused_file, sizeof refused_file,
-                 "the settings file %s belongs to uid %u, not to this user (uid %u) or root, and "
-                 "is not read: chown %u %s, or remove it",
-                 path, status.st_uid, geteuid(), geteuid(), path);
-    else if (status.st_mode & (S_IWGRP | S_IWOTH))
-        snprintf(refused_file, sizeof refused_file,
-                 "the settings file %s may be written by others (mode %04o) and is not read: chmod "
-                 "go-w %s",
-                 path, (unsigned)status.st_mode & 07777, path);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(refused_file, sizeof refused_file, format, args);
+    va_end(args);
+    tt_stderr_say("%s", refused_file);
+}
+
+/* Whether the file is this user's or root's, and nobody else may write it: as ssh demands of its
+ * own. Says why not, and the remedy. */
+static bool is_safe(const struct stat *file, const char *path)
+{
+    if (!tt_is_own_file(file))
+        refuse_file("the settings file %.400s belongs to uid %u, not to this user (uid %u) or "
+                    "root, and is not read: chown %u %.400s, or remove it",
+                    path, file->st_uid, geteuid(), geteuid(), path);
+    else if (file->st_mode & (S_IWGRP | S_IWOTH))
+        refuse_file("the settings file %.400s may be written by others (mode %04o) and is not "
+                    "read: chmod go-w %.400s",
+                    path, (unsigned)file->st_mode & 07777, path);
     else
         return true;
-    fprintf(stderr, "tutti: %s\n", refused_file);
     return false;
 }
 
-/* Lines NAME=VALUE; '#' starts a comment. Unknown names are reported with the file's name. */
+static bool is_null(const struct stat *file)
+{
+    return S_ISCHR(file->st_mode) && file->st_rdev == makedev(1, 3); /* /dev/null */
+}
+
+/* NULL: there is nothing to read, or it must not be read, which is said. */
+static FILE *open_file(const char *path, bool demanded)
+{
+    struct stat file = {0};
+    const char *why;
+    const int fd = tt_open_regular(path, &file, &why);
+    if (fd >= 0) {
+        FILE *stream = is_safe(&file, path) ? fdopen(fd, "r") : NULL;
+        if (!stream) close(fd);
+        return stream;
+    }
+    if (is_null(&file)) return NULL;
+    if (file.st_mode && !S_ISREG(file.st_mode))
+        refuse_file("the settings file %.400s is not read: %s; it must be a regular file", path,
+                    why);
+    else if (demanded)
+        tt_stderr_say("TUTTI_CONF_FILE=%s cannot be read: %s", path, why);
+    return NULL;
+}
+
+/* One line, without its newline. Unknown names are reported with the file's name. */
+static void read_line(char *line, const char *path)
+{
+    line[strcspn(line, "\r\n")] = '\0';
+    char *name = line + strspn(line, " \t");
+    char *equals = strchr(name, '=');
+    if (*name == '#' || !*name) return;
+    int key = 0;
+    if (equals) *equals = '\0';
+    while (key < TT_CONFIG_COUNT && strcmp(rows[key].name, name) != 0) key++;
+    if (!equals || key == TT_CONFIG_COUNT)
+        tt_stderr_say("%s: '%.200s' is not a setting (tutti-info lists them)", path, name);
+    else if (equals[1])
+        set(key, equals + 1, path); /* empty: unset */
+}
+
+/* Lines NAME=VALUE of any length; '#' starts a comment. */
 static void read_file(const char *path, bool demanded)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        if (demanded) fprintf(stderr, "tutti: TUTTI_CONF_FILE=%s cannot be read: %m\n", path);
-        return;
+    char *line = NULL;
+    size_t room = 0;
+    FILE *stream = open_file(path, demanded);
+    if (!stream) return;
+    for (ssize_t n; (n = getline(&line, &room, stream)) > 0;) {
+        if (memchr(line, '\0', (size_t)n))
+            tt_stderr_say("%s: a line with a zero byte is not read: '%.200s'", path, line);
+        else
+            read_line(line, path);
     }
-    if (!is_safe(file, path)) {
-        fclose(file);
-        return;
-    }
-    char line[1024];
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\r\n")] = '\0';
-        char *name = line + strspn(line, " \t");
-        char *equals = strchr(name, '=');
-        if (*name == '#' || !*name) continue;
-        int key = 0;
-        if (equals) *equals = '\0';
-        while (key < TT_CONFIG_COUNT && strcmp(rows[key].name, name)) key++;
-        if (!equals || key == TT_CONFIG_COUNT)
-            fprintf(stderr, "tutti: %s: '%s' is not a setting (tutti-info lists them)\n", path,
-                    name);
-        else if (equals[1])
-            set(key, equals + 1, path); /* empty: unset */
-    }
-    fclose(file);
+    free(line);
+    fclose(stream);
 }
 
 /* Whether a variable whose name begins with TUTTI_ may be there for something else: for the tests,
@@ -251,15 +286,24 @@ static void report_unknown(void)
                (strlen(rows[key].name) != length || strncmp(rows[key].name, name, length) != 0))
             key++;
         if (key == TT_CONFIG_COUNT)
-            fprintf(stderr,
-                    "tutti: the variable %.*s is not a setting and has no effect (tutti-info "
-                    "--config lists them)\n",
-                    (int)length, name);
+            tt_stderr_say("the variable %.*s is not a setting and has no effect (tutti-info "
+                          "--config lists them)",
+                          (int)length, name);
     }
+}
+
+/* The path of the user's own file; false: it is too long. */
+static bool find_user_file(const char *named)
+{
+    const char *home = getenv("HOME");
+    const int n = named ? snprintf(user_file, sizeof user_file, "%s", named)
+                        : snprintf(user_file, sizeof user_file, "%s/.tutti.conf", home ? home : "");
+    return n >= 0 && n < (int)sizeof user_file;
 }
 
 static void load(void)
 {
+    tt_stderr_remember();
     refused_file[0] = '\0';
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         free(values[i].text);
@@ -268,12 +312,11 @@ static void load(void)
     }
     read_file(system_file, false);
     const char *named = getenv("TUTTI_CONF_FILE");
-    const char *home = getenv("HOME");
-    if (named && named[0])
-        snprintf(user_file, sizeof user_file, "%s", named);
+    const bool demanded = named && named[0];
+    if (find_user_file(demanded ? named : NULL))
+        read_file(user_file, demanded);
     else
-        snprintf(user_file, sizeof user_file, "%s/.tutti.conf", home ? home : "");
-    read_file(user_file, named && named[0]);
+        refuse_file("the settings file %.400s... is not read: its path is too long", user_file);
     for (int i = 0; i < TT_CONFIG_COUNT; i++) {
         const char *text = getenv(rows[i].name);
         if (text && text[0]) set(i, text, "environment"); /* empty: unset */
@@ -315,6 +358,7 @@ tt_status tt_config_check(void)
 
 void tt_config_reload(void)
 {
+    tt_stderr_forget();
     pthread_once(&once, load);
     load();
 }

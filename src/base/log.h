@@ -4,7 +4,8 @@
 
 enum tt_log_level { TT_LOG_NONE, TT_LOG_WARN, TT_LOG_INFO };
 
-/* Writes "host:pid:tid tutti LEVEL text\n" in one write. Thread-safe; keeps errno. */
+/* Writes "host:pid:tid tutti LEVEL text\n" in one write; to stderr only where that is still what it
+ * was at the library's first use (base/stderr.h). Thread-safe; keeps errno. */
 void tt_log(enum tt_log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

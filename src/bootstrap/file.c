@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/open.h"
 #include "base/private_fd.h"
+#include "base/write.h"
 #include "bootstrap/root.h"
 #include "net/handshake.h"
 
@@ -25,15 +27,16 @@ static tt_status publish(const char *path, const struct tt_unique_id *id)
     if (n < 0 || n >= (int)sizeof aside)
         return tt_fail(TT_ERR_ARGUMENT, "the path '%.64s...' is too long", path);
     unlink(aside);
-    const int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int fd = tt_open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) return tt_fail_errno(errno, "cannot write '%s' (file://)", aside);
-    const ssize_t wrote = write(fd, id, sizeof *id);
+    const ssize_t wrote = tt_write(fd, id, sizeof *id);
     int error = wrote == (ssize_t)sizeof *id ? 0 : wrote < 0 ? errno : ENOSPC;
     if (close(fd) != 0 && !error) error = errno;
     if (!error && rename(aside, path) != 0) error = errno;
     if (!error) return TT_OK;
     unlink(aside);
-    return tt_fail_errno(error, "cannot write the unique id to '%s' (file://)", path);
+    return tt_fail_errno(error, "cannot write the unique id to '%s' (file://)%s", path,
+                         tt_write_limit(error));
 }
 
 tt_status tt_file_make(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
@@ -72,7 +75,7 @@ static const char *read_id(struct tt_unique_id *found, int fd)
 /* How far the file is from being useful, in words; NULL: *id is a live root's. */
 static const char *look(struct tt_unique_id *id, const char *path, int64_t deadline_ns)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = tt_open(path, O_RDONLY | O_NOFOLLOW, 0);
     if (fd < 0) return errno == ENOENT ? "it does not exist" : "it cannot be opened";
     struct tt_unique_id found;
     const char *complaint = read_id(&found, fd);

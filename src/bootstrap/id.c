@@ -52,7 +52,7 @@ tt_status tt_unique_id_create(struct tt_unique_id *id)
 {
     int listener;
     struct tt_unique_id made;
-    if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+    TT_TRY(tt_handshake_prepare());
     TT_TRY(tt_id_make(&made, &listener));
     const int64_t deadline_ns = tt_deadline_ns(tt_config_int(TT_CONFIG_INIT_TIMEOUT_MS));
     const tt_status status = tt_root_start(listener, &made, NULL, deadline_ns);

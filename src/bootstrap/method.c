@@ -221,7 +221,7 @@ tt_status tt_unique_id_from_method(struct tt_unique_id *id, const char *method,
 {
     static const char env[] = "env://", tcp[] = "tcp://", file[] = "file://";
     struct tt_place place;
-    if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+    TT_TRY(tt_handshake_prepare());
     if (!method || !method[0]) method = tt_config_string(TT_CONFIG_INIT_METHOD);
     if (!strcmp(method, env)) return from_environment(id, launcher, deadline_ns);
     if (!strncmp(method, file, strlen(file))) {

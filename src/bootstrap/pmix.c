@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/open.h"
+#include "base/private_fd.h"
 
 #define KEY "tutti-rank-0"
 
@@ -58,10 +60,10 @@ static void *open_library(char *why, size_t size)
     char path[4096];
     for (size_t i = 0; prefix && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", prefix, places[i]);
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *library = tt_open_library(path, RTLD_NOW | RTLD_LOCAL);
         if (library) return library;
     }
-    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *library = tt_open_library("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     const char *error = library ? NULL : dlerror();
     if (!library) snprintf(why, size, "%s", error ? error : "libpmix.so.2 cannot be loaded");
     return library;
@@ -200,7 +202,9 @@ tt_status tt_pmix_share(const struct tt_pmix *pmix, int rank, char *text, size_t
                         int64_t deadline_ns)
 {
     struct pmix_proc self = {0};
+    tt_low_fd_hold();
     const int init = pmix->init(&self, NULL, 0);
+    (void)tt_low_fd_release(-1);
     if (init != 0) return failed("PMIx_Init", init);
     const tt_status status =
         self.rank == (uint32_t)rank

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/open.h"
 #include "base/private_fd.h"
 #include "base/thread.h"
 #include "net/acceptor.h"
@@ -339,7 +340,7 @@ static void remove_file(const struct root *root)
 {
     struct tt_unique_id found;
     if (!root->path) return;
-    const int fd = open(root->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = tt_open(root->path, O_RDONLY | O_NOFOLLOW, 0);
     if (fd < 0) return;
     const bool ours = read(fd, &found, sizeof found) == (ssize_t)sizeof found &&
                       !sodium_memcmp(&found, &root->id, sizeof found);

@@ -450,7 +450,7 @@ tt_status tt_bootstrap_create(struct tt_bootstrap **bootstrap, const struct tt_u
                               int rank, int nranks, int64_t deadline_ns)
 {
     struct joining joining = {.id = id, .listener = -1, .root_fd = -1, .deadline_ns = deadline_ns};
-    if (sodium_init() < 0) return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+    TT_TRY(tt_handshake_prepare());
     TT_TRY(check(rank, nranks));
     TT_TRY(tt_interfaces_check()); /* not only where it matters: all ranks have the same settings */
     TT_TRY(tt_id_address(&joining.root, id));

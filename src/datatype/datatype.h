@@ -64,9 +64,18 @@ struct tt_reduction {
     alignas(8) char scalar[8]; /* TT_PREMUL_SUM: one element of `type` */
 };
 
+/* What one pass folds, from left to right. A raw source is a rank's contribution as the caller of
+ * the collective gave it: TT_PREMUL_SUM multiplies it by the scalar, and rounds the product to the
+ * type, before it is folded. */
+struct tt_sources {
+    const void *const *data; /* [number] */
+    const bool *raw;         /* [number]; NULL: none is */
+    int number;              /* >= 1 */
+};
+
 enum tt_reduce_flags {
-    /* src[0] is a rank's own input: TT_PREMUL_SUM multiplies it by the scalar. */
-    TT_SCALE_FIRST = 1,
+    /* Of tt_reduce: the only source is raw. */
+    TT_RAW = 1,
     /* The result is complete: TT_AVG divides it by nranks. */
     TT_FINISH = 2,
     /* The result will not be read soon: stores go past the caches. */
@@ -86,12 +95,12 @@ struct tt_target {
     bool nontemporal; /* store past the caches, as TT_NONTEMPORAL */
 };
 
-/* The same to several targets at once, through the first-level cache: the sources are read once, a
- * block of at most 8 KiB of all of them before that block of any target is written. So a
- * target may be the same memory as a source, at the same address or mapped twice. ntargets >= 1;
- * flags without TT_NONTEMPORAL. */
+/* Folds the sources, as tt_reduce, to several targets at once, through the first-level cache: the
+ * sources are read once, a block of at most 8 KiB of all of them before that block of any target is
+ * written. So a target may be the same memory as a source, at the same address or mapped twice.
+ * ntargets >= 1; flags: TT_FINISH or 0. */
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
-                  int ntargets, const void *const *src, int nsrc, size_t count, unsigned flags);
+                  int ntargets, const struct tt_sources *sources, size_t count, unsigned flags);
 
 /* Copies src to several targets, of which one may be src itself. Reads src once for each target
  * that stays in the caches, and once for all others. */

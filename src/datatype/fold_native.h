@@ -21,93 +21,124 @@ enum {
     BLOCK_BYTES = 2048
 }; /* accumulators of folds of many sources; a part of the first-level cache */
 
-/* name(dst, ...) folds with op(a, b). begin(a, k) is applied to the first source's elements; k is
- * the reduction's scalar. name_to_two folds two sources. */
+/* name(dst, ...) folds with op(a, b). begin(a) is applied to the first source's elements.
+ * name_to_two folds two sources. */
 #define DEFINE_NATIVE_FOLD(name, element, begin, op)                                               \
-    static void name##_many(element##_at *d, const void *const *src, int nsrc, size_t first,       \
-                            size_t count, element k)                                               \
+    static void name##_many(element##_at *d, const struct tt_sources *sources, size_t first,       \
+                            size_t count)                                                          \
     {                                                                                              \
         element acc[BLOCK_BYTES / sizeof(element)];                                                \
         const size_t block = BLOCK_BYTES / sizeof(element);                                        \
         for (size_t done = 0; done < count; done += block) {                                       \
             const size_t n = count - done < block ? count - done : block;                          \
-            const element##_at *a = (const element##_at *)src[0] + first + done;                   \
-            for (size_t i = 0; i < n; i++) acc[i] = begin(a[i], k);                                \
-            for (int s = 1; s < nsrc; s++) {                                                       \
-                const element##_at *b = (const element##_at *)src[s] + first + done;               \
+            const element##_at *a = (const element##_at *)sources->data[0] + first + done;         \
+            for (size_t i = 0; i < n; i++) acc[i] = begin(a[i]);                                   \
+            for (int s = 1; s < sources->number; s++) {                                            \
+                const element##_at *b = (const element##_at *)sources->data[s] + first + done;     \
                 for (size_t i = 0; i < n; i++) acc[i] = op(acc[i], b[i]);                          \
             }                                                                                      \
             memcpy(d + done, acc, n * sizeof(element));                                            \
         }                                                                                          \
     }                                                                                              \
-    static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
+    static void name(void *dst, const struct tt_sources *sources, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
     {                                                                                              \
+        (void)reduction;                                                                           \
         element##_at *d = dst;                                                                     \
-        const element k = *(const element##_at *)reduction->scalar;                                \
+        const void *const *src = sources->data;                                                    \
+        const int nsrc = sources->number;                                                          \
         if (nsrc < 2 || nsrc > 4) {                                                                \
-            name##_many(d, src, nsrc, first, count, k);                                            \
+            name##_many(d, sources, first, count);                                                 \
             return;                                                                                \
         }                                                                                          \
         const element##_at *a = (const element##_at *)src[0] + first;                              \
         const element##_at *b = (const element##_at *)src[1] + first;                              \
         if (nsrc == 2) {                                                                           \
-            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = op(begin(a[i], k), b[i]);        \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = op(begin(a[i]), b[i]);           \
             return;                                                                                \
         }                                                                                          \
         const element##_at *c = (const element##_at *)src[2] + first;                              \
         if (nsrc == 3) {                                                                           \
-            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                  \
-                op(op(begin(a[i], k), b[i]), c[i]);                                                \
+            INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = op(op(begin(a[i]), b[i]), c[i]); \
             return;                                                                                \
         }                                                                                          \
         const element##_at *e = (const element##_at *)src[3] + first;                              \
         INDEPENDENT for (size_t i = 0; i < count; i++) d[i] =                                      \
-            op(op(op(begin(a[i], k), b[i]), c[i]), e[i]);                                          \
+            op(op(op(begin(a[i]), b[i]), c[i]), e[i]);                                             \
     }                                                                                              \
-    static void name##_to_two(void *dst, void *other, const void *const *src, size_t first,        \
-                              size_t count, const struct tt_reduction *reduction)                  \
+    static void name##_to_two(void *dst, void *other, const struct tt_sources *sources,            \
+                              size_t first, size_t count, const struct tt_reduction *reduction)    \
     {                                                                                              \
+        (void)reduction;                                                                           \
         element##_at *d = dst, *e = other;                                                         \
-        const element k = *(const element##_at *)reduction->scalar;                                \
-        const element##_at *a = (const element##_at *)src[0] + first;                              \
-        const element##_at *b = (const element##_at *)src[1] + first;                              \
-        INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = e[i] = op(begin(a[i], k), b[i]);     \
+        const element##_at *a = (const element##_at *)sources->data[0] + first;                    \
+        const element##_at *b = (const element##_at *)sources->data[1] + first;                    \
+        INDEPENDENT for (size_t i = 0; i < count; i++) d[i] = e[i] = op(begin(a[i]), b[i]);        \
     }
+
+/* Makes the result block by block, and copies each block to the other target. */
+#define DEFINE_NATIVE_TO_TWO(name, element)                                                        \
+    static void name##_to_two(void *dst, void *other, const struct tt_sources *sources,            \
+                              size_t first, size_t count, const struct tt_reduction *reduction)    \
+    {                                                                                              \
+        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
+        for (size_t done = 0; done < count; done += block) {                                       \
+            const size_t n = count - done < block ? count - done : block;                          \
+            element##_at *d = (element##_at *)dst + done;                                          \
+            name(d, sources, first + done, n, reduction);                                          \
+            memcpy((element##_at *)other + done, d, n * sizeof(element));                          \
+        }                                                                                          \
+    }
+
+/* Sums where a raw source's elements enter as scale(a, k); k is the reduction's scalar. */
+#define DEFINE_NATIVE_SCALED_SUM(name, element, scale, op)                                         \
+    static void name(void *dst, const struct tt_sources *sources, size_t first, size_t count,      \
+                     const struct tt_reduction *reduction)                                         \
+    {                                                                                              \
+        element acc[BLOCK_BYTES / sizeof(element)];                                                \
+        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
+        const element k = *(const element##_at *)reduction->scalar;                                \
+        for (size_t done = 0; done < count; done += block) {                                       \
+            const size_t n = count - done < block ? count - done : block;                          \
+            for (int s = 0; s < sources->number; s++) {                                            \
+                const element##_at *b = (const element##_at *)sources->data[s] + first + done;     \
+                const bool raw = tt_is_raw(sources, s);                                            \
+                if (s == 0 && raw)                                                                 \
+                    for (size_t i = 0; i < n; i++) acc[i] = scale(b[i], k);                        \
+                else if (s == 0)                                                                   \
+                    memcpy(acc, b, n * sizeof(element));                                           \
+                else if (raw)                                                                      \
+                    for (size_t i = 0; i < n; i++) acc[i] = op(acc[i], scale(b[i], k));            \
+                else                                                                               \
+                    for (size_t i = 0; i < n; i++) acc[i] = op(acc[i], b[i]);                      \
+            }                                                                                      \
+            memcpy((element##_at *)dst + done, acc, n * sizeof(element));                          \
+        }                                                                                          \
+    }                                                                                              \
+    DEFINE_NATIVE_TO_TWO(name, element)
 
 /* Sums block by block, and divides each block while it is in the cache. */
 #define DEFINE_NATIVE_AVERAGE(name, element, sum, quotient)                                        \
-    static void name(void *dst, const void *const *src, int nsrc, size_t first, size_t count,      \
+    static void name(void *dst, const struct tt_sources *sources, size_t first, size_t count,      \
                      const struct tt_reduction *reduction)                                         \
     {                                                                                              \
         const size_t block = BLOCK_BYTES / sizeof(element);                                        \
         for (size_t done = 0; done < count; done += block) {                                       \
             const size_t n = count - done < block ? count - done : block;                          \
             element##_at *d = (element##_at *)dst + done;                                          \
-            sum(d, src, nsrc, first + done, n, reduction);                                         \
+            sum(d, sources, first + done, n, reduction);                                           \
             for (size_t i = 0; i < n; i++) d[i] = quotient(d[i], reduction->nranks);               \
         }                                                                                          \
     }                                                                                              \
-    static void name##_to_two(void *dst, void *other, const void *const *src, size_t first,        \
-                              size_t count, const struct tt_reduction *reduction)                  \
-    {                                                                                              \
-        const size_t block = BLOCK_BYTES / sizeof(element);                                        \
-        for (size_t done = 0; done < count; done += block) {                                       \
-            const size_t n = count - done < block ? count - done : block;                          \
-            element##_at *d = (element##_at *)dst + done;                                          \
-            name(d, src, 2, first + done, n, reduction);                                           \
-            memcpy((element##_at *)other + done, d, n * sizeof(element));                          \
-        }                                                                                          \
-    }
+    DEFINE_NATIVE_TO_TWO(name, element)
 
 /* The kernels that depend on signedness. `real` holds every value of the type and of the divisor.
  * Its truncated quotient is the integer quotient, because an exact quotient that is no integer
  * differs from the next integer by more than the rounding of `real`. */
 #define DEFINE_INTEGER(element, real)                                                              \
     typedef element element##_at __attribute__((aligned(1), may_alias));                           \
-    static inline element element##_keep(element a, element k)                                     \
+    static inline element element##_keep(element a)                                                \
     {                                                                                              \
-        (void)k;                                                                                   \
         return a;                                                                                  \
     }                                                                                              \
     static inline element element##_greater(element a, element b)                                  \
@@ -134,9 +165,8 @@ enum {
     {                                                                                              \
         return (element)((wide)a * (wide)b);                                                       \
     }                                                                                              \
-    static inline element element##_truth(element a, element k)                                    \
+    static inline element element##_truth(element a)                                               \
     {                                                                                              \
-        (void)k;                                                                                   \
         return a != 0;                                                                             \
     }                                                                                              \
     static inline element element##_and(element a, element b)                                      \
@@ -165,7 +195,7 @@ enum {
     }                                                                                              \
     DEFINE_NATIVE_FOLD(element##_sum, element, element##_keep, element##_add)                      \
     DEFINE_NATIVE_FOLD(element##_prod, element, element##_keep, element##_mul)                     \
-    DEFINE_NATIVE_FOLD(element##_scaled_sum, element, element##_mul, element##_add)                \
+    DEFINE_NATIVE_SCALED_SUM(element##_scaled_sum, element, element##_mul, element##_add)          \
     DEFINE_NATIVE_FOLD(element##_bit_and, element, element##_keep, element##_and)                  \
     DEFINE_NATIVE_FOLD(element##_bit_or, element, element##_keep, element##_or)                    \
     DEFINE_NATIVE_FOLD(element##_bit_xor, element, element##_keep, element##_xor)                  \
@@ -232,9 +262,8 @@ static inline f64 f64_settle(f64 a)
     return a != a ? f64_from_bits(0x7ff8000000000000) : a;
 }
 
-static inline f64 f64_keep(f64 a, f64 k)
+static inline f64 f64_keep(f64 a)
 {
-    (void)k;
     return a;
 }
 
@@ -269,7 +298,7 @@ static inline f64 f64_less(f64 a, f64 b)
 
 DEFINE_NATIVE_FOLD(f64_sum, f64, f64_keep, f64_add)
 DEFINE_NATIVE_FOLD(f64_prod, f64, f64_keep, f64_mul)
-DEFINE_NATIVE_FOLD(f64_scaled_sum, f64, f64_mul, f64_add)
+DEFINE_NATIVE_SCALED_SUM(f64_scaled_sum, f64, f64_mul, f64_add)
 DEFINE_NATIVE_FOLD(f64_max, f64, f64_keep, f64_greater)
 DEFINE_NATIVE_FOLD(f64_min, f64, f64_keep, f64_less)
 DEFINE_NATIVE_AVERAGE(f64_avg, f64, f64_sum, f64_quotient)

@@ -8,14 +8,19 @@
 
 #include "datatype/datatype.h"
 
-/* dst[i] = fold over s of src[s][first + i], for i < count; nsrc >= 1. The scalar (PREMUL_SUM) and
- * nranks (AVG) are always applied; the caller takes the kernel of SUM where they must not be. */
-typedef void tt_fold_fn(void *dst, const void *const *src, int nsrc, size_t first, size_t count,
+/* dst[i] = fold over s of the sources' element first + i, for i < count. The division of AVG is
+ * always done; the caller takes the kernel of SUM where it must not be. */
+typedef void tt_fold_fn(void *dst, const struct tt_sources *sources, size_t first, size_t count,
                         const struct tt_reduction *reduction);
 
-/* The same of two sources, to dst and other. */
-typedef void tt_fold_to_two_fn(void *dst, void *other, const void *const *src, size_t first,
-                               size_t count, const struct tt_reduction *reduction);
+/* Folds two sources, to dst and other. */
+typedef void tt_fold_to_two_fn(void *dst, void *other, const struct tt_sources *sources,
+                               size_t first, size_t count, const struct tt_reduction *reduction);
+
+static inline bool tt_is_raw(const struct tt_sources *sources, int s)
+{
+    return sources->raw && sources->raw[s];
+}
 
 struct tt_kernels {
     const char *name;
@@ -47,7 +52,7 @@ const struct tt_kernels *tt_kernels_in_use(void);
 void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
                     void *dst, const void *const *src, int nsrc, size_t count, unsigned flags);
 void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
-                       const struct tt_target *targets, int ntargets, const void *const *src,
-                       int nsrc, size_t count, unsigned flags);
+                       const struct tt_target *targets, int ntargets,
+                       const struct tt_sources *sources, size_t count, unsigned flags);
 
 #endif

@@ -16,11 +16,19 @@ enum {
     LINE = 64
 };
 
+static bool has_raw(const struct tt_sources *sources)
+{
+    int s = 0;
+    while (s < sources->number && !tt_is_raw(sources, s)) s++;
+    return s < sources->number;
+}
+
 /* The operation whose kernel this pass needs. */
-static enum tt_op op_of_pass(const struct tt_reduction *reduction, unsigned flags)
+static enum tt_op op_of_pass(const struct tt_reduction *reduction, const struct tt_sources *sources,
+                             unsigned flags)
 {
     if (reduction->op == TT_AVG && !(flags & TT_FINISH)) return TT_SUM;
-    if (reduction->op == TT_PREMUL_SUM && !(flags & TT_SCALE_FIRST)) return TT_SUM;
+    if (reduction->op == TT_PREMUL_SUM && !has_raw(sources)) return TT_SUM;
     return reduction->op;
 }
 
@@ -76,17 +84,18 @@ static void fetch_for_writing(char *data, size_t nbytes)
 
 /* Fetches elements of all sources that are needed next: the hardware does not fetch beyond a page,
  * of which a message of some KiB has few. */
-static void fetch_sources(const void *const *src, int nsrc, size_t at, size_t nbytes)
+static void fetch_sources(const struct tt_sources *sources, size_t at, size_t nbytes)
 {
-    for (int i = 0; i < nsrc; i++)
-        for (size_t k = 0; k < nbytes; k += LINE) __builtin_prefetch((const char *)src[i] + at + k);
+    for (int i = 0; i < sources->number; i++)
+        for (size_t k = 0; k < nbytes; k += LINE)
+            __builtin_prefetch((const char *)sources->data[i] + at + k);
 }
 
 /* Makes the result block by block, each in a place that stays in the first cache, and copies it to
  * the other targets from there. */
 static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
                           const struct tt_reduction *reduction, const struct tt_target *targets,
-                          int ntargets, const void *const *src, int nsrc, size_t count)
+                          int ntargets, const struct tt_sources *sources, size_t count)
 {
     _Alignas(LINE) char tile[TILE_BYTES];
     const size_t size = tt_type_size(reduction->type);
@@ -99,8 +108,8 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
         if (n > count - done) n = count - done;
         char *block = cached ? cached + done * size : tile;
         const size_t left = count - done - n;
-        if (!whole) fetch_sources(src, nsrc, (done + n) * size, (full < left ? full : left) * size);
-        fold(block, src, nsrc, done, n, reduction);
+        if (!whole) fetch_sources(sources, (done + n) * size, (full < left ? full : left) * size);
+        fold(block, sources, done, n, reduction);
         for (int i = 0; i < ntargets; i++)
             put_block(kernels, &targets[i], done * size, block, n * size);
     }
@@ -110,7 +119,8 @@ static void reduce_blocks(const struct tt_kernels *kernels, tt_fold_fn *fold,
 /* A store to a line that is not in the cache waits for that line. The hardware fetches what is read
  * ahead of time, but not what is written as well, so this does. */
 static void reduce_to_two(tt_fold_to_two_fn *fold, const struct tt_reduction *reduction,
-                          const struct tt_target *targets, const void *const *src, size_t count)
+                          const struct tt_target *targets, const struct tt_sources *sources,
+                          size_t count)
 {
     const size_t size = tt_type_size(reduction->type), full = AHEAD_BYTES / size;
     char *first = targets[0].data, *second = targets[1].data;
@@ -120,8 +130,8 @@ static void reduce_to_two(tt_fold_to_two_fn *fold, const struct tt_reduction *re
         const size_t nnext = full < left ? full : left;
         fetch_for_writing(first + next * size, nnext * size);
         fetch_for_writing(second + next * size, nnext * size);
-        fetch_sources(src, 2, next * size, nnext * size);
-        fold(first + done * size, second + done * size, src, done, n, reduction);
+        fetch_sources(sources, next * size, nnext * size);
+        fold(first + done * size, second + done * size, sources, done, n, reduction);
         done = next;
         n = nnext;
     }
@@ -152,28 +162,34 @@ static void copy_to(const struct tt_kernels *kernels, const struct tt_target *ta
 }
 
 void tt_reduce_to_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
-                       const struct tt_target *targets, int ntargets, const void *const *src,
-                       int nsrc, size_t count, unsigned flags)
+                       const struct tt_target *targets, int ntargets,
+                       const struct tt_sources *sources, size_t count, unsigned flags)
 {
-    const enum tt_op op = op_of_pass(reduction, flags);
+    const enum tt_op op = op_of_pass(reduction, sources, flags);
+    const int nsrc = sources->number;
     assert(nsrc >= 1 && tt_op_supports(reduction->op, reduction->type));
     assert(op != TT_AVG || reduction->nranks >= 1);
     tt_fold_fn *fold = kernels->fold[reduction->type][op];
     if (nsrc == 1 && !changes_single(op))
-        copy_to(kernels, targets, ntargets, src[0], count * tt_type_size(reduction->type));
+        copy_to(kernels, targets, ntargets, sources->data[0],
+                count * tt_type_size(reduction->type));
     else if (ntargets == 1 && !targets->nontemporal)
-        fold(targets->data, src, nsrc, 0, count, reduction);
+        fold(targets->data, sources, 0, count, reduction);
     else if (nsrc == 2 && ntargets == 2 && !targets[0].nontemporal && !targets[1].nontemporal)
-        reduce_to_two(kernels->fold_to_two[reduction->type][op], reduction, targets, src, count);
+        reduce_to_two(kernels->fold_to_two[reduction->type][op], reduction, targets, sources,
+                      count);
     else
-        reduce_blocks(kernels, fold, reduction, targets, ntargets, src, nsrc, count);
+        reduce_blocks(kernels, fold, reduction, targets, ntargets, sources, count);
 }
 
 void tt_reduce_with(const struct tt_kernels *kernels, const struct tt_reduction *reduction,
                     void *dst, const void *const *src, int nsrc, size_t count, unsigned flags)
 {
+    static const bool raw[] = {true};
     const struct tt_target target = {.data = dst, .nontemporal = flags & TT_NONTEMPORAL};
-    tt_reduce_to_with(kernels, reduction, &target, 1, src, nsrc, count, flags);
+    const struct tt_sources sources = {src, flags & TT_RAW ? raw : NULL, nsrc};
+    assert(nsrc == 1 || !(flags & TT_RAW));
+    tt_reduce_to_with(kernels, reduction, &target, 1, &sources, count, flags);
 }
 
 void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *const *src, int nsrc,
@@ -183,9 +199,9 @@ void tt_reduce(const struct tt_reduction *reduction, void *dst, const void *cons
 }
 
 void tt_reduce_to(const struct tt_reduction *reduction, const struct tt_target *targets,
-                  int ntargets, const void *const *src, int nsrc, size_t count, unsigned flags)
+                  int ntargets, const struct tt_sources *sources, size_t count, unsigned flags)
 {
-    tt_reduce_to_with(tt_kernels_in_use(), reduction, targets, ntargets, src, nsrc, count, flags);
+    tt_reduce_to_with(tt_kernels_in_use(), reduction, targets, ntargets, sources, count, flags);
 }
 
 void tt_copy_to(const struct tt_target *targets, int ntargets, const void *src, size_t nbytes)

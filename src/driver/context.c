@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/private_fd.h"
 #include "base/process_lock.h"
 
 /* The contexts that this process has open. */
@@ -28,7 +29,9 @@ static tt_status open_locked(int gpu, struct tt_context **out)
     context->gpu = gpu;
     context->device = device;
     context->writes = tt_context_ask_writes(context->cu, device);
+    tt_low_fd_hold();
     const CUresult result = context->cu->DevicePrimaryCtxRetain(&context->handle, device);
+    (void)tt_low_fd_release(-1);
     tt_status status =
         result == CUDA_SUCCESS ? TT_OK : tt_cuda_fail(result, "cuDevicePrimaryCtxRetain");
     if (status) goto free_context;

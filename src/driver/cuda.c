@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/open.h"
+#include "base/private_fd.h"
 #include "driver/driver.h"
 
 /* The kernels to come are compiled by CUDA 13; drivers of earlier versions do not take them. */
@@ -82,7 +84,9 @@ static const char *text_of(CUresult result)
 static const char *initialize(CUresult *result)
 {
     user = getpid();
+    tt_low_fd_hold();
     *result = table.Init(0);
+    (void)tt_low_fd_release(-1);
     if (*result != CUDA_SUCCESS) return "cuInit";
     *result = table.DeviceGetCount(&ngpus);
     return *result == CUDA_SUCCESS ? NULL : "cuDeviceGetCount";
@@ -90,7 +94,7 @@ static const char *initialize(CUresult *result)
 
 static void load(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = tt_open_library("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         snprintf(reason, sizeof reason, "%s", dlerror());
         return;
@@ -127,7 +131,7 @@ int tt_driver_ngpus(const char **why)
 
 bool tt_driver_is_in_use(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *library = tt_open_library("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (library) dlclose(library);
     return library;
 }

@@ -3,10 +3,12 @@
  *
  * A GPU says whether its own work sees such writes in their order (WRITES_ORDERING at least OWNER).
  * Where it does not, the host flushes them once it knows of them. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <unistd.h>
 
+#include "base/private_fd.h"
 #include "driver/context_internal.h"
 #include "driver/driver.h"
 
@@ -108,11 +110,15 @@ static tt_status export_pages(struct tt_context *context, CUdeviceptr pages, siz
     CUstreamCaptureMode mode;
     int made = -1;
     TT_TRY(tt_context_enter_aside(context, &mode));
+    tt_low_fd_hold();
     const CUresult result = context->cu->MemGetHandleForAddressRange(
         &made, pages, nbytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    made = tt_low_fd_release(result == CUDA_SUCCESS ? made : -1);
+    const int error = errno;
     tt_context_leave_aside(context, mode);
     if (result != CUDA_SUCCESS)
         return fail_export(context, result, (const void *)(uintptr_t)pages, nbytes);
+    if (made < 0) return tt_fail_errno(error, "no descriptor for memory of GPU %d", context->gpu);
     (void)fcntl(made, F_SETFD, FD_CLOEXEC); /* CUDA does not promise it */
     *fd = made;
     return TT_OK;

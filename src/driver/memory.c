@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/private_fd.h"
 #include "base/process_lock.h"
 #include "driver/context_internal.h"
 #include "driver/driver.h"
@@ -245,7 +246,9 @@ static tt_status fail_access(const struct tt_context *context, int gpu)
 static CUresult enable_access(struct tt_context *context, CUdevice device)
 {
     CUcontext other;
+    tt_low_fd_hold();
     CUresult result = context->cu->DevicePrimaryCtxRetain(&other, device);
+    (void)tt_low_fd_release(-1);
     if (result != CUDA_SUCCESS) return result;
     result = context->cu->CtxEnablePeerAccess(other, 0);
     context->cu->DevicePrimaryCtxRelease(device);

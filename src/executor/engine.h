@@ -21,6 +21,7 @@
 struct tt_step_pointers {
     const void **messages; /* [nranks + 1]: where the messages, or the parts of a meeting, lie */
     const void **inputs;   /* [nranks + 1]: what is folded, in order */
+    bool *raw;             /* [nranks + 1]: which of the inputs are raw (struct tt_sources) */
     char **slots;          /* [nranks]: the slots to fill; NULL: the message is a reference */
     bool *claimed;         /* [nranks]: that slot is memory of the receiver */
     bool *nontemporal;     /* [nranks]: which the receiver wants stored past the caches */

@@ -200,8 +200,9 @@ static bool fold(const struct run *run, uint32_t s)
     if (link)
         targets[ntargets++] =
             (struct tt_target){.data = posted.to, .nontemporal = posted.nontemporal && !is_input};
-    tt_reduce_to(&run->call->reduction, targets, ntargets, run->engine->pointers[0].inputs,
-                 (int)step->nrecv + (step->own_at >= 0), express->count,
+    const struct tt_sources sources = {.data = run->engine->pointers[0].inputs,
+                                       .number = (int)step->nrecv + (step->own_at >= 0)};
+    tt_reduce_to(&run->call->reduction, targets, ntargets, &sources, express->count,
                  step->finish ? TT_FINISH : 0);
     if (link) link->ops->publish(link, express->nbytes, run->signature);
     return true;

@@ -142,8 +142,8 @@ bool tt_changes(const struct tt_reduction *reduction, unsigned flags);
  * complete. */
 void tt_transfer(const struct tt_work *work, void *target, const void *source, size_t count,
                  unsigned flags);
-/* Flags for reading the span as a source: TT_SCALE_FIRST for raw input of a pre-multiplied sum. */
-unsigned tt_source_flags(const struct tt_work *work, const struct tt_program_span *span);
+/* Whether the span is a raw source: input that the operation changes before it is folded. */
+bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span);
 
 /* TT_OK, or the communicator's failure, also one that this call detects. */
 TT_NODISCARD tt_status tt_work_check(struct tt_work *work);

@@ -72,7 +72,7 @@ static tt_status gather_messages(struct tt_work *work, int channel,
         if (message.signature != work->collective.signature || message.nbytes != nbytes)
             return tt_work_mismatch(work, link->peer);
         if (!message.data && nbytes) {
-            char *bounce;
+            char *bounce = NULL;
             TT_TRY(bounce_of(work->engine, link->peer, channel, &bounce));
             TT_AWAIT(link->ops->fetch(link, bounce, 0, nbytes));
             message.data = bounce;
@@ -173,47 +173,26 @@ static bool makes_nothing(const struct tt_work *work, int channel,
 struct pass {
     const struct tt_program_step *step;
     int channel;
-    unsigned local_flags; /* of reading the local span */
-    size_t offset;        /* bytes into every message */
+    bool local_raw; /* the local span is a raw source */
+    size_t offset;  /* bytes into every message */
 };
 
-/* Whether a raw contribution of a pre-multiplied sum is scaled before the fold: where it is not
- * first in the order, and where a fold in fp32 would not round the product to the type, as a rank
- * that sends its contribution does. */
-static bool scales_aside(const struct tt_work *work, const struct pass *pass)
-{
-    const enum tt_type type = work->collective.call.reduction.type;
-    return (pass->local_flags & TT_SCALE_FIRST) && pass->step->own_at >= 0 &&
-           (pass->step->own_at > 0 || tt_type_size(type) < sizeof(float));
-}
-
-static tt_status scale_aside(const struct tt_work *work, const struct pass *pass,
-                             const void **local, size_t count)
-{
-    if (!scales_aside(work, pass)) return TT_OK;
-    char *aside;
-    TT_TRY(bounce_of(work->engine, work->engine->fabric->rank, pass->channel, &aside));
-    tt_transfer(work, aside, *local, count, TT_SCALE_FIRST);
-    *local = aside;
-    return TT_OK;
-}
-
 /* The sources of a fold, in their order. */
-static tt_status list_inputs(const struct tt_work *work, const struct pass *pass, const char *local,
-                             size_t count, int *number)
+static struct tt_sources list_inputs(const struct tt_work *work, const struct pass *pass,
+                                     const char *local)
 {
     const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
-    const int32_t own_at = pass->step->own_at;
-    const void *own = local;
-    TT_TRY(scale_aside(work, pass, &own, count));
     int n = 0;
-    for (uint32_t i = 0; i < pass->step->nrecv; i++) {
-        if ((int32_t)i == own_at) pointers->inputs[n++] = own;
+    for (uint32_t i = 0; i <= pass->step->nrecv; i++) {
+        if ((int32_t)i == pass->step->own_at) {
+            pointers->raw[n] = pass->local_raw;
+            pointers->inputs[n++] = local;
+        }
+        if (i == pass->step->nrecv) break;
+        pointers->raw[n] = false;
         pointers->inputs[n++] = (const char *)pointers->messages[i] + pass->offset;
     }
-    if (own_at == (int32_t)pass->step->nrecv) pointers->inputs[n++] = own;
-    *number = n;
-    return TT_OK;
+    return (struct tt_sources){.data = pointers->inputs, .raw = pointers->raw, .number = n};
 }
 
 /* A target in the memory of a source stays in the cache, where reading has brought it. */
@@ -247,47 +226,46 @@ static int list_targets(const struct tt_work *work, const struct pass *pass, cha
 }
 
 /* One contiguous piece: sources -> dst (may be NULL) and the send slots. */
-static tt_status do_piece(const struct tt_work *work, struct pass *pass, const char *local,
-                          char *dst, size_t count)
+static void do_piece(const struct tt_work *work, struct pass *pass, const char *local, char *dst,
+                     size_t count)
 {
     const struct tt_step_pointers *pointers = &work->engine->pointers[pass->channel];
     const struct tt_reduction *reduction = &work->collective.call.reduction;
     const size_t nbytes = count * work->collective.binding.element;
     const unsigned finish = pass->step->finish ? TT_FINISH : 0;
-    if (!count) return TT_OK;
+    if (!count) return;
     if (pass->step->op == TT_FOLD) {
-        int ninputs;
-        TT_TRY(list_inputs(work, pass, local, count, &ninputs));
-        const bool scales = pass->step->own_at == 0 && !scales_aside(work, pass);
-        const unsigned first = scales ? pass->local_flags : 0;
-        const int ntargets = list_targets(work, pass, dst, ninputs);
-        tt_reduce_to(reduction, pointers->targets, ntargets, pointers->inputs, ninputs, count,
-                     finish | first);
+        const struct tt_sources sources = list_inputs(work, pass, local);
+        const int ntargets = list_targets(work, pass, dst, sources.number);
+        tt_reduce_to(reduction, pointers->targets, ntargets, &sources, count, finish);
     } else {
         const void *source = local ? local : (const char *)pointers->messages[0] + pass->offset;
-        const unsigned flags = finish | (local ? pass->local_flags : 0);
-        const bool changes = tt_changes(reduction, flags);
+        const bool raw = local && pass->local_raw;
+        const bool changes = tt_changes(reduction, finish | (raw ? TT_RAW : 0));
         /* A copy onto itself writes nothing: verify lets peers still read that memory. */
         const int ntargets = list_targets(work, pass, dst == source && !changes ? NULL : dst, 0);
+        const struct tt_sources sources = {.data = &source, .raw = &raw, .number = 1};
         if (changes)
-            tt_reduce_to(reduction, pointers->targets, ntargets, &source, 1, count, flags);
+            tt_reduce_to(reduction, pointers->targets, ntargets, &sources, count, finish);
         else if (ntargets)
             tt_copy_to(pointers->targets, ntargets, source, nbytes);
     }
     pass->offset += nbytes;
-    return TT_OK;
 }
 
 /* The step's work, piece by piece, once everything that the step needs is there. */
-static tt_status do_step(const struct tt_work *work, int channel,
-                         const struct tt_program_step *step, size_t nbytes)
+static void do_step(const struct tt_work *work, int channel, const struct tt_program_step *step,
+                    size_t nbytes)
 {
     const struct tt_binding *binding = &work->collective.binding;
     const struct tt_program_span *local = &step->local, *dst = &step->dst;
-    struct pass pass = {.step = step, .channel = channel};
-    if (local->number) pass.local_flags = tt_source_flags(work, local);
-    if (!local->number && !dst->number)
-        return do_piece(work, &pass, NULL, NULL, nbytes / binding->element);
+    struct pass pass = {.step = step,
+                        .channel = channel,
+                        .local_raw = tt_is_raw_span(&work->collective.call.reduction, local)};
+    if (!local->number && !dst->number) {
+        do_piece(work, &pass, NULL, NULL, nbytes / binding->element);
+        return;
+    }
     const bool whole = (!local->number || tt_span_is_whole(binding, local)) &&
                        (!dst->number || tt_span_is_whole(binding, dst));
     struct tt_walk locals = tt_work_walk(work, channel, local, whole);
@@ -296,10 +274,9 @@ static tt_status do_step(const struct tt_work *work, int channel,
         struct tt_piece from = {.count = 0}, to = {.count = 0};
         const bool have_from = tt_work_next(work, &locals, &from),
                    have_to = tt_work_next(work, &dsts, &to);
-        if (!have_from && !have_to) return TT_OK;
-        TT_TRY(do_piece(work, &pass, have_from ? tt_piece_data(work, local, &from) : NULL,
-                        have_to ? tt_piece_data(work, dst, &to) : NULL,
-                        have_to ? to.count : from.count));
+        if (!have_from && !have_to) return;
+        do_piece(work, &pass, have_from ? tt_piece_data(work, local, &from) : NULL,
+                 have_to ? tt_piece_data(work, dst, &to) : NULL, have_to ? to.count : from.count);
     }
 }
 
@@ -373,12 +350,10 @@ tt_status tt_step_link(struct tt_work *work, int channel, const struct tt_progra
     TT_AWAIT(get_slots(work, channel, step, nbytes));
     const char *reference = choose_targets(work, channel, step, nbytes);
     const bool borrows = work->collective.channels[channel].borrows;
-    tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
+    const tt_status status = borrows ? tt_fabric_borrow(work->engine->fabric) : TT_OK;
     if (status) return give_up_claims(work, channel, step, status);
-    if (!makes_nothing(work, channel, step, reference))
-        status = do_step(work, channel, step, nbytes);
+    if (!makes_nothing(work, channel, step, reference)) do_step(work, channel, step, nbytes);
     if (borrows) tt_fabric_give_back(work->engine->fabric);
-    if (status) return give_up_claims(work, channel, step, status);
     publish(work, channel, step, reference, nbytes);
     for (uint32_t i = 0; i < step->nrecv; i++) {
         struct tt_link *link = recv_link(work, step, i);

@@ -61,7 +61,8 @@ static tt_status put_in(struct tt_work *work, int channel, const struct tt_progr
     while (tt_work_next(work, &walk, &piece)) {
         if (piece.count)
             tt_transfer(work, to, tt_piece_data(work, &step->local, &piece), piece.count,
-                        tt_source_flags(work, &step->local));
+                        tt_is_raw_span(&work->collective.call.reduction, &step->local) ? TT_RAW
+                                                                                       : 0);
         to += piece.count * binding->element;
     }
     tt_meeting_put(meeting, &part);

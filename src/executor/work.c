@@ -103,7 +103,7 @@ void tt_work_recv(struct tt_work *work, struct tt_engine *engine, void *data, si
 
 bool tt_changes(const struct tt_reduction *reduction, unsigned flags)
 {
-    return ((flags & TT_SCALE_FIRST) && reduction->op == TT_PREMUL_SUM) ||
+    return ((flags & TT_RAW) && reduction->op == TT_PREMUL_SUM) ||
            ((flags & TT_FINISH) && tt_op_finishes(reduction->op));
 }
 
@@ -117,10 +117,9 @@ void tt_transfer(const struct tt_work *work, void *target, const void *source, s
         tt_copy(target, source, count * work->collective.binding.element, flags & TT_NONTEMPORAL);
 }
 
-unsigned tt_source_flags(const struct tt_work *work, const struct tt_program_span *span)
+bool tt_is_raw_span(const struct tt_reduction *reduction, const struct tt_program_span *span)
 {
-    const bool scaled = work->collective.call.reduction.op == TT_PREMUL_SUM;
-    return scaled && span->buffer == TT_INPUT ? TT_SCALE_FIRST : 0;
+    return span->number && span->buffer == TT_INPUT && reduction->op == TT_PREMUL_SUM;
 }
 
 /* ---- Running ------------------------------------------------------------------------------------

@@ -21,6 +21,16 @@ static const struct tt_preamble preamble_of_ours = {
     .word_bytes = sizeof(void *),
 };
 
+/* Without the system call getrandom libsodium keeps /dev/urandom open. */
+tt_status tt_handshake_prepare(void)
+{
+    tt_low_fd_hold();
+    const int result = sodium_init();
+    (void)tt_low_fd_release(-1);
+    if (result >= 0) return TT_OK;
+    return tt_fail(TT_ERR_SYSTEM, "libsodium cannot get random numbers");
+}
+
 void tt_greeting_fill(struct tt_greeting *greeting, uint32_t sequence)
 {
     *greeting = (struct tt_greeting){.preamble = preamble_of_ours, .sequence = sequence};

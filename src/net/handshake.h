@@ -28,6 +28,9 @@ enum {
 };
 #define TT_ID_MAGIC 0x54754964u
 
+/* Makes libsodium ready; before any other function that uses it, and as often as one likes. */
+TT_NODISCARD tt_status tt_handshake_prepare(void);
+
 /* Both ends must agree on these, so they open both the greeting and the hello. */
 struct tt_preamble {
     uint64_t magic;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/private_fd.h"
 
 _Static_assert(TT_INTERFACE_NAME == IF_NAMESIZE, "a name must fit");
 
@@ -121,9 +122,11 @@ static int drop_empty(struct tt_interface *list, int number)
 tt_status tt_interfaces_list(struct tt_interface **list, int *number)
 {
     struct ifaddrs *entries;
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* to ask; < 0: it says nothing */
-    if (getifaddrs(&entries) != 0) {
-        const int error = errno;
+    tt_low_fd_hold();
+    const int error = getifaddrs(&entries) ? errno : 0;
+    /* To ask for more than the list has; < 0: it says nothing. */
+    const int fd = tt_low_fd_release(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (error) {
         if (fd >= 0) close(fd);
         return tt_socket_fail(error, "cannot list the network interfaces");
     }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/private_fd.h"
 #include "base/thread.h"
 
 /* One name that is looked up. Owned by the caller and the thread together: the second one to leave
@@ -49,7 +50,9 @@ static void *look_up(void *argument)
     struct lookup *lookup = argument;
     struct addrinfo *list = NULL;
     prctl(PR_SET_NAME, "tutti-resolve");
+    tt_low_fd_hold();
     const int error = getaddrinfo(lookup->host, NULL, &hints, &list);
+    (void)tt_low_fd_release(-1);
     pthread_mutex_lock(&lookup->lock);
     lookup->error = error;
     lookup->list = error ? NULL : list;
@@ -128,7 +131,10 @@ tt_status tt_resolve(struct tt_address *address, const char *host, const char *o
 {
     const struct addrinfo numeric = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *list = NULL;
-    if (getaddrinfo(host, NULL, &numeric, &list) == 0) { /* asks nobody */
+    tt_low_fd_hold();
+    const int is_name = getaddrinfo(host, NULL, &numeric, &list); /* asks nobody */
+    (void)tt_low_fd_release(-1);
+    if (!is_name) {
         const tt_status status = choose(address, list, 0, host, of);
         freeaddrinfo(list);
         return status;

@@ -1,4 +1,4 @@
-/* The sources of a topology, for src/topology only: the kernel's files and hwloc. */
+/* The sources of a topology, for src/topology only: the kernel's files, XML files and hwloc. */
 #ifndef TT_TOPOLOGY_BACKEND_H
 #define TT_TOPOLOGY_BACKEND_H
 
@@ -43,10 +43,13 @@ void tt_topology_finish(struct tt_topology *topology);
 TT_NODISCARD tt_status tt_sysfs_load(const char *root, const struct tt_cpus *allowed,
                                      struct tt_topology **topology);
 
-/* Reads this machine's allowed CPUs (xml_path NULL or "") or an XML file through hwloc. Errors as
- * tt_topology_create. */
+/* Reads a file of hwloc's XML, and gives its text too, which the caller frees. TT_ERR_ARGUMENT,
+ * with the path and, where it has one, the line: the file cannot be read, is no regular file, or is
+ * damaged. */
+TT_NODISCARD tt_status tt_xml_load(const char *path, struct tt_topology **topology, char **text);
+
+/* This machine's allowed CPUs as XML, which the caller frees. TT_ERR_SYSTEM without hwloc. */
 bool tt_hwloc_present(void);
-TT_NODISCARD tt_status tt_hwloc_load(const char *xml_path, struct tt_topology **topology);
-TT_NODISCARD tt_status tt_hwloc_xml(const char *xml_path, char **xml);
+TT_NODISCARD tt_status tt_hwloc_xml(char **xml);
 
 #endif

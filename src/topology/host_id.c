@@ -1,12 +1,12 @@
 /* Identifies this host: a hash of the boot id and the namespaces that ranks must share. */
 #include "topology/topology.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/open.h"
 
 /* FNV-1a: short, and its 64 bits are spread enough to tell hosts apart. */
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t nbytes)
@@ -27,9 +27,8 @@ static uint64_t hash_namespace(uint64_t hash, const char *path)
 uint64_t tt_machine_id(void)
 {
     char text[128] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!file || !fgets(text, sizeof text, file)) (void)gethostname(text, sizeof text - 1);
-    if (file) fclose(file);
+    if (tt_read_text("/proc/sys/kernel/random/boot_id", text, sizeof text) <= 0)
+        (void)gethostname(text, sizeof text - 1);
     return hash_bytes(0xcbf29ce484222325u, text, strlen(text));
 }
 

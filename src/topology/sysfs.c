@@ -3,12 +3,13 @@
 #include "topology/backend.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/open.h"
+#include "base/private_fd.h"
 #include "base/status.h"
 
 void tt_cpus_parse(const char *list, struct tt_cpus *cpus)
@@ -29,7 +30,9 @@ void tt_cpus_parse(const char *list, struct tt_cpus *cpus)
 void tt_cpus_allowed(struct tt_cpus *cpus)
 {
     memset(cpus, 0, sizeof *cpus);
+    tt_low_fd_hold();
     DIR *tasks = opendir("/proc/self/task");
+    (void)tt_low_fd_release(-1);
     struct dirent *entry;
     while (tasks && (entry = readdir(tasks))) {
         struct tt_cpus one = {0};
@@ -45,12 +48,7 @@ void tt_cpus_allowed(struct tt_cpus *cpus)
 /* The file's text without its newline; "" when it cannot be read. */
 static void read_text(char *text, size_t size, const char *path)
 {
-    text[0] = '\0';
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    const ssize_t got = read(fd, text, size - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
+    (void)tt_read_text(path, text, size);
     text[strcspn(text, "\n")] = '\0';
 }
 
@@ -138,7 +136,7 @@ static void read_numa_nodes(const char *root, struct tt_topology *topology)
 
 static void read_cpu_model(char *model, size_t size)
 {
-    FILE *file = fopen("/proc/cpuinfo", "re");
+    FILE *file = tt_open_stream("/proc/cpuinfo");
     char line[256];
     while (file && fgets(line, sizeof line, file)) {
         const char *colon = strchr(line, ':');

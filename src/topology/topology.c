@@ -82,7 +82,12 @@ void tt_topology_finish(struct tt_topology *topology)
 
 tt_status tt_topology_create(const char *xml_path, struct tt_topology **topology)
 {
-    if (xml_path && xml_path[0]) return tt_hwloc_load(xml_path, topology);
+    if (xml_path && xml_path[0]) {
+        char *text;
+        TT_TRY(tt_xml_load(xml_path, topology, &text));
+        free(text);
+        return TT_OK;
+    }
     struct tt_cpus allowed;
     tt_cpus_allowed(&allowed);
     return tt_sysfs_load("/sys/devices/system", &allowed, topology);
@@ -102,5 +107,9 @@ tt_status tt_topology_local(const struct tt_topology **topology)
 
 tt_status tt_topology_xml(const char *xml_path, char **xml)
 {
-    return tt_hwloc_xml(xml_path, xml);
+    struct tt_topology *topology;
+    if (!xml_path || !xml_path[0]) return tt_hwloc_xml(xml);
+    TT_TRY(tt_xml_load(xml_path, &topology, xml));
+    tt_topology_destroy(topology);
+    return TT_OK;
 }

@@ -28,7 +28,7 @@ struct tt_topology {
 /* Reads the topology of this machine, restricted to the CPUs allowed to this process, or of an
  * hwloc XML file when xml_path is not NULL or "". Where the kernel's files are missing, every CPU
  * is a core, and there is one package and one NUMA node. TT_ERR_ARGUMENT names a file that is
- * missing or no hwloc XML; TT_ERR_SYSTEM: a file is given, and the build has no hwloc. */
+ * missing, no regular file or no hwloc XML. */
 TT_NODISCARD tt_status tt_topology_create(const char *xml_path, struct tt_topology **topology);
 void tt_topology_destroy(struct tt_topology *topology);
 
@@ -37,7 +37,7 @@ void tt_topology_destroy(struct tt_topology *topology);
 TT_NODISCARD tt_status tt_topology_local(const struct tt_topology **topology);
 
 /* The XML text (hwloc's format) of this machine or of the file, allocated with malloc; the caller
- * frees it. TT_ERR_SYSTEM without hwloc. */
+ * frees it. TT_ERR_SYSTEM: that of this machine, without hwloc. */
 TT_NODISCARD tt_status tt_topology_xml(const char *xml_path, char **xml);
 
 /* Describes the topology line by line. */

@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/open.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
+#include "base/write.h"
 
 /* Pages that a device uses. Owned by the list. */
 struct pin {
@@ -82,14 +84,15 @@ static tt_status make_window(size_t nbytes, struct tt_window **out)
     window->nbytes = nbytes;
     tt_private_fd_begin();
     window->fd = tt_private_fd_end(memfd_create("tutti-window", MFD_CLOEXEC));
-    if (window->fd >= 0 && ftruncate(window->fd, (off_t)nbytes) == 0) {
+    if (window->fd >= 0 && tt_truncate(window->fd, (off_t)nbytes) == 0) {
         *out = window;
         return TT_OK;
     }
     const int error = errno;
     if (window->fd >= 0) tt_private_fd_close(window->fd);
     free(window);
-    return tt_fail_errno(error, "cannot create a window of %zu bytes (memfd)", nbytes);
+    return tt_fail_errno(error, "cannot create a window of %zu bytes (memfd)%s", nbytes,
+                         tt_write_limit(error));
 }
 
 bool tt_window_is_own(const struct tt_window *window)
@@ -97,9 +100,10 @@ bool tt_window_is_own(const struct tt_window *window)
     return !window->id || window->id >> 32 == (uint64_t)getpid();
 }
 
+/* The descriptor may be lost (base/private_fd.h): then the pages go with the mappings. */
 static void drop_window(struct tt_window *window)
 {
-    if (window->base && tt_window_is_own(window) &&
+    if (window->base && tt_window_is_own(window) && !tt_private_fd_is_lost(window->fd) &&
         fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->nbytes))
         TT_WARN("a freed window keeps its memory until its peers let go: %m");
     tt_private_fd_close(window->fd);
@@ -169,7 +173,7 @@ tt_status tt_window_create(void **memory, size_t nbytes)
 /* Whether [begin, end) is private, anonymous, writable memory and not the main thread's stack. */
 static bool is_plain_memory(uintptr_t begin, uintptr_t end)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
+    FILE *maps = tt_open_stream("/proc/self/maps");
     if (!maps) return false;
     char line[512];
     uintptr_t covered = begin;
@@ -201,7 +205,7 @@ static bool adopt_again(const char *base, size_t nbytes)
 static bool copy_out(int fd, const char *from, size_t nbytes)
 {
     for (size_t done = 0; done < nbytes;) {
-        const ssize_t wrote = pwrite(fd, from + done, nbytes - done, (off_t)done);
+        const ssize_t wrote = tt_pwrite(fd, from + done, nbytes - done, (off_t)done);
         if (wrote <= 0) return false;
         done += (size_t)wrote;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
 enum { MISSED_MS = 1000 }; /* how long bytes of a peer that is gone are read for a failure */
@@ -120,7 +121,12 @@ static void explain_end(struct tt_wire *wire, const struct tt_tcp *tcp, int erro
     char name[128], words[128];
     const char *route = tcp->route.text;
     tt_room_name(up, wire->peer, name, sizeof name);
-    if (tcp->left && !tcp->in_frame)
+    wire->is_closed_here = tt_private_fd_is_lost(tcp->fd);
+    if (wire->is_closed_here)
+        snprintf(wire->gone, sizeof wire->gone,
+                 "rank %d has closed the descriptor of its connection with %s (%s): " TT_LOST_FD,
+                 up->rank, name, route);
+    else if (tcp->left && !tcp->in_frame)
         snprintf(wire->gone, sizeof wire->gone, "%s %s", name,
                  wire->peer_state == TT_RANK_ABORTED ? "aborted the communicator"
                                                      : "has left: it destroyed its communicator");
@@ -165,7 +171,7 @@ tt_status tt_wire_missed(struct tt_wire *wire)
            !tt_expired(deadline_ns))
         continue;
     TT_TRY(wire->wires->client->check(up->owner)); /* the communicator has failed already */
-    return tt_room_fail(up, TT_ERR_REMOTE, "%s", wire->gone);
+    return tt_room_fail(up, wire->is_closed_here ? TT_ERR_USAGE : TT_ERR_REMOTE, "%s", wire->gone);
 }
 
 const struct tt_tcp_owner tt_wire_owner = {

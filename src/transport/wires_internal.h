@@ -87,6 +87,7 @@ struct tt_wire {
     char failure[TT_ERROR_TEXT];     /* text that is being sent */
     bool is_told;                    /* the peer was answered with the failure */
     char gone[TT_ERROR_TEXT];        /* why the peer sends nothing more; "": it may send */
+    bool is_closed_here;             /* gone: this process has closed a socket of the wire */
     struct tt_agreement *agreement;  /* NULL: no transport was tried */
     int candidate;                   /* of tt_transports: the transport that is being tried */
     uint32_t tried;                  /* of tt_transports, one bit each */

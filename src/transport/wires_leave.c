@@ -1,5 +1,6 @@
 /* Leaving: sends records and failures over the wires of one rank, announces the end of the rank to
  * all peers, and closes the wires. */
+#include <errno.h>
 #include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -52,6 +53,18 @@ void tt_wires_send_failure(struct tt_wires *wires, int code, const char *text)
         item->body_nbytes = frame.nbytes;
         tt_ignore(tt_tcp_flush(tcp));
     }
+}
+
+/* Connections whose descriptors the program has closed: what is sent would go into its own files.
+ */
+static void lose_closed(struct tt_wires *wires)
+{
+    for (struct tt_wire *wire = wires->first; wire; wire = wire->following)
+        for (int i = 0; i < wire->tcp.nopen; i++) {
+            struct tt_tcp *tcp = &wire->tcp.sockets[i];
+            if (tcp->fd >= 0 && tt_private_fd_is_lost(tcp->fd))
+                tt_ignore(tt_wire_lost(wire, tcp, EBADF));
+        }
 }
 
 /* ---- The end -------------------------------------------------------------------------------- */
@@ -125,6 +138,7 @@ void tt_wires_leave(struct tt_wires *wires)
     const uint32_t state = atomic_load(client->aborted) ? TT_RANK_ABORTED : TT_RANK_LEFT;
     const bool has_failed = client->has_failed(wires->up->owner);
     const int64_t start_ns = tt_now_ns();
+    lose_closed(wires);
     const tt_status failed = client->check(wires->up->owner);
     finish_sending(wires, start_ns, has_failed);
     if (failed) tt_wires_send_failure(wires, failed, tt_last_error());

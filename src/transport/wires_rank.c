@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/private_fd.h"
 #include "transport/wires_internal.h"
 
 enum { GIVE_BACK_MS = 20 };         /* how long a failed call waits for its memory */
@@ -130,12 +132,25 @@ static int all_wakes(const struct tt_wires *wires)
     return nsockets / TT_EVENTS_A_WAKE;
 }
 
+static tt_status fail_to_wait(const struct tt_wires *wires, int error)
+{
+    char words[128];
+    if (tt_private_fd_is_lost(wires->epoll))
+        return tt_room_fail(wires->up, TT_ERR_USAGE,
+                            "rank %d has closed the descriptor with which it waits for other "
+                            "hosts: " TT_LOST_FD,
+                            wires->up->rank);
+    return tt_room_fail(wires->up, TT_ERR_SYSTEM, "rank %d cannot wait for other hosts: %s",
+                        wires->up->rank, strerror_r(error, words, sizeof words));
+}
+
 /* Reads all sockets before other transports are driven: a peer that leaves says so over a socket,
  * and what its end does to the other transport is no failure then. */
 static tt_status deal_with_ready(struct tt_wires *wires)
 {
     struct epoll_event ready[TT_EVENTS_A_WAKE];
     int n = epoll_wait(wires->epoll, ready, TT_EVENTS_A_WAKE, 0);
+    if (n < 0 && errno != EINTR) return fail_to_wait(wires, errno);
     for (int more = n == TT_EVENTS_A_WAKE ? all_wakes(wires) : 0;; more--) {
         for (int i = 0; i < n; i++) {
             const tt_status status = deal_with(wires, ready[i].data.ptr);

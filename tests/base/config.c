@@ -1,9 +1,11 @@
 /* Tests of the config table: defaults, environment, settings file and complaints. */
 #include "base/config.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -251,6 +253,100 @@ TEST(config, a_named_file_that_is_not_there_is_reported)
     char said[256];
     with_stderr("TUTTI_CONF_FILE", "/nonexistent/tutti.conf", said, sizeof said);
     CHECK(strstr(said, "TUTTI_CONF_FILE=/nonexistent/tutti.conf cannot be read"));
+    with("TUTTI_CONF_FILE", NULL);
+}
+
+/* Lets `path` be read as the user's file; then no communicator is made, and why. */
+static void check_refused(const char *path, const char *expected)
+{
+    char said[1024];
+    with_stderr("TUTTI_CONF_FILE", path, said, sizeof said);
+    CHECK_MESSAGE(strstr(said, path) && strstr(said, expected), "expected %s, %s; said: %s", path,
+                  expected, said);
+    CHECK_MESSAGE(tt_config_check() == TT_ERR_ARGUMENT, "%s: a communicator may be made", path);
+    CHECK_MESSAGE(strstr(tt_last_error(), expected), "%s", tt_last_error());
+    with("TUTTI_CONF_FILE", NULL);
+    CHECK_EQ(tt_config_check(), TT_OK);
+}
+
+TEST(config, what_is_no_regular_file_is_not_read)
+{
+    char folder[] = "/tmp/tutti-config-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    REQUIRE(mkfifo(path, 0600) == 0);
+    check_refused(path, "it is a pipe");
+    const int writer = open(path, O_RDWR | O_CLOEXEC); /* it has an end, and something in it */
+    CHECK_EQ(write(writer, "TUTTI_SLOTS=16\n", 15), 15);
+    check_refused(path, "it is a pipe");
+    close(writer);
+    check_refused(folder, "it is a folder");
+    check_refused("/dev/zero", "it is a device");
+    unlink(path);
+    rmdir(folder);
+}
+
+TEST(config, dev_null_is_an_empty_file)
+{
+    char said[256];
+    with_stderr("TUTTI_CONF_FILE", "/dev/null", said, sizeof said);
+    CHECK_STR(said, "");
+    CHECK_EQ(tt_config_check(), TT_OK);
+    with("TUTTI_CONF_FILE", NULL);
+}
+
+TEST(config, a_file_of_another_user_is_not_read)
+{
+    if (geteuid()) SKIP("only root can give a file away");
+    char folder[] = "/tmp/tutti-config-XXXXXX", path[64];
+    REQUIRE(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/settings", folder);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0 && chown(path, 48213, 48213) == 0);
+    close(fd);
+    check_refused(path, "belongs to uid 48213");
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Of a comment as long as the line buffer was, the tail is no setting. */
+TEST(config, lines_may_be_long)
+{
+    enum { LONG = 5000 };
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024], text[3 * LONG] = "#";
+    for (int i = 0; i < 1022; i++) strcat(text, "x");
+    strcat(text, "TUTTI_SLOTS=16\nTUTTI_SOCKET_INTERFACE=");
+    const size_t begin = strlen(text);
+    while (strlen(text) < begin + LONG) strcat(text, "eth1234567,");
+    use_file(path, text, said, sizeof said);
+    CHECK_STR(said, "");
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOTS), "default");
+    CHECK_STR(tt_config_string(TT_CONFIG_SOCKET_INTERFACE), text + begin);
+    forget_file(path);
+}
+
+TEST(config, a_line_with_a_zero_byte_is_reported)
+{
+    static const char text[] = "TUTTI_SLOTS=16\0\nTUTTI_WAIT=spin\n";
+    char path[] = "/tmp/tutti-config-XXXXXX", said[1024];
+    const int fd = mkstemp(path);
+    CHECK_EQ(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    close(fd);
+    with_stderr("TUTTI_CONF_FILE", path, said, sizeof said);
+    CHECK_MESSAGE(strstr(said, "a line with a zero byte is not read: 'TUTTI_SLOTS=16'"), "%s",
+                  said);
+    CHECK_STR(tt_config_source(TT_CONFIG_SLOTS), "default");
+    CHECK_STR(tt_config_string(TT_CONFIG_WAIT), "spin");
+    forget_file(path);
+}
+
+TEST(config, a_path_that_is_too_long_is_not_cut)
+{
+    char path[2 * 4096] = "/tmp", said[2 * 4096];
+    while (strlen(path) < 4096) strcat(path, "/.");
+    with_stderr("TUTTI_CONF_FILE", path, said, sizeof said);
+    CHECK(strstr(said, "its path is too long"));
+    CHECK_EQ(tt_config_check(), TT_ERR_ARGUMENT);
     with("TUTTI_CONF_FILE", NULL);
 }
 

@@ -1,10 +1,12 @@
 /* The log is opened once a process: these start log_child with other settings. */
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -12,7 +14,8 @@
 /* Runs log_child with `settings` before it; its pid, and what it wrote to stderr. */
 static int run_child(const char *settings, const char *argument, char *text, size_t size)
 {
-    char command[1024], line[64] = "";
+    static char command[16384];
+    char line[64] = "";
     snprintf(command, sizeof command,
              "env -u TUTTI_LOG -u TUTTI_LOG_FILE %s %s/tests/log_child %s 2>&1", settings,
              TUTTI_BINARY_DIR, argument);
@@ -92,6 +95,113 @@ TEST(log, a_file_that_cannot_be_opened_is_said_and_stderr_is_used)
     CHECK(strstr(text,
                  "TUTTI_LOG_FILE=/nonexistent/log cannot be opened (No such file or directory)"));
     CHECK(strstr(text, "a warning of 42"));
+}
+
+/* Runs log_child with a log file `name` in a new folder, which `make` has put there. */
+static void run_with_file(bool (*make)(const char *path), char *text, size_t size, char *path)
+{
+    char folder[] = "/tmp/tutti-log-XXXXXX", settings[256];
+    text[0] = '\0';
+    REQUIRE(mkdtemp(folder));
+    sprintf(path, "%s/log", folder);
+    CHECK(make(path));
+    snprintf(settings, sizeof settings, "TUTTI_LOG_FILE=%s timeout -s KILL 30", path);
+    (void)run_child(settings, "", text, size);
+    if (unlink(path) != 0) (void)rmdir(path);
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+static bool make_pipe(const char *path)
+{
+    return mkfifo(path, 0600) == 0;
+}
+
+static bool make_folder(const char *path)
+{
+    return mkdir(path, 0700) == 0;
+}
+
+static bool make_anothers(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    const bool made = fd >= 0 && fchown(fd, 48213, 48213) == 0;
+    close(fd);
+    return made;
+}
+
+static int reader; /* of the pipe */
+
+static bool make_full_pipe(const char *path)
+{
+    if (!make_pipe(path)) return false;
+    reader = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    char block[4096] = {0};
+    while (write(reader, block, sizeof block) > 0) {
+    }
+    return reader >= 0;
+}
+
+static bool make_read_pipe(const char *path)
+{
+    reader = make_pipe(path) ? open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK) : -1;
+    return reader >= 0;
+}
+
+TEST(log, what_is_no_file_of_this_user_is_said_and_stderr_is_used)
+{
+    static const struct {
+        bool (*make)(const char *path);
+        const char *why;
+    } others[] = {{make_pipe, "No such device or address"}, /* nobody reads it */
+                  {make_folder, "Is a directory"},
+                  {make_anothers, "it belongs to another user"}};
+    const size_t n = sizeof others / sizeof *others - (geteuid() != 0); /* only root can chown */
+    for (size_t i = 0; i < n; i++) {
+        char text[4096], path[64], expected[256];
+        run_with_file(others[i].make, text, sizeof text, path);
+        snprintf(expected, sizeof expected, "TUTTI_LOG_FILE=%s cannot be opened (%s); using stderr",
+                 path, others[i].why);
+        CHECK_MESSAGE(strstr(text, expected), "expected %s in: %s", expected, text);
+        CHECK_EQ(count(text, "a warning of 42"), 1);
+    }
+}
+
+TEST(log, a_pipe_gets_lines_and_a_full_one_stalls_nobody)
+{
+    char text[4096], path[64];
+    run_with_file(make_full_pipe, text, sizeof text, path);
+    CHECK_STR(text, "");
+    close(reader);
+    run_with_file(make_read_pipe, text, sizeof text, path);
+    CHECK_STR(text, "");
+    const ssize_t n = read(reader, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    CHECK_EQ(count(text, "a warning of 42"), 1);
+    close(reader);
+}
+
+TEST(log, a_path_that_is_too_long_is_not_cut)
+{
+    static char text[16384], settings[8192] = "TUTTI_LOG_FILE=/tmp";
+    while (strlen(settings) < 4200) strcat(settings, "/.");
+    (void)run_child(settings, "", text, sizeof text);
+    CHECK(strstr(text, "cannot be opened (File name too long); using stderr"));
+    CHECK_EQ(count(text, "a warning of 42"), 1);
+}
+
+TEST(log, a_line_for_a_reader_that_has_gone_ends_nobody)
+{
+    char text[4096];
+    (void)run_child("", "gone", text, sizeof text);
+    CHECK_STR(text, "");
+}
+
+TEST(log, a_file_of_the_program_under_the_logs_number_gets_no_line)
+{
+    char text[4096];
+    (void)run_child("TUTTI_LOG_FILE=/dev/null", "closed", text, sizeof text);
+    CHECK_EQ(count(text, "a warning of 42"), 1); /* on stderr, after the program closed the file */
+    CHECK_EQ(count(text, "a failure"), 1);
 }
 
 TEST(log, a_line_that_is_too_long_is_cut_and_still_ends)

@@ -1,11 +1,45 @@
 /* Logs one line a level, the second one twice through the same "once"; says its pid on stdout. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/status.h"
+
+static int kept; /* the program's own file */
+
+static void check_own(void)
+{
+    struct stat file;
+    if (fstat(kept, &file) != 0 || file.st_size != 0) _exit(2);
+}
+
+/* Standard error becomes a pipe that nobody reads. */
+static void lose_reader(void)
+{
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+}
+
+/* Closes all that is open, as closefrom(3), and has a file of its own under each number. */
+static bool take_over_log(void)
+{
+    TT_WARN("into the file");
+    char path[] = "/tmp/tutti-log-child-XXXXXX";
+    const int own = mkstemp(path);
+    unlink(path);
+    for (int fd = 3; fd < 20; fd++)
+        if (fd != own && dup2(own, fd) != fd) return false;
+    atexit(check_own);
+    kept = own;
+    return true;
+}
 
 int main(int argc, char **argv)
 {
@@ -18,6 +52,8 @@ int main(int argc, char **argv)
         TT_WARN("%s", text);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "gone") == 0) lose_reader();
+    if (argc > 1 && strcmp(argv[1], "closed") == 0 && !take_over_log()) return 1;
     TT_WARN("a warning of %d", 42);
     errno = 17;
     for (int i = 0; i < 2; i++) TT_INFO_ONCE("some information");

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/stderr.h"
 #include "net/acceptor.h"
 #include "net/interface.h"
 #include "bootstrap/root.h"
@@ -54,12 +55,14 @@ static struct captured begin_capture(void)
                                 .stderr_before = fcntl(2, F_DUPFD_CLOEXEC, 3)};
     fflush(stderr);
     dup2(captured.file, 2);
+    tt_stderr_forget();
     return captured;
 }
 
 static void end_capture(const struct captured *captured, char *text, size_t size)
 {
     dup2(captured->stderr_before, 2);
+    tt_stderr_forget();
     close(captured->stderr_before);
     const ssize_t n = pread(captured->file, text, size - 1, 0);
     text[n > 0 ? n : 0] = '\0';

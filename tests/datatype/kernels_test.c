@@ -18,6 +18,7 @@ struct trial {
     struct tt_reduction reduction;
     int nsrc;
     int alias; /* the source that is dst, or none: -1 */
+    bool raw[MAX_SRC];
     size_t count;
     unsigned flags;
     size_t dst_shift, src_shift[MAX_SRC];
@@ -73,12 +74,12 @@ static void fill(enum tt_type type, char *to, size_t nbytes, uint64_t *seed)
 static void draw(struct trial *trial, enum tt_type type, enum tt_op op, size_t count,
                  uint64_t *seed)
 {
-    static const unsigned flags[] = {0, TT_SCALE_FIRST, TT_FINISH, TT_SCALE_FIRST | TT_FINISH};
     *trial = (struct trial){.reduction = {.type = type, .op = op}, .count = count};
     trial->nsrc = 1 + (int)(random_next(seed) % MAX_SRC);
     if (random_next(seed) % 3 == 0) trial->nsrc = 2; /* two to two have kernels of their own */
     trial->reduction.nranks = 1 + (int)(random_next(seed) % (random_next(seed) % 2 ? 9 : 100000));
-    trial->flags = flags[random_next(seed) % 4];
+    trial->flags = random_next(seed) % 2 ? TT_FINISH : 0;
+    const uint64_t raw = random_next(seed) % 3 ? random_next(seed) : 0;
     if (random_next(seed) % 3 == 0) trial->flags |= TT_NONTEMPORAL;
     trial->alias = (int)(random_next(seed) % (unsigned)(2 * trial->nsrc)) - trial->nsrc;
     if (trial->alias < -1) trial->alias = -1;
@@ -86,6 +87,7 @@ static void draw(struct trial *trial, enum tt_type type, enum tt_op op, size_t c
     trial->dst_shift = random_next(seed) % 70;
     for (int s = 0; s < trial->nsrc; s++) {
         trial->src_shift[s] = random_next(seed) % 70;
+        trial->raw[s] = raw >> s & 1;
         fill(type, inputs[s], count * tt_type_size(type) + 8, seed);
     }
 }
@@ -104,7 +106,10 @@ static void perform(const struct trial *trial, const struct tt_kernels *kernels,
         memcpy(at, inputs[s], nbytes);
         src[s] = at;
     }
-    tt_reduce_with(kernels, &trial->reduction, dst, src, trial->nsrc, trial->count, flags);
+    const struct tt_target target = {.data = dst, .nontemporal = flags & TT_NONTEMPORAL};
+    const struct tt_sources sources = {src, trial->raw, trial->nsrc};
+    tt_reduce_to_with(kernels, &trial->reduction, &target, 1, &sources, trial->count,
+                      flags & ~(unsigned)TT_NONTEMPORAL);
 }
 
 /* The same to ntargets, in a drawn order: `out` as above, which may be a source, and others. Where
@@ -131,7 +136,8 @@ static bool reaches_all(const struct trial *trial, const struct tt_kernels *kern
         memcpy(at, inputs[s], nbytes);
         src[s] = at;
     }
-    tt_reduce_to_with(kernels, &trial->reduction, targets, ntargets, src, trial->nsrc, trial->count,
+    const struct tt_sources sources = {src, trial->raw, trial->nsrc};
+    tt_reduce_to_with(kernels, &trial->reduction, targets, ntargets, &sources, trial->count,
                       trial->flags & ~(unsigned)TT_NONTEMPORAL);
     bool right = true;
     for (int t = 0; t < ntargets; t++) {

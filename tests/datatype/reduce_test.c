@@ -74,14 +74,22 @@ static uint64_t integer_step(enum tt_type type, enum tt_op op, uint64_t a, uint6
     }
 }
 
-static uint64_t integer_fold(const struct tt_reduction *r, const uint64_t *bits, int nsrc)
+/* A source as it enters the fold. */
+static uint64_t integer_source(const struct tt_reduction *r, uint64_t bits, bool raw)
 {
-    uint64_t acc = extend(r->type, bits[0]);
-    if (r->op == TT_PREMUL_SUM) acc *= extend(r->type, get_bits(r->scalar, tt_type_size(r->type)));
+    const uint64_t value = extend(r->type, bits);
+    if (!raw || r->op != TT_PREMUL_SUM) return value;
+    return extend(r->type, value * extend(r->type, get_bits(r->scalar, tt_type_size(r->type))));
+}
+
+static uint64_t integer_fold(const struct tt_reduction *r, const uint64_t *bits, const bool *raw,
+                             int nsrc)
+{
+    uint64_t acc = integer_source(r, bits[0], raw[0]);
     if (r->op >= TT_LOGICAL_AND) acc = acc != 0;
     for (int s = 1; s < nsrc; s++)
-        acc = extend(r->type, integer_step(r->type, r->op, acc, extend(r->type, bits[s])));
-    acc = extend(r->type, acc);
+        acc =
+            extend(r->type, integer_step(r->type, r->op, acc, integer_source(r, bits[s], raw[s])));
     if (r->op != TT_AVG) return acc;
     return is_signed(r->type) ? (uint64_t)((int64_t)acc / r->nranks) : acc / (uint64_t)r->nranks;
 }
@@ -123,13 +131,21 @@ static uint64_t float_bits(enum tt_type type, double value)
     return reference_narrow(small_of(type), value);
 }
 
-static uint64_t float_fold(const struct tt_reduction *r, const uint64_t *bits, int nsrc)
+/* A source as it enters the fold: a product is rounded to the type. */
+static double float_source(const struct tt_reduction *r, uint64_t bits, bool raw)
 {
-    double acc = float_value(r->type, bits[0]);
+    const double value = float_value(r->type, bits);
     const double scalar = float_value(r->type, get_bits(r->scalar, tt_type_size(r->type)));
-    if (r->op == TT_PREMUL_SUM) acc = settle(r->type, acc * scalar);
+    if (!raw || r->op != TT_PREMUL_SUM) return value;
+    return float_value(r->type, float_bits(r->type, settle(r->type, value * scalar)));
+}
+
+static uint64_t float_fold(const struct tt_reduction *r, const uint64_t *bits, const bool *raw,
+                           int nsrc)
+{
+    double acc = float_source(r, bits[0], raw[0]);
     for (int s = 1; s < nsrc; s++)
-        acc = settle(r->type, float_step(r->op, acc, float_value(r->type, bits[s])));
+        acc = settle(r->type, float_step(r->op, acc, float_source(r, bits[s], raw[s])));
     if (r->op == TT_AVG) acc = settle(r->type, acc / r->nranks);
     return float_bits(r->type, acc);
 }
@@ -151,6 +167,7 @@ static bool check_pair(enum tt_type type, enum tt_op op, uint64_t *seed)
     const size_t size = tt_type_size(type);
     const void *src[NSRC];
     for (int round = 0; round < 60; round++) {
+        bool raw[NSRC];
         const int nsrc = 1 + round % NSRC;
         struct tt_reduction reduction = {.type = type, .op = op, .nranks = 1 + round % 13};
         if (nsrc == 1 && op != TT_AVG && op != TT_PREMUL_SUM) continue; /* a copy */
@@ -158,14 +175,20 @@ static bool check_pair(enum tt_type type, enum tt_op op, uint64_t *seed)
         for (int s = 0; s < nsrc; s++) {
             for (int i = 0; i < COUNT; i++) make_element(type, in[s] + (size_t)i * size, seed);
             src[s] = in[s];
+            raw[s] = nsrc == 1 || random_next(seed) % 2;
         }
-        tt_reduce_with(&tt_kernels_scalar, &reduction, out, src, nsrc, COUNT,
-                       TT_SCALE_FIRST | TT_FINISH);
+        const struct tt_target target = {.data = out};
+        const struct tt_sources sources = {src, raw, nsrc};
+        if (nsrc == 1 && op == TT_PREMUL_SUM)
+            tt_reduce_with(&tt_kernels_scalar, &reduction, out, src, 1, COUNT, TT_RAW);
+        else
+            tt_reduce_to_with(&tt_kernels_scalar, &reduction, &target, 1, &sources, COUNT,
+                              TT_FINISH);
         for (size_t i = 0; i < COUNT; i++) {
             uint64_t bits[NSRC];
             for (int s = 0; s < nsrc; s++) bits[s] = get_bits(in[s] + i * size, size);
-            const uint64_t expected = is_float(type) ? float_fold(&reduction, bits, nsrc)
-                                                     : integer_fold(&reduction, bits, nsrc);
+            const uint64_t expected = is_float(type) ? float_fold(&reduction, bits, raw, nsrc)
+                                                     : integer_fold(&reduction, bits, raw, nsrc);
             const uint64_t got = get_bits(out + i * size, size);
             const uint64_t mask = ~(uint64_t)0 >> (64 - 8 * size);
             CHECK_MESSAGE(got == (expected & mask),
@@ -207,9 +230,10 @@ TEST(reduce, every_pair_of_8_bit_values_is_right)
             tt_reduce(&reduction, out, src, 2, 65536, TT_FINISH);
             for (int i = 0; i < 65536; i++) {
                 const uint64_t bits[] = {a[i], b[i]};
+                const bool raw[] = {false, false};
                 const uint8_t expected =
-                    (uint8_t)(is_float(types[t]) ? float_fold(&reduction, bits, 2)
-                                                 : integer_fold(&reduction, bits, 2));
+                    (uint8_t)(is_float(types[t]) ? float_fold(&reduction, bits, raw, 2)
+                                                 : integer_fold(&reduction, bits, raw, 2));
                 CHECK_MESSAGE(out[i] == expected, "%s %s: %#x and %#x give %#x, expected %#x",
                               tt_type_name(types[t]), tt_op_name(ops[o]), a[i], b[i], out[i],
                               expected);
@@ -281,19 +305,25 @@ TEST(reduce, averages_are_exact_at_the_ends_of_the_integers)
     }
 }
 
-TEST(reduce, the_scalar_multiplies_the_first_source_only_when_it_is_raw)
+TEST(reduce, the_scalar_multiplies_raw_sources_only)
 {
     const double a = 3, b = 10, k = 0.5;
+    static const bool raw[][2] = {{true, false}, {false, true}, {true, true}, {false, false}};
+    static const double expected[] = {11.5, 8, 6.5, 13};
     const void *src[] = {&a, &b};
     struct tt_reduction reduction = {.type = TT_FLOAT64, .op = TT_PREMUL_SUM, .nranks = 2};
     memcpy(reduction.scalar, &k, sizeof k);
     double out = 0;
-    tt_reduce(&reduction, &out, src, 2, 1, TT_SCALE_FIRST);
-    CHECK(out == 11.5);
-    tt_reduce(&reduction, &out, src, 2, 1, 0);
-    CHECK(out == 13);
-    tt_reduce(&reduction, &out, src, 1, 1, TT_SCALE_FIRST);
+    const struct tt_target target = {.data = &out};
+    for (int i = 0; i < 4; i++) {
+        const struct tt_sources sources = {src, raw[i], 2};
+        tt_reduce_to(&reduction, &target, 1, &sources, 1, 0);
+        CHECK(out == expected[i]);
+    }
+    tt_reduce(&reduction, &out, src, 1, 1, TT_RAW);
     CHECK(out == 1.5);
+    tt_reduce(&reduction, &out, src, 1, 1, 0);
+    CHECK(out == 3);
 }
 
 TEST(reduce, a_single_source_is_copied_bit_for_bit_and_a_logical_one_becomes_0_or_1)

@@ -115,26 +115,21 @@ static void fill(struct bench *bench, char *to, size_t nbytes, size_t element)
 static void expect(struct bench *bench, const struct fold_case *at)
 {
     const struct tt_fold *fold = &at->fold;
-    static char aside[PAIRS * 8], out[PAIRS * 8];
+    static char out[PAIRS * 8];
     struct tt_reduction reduction = {
         .type = (enum tt_type)fold->type, .op = (enum tt_op)fold->op, .nranks = (int)fold->nranks};
     const void *sources[FOLD_SOURCES];
-    unsigned flags = at->finish ? TT_FINISH : 0;
+    bool raw[FOLD_SOURCES];
     memcpy(reduction.scalar, &fold->scalar, sizeof reduction.scalar);
     if (at->scalar)
         memcpy(reduction.scalar, bench->expected + (at->scalar - bench->data->address),
                fold->element);
     for (uint32_t s = 0; s < at->nsources; s++)
         sources[s] = bench->expected + (at->sources[s] - bench->data->address);
-    if (at->scaled >= 0 && (at->scaled > 0 || at->rounded)) {
-        if (fold->op == TT_PREMUL_SUM) {
-            tt_reduce(&reduction, aside, &sources[at->scaled], 1, at->count, TT_SCALE_FIRST);
-            sources[at->scaled] = aside;
-        }
-    } else if (at->scaled == 0) {
-        flags |= TT_SCALE_FIRST;
-    }
-    tt_reduce(&reduction, out, sources, (int)at->nsources, at->count, flags);
+    for (uint32_t s = 0; s < at->nsources; s++) raw[s] = at->raw >> s & 1;
+    tt_reduce_to(&reduction, &(struct tt_target){.data = out}, 1,
+                 &(struct tt_sources){sources, raw, (int)at->nsources}, at->count,
+                 at->finish ? TT_FINISH : 0);
     for (uint32_t t = 0; t < at->ntargets; t++)
         memcpy(bench->expected + (at->targets[t] - bench->data->address), out,
                at->count * fold->element);
@@ -168,8 +163,7 @@ static struct fold_case *add_case(struct bench *bench, enum tt_type type, enum t
     *at = (struct fold_case){
         .fold = {.type = type, .op = op, .element = (uint32_t)tt_type_size(type), .nranks = 1},
         .nsources = 1,
-        .ntargets = 1,
-        .scaled = -1};
+        .ntargets = 1};
     fill(bench, (char *)&at->fold.scalar, at->fold.element, at->fold.element);
     return at;
 }
@@ -216,13 +210,13 @@ static void show_difference(struct bench *bench, int architecture, size_t byte)
                    element);
             tt_test_fail(__FILE__, __LINE__,
                          "sm_%d, %s %s of %u sources, %u targets, count %llu, nranks %u, scalar "
-                         "%#llx, scaled %d rounded %u finish %u: element %zu is %#llx, the host "
+                         "%#llx, raw %#x finish %u: element %zu is %#llx, the host "
                          "has %#llx",
                          architecture, tt_op_name((enum tt_op)at->fold.op),
                          tt_type_name((enum tt_type)at->fold.type), at->nsources, at->ntargets,
                          (unsigned long long)at->count, at->fold.nranks,
-                         (unsigned long long)at->fold.scalar, at->scaled, at->rounded, at->finish,
-                         index, (unsigned long long)got, (unsigned long long)expected);
+                         (unsigned long long)at->fold.scalar, at->raw, at->finish, index,
+                         (unsigned long long)got, (unsigned long long)expected);
             return;
         }
     }
@@ -277,9 +271,7 @@ static void draw_changes(struct bench *bench, struct fold_case *at)
     static const uint32_t nranks[] = {1, 2, 3, 5, 7, 8, 10, 13, 1000, 65537, 16777217, 0x7fffffff};
     at->fold.nranks = nranks[below(bench, sizeof nranks / sizeof *nranks)];
     at->finish = (uint32_t)below(bench, 2);
-    at->rounded = (uint32_t)below(bench, 2);
-    at->scaled = (int32_t)below(bench, at->nsources + 1) - 1;
-    if (at->scaled > 0) at->rounded = 1;
+    at->raw = (uint32_t)below(bench, (size_t)1 << at->nsources);
 }
 
 /* 32 threads: from 2,048 bytes on, two sources are loaded by several loads of each thread at once.
@@ -319,6 +311,7 @@ static bool check_lines(struct bench *bench, int architecture, enum tt_type type
             at->nsources = n;
             at->count = 100 * 8 / tt_type_size(type);
             draw_changes(bench, at);
+            at->raw &= 0 - at->raw; /* one source, or none */
             for (uint32_t s = 0; s < n; s++) {
                 at->sources[s] = take(bench, 800, 0);
                 fill(bench, (char *)host_of(bench, at->sources[s]), 800, at->fold.element);
@@ -343,7 +336,7 @@ static bool check_pairs(struct bench *bench, int architecture, enum tt_type type
     at->nsources = 2;
     at->count = PAIRS;
     at->finish = 1;
-    at->scaled = 0;
+    at->raw = 1;
     at->fold.nranks = 3;
     at->sources[0] = take(bench, PAIRS * element, 0);
     at->sources[1] = take(bench, PAIRS * element, 0);

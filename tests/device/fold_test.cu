@@ -13,7 +13,8 @@ static __device__ void open_case(const struct fold_case *at, struct tt_fold *fol
         for (int i = 0; i < FOLD_TARGETS; i++) pass->targets[i] = (char *)at->targets[i];
         pass->nsources = at->nsources;
         pass->ntargets = at->ntargets;
-        pass->changes = {at->scaled, at->rounded != 0, at->finish != 0};
+        for (int i = 0; i < FOLD_SOURCES; i++) pass->raw[i] = at->raw >> i & 1;
+        pass->changes = {at->raw != 0, at->finish != 0};
         pass->count = at->count;
     }
     __syncthreads();
@@ -27,16 +28,20 @@ extern "C" __global__ void __launch_bounds__(512) run_passes(struct fold_params 
     tt_fold_pass(&fold, &pass);
 }
 
-/* Addresses and lengths are multiples of 8 bytes. */
+/* Addresses and lengths are multiples of 8 bytes; one source is raw, or none. */
 extern "C" __global__ void __launch_bounds__(512) run_lines(struct fold_params params)
 {
     __shared__ struct tt_fold fold;
     __shared__ struct tt_pass pass;
     open_case(&params.cases[blockIdx.x], &fold, &pass);
+    int32_t raw = -1;
+    for (int i = 0; i < FOLD_SOURCES; i++)
+        if (pass.raw[i]) raw = i;
     for (size_t i = threadIdx.x; i < pass.count * fold.element / 8; i += blockDim.x) {
         uint64_t words[FOLD_SOURCES];
         for (uint32_t s = 0; s < pass.nsources; s++)
             words[s] = ((const uint64_t *)pass.sources[s])[i];
-        ((uint64_t *)pass.targets[0])[i] = tt_fold_line(&fold, words, pass.nsources, pass.changes);
+        ((uint64_t *)pass.targets[0])[i] =
+            tt_fold_line(&fold, words, pass.nsources, raw, pass.changes.finish);
     }
 }

@@ -14,8 +14,8 @@ struct fold_case {
     uint64_t sources[FOLD_SOURCES], targets[FOLD_TARGETS];
     uint64_t scalar; /* where it lies; 0: in fold */
     uint64_t count;
-    int32_t scaled;
-    uint32_t rounded, finish;
+    uint32_t raw; /* a bit for each source */
+    uint32_t finish;
     uint32_t nsources, ntargets;
 };
 

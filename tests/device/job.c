@@ -151,7 +151,7 @@ static void fold_piece(const struct job *job, const struct tt_program_step *step
     const int own_at = own ? (step->own_at < 0 ? 0 : step->own_at) : -1;
     if (own && job->reduction.op == TT_PREMUL_SUM && step->local.buffer == TT_INPUT) {
         const void *raw = own;
-        if (count) tt_reduce(&job->reduction, aside, &raw, 1, count, TT_SCALE_FIRST);
+        if (count) tt_reduce(&job->reduction, aside, &raw, 1, count, TT_RAW);
         own = aside;
     }
     for (int i = 0; i <= (int)step->nrecv; i++) {
@@ -223,7 +223,7 @@ static void put_in(const struct simulation *all, int rank, int part, size_t roun
     while (tt_walk_next(&walk, &piece)) {
         const void *from = data_of(all, rank, &step->local, &piece);
         if (scaled && piece.count)
-            tt_reduce(&job->reduction, to, &from, 1, piece.count, TT_SCALE_FIRST);
+            tt_reduce(&job->reduction, to, &from, 1, piece.count, TT_RAW);
         else
             memcpy(to, from, piece.count * element_of(job));
         to += piece.count * element_of(job);

@@ -1,8 +1,10 @@
 /* Several communicators on a GPU that cannot hold the blocks of all their calls at the same time:
  * those that find no room take turns. The GPU has one multiprocessor. */
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "calls_on_gpu.h"
 #include "communicator/communicator.h"
 #include "communicator/device.h"
@@ -336,5 +338,9 @@ static void others_call(struct thread *thread)
 
 TEST(turns, a_communicator_without_room_or_turns_goes_through_the_host)
 {
+    setenv("TUTTI_DEVICE_KERNELS", "1", 1); /* which these tests require otherwise */
+    tt_config_reload();
     with_threads(false, others_call);
+    setenv("TUTTI_DEVICE_KERNELS", "require", 1);
+    tt_config_reload();
 }

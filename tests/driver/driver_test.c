@@ -161,6 +161,33 @@ TEST(mps, a_process_is_a_client_while_the_control_daemon_has_its_socket)
     setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
 }
 
+/* The folder of MPS is below /tmp, where all may write. */
+TEST(mps, a_socket_of_another_user_is_not_its)
+{
+    if (geteuid()) SKIP("only root can give a socket away");
+    enum { OTHER_USER = 48213 };
+    struct sockaddr_un address, away;
+    const int fd = listen_like_mps(&address);
+    char *const folder = strdup(getenv("CUDA_MPS_PIPE_DIRECTORY"));
+    REQUIRE(chown(address.sun_path, OTHER_USER, OTHER_USER) == 0);
+    CHECK(!tt_driver_uses_mps());
+    REQUIRE(chown(address.sun_path, 0, 0) == 0 && tt_driver_uses_mps());
+    REQUIRE(chown(folder, OTHER_USER, OTHER_USER) == 0);
+    CHECK(!tt_driver_uses_mps());
+    REQUIRE(chown(folder, 0, 0) == 0 && tt_driver_uses_mps());
+    away = address;
+    strcat(away.sun_path, "2");
+    REQUIRE(rename(address.sun_path, away.sun_path) == 0);
+    REQUIRE(symlink(away.sun_path, address.sun_path) == 0); /* to a socket of root's */
+    CHECK(!tt_driver_uses_mps());
+    close(fd);
+    unlink(address.sun_path);
+    unlink(away.sun_path);
+    rmdir(folder);
+    free(folder);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+}
+
 TEST(mps, the_setting_overrides_what_is_found)
 {
     struct sockaddr_un address;

@@ -50,7 +50,7 @@ check_file() {
 }
 
 while read -r file; do
-    case $file in src/* | trainer/* | perf-tests/* | tools/* | examples/* | vgpu/*) ;; *) continue ;; esac
+    case $file in src/* | programs/* | trainer/* | perf-tests/* | tools/* | examples/* | vgpu/*) ;; *) continue ;; esac
     folder=$(folder_of "$file")
     if [ -z "${allowed[$folder]+known}" ]; then
         fail "$file: folder $folder is not in the table of docs/design.md"

@@ -40,6 +40,11 @@ static void small_address_space(void)
 {
     limit(RLIMIT_AS, 96u << 20);
 }
+static rlim_t file_size;
+static void small_files(void)
+{
+    limit(RLIMIT_FSIZE, file_size);
+}
 static void no_threads(void)
 {
     limit(RLIMIT_STACK, 8u << 20);
@@ -61,10 +66,11 @@ static void forbid_call(void)
         _exit(126);
 }
 
+static struct job job; /* of the last hello */
+
 /* Runs one hello job; every rank either works or says why not. Returns how many worked. */
 static int hello(const char *what, void (*prepare)(void), const char *const *extra)
 {
-    static struct job job;
     static const char *const plain[] = {"TUTTI_INIT_TIMEOUT_MS=2500", "TUTTI_TIMEOUT_MS=2500",
                                         NULL};
     int nworked = 0;
@@ -108,6 +114,30 @@ TEST(limits, a_small_address_space_works_or_says_so)
     if (SANITIZED) SKIP("the sanitizer's shadow takes address space");
     printf("96 MiB of addresses: %d of %d ranks worked\n",
            hello("RLIMIT_AS", small_address_space, NULL), NRANKS);
+}
+
+/* Shared memory counts as a file. The kernel would end the process by SIGXFSZ. */
+TEST(limits, small_files_are_an_error_on_all_ranks_that_names_the_limit)
+{
+    file_size = 65536;
+    CHECK_EQ(hello("RLIMIT_FSIZE 64 KiB", small_files, NULL), 0);
+    for (int r = 0; r < NRANKS; r++) {
+        const char *error = strstr(job.ranks[r].text, "ERROR ");
+        CHECK_MESSAGE(error && strstr(error, "ulimit -f"), "rank %d said:\n%s", r,
+                      job.ranks[r].text);
+    }
+}
+
+TEST(limits, memory_of_tutti_beyond_the_limit_of_files_is_an_error)
+{
+    static const char *const small[] = {"TUTTI_SLOT_BYTES=1K", "TUTTI_SLOTS=2",
+                                        "TUTTI_MEET_BYTES=1K", NULL};
+    file_size = 1 << 20; /* as much as these segments take, and less than hello's window */
+    CHECK_EQ(hello("RLIMIT_FSIZE 1 MiB", small_files, small), NRANKS);
+    for (int r = 0; r < NRANKS; r++)
+        CHECK_MESSAGE(strstr(job.ranks[r].text, "no window memory: ") &&
+                          strstr(job.ranks[r].text, "ulimit -f"),
+                      "rank %d said:\n%s", r, job.ranks[r].text);
 }
 
 TEST(limits, an_ordinary_job_works)

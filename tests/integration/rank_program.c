@@ -1,8 +1,8 @@
 /* One rank of the integration tests that need processes: rank_program loop | loop_with_child FD |
  * many_communicators | held | random SEED NCALLS | hello | disagree | stay_away | abort |
- * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST; or all ranks:
- * rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call failed and the last line
- * of stderr says how ("ERROR
+ * abort_destroyed | quit | stuck HOW | uncopied | unread HOW | rank_order MOST | closed |
+ * closefrom; or all ranks: rank_program crowd NRANKS COLLECTIVE. Exit 0: all was right; 3: a call
+ * failed and the last line of stderr says how ("ERROR
  * ..."); 4: wrong results. */
 #include <fcntl.h>
 #include <malloc.h>
@@ -17,6 +17,7 @@
 #include "crowd.h"
 #include "random_calls.h"
 #include "rank_order.h"
+#include "standard.h"
 #include "stuck.h"
 #include "tutti.h"
 
@@ -391,6 +392,9 @@ int main(int argc, char **argv)
         const tuttiResult_t went = crowd(atoi(argv[2]), argv[3]);
         return went == tuttiSuccess ? RIGHT : went == tuttiInternalError ? WRONG : FAILED;
     }
+    if (argc == 2 && !strcmp(argv[1], "closed"))
+        return works_with_closed_standard_streams() ? RIGHT : WRONG;
+    if (argc == 2 && !strcmp(argv[1], "closefrom")) return survives_closefrom() ? RIGHT : WRONG;
     const tuttiResult_t result = tuttiCommInitEnv(&comm, NULL, NULL);
     if (result != tuttiSuccess) return failed(NULL, result);
     if (argc == 2 && !strcmp(argv[1], "loop")) return loop(comm);

@@ -32,6 +32,18 @@ expect "sections" "CPU Topology GPUs Links Costs and choices Config" \
 lacks "tutti-info" "<topology" "$work/out"
 expect "stderr of tutti-info" "" "$(cat "$work/err")"
 
+# A damaged file is an error that names it.
+mkfifo "$work/pipe"
+info 1 "$work/pipe' cannot be read as hwloc XML (it is a pipe)" --topology-file "$work/pipe" --topology
+if "$INFO" --xml >"$work/here.xml" 2>/dev/null; then
+    sed 's/complete_nodeset/complete_n"deset/' "$work/here.xml" >"$work/damaged.xml"
+    for section in --topology --xml; do
+        "$INFO" --topology-file "$work/damaged.xml" $section >"$work/out" 2>&1
+        expect "code of $section with a damaged file" 1 $?
+        contains "$section with a damaged file" "$work/damaged.xml' cannot be read as hwloc XML (line 4: " "$work/out"
+    done
+fi
+
 # What --xml writes is the same machine when read again.
 if "$INFO" --xml >"$work/here.xml" 2>/dev/null; then
     "$INFO" --topology | grep -v '^source\|memory' >"$work/direct"

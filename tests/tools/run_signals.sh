@@ -105,6 +105,24 @@ kill -KILL $run
 wait $run 2>/dev/null
 all_gone
 
+# Where poll is refused nothing can be waited for: the ranks are not left to themselves.
+"$WITHOUT_POLL" "$RUN" --version >/dev/null
+if [ $? -eq 77 ]; then
+    echo "not checked: no seccomp here"
+else
+    timeout --signal=KILL 30 "$WITHOUT_POLL" "$RUN" -n 2 sh -c 'sleep 61.39571 & setsid sleep 61.39571 & wait' 2>"$work/err"
+    expect "poll refused: code" 1 $?
+    contains "poll refused" "tutti-run: cannot wait (poll): Operation not permitted" "$work/err"
+    none_left() { ! grep -slz '[6]1.39571' /proc/[0-9]*/cmdline >"$work/left"; }
+    await none_left
+    timeout --signal=KILL 30 "$WITHOUT_POLL" "$RUN" --hosts a,b --rsh "$work/wrapper" true 2>"$work/err"
+    expect "poll refused, several hosts: code" 1 $?
+    contains "poll refused, several hosts" "cannot wait (poll): Operation not permitted" "$work/err"
+    timeout --signal=KILL 30 "$WITHOUT_POLL" "$RUN" -n 1 --tag-output true 2>"$work/err" # it may have ended before it is waited for
+    code=$?
+    [ $code -eq 0 ] || [ $code -eq 1 ] || expect "poll refused, a short rank: code" "0 or 1" $code
+fi
+
 # The other of tutti-run's two processes, as when memory runs out.
 begin_wrapped
 kill -KILL "$supervisor"

@@ -1,4 +1,5 @@
 /* vgpu-info: prints the settings that the environment gives the virtual GPU, and its devices. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,14 @@ static int print_device(int ordinal)
     return 0;
 }
 
+/* The exit code: output that cannot be written is an error. */
+static int end(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fprintf(stderr, "vgpu-info: standard output cannot be written (%s)\n", strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     struct vd_settings settings;
@@ -45,7 +54,7 @@ int main(int argc, char **argv)
         FILE *to = help ? stdout : stderr;
         fputs(usage, to);
         vd_settings_help(to);
-        return help ? 0 : 2;
+        return end(help ? 0 : 2);
     }
     if (vd_settings_read(&settings, error)) {
         fprintf(stderr, "vgpu-info: %s\n", error);
@@ -55,10 +64,10 @@ int main(int argc, char **argv)
     CUresult result = cuInit(0);
     if (result == CUDA_ERROR_NO_DEVICE) {
         printf("no device\n");
-        return 0;
+        return end(0);
     }
     if (result == CUDA_SUCCESS) result = cuDeviceGetCount(&count);
     if (result != CUDA_SUCCESS) return fail("cuInit", result);
     for (int i = 0; status == 0 && i < count; i++) status = print_device(i);
-    return status;
+    return end(status);
 }

@@ -7,7 +7,7 @@
  *   F::acc begin(word)        the first source
  *   F::acc add(acc, word)     the next one
  *   F::word end(acc)          the result
- *   F::SCALES, acc begin_scaled(word)   a pre-multiplied sum: a source times the scalar
+ *   F::SCALES, word scale(word)   a pre-multiplied sum: a raw source as it is folded
  *   F::OFTEN                  a sum, but of fp8, as most passes are: worth more code
  * Types and operations whose results have the same bits share a class: all bitwise ones SIZE 1.
  * tt_fold_choose calls a template with the class of a type and operation. Which operation a pass is
@@ -35,7 +35,7 @@ static __device__ inline uint32_t tt_fold_op_of_pass(const tt_fold *fold, tt_fol
 {
     const bool integer = fold->type < TT_FLOAT16 || fold->type >= TT_INT16;
     if (fold->op == TT_AVG && (!changes.finish || (integer && fold->nranks == 1))) return TT_SUM;
-    if (fold->op == TT_PREMUL_SUM && changes.scaled < 0) return TT_SUM;
+    if (fold->op == TT_PREMUL_SUM && !changes.raw) return TT_SUM;
     return fold->op;
 }
 
@@ -86,43 +86,34 @@ static __device__ inline tt_pack<F, NBYTES> tt_pack_end(const F &f, tt_pack_acc<
     return out;
 }
 
-/* Scales source s if it is the one whose product is rounded. */
 template <class F, int NBYTES>
-static __device__ inline void tt_pack_scale(const F &f, tt_pack<F, NBYTES> &a, int32_t s,
-                                            tt_fold_changes changes)
+static __device__ inline void tt_pack_scale(const F &f, tt_pack<F, NBYTES> &a, bool raw)
 {
     if constexpr (F::SCALES) {
-        if (s != changes.scaled || !changes.rounded) return;
+        if (!raw) return;
 #pragma unroll
-        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++)
-            a.words[i] = f.end(f.begin_scaled(a.words[i]));
+        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) a.words[i] = f.scale(a.words[i]);
     }
 }
 
 /* The first source. */
 template <class F, int NBYTES>
 static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_begin(const F &f, tt_pack<F, NBYTES> a,
-                                                              tt_fold_changes changes)
+                                                              bool raw)
 {
     tt_pack_acc<F, NBYTES> out;
-    tt_pack_scale(f, a, 0, changes);
+    tt_pack_scale(f, a, raw);
 #pragma unroll
     for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin(a.words[i]);
-    if constexpr (F::SCALES) {
-        if (changes.scaled != 0 || changes.rounded) return out;
-#pragma unroll
-        for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) out.accs[i] = f.begin_scaled(a.words[i]);
-    }
     return out;
 }
 
-/* Source s, which is not the first. */
+/* A source that is not the first. */
 template <class F, int NBYTES>
 static __device__ inline tt_pack_acc<F, NBYTES> tt_pack_add(const F &f, tt_pack_acc<F, NBYTES> acc,
-                                                            tt_pack<F, NBYTES> a, int32_t s,
-                                                            tt_fold_changes changes)
+                                                            tt_pack<F, NBYTES> a, bool raw)
 {
-    tt_pack_scale(f, a, s, changes);
+    tt_pack_scale(f, a, raw);
 #pragma unroll
     for (int i = 0; i < tt_pack<F, NBYTES>::N; i++) acc.accs[i] = f.add(acc.accs[i], a.words[i]);
     return acc;
@@ -147,26 +138,26 @@ template <class F> static __device__ inline uint64_t tt_pack_bits(tt_pack<F, 8> 
 
 template <class F> struct tt_line_words {
     static __device__ __noinline__ void run(const tt_fold *fold, const uint64_t *words,
-                                            uint32_t nwords, tt_fold_changes changes,
-                                            uint64_t *result)
+                                            uint32_t nwords, int32_t raw, uint64_t *result)
     {
         const F f(*fold);
-        tt_pack_acc<F, 8> acc = tt_pack_begin(f, tt_pack_of<F>(words[0]), changes);
+        tt_pack_acc<F, 8> acc = tt_pack_begin(f, tt_pack_of<F>(words[0]), raw == 0);
 #pragma unroll 1
         for (uint32_t s = 1; s < nwords; s++)
-            acc = tt_pack_add(f, acc, tt_pack_of<F>(words[s]), (int32_t)s, changes);
+            acc = tt_pack_add(f, acc, tt_pack_of<F>(words[s]), raw == (int32_t)s);
         *result = tt_pack_bits<F>(tt_pack_end(f, acc));
     }
 };
 
-/* One thread: folds the 8 bytes of elements of a line of each source; nwords >= 1. */
+/* One thread: folds the 8 bytes of elements of a line of each source; nwords >= 1. raw: the source
+ * that is, -1: none. finish: the result is complete. */
 static __device__ inline uint64_t tt_fold_line(const tt_fold *fold, const uint64_t *words,
-                                               uint32_t nwords, tt_fold_changes changes)
+                                               uint32_t nwords, int32_t raw, bool finish)
 {
-    const uint32_t op = tt_fold_op_of_pass(fold, changes);
+    const uint32_t op = tt_fold_op_of_pass(fold, {raw >= 0, finish});
     uint64_t result = words[0];
     if (nwords > 1 || tt_fold_changes_single(op))
-        tt_fold_choose<tt_line_words>(fold, op, words, nwords, changes, &result);
+        tt_fold_choose<tt_line_words>(fold, op, words, nwords, raw, &result);
     return result;
 }
 

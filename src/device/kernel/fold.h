@@ -13,12 +13,9 @@ struct tt_fold {
     uint64_t scalar;   /* TT_PREMUL_SUM: the bytes of one element, from the first on */
 };
 
-/* Of a pass: which source is multiplied by the scalar, -1: none, and whether the product is rounded
- * to the type before it is folded, as by a rank that sends it (no difference but to 16- and 8-bit
- * floats). Only the first source may be scaled without rounding. finish: the result is complete. */
+/* Of a pass: whether a source is raw (struct tt_sources), and whether the result is complete. */
 struct tt_fold_changes {
-    int32_t scaled;
-    bool rounded, finish;
+    bool raw, finish;
 };
 
 #endif

@@ -179,12 +179,13 @@ template <class FORMAT, int STEP, int CHANGE> struct tt_float_fold {
         FORMAT::widen(a, out.v);
         return out;
     }
-    __device__ acc begin_scaled(word a) const
+    /* The product is rounded to the type, as if a rank had sent it. */
+    __device__ word scale(word a) const
     {
         acc out = begin(a);
 #pragma unroll
         for (int i = 0; i < LANES; i++) out.v[i] = tt_real_mul(out.v[i], factor);
-        return out;
+        return FORMAT::narrow(out.v);
     }
     static __device__ real step(real a, real b)
     {

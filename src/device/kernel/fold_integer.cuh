@@ -244,7 +244,7 @@ template <class WIDTH> struct tt_scaled_sum : tt_sum<WIDTH> {
         : tt_sum<WIDTH>(fold), scalar(WIDTH::splat(fold.scalar))
     {
     }
-    __device__ word begin_scaled(word a) const
+    __device__ word scale(word a) const
     {
         return WIDTH::mul(a, scalar);
     }

@@ -165,21 +165,14 @@ static __device__ void tt_meet_count(struct tt_block *block, uint32_t rank)
 
 /* ---- Putting in ----------------------------------------------------------------------------- */
 
-/* A contribution is rounded as if a rank had sent it. */
-static __device__ tt_fold_changes tt_meet_put_changes(const struct tt_block *block,
-                                                      const struct tt_program_step *step)
-{
-    return {tt_is_scaled(block, step) ? 0 : -1, true, false};
-}
-
 /* One thread: the word of a line that this rank puts in. */
 static __device__ uint64_t tt_meet_own_word(const struct tt_block *block,
                                             const struct tt_program_step *step, const char *from,
                                             uint32_t n)
 {
     const uint64_t word = tt_load_word(from, n);
-    if (!tt_is_scaled(block, step)) return word;
-    return tt_fold_line(&block->fold, &word, 1, tt_meet_put_changes(block, step));
+    if (!tt_is_raw(block, step)) return word;
+    return tt_fold_line(&block->fold, &word, 1, 0, false);
 }
 
 /* Bytes of the i-th line of a piece of nbytes. */
@@ -217,7 +210,8 @@ static __device__ void tt_meet_put_place(struct tt_block *block, const struct tt
         pass->sources[0] = from;
         pass->targets[0] = block->slots[block->program->rank] + before;
         pass->nsources = pass->ntargets = 1;
-        pass->changes = tt_meet_put_changes(block, step);
+        pass->raw[0] = tt_is_raw(block, step);
+        pass->changes = {pass->raw[0], false};
         pass->count = count;
     }
     __syncthreads();
@@ -279,7 +273,7 @@ static __device__ void tt_meet_list(struct tt_block *block, const struct tt_prog
         pass->targets[0] = piece->to;
         pass->nsources = n;
         pass->ntargets = 1;
-        pass->changes = {-1, false, piece->fold && step->finish};
+        pass->changes = {false, piece->fold && step->finish};
         pass->count = piece->count;
     }
     __syncthreads();
@@ -303,9 +297,10 @@ static __device__ bool tt_meet_take_lines(struct tt_block *block,
                                         &words[s]))
                 return false;
         }
-        tt_store_word(piece->to + i * TT_LINE_DATA,
-                      tt_fold_line(&block->fold, words, block->pass.nsources, block->pass.changes),
-                      n);
+        tt_store_word(
+            piece->to + i * TT_LINE_DATA,
+            tt_fold_line(&block->fold, words, block->pass.nsources, -1, block->pass.changes.finish),
+            n);
     }
     return true;
 }

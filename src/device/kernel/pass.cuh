@@ -18,10 +18,16 @@
 struct tt_pass {
     const char *sources[TT_DEVICE_MOST_PEERS + 1];
     char *targets[TT_DEVICE_MOST_PEERS + 1];
-    uint32_t nsources, ntargets; /* either 0: nothing is done */
+    bool raw[TT_DEVICE_MOST_PEERS + 1]; /* of the sources, where changes.raw */
+    uint32_t nsources, ntargets;        /* either 0: nothing is done */
     tt_fold_changes changes;
     size_t count; /* elements */
 };
+
+static __device__ inline bool tt_pass_is_raw(const tt_pass *pass, uint32_t s)
+{
+    return pass->changes.raw && pass->raw[s];
+}
 
 /* How a pass is divided: `head` bytes before the first aligned unit of the first target, then units
  * of `unit` bytes, then less than a unit. unit 0: there is no middle. */
@@ -156,7 +162,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
         for (int u = 0; u < UNROLL; u++) more[u] = tt_pass_load<F>(from + u * TT_WARP);
     }
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u], pass->changes);
+    for (int u = 0; u < UNROLL; u++) acc[u] = tt_pack_begin(f, result[u], tt_pass_is_raw(pass, 0));
 #pragma unroll 1
     for (uint32_t s = 1; s < (TWO ? 2 : pass->nsources); s++) {
         if (!TWO) {
@@ -166,7 +172,7 @@ static __device__ inline void tt_pass_units(const F &f, const tt_pass *pass, siz
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
-            acc[u] = tt_pack_add(f, acc[u], more[u], (int32_t)s, pass->changes);
+            acc[u] = tt_pack_add(f, acc[u], more[u], tt_pass_is_raw(pass, s));
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) result[u] = tt_pack_end(f, acc[u]);
@@ -209,11 +215,11 @@ static __device__ inline void tt_pass_ends(const F &f, const tt_pass *pass, size
         if (at >= nbytes) return;
         constexpr int WORD = sizeof(word);
         tt_pack<F, WORD> one = {{(word)tt_pass_load_one<SIZE>(pass->sources[0] + at)}};
-        tt_pack_acc<F, WORD> acc = tt_pack_begin(f, one, pass->changes);
+        tt_pack_acc<F, WORD> acc = tt_pack_begin(f, one, tt_pass_is_raw(pass, 0));
 #pragma unroll 1
         for (uint32_t s = 1; s < pass->nsources; s++) {
             one.words[0] = (word)tt_pass_load_one<SIZE>(pass->sources[s] + at);
-            acc = tt_pack_add(f, acc, one, (int32_t)s, pass->changes);
+            acc = tt_pack_add(f, acc, one, tt_pass_is_raw(pass, s));
         }
         const word result = tt_pack_end(f, acc).words[0];
 #pragma unroll 1

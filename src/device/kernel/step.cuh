@@ -37,9 +37,8 @@ static __device__ char *tt_piece_at(const struct tt_block *block,
     return block->call.origin[span->buffer] + piece->offset;
 }
 
-/* Whether the local span is raw input of a pre-multiplied sum. */
-static __device__ bool tt_is_scaled(const struct tt_block *block,
-                                    const struct tt_program_step *step)
+/* Whether the local span is a raw source: input that the operation changes before it is folded. */
+static __device__ bool tt_is_raw(const struct tt_block *block, const struct tt_program_step *step)
 {
     return block->fold.op == TT_PREMUL_SUM && step->local.number && step->local.buffer == TT_INPUT;
 }
@@ -63,7 +62,7 @@ static __device__ const char *tt_find_reference(const struct tt_block *block,
     struct tt_piece piece;
     if (block->call.protocol != TT_PROTOCOL_SLOTS || !block->program->direct_safe) return NULL;
     if (!step->nsend || !span->number || span->buffer == TT_SCRATCH) return NULL;
-    if (span == &step->local && (step->nrecv || step->finish || tt_is_scaled(block, step)))
+    if (span == &step->local && (step->nrecv || step->finish || tt_is_raw(block, step)))
         return NULL;
     if (!tt_one_piece(block, span, &piece) || !piece.count ||
         piece.count * block->fold.element < block->call.reference_bytes)
@@ -224,14 +223,6 @@ static __device__ uint32_t tt_slots_before(const struct tt_block *block, uint32_
     return n;
 }
 
-/* As in the host's executor, a contribution is rounded as if a rank had sent it, but where the
- * order of the fold does not matter. scaled: the source that is. */
-static __device__ tt_fold_changes tt_step_changes(const struct tt_program_step *step,
-                                                  int32_t scaled)
-{
-    return {scaled, step->own_at >= 0, step->finish != 0};
-}
-
 /* All threads: lists where the piece's elements come from, in the order of the fold, and go. */
 static __device__ void tt_list_pass(struct tt_block *block, const struct tt_program_step *step,
                                     const struct tt_step_piece *piece)
@@ -239,23 +230,26 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
     struct tt_pass *pass = &block->pass;
     const uint32_t own =
         piece->from ? (uint32_t)(step->own_at < 0 ? 0 : step->own_at) : step->nrecv;
-    const bool scaled = piece->from && tt_is_scaled(block, step);
+    const bool raw = piece->from && tt_is_raw(block, step);
     /* A copy onto itself writes nothing: peers may still read that memory. */
-    const bool changes = step->nrecv || scaled || step->finish;
+    const bool changes = step->nrecv || raw || step->finish;
     const uint32_t ndsts = piece->to && (piece->to != piece->from || changes);
     for (uint32_t i = threadIdx.x; i <= step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
-            pass->sources[i + (piece->from && i >= own)] = block->messages[i] + piece->before;
+            const uint32_t s = i + (piece->from && i >= own);
+            pass->sources[s] = block->messages[i] + piece->before;
+            pass->raw[s] = false;
         } else if (i < step->nrecv + step->nsend) {
             const uint32_t s = i - step->nrecv;
             if (block->slots[s])
                 pass->targets[ndsts + tt_slots_before(block, s)] = block->slots[s] + piece->before;
         } else {
             if (piece->from) pass->sources[own] = piece->from;
+            if (piece->from) pass->raw[own] = raw;
             if (ndsts) pass->targets[0] = piece->to;
             pass->nsources = step->nrecv + (piece->from ? 1 : 0);
             pass->ntargets = ndsts + tt_slots_before(block, step->nsend);
-            pass->changes = tt_step_changes(step, scaled ? (int32_t)own : -1);
+            pass->changes = {raw, step->finish != 0};
             pass->count = piece->count;
         }
     }
@@ -311,8 +305,7 @@ static __device__ bool tt_do_line(const struct tt_block *block, const struct tt_
 {
     const size_t line = piece->before + at / TT_LINE_DATA;
     const int32_t own = piece->from ? (step->own_at < 0 ? 0 : step->own_at) : -1;
-    const bool scaled = own >= 0 && tt_is_scaled(block, step);
-    const tt_fold_changes changes = tt_step_changes(step, scaled ? own : -1);
+    const int32_t raw = own >= 0 && tt_is_raw(block, step) ? own : -1;
     uint64_t words[TT_DEVICE_MOST_PEERS + 1];
     uint32_t nwords = 0;
     for (int32_t s = 0, i = 0; i < (int32_t)step->nrecv || s == own; s++) {
@@ -324,7 +317,8 @@ static __device__ bool tt_do_line(const struct tt_block *block, const struct tt_
             return false;
         words[nwords++] = word;
     }
-    const uint64_t result = nwords ? tt_fold_line(&block->fold, words, nwords, changes) : 0;
+    const uint64_t result =
+        nwords ? tt_fold_line(&block->fold, words, nwords, raw, step->finish != 0) : 0;
     if (piece->to) tt_store_word(piece->to + at, result, n);
     for (uint32_t i = 0; i < step->nsend; i++)
         tt_store_line(block->slots[i] + line * TT_LINE_BYTES, result, block->heads_out[i],

@@ -213,6 +213,9 @@ tt_status tt_fdpass_receive(int socket_fd, uint64_t secret, struct tt_fd_note *n
             tt_private_fd_end(accept4(socket_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (connection < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (connection < 0 && errno == EAGAIN) return TT_IN_PROGRESS;
+        if (connection < 0 && tt_private_fd_is_lost(socket_fd))
+            return tt_fail(TT_ERR_USAGE, "this process has closed the descriptor on which it is "
+                                         "shown memory of other ranks: " TT_LOST_FD);
         if (connection < 0)
             return tt_fail_errno(
                 errno, "cannot receive a descriptor from another rank (open files: ulimit -n)");

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
+#include "base/write.h"
 
 enum { PAGE = 4096, SEGMENT_VERSION = 5 };
 static const uint64_t segment_magic = 0x7475747469736567u;
@@ -117,8 +118,9 @@ tt_status tt_segment_create(uint64_t id, const struct tt_segment_layout *layout,
         status = tt_fail_errno(errno, "cannot create shared memory (memfd_create)");
         goto free_segment;
     }
-    if (ftruncate(segment->fd, (off_t)segment->nbytes)) {
-        status = tt_fail_errno(errno, "cannot size shared memory to %zu bytes", segment->nbytes);
+    if (tt_truncate(segment->fd, (off_t)segment->nbytes)) {
+        status = tt_fail_errno(errno, "cannot size shared memory to %zu bytes%s", segment->nbytes,
+                               tt_write_limit(errno));
         goto close_fd;
     }
     status = map(segment, segment->fd);

@@ -2,7 +2,6 @@
 #include "transport/host/watch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/open.h"
 #include "base/private_fd.h"
 #include "base/process_lock.h"
 
@@ -42,13 +42,7 @@ static int read_stat(pid_t pid, struct process *process)
 {
     char path[32], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno;
-    const ssize_t n = read(fd, text, sizeof text - 1);
-    const int error = n < 0 ? errno : 0;
-    close(fd);
-    if (error) return error;
-    text[n] = '\0';
+    if (tt_read_text(path, text, sizeof text) < 0) return errno;
     const char *end = strrchr(text, ')'); /* of its name, which may hold anything */
     unsigned long long start;
     if (!end ||
@@ -162,7 +156,12 @@ bool tt_watch_is_dead(struct tt_watch *watch)
     tt_process_lock(&lock);
     if (watch->pidfd < 0) open_pidfd_locked(watch);
     struct pollfd poll_fd = {.fd = watch->pidfd, .events = POLLIN};
-    const bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
+    bool dead = watch->pidfd >= 0 ? poll(&poll_fd, 1, 0) > 0 : is_gone_by_proc(watch);
+    if (dead && watch->pidfd >= 0 && tt_private_fd_is_lost(watch->pidfd)) {
+        tt_private_fd_close(watch->pidfd); /* it is the program's file now, or none */
+        watch->pidfd = -1;
+        dead = is_gone_by_proc(watch);
+    }
     tt_process_unlock(&lock);
     return dead;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/private_fd.h"
 #include "transport/host/host.h"
 
@@ -186,6 +187,11 @@ static void introduce(struct tt_host_room *room, int place, uint64_t name)
                               .place = (uint64_t)room->config.local,
                               .nbytes = shown->nbytes,
                               .kind = TT_FD_WINDOW};
+    if (tt_private_fd_is_lost(shown->fd)) {
+        TT_WARN_ONCE("this process has closed the descriptor of memory that other ranks of this "
+                     "host could use in place: it is copied instead; " TT_LOST_FD);
+        return;
+    }
     list_freed(room, place, &note);
     if (tt_fdpass_send(&room->config.members[place].fd_address, &note, shown->fd)) return;
     forget_listed(room, place, &note);

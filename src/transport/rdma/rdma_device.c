@@ -11,6 +11,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/open.h"
 #include "base/private_fd.h"
 #include "transport/rdma/rdma_internal.h"
 
@@ -27,12 +28,8 @@ __attribute__((format(printf, 3, 4))) static void read_line(char *line, int size
     va_start(args, format);
     vsnprintf(path, sizeof path, format, args);
     va_end(args);
-    *line = 0;
-    FILE *file = fopen(path, "re");
-    if (!file) return;
-    if (!fgets(line, size, file)) *line = 0;
+    (void)tt_read_text(path, line, (size_t)size);
     line[strcspn(line, "\n")] = 0;
-    fclose(file);
 }
 
 /* Whether this thread may run on a CPU of the NUMA node. */
@@ -309,9 +306,11 @@ tt_status tt_rdma_open(struct tt_rdma **out, size_t nslots, size_t slot_bytes)
     struct tt_rdma *rdma = calloc(1, sizeof *rdma);
     if (!rdma) return tt_fail(TT_ERR_SYSTEM, "out of memory for RDMA devices");
     *rdma = (struct tt_rdma){.verbs = verbs, .nslots = nslots, .slot_bytes = slot_bytes};
+    tt_low_fd_hold();
     struct ibv_device *none = NULL, **list = verbs->get_device_list(NULL);
     const tt_status status = open_ports(rdma, list ? list : &none);
     if (list) verbs->free_device_list(list);
+    (void)tt_low_fd_release(-1);
     if (status || !rdma->nports) {
         tt_rdma_close(rdma);
         if (!status) TT_INFO_ONCE("no RDMA: there is no usable port");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/open.h"
 
 static const struct {
     const char *name;
@@ -48,7 +49,7 @@ static bool loaded;
 
 static void load(void)
 {
-    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = tt_open_library("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         TT_INFO("no RDMA: %s", dlerror());
         return;

@@ -145,7 +145,7 @@ static void end_lending(struct tt_tcp *tcp)
 void tt_tcp_close(struct tt_tcp *tcp)
 {
     drop_all(tcp);
-    end_lending(tcp);
+    if (!tt_private_fd_is_lost(tcp->fd)) end_lending(tcp);
     tt_tls_close(tcp->tls);
     tcp->tls = NULL;
     if (tcp->fd >= 0) tt_private_fd_close(tcp->fd);

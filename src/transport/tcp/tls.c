@@ -14,6 +14,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/open.h"
+#include "base/private_fd.h"
+
 enum {
     RECORD_BYTES = 16384,
     KEY_BYTES = 32,
@@ -223,7 +226,7 @@ static bool make_context(void)
 
 static void load(void)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = tt_open_library(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         snprintf(load_error, sizeof load_error, "%s", dlerror());
         return;
@@ -236,7 +239,10 @@ static void load(void)
         }
         memcpy((char *)&ssl + i * sizeof symbol, &symbol, sizeof symbol);
     }
-    if (!make_context()) snprintf(load_error, sizeof load_error, "it cannot make a TLS context");
+    tt_low_fd_hold();
+    const bool made = make_context();
+    (void)tt_low_fd_release(-1);
+    if (!made) snprintf(load_error, sizeof load_error, "it cannot make a TLS context");
 }
 
 tt_status tt_tls_load(void)

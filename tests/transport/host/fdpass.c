@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/private_fd.h"
+#include "base/stderr.h"
 #include "shim.h"
 #include "transport/host/fdpass.h"
 
@@ -29,11 +31,11 @@ TEST(fdpass, passes_a_descriptor_with_its_note)
     CHECK_EQ(pread(fd, text, 5, 0), 5);
     CHECK_STR(text, "hello");
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
-    close(fd);
+    tt_private_fd_close(fd);
     CHECK_EQ(tt_fdpass_receive(b, 42, &got, &fd), TT_IN_PROGRESS);
     close(memory);
-    close(a);
-    close(b);
+    tt_private_fd_close(a);
+    tt_private_fd_close(b);
 }
 
 TEST(fdpass, drops_what_does_not_know_the_secret)
@@ -46,8 +48,8 @@ TEST(fdpass, drops_what_does_not_know_the_secret)
     struct tt_fd_note got;
     CHECK_EQ(tt_fdpass_send(&address_b, &note, a), TT_OK);
     CHECK_EQ(tt_fdpass_receive(b, 2, &got, &fd), TT_IN_PROGRESS);
-    close(a);
-    close(b);
+    tt_private_fd_close(a);
+    tt_private_fd_close(b);
 }
 
 TEST(fdpass, says_in_progress_when_the_receiver_does_not_read)
@@ -61,8 +63,8 @@ TEST(fdpass, says_in_progress_when_the_receiver_does_not_read)
     for (int i = 0; i < 100000 && status == TT_OK; i++)
         status = tt_fdpass_send(&address_b, &note, a);
     CHECK_EQ(status, TT_IN_PROGRESS);
-    close(a);
-    close(b);
+    tt_private_fd_close(a);
+    tt_private_fd_close(b);
 }
 
 /* ---- Another user, and floods ---------------------------------------------------------------- */
@@ -149,8 +151,8 @@ TEST(fdpass, takes_nothing_from_another_user)
     CHECK_EQ(tt_fdpass_receive(own, 42, &note, &fd), TT_IN_PROGRESS);
     CHECK_EQ(send_right_secret(&address), 0);
     REQUIRE(tt_fdpass_receive(own, 42, &note, &fd) == TT_OK);
-    close(fd);
-    close(own);
+    tt_private_fd_close(fd);
+    tt_private_fd_close(own);
 }
 
 /* Sends more descriptors than one, as fast as it can, until it cannot. */
@@ -184,7 +186,7 @@ static void send_two(const struct tt_fd_address *to, int own)
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     CHECK_EQ(connect(fd, (struct sockaddr *)&un, (socklen_t)(name - (char *)&un)), 0);
     CHECK(sendmsg(fd, &message, 0) > 0);
-    close(fd);
+    tt_private_fd_close(fd);
 }
 
 TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)
@@ -197,6 +199,7 @@ TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)
     const int before = count_open();
     const int log = memfd_create("log", MFD_CLOEXEC), stderr_before = fcntl(2, F_DUPFD_CLOEXEC, 3);
     dup2(log, 2);
+    tt_stderr_forget();
     for (int round = 0; round < 10; round++) {
         for (int i = 0; i < 5; i++) send_two(&address, own);
         if (geteuid() == 0) as_nobody(flood, &address);
@@ -205,10 +208,11 @@ TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)
         CHECK_EQ(tt_fdpass_send(&address, &note, 0), TT_OK);
         flood(&address);
         nreceived += tt_fdpass_receive(own, 42, &note, &fd) == TT_OK;
-        close(fd);
+        tt_private_fd_close(fd);
         CHECK_EQ(tt_fdpass_receive(own, 42, &note, &fd), TT_IN_PROGRESS);
     }
     dup2(stderr_before, 2);
+    tt_stderr_forget();
     close(stderr_before);
     const ssize_t n = pread(log, text, sizeof text - 1, 0);
     close(log);
@@ -218,5 +222,5 @@ TEST(fdpass, floods_cost_no_descriptors_few_lines_and_no_message)
     CHECK_EQ(nreceived, 10);
     CHECK_EQ(count_open(), before);
     CHECK_MESSAGE(nlines <= 8, "%d lines in the log", nlines);
-    close(own);
+    tt_private_fd_close(own);
 }

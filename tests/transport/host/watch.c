@@ -81,6 +81,24 @@ TEST(watch, a_death_is_seen_where_no_descriptor_is_left)
     }
 }
 
+/* closefrom(3) of the program: the number is closed, or that of a file which can always be read. */
+TEST(watch, a_descriptor_that_the_program_closes_is_no_death)
+{
+    for (int reused = 0; reused < 2; reused++) {
+        const pid_t pid = fork_sleeper();
+        const int number = next_descriptor();
+        struct tt_watch *watch = tt_watch_get(pid, 9);
+        REQUIRE(watch && next_descriptor() != number);
+        close(number);
+        if (reused) REQUIRE(open("/dev/zero", O_RDONLY | O_CLOEXEC) == number);
+        CHECK_MESSAGE(!tt_watch_is_dead(watch), "reused %d", reused);
+        CHECK(sees_death(watch, pid));
+        tt_watch_put(watch);
+        CHECK_EQ(fcntl(number, F_GETFD) >= 0, reused);
+        if (reused) close(number);
+    }
+}
+
 TEST(watch, descriptors_that_run_out_later_do_not_matter)
 {
     struct rlimit before;

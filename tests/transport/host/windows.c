@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/private_fd.h"
 #include "shim.h"
 #include "transport/together.h"
 
@@ -105,7 +106,8 @@ TEST(windows, that_are_freed_are_unmapped_later_when_a_note_could_not_be_sent)
     while (tt_fdpass_send(&room->config.members[1].fd_address, &stranger, room->fd_socket) == TT_OK)
         continue;
     show(&all, after, 1); /* rank 1 has a full queue */
-    while (tt_fdpass_receive(peer->fd_socket, stranger.secret, &got, &fd) == TT_OK) close(fd);
+    while (tt_fdpass_receive(peer->fd_socket, stranger.secret, &got, &fd) == TT_OK)
+        tt_private_fd_close(fd);
     CHECK_EQ(count_mapped(&all, after, 1), 0);
     show(&all, after, 1);
     CHECK_EQ(count_mapped(&all, after, 1), 1);

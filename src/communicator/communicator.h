@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithms.h"
 #include "bootstrap/bootstrap.h"
+#include "device/call.h"
 #include "executor/engine.h"
 #include "executor/express.h"
 #include "program/lower.h"
@@ -36,7 +37,8 @@ struct tt_cached {
     uint64_t last_turn; /* of the last call issued that uses it */
     struct tt_binding bindings[TT_BINDINGS_KEPT];
     int oldest;          /* of the bindings */
-    void *device_memory; /* the program and its tables there; NULL: not yet */
+    void *device_memory; /* where kernels read the program; NULL: not yet */
+    struct tt_device_program device_program;
     struct tt_cached *next;
 };
 

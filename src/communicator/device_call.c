@@ -177,20 +177,16 @@ struct tt_limits tt_comm_device_limits(const struct tuttiComm *comm, const struc
                               .of_gpus = true};
 }
 
-static size_t round_up(size_t nbytes)
+static tt_status upload(struct tt_context *context, const void *program, size_t nbytes,
+                        void **memory)
 {
-    return (nbytes + 15) / 16 * 16;
-}
-
-static tt_status upload(struct tt_context *context, const struct tt_program *program,
-                        const struct tt_device_tables *tables, void **memory)
-{
-    const size_t behind = round_up(program->nbytes);
-    TT_TRY(tt_context_allocate(context, behind + tables->nbytes, memory));
-    tt_status status = tt_context_upload(context, *memory, program, program->nbytes);
-    if (!status)
-        status = tt_context_upload(context, (char *)*memory + behind, tables, tables->nbytes);
-    if (status) tt_context_free(context, *memory);
+    void *made;
+    TT_TRY(tt_context_allocate(context, nbytes, &made));
+    const tt_status status = tt_context_upload(context, made, program, nbytes);
+    if (status)
+        tt_context_free(context, made);
+    else
+        *memory = made;
     return status;
 }
 
@@ -225,16 +221,18 @@ static void *take_captured(struct tt_comm_device *on, const struct tt_cached *ca
 static tt_status load_program(tuttiComm_t comm, struct tt_cached *cached)
 {
     struct tt_comm_device *on = comm->on_gpu;
-    const struct tt_program *program = cached->loaded->program;
-    struct tt_device_tables *tables;
+    struct tt_device_program *device = &cached->device_program;
+    void *program;
+    tt_status status = TT_OK;
+    TT_TRY(tt_device_tables_create(cached->loaded->program,
+                                   tt_device_room_links(on->room)->nchannels, device, &program));
     cached->device_memory = take_captured(on, cached);
     cached->is_captured = cached->device_memory;
-    if (cached->device_memory) return TT_OK;
-    TT_TRY(tt_device_tables_create(program, tt_device_room_links(on->room)->nchannels, &tables));
-    const tt_status status =
-        upload(tt_device_context(on->device), program, tables, &cached->device_memory);
-    free(tables);
-    if (status) cached->device_memory = NULL;
+    if (!cached->device_memory)
+        status =
+            upload(tt_device_context(on->device), program, device->nbytes, &cached->device_memory);
+    device->memory = cached->device_memory;
+    free(program);
     return status;
 }
 
@@ -367,14 +365,13 @@ tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_d
     const struct tt_call *from = &pending->call;
     const struct tt_program *program = from->loaded->program;
     const struct tt_device_links *links = tt_device_room_links(on->room);
-    char *memory = pending->cached->device_memory;
     const struct tt_own_block *blocks;
     TT_TRY(place_blocks(on, from, &blocks));
     *call = (struct tt_device_call){
-        .program = (const struct tt_program *)memory,
-        .tables = (const struct tt_device_tables *)(memory + round_up(program->nbytes)),
+        .program = pending->cached->device_program,
         .binding = *from->binding,
         .blocks = blocks,
+        .table_bytes = blocks ? from->binding->nbytes - from->binding->table_at : 0,
         .origin = {(char *)((uintptr_t)from->input - from->binding->skipped[TT_INPUT]),
                    (char *)((uintptr_t)from->output - from->binding->skipped[TT_OUTPUT]),
                    on->scratch},
@@ -383,13 +380,16 @@ tt_status tt_comm_device_fill(const struct tt_pending_call *pending, struct tt_d
         .report = on->report,
         .scalar = from->scalar,
         .reference_bytes = TT_REFERENCE_BYTES,
-        .type = from->reduction.type,
-        .op = from->reduction.op,
+        .fold = {.type = from->reduction.type,
+                 .op = from->reduction.op,
+                 .element = (uint32_t)from->binding->element,
+                 .nranks = (uint32_t)program->nranks},
         .protocol = protocol_of(links, program, from->binding),
         .signature = (uint32_t)(from->signature ^ from->signature >> 32) & ~TT_DEVICE_EXCHANGE_BIT,
         .nblocks = (uint32_t)(from->binding->copies * program->nchannels),
         .number = from->kernel.number};
-    memcpy(&call->value, from->reduction.scalar, sizeof call->value);
+    call->binding.table_at = blocks ? sizeof call->binding : 0;
+    memcpy(&call->fold.scalar, from->reduction.scalar, sizeof call->fold.scalar);
     return TT_OK;
 }
 

@@ -274,8 +274,6 @@ tt_status tt_comm_exchange_fill(const struct tt_pending_call *pending, struct tt
                                     .state = on->state,
                                     .report = on->report,
                                     .reference_bytes = TT_REFERENCE_BYTES,
-                                    .type = TT_UINT8,
-                                    .op = TT_SUM,
                                     .signature = TT_DEVICE_EXCHANGE_BIT,
                                     .nblocks = nblocks,
                                     .number = exchange->kernel.number};

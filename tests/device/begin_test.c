@@ -95,7 +95,7 @@ static void race(struct job *job, bool replayed, int turn)
              CUDA_SUCCESS);
     CHECK_EQ(world.cu->StreamSynchronize(world.streams[0]), CUDA_SUCCESS);
     if (!replayed) mine->number = 2;
-    void *victim = replayed ? (void *)(uintptr_t)mine->program : mine->origin[TT_OUTPUT];
+    void *victim = replayed ? (void *)(uintptr_t)mine->program.memory : mine->origin[TT_OUTPUT];
     if (turn % 2) world_launch(&world, &call, &run);
     launch_aborter(&world, function, replayed, victim, 1 + STEP * (uint32_t)(turn / 2));
     if (turn % 2 == 0) world_launch(&world, &call, &run);

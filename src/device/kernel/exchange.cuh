@@ -287,10 +287,11 @@ static __device__ void tt_exchange_leave(const struct tt_block *block, struct tt
 }
 
 /* All threads: block `index` of an exchange. */
-static __device__ void tt_run_exchange(struct tt_block *block, const struct tt_device_call *call,
-                                       uint32_t index)
+static __device__ __noinline__ void
+tt_run_exchange(struct tt_block *block, const struct tt_device_call *call, uint32_t index)
 {
-    tt_copy_words(&block->call, call, sizeof *call);
+    for (uint32_t i = threadIdx.x; i < sizeof *call / sizeof(uint4); i += blockDim.x)
+        ((uint4 *)&block->call)[i] = ((const uint4 *)call)[i];
     if (threadIdx.x == 0) block->part = index;
     __syncthreads();
     struct tt_flow *flows = (struct tt_flow *)tt_room;

@@ -18,18 +18,6 @@ static __device__ struct tt_device_end *tt_meet_end(struct tt_block *block, uint
     return &block->ends[2 * rank + outgoing];
 }
 
-static __device__ void tt_meet_fail(const struct tt_block *block, uint32_t failure, uint32_t rank)
-{
-    tt_report_failure(&block->call, failure, (int32_t)rank, block->part, block->step);
-}
-
-/* After a wait for the rank has ended without what it waited for. */
-static __device__ bool tt_meet_fail_wait(const struct tt_block *block, uint32_t rank)
-{
-    if (tt_load_abort(block->call.report)) tt_meet_fail(block, TT_DEVICE_ABORTED, rank);
-    return false;
-}
-
 /* ---- Where blocks lie ----------------------------------------------------------------------- */
 
 /* Blocks [first, first + number) of the meeting, by their places. */
@@ -88,19 +76,21 @@ static __device__ char *tt_meet_place(const struct tt_block *block, const struct
 /* One thread: waits until a message to the rank has room, and finds where messages lie. */
 static __device__ bool tt_meet_prepare(struct tt_block *block, uint32_t rank)
 {
-    const struct tt_device_links *links = &block->call.links;
     struct tt_device_end *out = tt_meet_end(block, rank, 1), *in = tt_meet_end(block, rank, 0);
+    struct tt_block_message *from = &block->in[rank], *to = &block->out[rank];
     if (rank == (uint32_t)block->program->rank) {
-        block->slots[rank] = tt_meet_place(block, out, out->count);
-        block->messages[rank] = block->slots[rank];
+        from->at = to->at = tt_meet_place(block, out, out->count);
         return true;
     }
     struct tt_watch watch = tt_watch_begin(block);
-    if (!tt_wait_for_release(out, &watch, links->nslots - 1)) return tt_meet_fail_wait(block, rank);
-    block->heads_out[rank] = tt_device_head(out->count + 1, block->call.signature);
-    block->heads_in[rank] = tt_device_head(in->count + 1, block->call.signature);
-    block->slots[rank] = out->lines + (size_t)(out->count % links->nslots) * links->line_bytes;
-    block->messages[rank] = in->lines + (size_t)(in->count % links->nslots) * links->line_bytes;
+    if (!tt_wait_for_release(out, &watch, block->call.links.nslots - 1))
+        return tt_fail_wait(block, (int32_t)rank);
+    from->peer = (int32_t)rank;
+    from->head = tt_device_head(in->count + 1, block->call.signature);
+    from->at = tt_lines_of(block, in);
+    to->head = tt_device_head(out->count + 1, block->call.signature);
+    to->at = tt_lines_of(block, out);
+    to->system = out->system;
     return true;
 }
 
@@ -110,8 +100,8 @@ static __device__ void tt_meet_publish(struct tt_block *block, uint32_t rank)
     struct tt_device_end *end = tt_meet_end(block, rank, 1);
     struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
     note->reference = 0;
-    note->head = block->heads_out[rank];
-    tt_publish(end, block->heads_out[rank]);
+    note->head = block->out[rank].head;
+    tt_publish(end, block->out[rank].head);
 }
 
 /* SLOTS, one thread: waits until the rank's place is written. */
@@ -119,48 +109,30 @@ static __device__ bool tt_meet_await(struct tt_block *block, uint32_t rank)
 {
     const uint32_t own = (uint32_t)block->program->rank, nslots = block->call.links.nslots;
     const struct tt_device_end *end = tt_meet_end(block, rank, 0);
-    const uint64_t mine = block->heads_in[rank];
+    const uint64_t mine = block->in[rank].head;
     struct tt_watch watch = tt_watch_begin(block);
     uint64_t head;
-    if (!tt_wait_for_message(end, nslots, &watch, &head)) return tt_meet_fail_wait(block, rank);
+    if (!tt_wait_for_message(end, nslots, &watch, &head)) return tt_fail_wait(block, (int32_t)rank);
     if ((uint32_t)head != (uint32_t)mine) head = end->notes[end->count % nslots].head;
     if (head != mine) {
-        tt_meet_fail(block, TT_DEVICE_MISMATCH, rank);
+        tt_fail(block, TT_DEVICE_MISMATCH, (int32_t)rank);
         return false;
     }
-    block->messages[rank] = tt_meet_place(block, end, tt_meet_end(block, own, 1)->count);
+    block->in[rank].at = tt_meet_place(block, end, tt_meet_end(block, own, 1)->count);
     return true;
-}
-
-/* LINES, one thread: line `line` of the rank's message. A function of its own, so that its load is
- * in the code once. */
-static __device__ __noinline__ bool tt_meet_take_line(struct tt_block *block, uint32_t rank,
-                                                      const char *line, uint64_t *word)
-{
-    struct tt_watch watch = tt_watch_begin(block);
-    uint64_t flag = block->heads_in[rank];
-    const bool system = tt_meet_end(block, rank, 0)->system;
-    if (tt_wait_for_line(line, system, &watch, word, &flag)) return true;
-    if (flag == block->heads_in[rank]) return tt_meet_fail_wait(block, rank);
-    tt_meet_fail(block, TT_DEVICE_MISMATCH, rank);
-    return false;
 }
 
 /* One thread: the message from the rank is read, the one to it is sent. */
 static __device__ void tt_meet_count(struct tt_block *block, uint32_t rank)
 {
-    const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1; /* as in tt_finish_step */
     struct tt_device_end *in = tt_meet_end(block, rank, 0), *out = tt_meet_end(block, rank, 1);
     const bool self = rank == (uint32_t)block->program->rank;
     if (!self && block->call.protocol == TT_PROTOCOL_LINES &&
         tt_device_renews(out->count, block->call.links.nslots))
-        tt_publish(out, block->heads_out[rank]);
+        tt_publish(out, block->out[rank].head);
     out->count++;
     if (self) return;
-    tt_count_read(in, &block->call.links);
-    if (in->count % batch) return;
-    in->known_tail = in->count;
-    tt_release(in, in->count);
+    tt_finish_message(block, in);
 }
 
 /* ---- Putting in ----------------------------------------------------------------------------- */
@@ -172,7 +144,7 @@ static __device__ uint64_t tt_meet_own_word(const struct tt_block *block,
 {
     const uint64_t word = tt_load_word(from, n);
     if (!tt_is_raw(block, step)) return word;
-    return tt_fold_line(&block->fold, &word, 1, 0, false);
+    return tt_fold_line(&block->call.fold, &word, 1, 0, false);
 }
 
 /* Bytes of the i-th line of a piece of nbytes. */
@@ -195,8 +167,8 @@ static __device__ void tt_meet_put_lines(struct tt_block *block, const struct tt
         const uint64_t word = n ? tt_meet_own_word(block, step, from + i * TT_LINE_DATA, n) : 0;
         for (uint32_t rank = 0; rank < nranks; rank++)
             if (rank != own)
-                tt_store_line(block->slots[rank] + (before + i) * TT_LINE_BYTES, word,
-                              block->heads_out[rank], tt_meet_end(block, rank, 1)->system);
+                tt_store_line(block->out[rank].at + (before + i) * TT_LINE_BYTES, word,
+                              block->out[rank].head, block->out[rank].system);
     }
 }
 
@@ -208,14 +180,14 @@ static __device__ void tt_meet_put_place(struct tt_block *block, const struct tt
     __syncthreads(); /* the pass is used again */
     if (threadIdx.x == 0) {
         pass->sources[0] = from;
-        pass->targets[0] = block->slots[block->program->rank] + before;
+        pass->targets[0] = block->out[block->program->rank].at + before;
         pass->nsources = pass->ntargets = 1;
         pass->raw[0] = tt_is_raw(block, step);
         pass->changes = {pass->raw[0], false};
         pass->count = count;
     }
     __syncthreads();
-    tt_fold_pass(&block->fold, pass);
+    tt_fold_pass(&block->call.fold, pass);
 }
 
 /* All threads: what this rank puts in. */
@@ -232,11 +204,11 @@ static __device__ bool tt_meet_put(struct tt_block *block, const struct tt_progr
         const size_t length = tt_piece_length(block, piece.count);
         const char *from = tt_piece_at(block, &step->local, &piece);
         if (before + length > room) { /* the binding says that it fits */
-            tt_meet_fail(block, TT_DEVICE_IMPOSSIBLE, (uint32_t)block->program->rank);
+            tt_fail(block, TT_DEVICE_IMPOSSIBLE, block->program->rank);
             return false;
         }
         if (lines)
-            tt_meet_put_lines(block, step, from, piece.count * block->fold.element, before, 0);
+            tt_meet_put_lines(block, step, from, piece.count * block->call.fold.element, before, 0);
         else if (length)
             tt_meet_put_place(block, step, from, piece.count, before);
         before += length;
@@ -268,7 +240,7 @@ static __device__ void tt_meet_list(struct tt_block *block, const struct tt_prog
     __syncthreads(); /* the pass is used again */
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
         const uint32_t rank = piece->fold ? i : piece->one;
-        pass->sources[i] = block->messages[rank] + tt_meet_before(block, step, rank, at) * unit;
+        pass->sources[i] = block->in[rank].at + tt_meet_before(block, step, rank, at) * unit;
         if (i) continue;
         pass->targets[0] = piece->to;
         pass->nsources = n;
@@ -284,23 +256,20 @@ static __device__ bool tt_meet_take_lines(struct tt_block *block,
                                           const struct tt_program_step *step,
                                           const struct tt_meet_piece *piece)
 {
-    const uint32_t own = (uint32_t)block->program->rank;
-    const size_t nbytes = piece->count * block->fold.element;
+    const uint32_t rank = (uint32_t)block->program->rank;
+    const uint32_t own = piece->fold ? rank : rank == piece->one ? 0 : UINT32_MAX;
+    const uint32_t nwords = block->pass.nsources;
+    const size_t nbytes = piece->count * block->call.fold.element;
     for (size_t i = threadIdx.x; i * TT_LINE_DATA < nbytes; i += blockDim.x) {
         const uint32_t n = tt_meet_line_bytes(nbytes, i);
         uint64_t words[TT_DEVICE_MOST_PEERS + 1];
-        for (uint32_t s = 0; s < block->pass.nsources; s++) {
-            const uint32_t rank = piece->fold ? s : piece->one;
-            if (rank == own)
-                words[s] = tt_meet_own_word(block, step, piece->own + i * TT_LINE_DATA, n);
-            else if (!tt_meet_take_line(block, rank, block->pass.sources[s] + i * TT_LINE_BYTES,
-                                        &words[s]))
-                return false;
-        }
-        tt_store_word(
-            piece->to + i * TT_LINE_DATA,
-            tt_fold_line(&block->fold, words, block->pass.nsources, -1, block->pass.changes.finish),
-            n);
+        if (own != UINT32_MAX)
+            words[own] = tt_meet_own_word(block, step, piece->own + i * TT_LINE_DATA, n);
+        if (!tt_take_lines(block, {piece->one, nwords, own, true, i * TT_LINE_BYTES}, words))
+            return false;
+        const uint64_t result =
+            tt_fold_line(&block->call.fold, words, nwords, -1, block->pass.changes.finish);
+        tt_store_word(piece->to + i * TT_LINE_DATA, result, n);
     }
     return true;
 }
@@ -339,7 +308,7 @@ static __device__ bool tt_meet_take(struct tt_block *block, const struct tt_prog
         if (lines)
             go = go && tt_meet_take_lines(block, step, &piece);
         else
-            tt_fold_pass(&block->fold, &block->pass);
+            tt_fold_pass(&block->call.fold, &block->pass);
     }
     return go;
 }
@@ -349,13 +318,14 @@ static __device__ bool tt_meet_take(struct tt_block *block, const struct tt_prog
 static __device__ bool tt_meet_await_lines(struct tt_block *block, uint32_t rank)
 {
     uint64_t word;
-    return tt_meet_take_line(block, rank, block->messages[rank], &word);
+    return tt_await_line(block, &block->in[rank], block->in[rank].at, &word);
 }
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
-/* All threads: step number block->step. */
-static __device__ bool tt_do_meeting(struct tt_block *block, const struct tt_program_step *step)
+/* All threads: the present step. */
+static __device__ __noinline__ bool tt_do_meeting(struct tt_block *block,
+                                                  const struct tt_program_step *step)
 {
     const uint32_t own = (uint32_t)block->program->rank, nranks = (uint32_t)block->program->nranks;
     const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
@@ -374,6 +344,7 @@ static __device__ bool tt_do_meeting(struct tt_block *block, const struct tt_pro
     go = tt_meet_take(block, step) && go;
     if (!__syncthreads_and(go)) return false;
     for (uint32_t rank = threadIdx.x; rank < nranks; rank += blockDim.x) tt_meet_count(block, rank);
+    if (threadIdx.x == blockDim.x - 1) tt_advance(block);
     __syncthreads();
     return true;
 }

@@ -330,7 +330,7 @@ static __device__ inline void tt_pass_bytes(const struct tt_pass *pass)
 
 /* Folds, or copies. Called by all threads of the block with the same values. No thread waits for
  * another: the caller orders the accesses before and after. */
-static __device__ inline void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)
+static __device__ __noinline__ void tt_fold_pass(const tt_fold *fold, const tt_pass *pass)
 {
     if (!pass->nsources || !pass->ntargets) return;
     const uint32_t op = tt_fold_op_of_pass(fold, pass->changes);

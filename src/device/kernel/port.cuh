@@ -11,7 +11,7 @@
  *   R5 ended   the call has ended: a fence, then   A5  the host
  *              the words ended, nended, nreplayed
  *   R6 failure of the report is complete           A6  the host
- *   R7 last    the call has ended                  A7  the next call of the rank in the same launch
+ *   R7 last    the fence of R5, then the word      A7  the next call of the rank in the same launch
  *   R8 verdict a fence (S), then the word          A8  the other blocks of the call
  *   S  nbegun and abort, closed: fence.sc.sys between the store of one and the load of the other,
  *      as on the host: the host sees that the call has begun, or its first block sees the abort
@@ -51,6 +51,14 @@ enum { TT_WATCH_TURNS = 64, TT_WATCH_WARPS = 8 };
 #define TT_REFERENCE_TAKEN (1ull << 63)     /* the receiver reads the sender's memory */
 #define TT_REFERENCE_WITHDRAWN (1ull << 62) /* the receiver must not begin to */
 #define TT_TAIL_LEFT (1ull << 63)           /* the receiver reads nothing any more */
+
+/* ---- Barriers ------------------------------------------------------------------------------- */
+
+/* B, of the block's first n threads, whole warps. The others do not wait. */
+static __device__ void tt_sync_threads(uint32_t n)
+{
+    asm volatile("bar.sync 1, %0;" : : "r"(n) : "memory");
+}
 
 /* ---- Words of a link ------------------------------------------------------------------------ */
 
@@ -100,18 +108,13 @@ static __device__ void tt_store_line(char *line, uint64_t data, uint64_t flag, b
                      : "memory");
 }
 
-static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *flag, bool system)
+/* Of any link: a load takes as long with the scope .sys. */
+static __device__ void tt_load_line(const char *line, uint64_t *data, uint64_t *flag)
 {
-    if (system)
-        asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-                     : "=l"(*data), "=l"(*flag)
-                     : "l"(line)
-                     : "memory");
-    else
-        asm volatile("{ .reg .b128 q; ld.relaxed.gpu.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-                     : "=l"(*data), "=l"(*flag)
-                     : "l"(line)
-                     : "memory");
+    asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                 : "=l"(*data), "=l"(*flag)
+                 : "l"(line)
+                 : "memory");
 }
 
 /* One thread, when message end->count is read and not yet released: what the slot's lines and note
@@ -249,18 +252,27 @@ static __device__ void tt_count_ended(const struct tt_device_call *call)
 {
     struct tt_device_state *state = call->state;
     struct tt_device_report *report = call->report;
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(&state->ended)
-                 : "memory");
+    const uint64_t nended = state->nended + 1;
+    const uint64_t nreplayed = state->nreplayed + (call->captured && !call->exchange);
+    uint32_t before = 0;
+    if (call->nblocks > 1)
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(&state->ended)
+                     : "memory");
     if (before + 1 < call->nblocks) return;
     state->ended = 0;
-    asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5 */
-    if (call->captured && !call->exchange) tt_store_count(&report->nreplayed, ++state->nreplayed);
+    state->nended = nended;
+    state->nreplayed = nreplayed;
+    asm volatile("fence.acq_rel.sys;" ::: "memory"); /* R5, R7 */
+    if (call->captured) tt_store_count(&report->nreplayed, nreplayed);
     if (call->number) tt_store_count(&report->ended, call->number);
-    tt_store_count(&report->nended, ++state->nended);
-    if (call->number) tt_store_release(&state->last, call->number, false); /* R7 */
+    tt_store_count(&report->nended, nended);
+    if (call->number)
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+                     :
+                     : "l"(&state->last), "l"(call->number)
+                     : "memory");
 }
 
 /* A7. One thread; the block passes a barrier before it goes on. */
@@ -318,20 +330,16 @@ static __device__ bool tt_wait_for_release(struct tt_device_end *end, struct tt_
     return true;
 }
 
-/* A3: until the line has the flag's message. False: as A1; or the message is another call's, then
- * *flag is not what was asked for. */
-static __device__ bool tt_wait_for_line(const char *line, bool system, struct tt_watch *watch,
+/* A3: until the line, of which *flag is as read last, has the wanted flag. False: as A1; or the
+ * message is another call's. */
+static __device__ bool tt_wait_for_line(const char *line, uint64_t wanted, struct tt_watch *watch,
                                         uint64_t *data, uint64_t *flag)
 {
-    const uint64_t wanted = *flag;
-    for (;;) {
-        tt_load_line(line, data, flag, system);
-        if (*flag == wanted) return true;
-        if ((uint32_t)*flag == (uint32_t)wanted) return false;
-        if (!tt_watch(watch)) break;
+    while (*flag != wanted) {
+        if ((uint32_t)*flag == (uint32_t)wanted || !tt_watch(watch)) return false;
+        tt_load_line(line, data, flag);
     }
-    *flag = wanted;
-    return false;
+    return true;
 }
 
 /* ---- References, and memory that a failed call leaves -------------------------------------------

@@ -21,20 +21,20 @@ struct tt_block_message {
                * lines */
     uint64_t head;
     int32_t peer;
-    uint16_t end; /* of the block's */
+    uint16_t end; /* tt_end() */
     bool system;  /* as in the end */
 };
 
-/* In shared memory. The tables lie in the room, the shared memory that the launch asks for, or,
- * where that is full, in device memory. */
+/* The tables lie in the room, the shared memory that the launch asks for, or, where that is full,
+ * in device memory. */
 struct tt_block {
     alignas(16) struct tt_device_call call;
+    const struct tt_device_call *given; /* in the kernel's parameter: no thread keeps it */
     const struct tt_program *program;
     const struct tt_binding *binding; /* that of the call, or, with a table of blocks, in room */
-    const uint16_t *places;           /* of the program's links: places in `ends` */
+    const uint16_t *places;           /* of the ends of the program's links: tt_end() */
     const uint32_t *ends_at;          /* [nends] of copy 0 */
-    struct tt_device_end *ends;       /* [nends], in room: copies */
-    uint32_t nends;
+    uint32_t nends;                   /* tt_end() */
     uint32_t part, channel, copy;
 
     /* Of the walk: where the channel stands. */
@@ -51,6 +51,7 @@ struct tt_block {
 static_assert(sizeof(struct tt_block) + TT_DEVICE_MOST_COPIED <= 48 * 1024,
               "shared memory that every GPU has for a block");
 
+static __shared__ struct tt_block block;
 extern __shared__ __align__(16) char tt_room[];
 
 static __device__ uint32_t tt_room_bytes(void)
@@ -58,6 +59,21 @@ static __device__ uint32_t tt_room_bytes(void)
     uint32_t nbytes;
     asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(nbytes));
     return nbytes;
+}
+
+/* threadIdx.x, blockDim.x, read anew: copies that live as long as the kernel would be spilled. */
+static __device__ uint32_t tt_thread(void)
+{
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+static __device__ uint32_t tt_nthreads(void)
+{
+    uint32_t n;
+    asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(n));
+    return n;
 }
 
 /* ---- The layout ----------------------------------------------------------------------------- */
@@ -106,7 +122,8 @@ static __device__ struct tt_layout tt_lay_out(const struct tt_device_call *call,
  * A block of one warp does one after the other. */
 static __device__ uint32_t tt_openers(void)
 {
-    return blockDim.x > TT_WARP ? blockDim.x - TT_WARP : blockDim.x;
+    const uint32_t n = tt_nthreads();
+    return n > TT_WARP ? n - TT_WARP : n;
 }
 
 /* Copy 0's end to that of the block. */
@@ -118,7 +135,7 @@ static __device__ struct tt_device_end *tt_end_of_copy(const struct tt_device_ca
 
 /* The openers: what the block needs, as one list of 16 bytes each. So a thread has few of them, and
  * does not wait for one before it loads the next kind. */
-static __device__ void tt_copy_all(struct tt_block *block, const struct tt_device_call *call,
+static __device__ void tt_copy_all(const struct tt_device_call *call,
                                    const struct tt_layout *layout)
 {
     const uint32_t unit = sizeof(uint4),
@@ -126,7 +143,7 @@ static __device__ void tt_copy_all(struct tt_block *block, const struct tt_devic
     const uint32_t nprogram = layout->nprogram / unit, ncall = sizeof *call / unit;
     const uint32_t *ends_at =
         (const uint32_t *)(call->program.memory + call->program.ends_at) + layout->first_end;
-    for (uint32_t i = threadIdx.x; i < nends + nprogram + ncall; i += tt_openers()) {
+    for (uint32_t i = tt_thread(); i < nends + nprogram + ncall; i += tt_openers()) {
         const uint4 *from;
         uint4 *to;
         if (i < nends) {
@@ -137,7 +154,7 @@ static __device__ void tt_copy_all(struct tt_block *block, const struct tt_devic
             to = (uint4 *)(tt_room + layout->program_at) + (i - nends);
         } else {
             from = (const uint4 *)call + (i - nends - nprogram);
-            to = (uint4 *)&block->call + (i - nends - nprogram);
+            to = (uint4 *)&block.call + (i - nends - nprogram);
         }
         *to = *from;
     }
@@ -149,74 +166,79 @@ static __device__ void tt_copy_table(const struct tt_device_call *call,
 {
     const uint32_t nbinding = sizeof(struct tt_binding) / 8;
     uint64_t *to = (uint64_t *)(tt_room + layout->binding_at);
-    for (uint32_t i = threadIdx.x; i < nbinding + call->table_bytes / 8; i += tt_openers())
+    for (uint32_t i = tt_thread(); i < nbinding + call->table_bytes / 8; i += tt_openers())
         to[i] = i < nbinding ? ((const uint64_t *)&call->binding)[i]
                              : ((const uint64_t *)call->blocks)[i - nbinding];
 }
 
 /* Thread 0. */
-static __device__ void tt_begin_block(struct tt_block *block, const struct tt_device_call *call,
+static __device__ void tt_begin_block(const struct tt_device_call *call,
                                       const struct tt_layout *layout, uint32_t index)
 {
     const char *memory = layout->nprogram ? tt_room + layout->program_at : call->program.memory;
     const bool whole = layout->nprogram == call->program.nbytes;
     const char *rest = whole ? memory : call->program.memory;
-    block->program = (const struct tt_program *)(rest + call->program.program_at);
-    block->ends_at = (const uint32_t *)(rest + call->program.ends_at) + layout->first_end;
-    block->binding = call->blocks ? (const struct tt_binding *)(tt_room + layout->binding_at)
-                                  : &block->call.binding;
-    block->places = (const uint16_t *)memory;
-    block->ends = (struct tt_device_end *)tt_room;
-    block->nends = layout->nends;
-    block->part = index;
-    block->channel = layout->channel;
-    block->copy = layout->copy;
-    block->step = 0;
-    block->round = 0;
+    block.program = (const struct tt_program *)(rest + call->program.program_at);
+    block.ends_at = (const uint32_t *)(rest + call->program.ends_at) + layout->first_end;
+    block.binding = call->blocks ? (const struct tt_binding *)(tt_room + layout->binding_at)
+                                 : &block.call.binding;
+    block.places = (const uint16_t *)memory;
+    block.nends = layout->nends;
+    block.part = index;
+    block.channel = layout->channel;
+    block.copy = layout->copy;
+    block.step = 0;
+    block.round = 0;
 }
 
 /* The openers, which pass a barrier: all but what is found with the program. */
-static __device__ void tt_block_open(struct tt_block *block, const struct tt_device_call *call,
+static __device__ void tt_block_open(const struct tt_device_call *call,
                                      const struct tt_layout *layout, uint32_t index)
 {
-    tt_copy_all(block, call, layout);
+    tt_copy_all(call, layout);
     if (call->blocks) tt_copy_table(call, layout);
-    if (threadIdx.x == 0) tt_begin_block(block, call, layout, index);
+    if (tt_thread() == 0) tt_begin_block(call, layout, index);
     tt_sync_threads(tt_openers());
 }
 
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
-/* End e of the block in device memory. */
-static __device__ struct tt_device_end *tt_block_end(const struct tt_block *block, uint32_t e)
+/* The block's copy of end e. */
+static __device__ struct tt_device_end *tt_end(uint32_t e)
 {
-    return tt_end_of_copy(&block->call, block->ends_at[e], block->copy);
+    return (struct tt_device_end *)tt_room + e;
+}
+
+/* End e of the block in device memory. */
+static __device__ struct tt_device_end *tt_block_end(uint32_t e)
+{
+    return tt_end_of_copy(&block.call, block.ends_at[e], block.copy);
 }
 
 /* What the next call goes on with. */
-static __device__ void tt_block_close(struct tt_block *block)
+static __device__ void tt_block_close(void)
 {
-    for (uint32_t e = threadIdx.x; e < block->nends; e += blockDim.x)
-        *(uint64_t *)&tt_block_end(block, e)->count = *(const uint64_t *)&block->ends[e].count;
+    for (uint32_t e = tt_thread(); e < block.nends; e += tt_nthreads())
+        *(uint64_t *)&tt_block_end(e)->count = *(const uint64_t *)&tt_end(e)->count;
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-static __device__ struct tt_watch tt_watch_begin(const struct tt_block *block)
+static __device__ struct tt_watch tt_watch_begin(void)
 {
-    return {&block->call, 0};
+    return {&block.call, 0};
 }
 
 /* In the present step. */
-static __device__ void tt_fail(const struct tt_block *block, uint32_t failure, int32_t peer)
+static __device__ void tt_fail(uint32_t failure, int32_t peer)
 {
-    tt_report_failure(&block->call, failure, peer, block->part, block->step);
+    tt_report_failure(&block.call, failure, peer, block.part, block.step);
 }
 
 /* After a wait for the peer has ended without what it waited for. */
-static __device__ bool tt_fail_wait(const struct tt_block *block, int32_t peer)
+static __device__ bool tt_fail_wait(int32_t peer)
 {
-    if (tt_load_abort(block->call.report)) tt_fail(block, TT_DEVICE_ABORTED, peer);
+    if (tt_load_abort(block.call.report)) tt_fail(TT_DEVICE_ABORTED, peer);
     return false;
 }
 

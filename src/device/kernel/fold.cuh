@@ -153,6 +153,7 @@ static __device__ __noinline__ uint64_t tt_fold_words(const tt_fold *fold, uint3
                                                       const uint64_t *words, uint32_t nwords,
                                                       int32_t raw)
 {
+    __builtin_assume(__isShared(fold));
     uint64_t result = 0;
     tt_fold_choose<tt_line_words>(fold, op, words, nwords, raw, &result);
     return result;

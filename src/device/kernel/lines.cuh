@@ -12,16 +12,16 @@ struct tt_step_piece {
 };
 
 /* Whether the local span is a raw source: input that the operation changes before it is folded. */
-static __device__ bool tt_is_raw(const struct tt_block *block, const struct tt_program_step *step)
+static __device__ bool tt_is_raw(const struct tt_program_step *step)
 {
-    return block->call.fold.op == TT_PREMUL_SUM && step->local.number &&
+    return block.call.fold.op == TT_PREMUL_SUM && step->local.number &&
            step->local.buffer == TT_INPUT;
 }
 
 /* Of the next message. */
-static __device__ char *tt_lines_of(const struct tt_block *block, const struct tt_device_end *end)
+static __device__ char *tt_lines_of(const struct tt_device_end *end)
 {
-    const struct tt_device_links *links = &block->call.links;
+    const struct tt_device_links *links = &block.call.links;
     return end->lines + (size_t)(end->count % links->nslots) * links->line_bytes;
 }
 
@@ -49,16 +49,15 @@ static __device__ void tt_store_word(char *to, uint64_t word, uint32_t n)
 }
 
 /* One thread: waits for a line of the message. False: there is no hope. */
-static __device__ __noinline__ bool tt_await_line(const struct tt_block *block,
-                                                  const struct tt_block_message *message,
+static __device__ __noinline__ bool tt_await_line(const struct tt_block_message *message,
                                                   const char *line, uint64_t *word)
 {
-    struct tt_watch watch = tt_watch_begin(block);
+    struct tt_watch watch = tt_watch_begin();
     uint64_t flag;
     tt_load_line(line, word, &flag);
     if (tt_wait_for_line(line, message->head, &watch, word, &flag)) return true;
-    if ((uint32_t)flag != (uint32_t)message->head) return tt_fail_wait(block, message->peer);
-    tt_fail(block, TT_DEVICE_MISMATCH, message->peer);
+    if ((uint32_t)flag != (uint32_t)message->head) return tt_fail_wait(message->peer);
+    tt_fail(TT_DEVICE_MISMATCH, message->peer);
     return false;
 }
 
@@ -73,8 +72,7 @@ struct tt_lines_taken {
 
 /* One thread: a line of each message; of words[0..nwords) all but the own one. Several loads are on
  * their way at once. False: there is no hope. */
-static __device__ __noinline__ bool tt_take_lines(const struct tt_block *block,
-                                                  struct tt_lines_taken taken, uint64_t *words)
+static __device__ __noinline__ bool tt_take_lines(struct tt_lines_taken taken, uint64_t *words)
 {
     enum { AT_ONCE = 4 };
 #pragma unroll 1
@@ -85,21 +83,21 @@ static __device__ __noinline__ bool tt_take_lines(const struct tt_block *block,
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             const uint32_t s = w + k - (!taken.counts && w + k > taken.own);
             if (w + k < taken.nwords && w + k != taken.own)
-                tt_load_line(block->pass.sources[s] + taken.at, &data[k], &flags[k]);
+                tt_load_line(block.pass.sources[s] + taken.at, &data[k], &flags[k]);
         }
 #pragma unroll
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             const uint32_t s = w + k - (!taken.counts && w + k > taken.own);
             if (w + k >= taken.nwords || w + k == taken.own) continue;
             words[w + k] = data[k];
-            if (flags[k] != block->in[taken.first + s].head) late |= 1u << k;
+            if (flags[k] != block.in[taken.first + s].head) late |= 1u << k;
         }
 #pragma unroll 1
         for (; late; late &= late - 1) {
             const uint32_t at = w + (uint32_t)__ffs((int)late) - 1;
             const uint32_t s = at - (!taken.counts && at > taken.own);
-            if (!tt_await_line(block, &block->in[taken.first + s],
-                               block->pass.sources[s] + taken.at, &words[at]))
+            if (!tt_await_line(&block.in[taken.first + s], block.pass.sources[s] + taken.at,
+                               &words[at]))
                 return false;
         }
     }
@@ -107,39 +105,37 @@ static __device__ __noinline__ bool tt_take_lines(const struct tt_block *block,
 }
 
 /* One thread: one line of the piece, of which it holds n bytes of elements from `at` on. */
-static __device__ bool tt_do_line(const struct tt_block *block, const struct tt_program_step *step,
+static __device__ bool tt_do_line(const struct tt_program_step *step,
                                   const struct tt_step_piece *piece, size_t at, uint32_t n)
 {
     const size_t line = (piece->before + at / TT_LINE_DATA) * TT_LINE_BYTES;
     const uint32_t own = piece->from ? (uint32_t)(step->own_at < 0 ? 0 : step->own_at) : UINT32_MAX;
     const uint32_t nwords = step->nrecv + (piece->from != NULL);
-    const bool raw = piece->from && tt_is_raw(block, step);
+    const bool raw = piece->from && tt_is_raw(step);
     uint64_t words[TT_DEVICE_MOST_PEERS + 1], result = 0;
     if (piece->from) words[own] = tt_load_word(piece->from + at, n);
-    if (step->nrecv && !tt_take_lines(block, {0, nwords, own, false, line}, words)) return false;
+    if (step->nrecv && !tt_take_lines({0, nwords, own, false, line}, words)) return false;
     if (nwords)
-        result = tt_fold_line(&block->call.fold, words, nwords, raw ? (int32_t)own : -1,
+        result = tt_fold_line(&block.call.fold, words, nwords, raw ? (int32_t)own : -1,
                               step->finish != 0);
     if (piece->to) tt_store_word(piece->to + at, result, n);
     for (uint32_t i = 0; i < step->nsend; i++) {
-        const struct tt_block_message *message = &block->out[i];
+        const struct tt_block_message *message = &block.out[i];
         tt_store_line(message->at + line, result, message->head, message->system);
     }
     return true;
 }
 
 /* All threads: the piece's lines; at least `least`. */
-static __device__ __noinline__ bool tt_do_lines(const struct tt_block *block,
-                                                const struct tt_program_step *step,
+static __device__ __noinline__ bool tt_do_lines(const struct tt_program_step *step,
                                                 struct tt_step_piece piece, size_t least)
 {
-    const size_t nbytes = piece.count * block->call.fold.element;
+    const size_t nbytes = piece.count * block.call.fold.element;
     size_t nlines = (nbytes + TT_LINE_DATA - 1) / TT_LINE_DATA;
     if (nlines < least) nlines = least;
     for (size_t i = threadIdx.x; i < nlines; i += blockDim.x) {
         const size_t at = i * TT_LINE_DATA, left = at < nbytes ? nbytes - at : 0;
-        if (!tt_do_line(block, step, &piece, at,
-                        left < TT_LINE_DATA ? (uint32_t)left : TT_LINE_DATA))
+        if (!tt_do_line(step, &piece, at, left < TT_LINE_DATA ? (uint32_t)left : TT_LINE_DATA))
             return false;
     }
     return true;

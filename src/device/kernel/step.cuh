@@ -11,39 +11,34 @@
 
 /* ---- Resolving ------------------------------------------------------------------------------ */
 
-static __device__ char *tt_piece_at(const struct tt_block *block,
-                                    const struct tt_program_span *span,
+static __device__ char *tt_piece_at(const struct tt_program_span *span,
                                     const struct tt_piece *piece)
 {
-    return block->call.origin[span->buffer] + piece->offset;
+    return block.call.origin[span->buffer] + piece->offset;
 }
 
 /* The only piece of a span; false: it has several, or none. */
-static __device__ bool tt_one_piece(const struct tt_block *block,
-                                    const struct tt_program_span *span, struct tt_piece *piece)
+static __device__ bool tt_one_piece(const struct tt_program_span *span, struct tt_piece *piece)
 {
     const bool whole =
-        block->call.protocol == TT_PROTOCOL_SLOTS && tt_span_is_whole(block->binding, span);
+        block.call.protocol == TT_PROTOCOL_SLOTS && tt_span_is_whole(block.binding, span);
     struct tt_walk walk =
-        tt_walk_begin(block->program, block->binding, span, (int)block->part, block->round, whole);
+        tt_walk_begin(block.program, block.binding, span, (int)block.part, block.round, whole);
     return tt_walk_next(&walk, piece) && walk.index == span->number;
 }
 
 /* Whether exactly the one piece of the span is what the step sends, and may be read where it lies
  * until the call ends. */
-static __device__ bool tt_may_refer(const struct tt_block *block,
-                                    const struct tt_program_step *step,
+static __device__ bool tt_may_refer(const struct tt_program_step *step,
                                     const struct tt_program_span *span, size_t count)
 {
-    if (block->call.protocol != TT_PROTOCOL_SLOTS || !block->program->direct_safe) return false;
+    if (block.call.protocol != TT_PROTOCOL_SLOTS || !block.program->direct_safe) return false;
     if (!step->nsend || span->buffer == TT_SCRATCH) return false;
-    if (span == &step->local && (step->nrecv || step->finish || tt_is_raw(block, step)))
-        return false;
-    return count && count * block->call.fold.element >= block->call.reference_bytes;
+    if (span == &step->local && (step->nrecv || step->finish || tt_is_raw(step))) return false;
+    return count && count * block.call.fold.element >= block.call.reference_bytes;
 }
 
-static __device__ void tt_resolve_step(const struct tt_block *block,
-                                       const struct tt_program_step *step, struct tt_resolved *out)
+static __device__ void tt_resolve_step(const struct tt_program_step *step, struct tt_resolved *out)
 {
     out->from = out->to = NULL;
     out->reference = NULL;
@@ -54,83 +49,79 @@ static __device__ void tt_resolve_step(const struct tt_block *block,
         const struct tt_program_span *span = i ? &step->dst : &step->local;
         struct tt_piece piece = {0, 0};
         if (!span->number) continue;
-        const bool one = tt_one_piece(block, span, &piece);
-        char *at = tt_piece_at(block, span, &piece);
+        const bool one = tt_one_piece(span, &piece);
+        char *at = tt_piece_at(span, &piece);
         out->single = out->single && one;
         out->count = piece.count;
         (i ? out->to : out->from) = at;
-        out->reference = one && tt_may_refer(block, step, span, piece.count) ? at : NULL;
+        out->reference = one && tt_may_refer(step, span, piece.count) ? at : NULL;
     }
 }
 
 /* Of the block's first n threads thread i finds the pieces of the i-th step from the present one
  * on. They pass a barrier before these are used. */
-static __device__ __noinline__ void
-tt_resolve(struct tt_block *block, const struct tt_program_step *steps, uint32_t nsteps, uint32_t n)
+static __device__ __noinline__ void tt_resolve(const struct tt_program_step *steps, uint32_t nsteps,
+                                               uint32_t n)
 {
-    const uint32_t first = block->step;
+    const uint32_t first = block.step;
     for (uint32_t i = threadIdx.x; i < TT_MOST_RESOLVED && first + i < nsteps; i += n)
-        tt_resolve_step(block, &steps[first + i], &block->resolved[i]);
+        tt_resolve_step(&steps[first + i], &block.resolved[i]);
 }
 
 /* One thread, when nobody looks at the present step any more: there is a next one. */
-static __device__ void tt_advance(struct tt_block *block)
+static __device__ void tt_advance(void)
 {
-    if (++block->step < block->nsteps) return;
-    block->step = 0;
-    block->round++;
+    if (++block.step < block.nsteps) return;
+    block.step = 0;
+    block.round++;
 }
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
 /* The message is there: where it lies. NULL: there is no hope. */
-static __device__ char *tt_find_message(const struct tt_block *block,
-                                        const struct tt_device_end *end,
+static __device__ char *tt_find_message(const struct tt_device_end *end,
                                         const struct tt_block_message *message, uint64_t head)
 {
-    const uint32_t slot = end->count % block->call.links.nslots;
+    const uint32_t slot = end->count % block.call.links.nslots;
     if ((uint32_t)head != (uint32_t)message->head) head = end->notes[slot].head;
     if (head != message->head) {
-        tt_fail(block, TT_DEVICE_MISMATCH, message->peer);
+        tt_fail(TT_DEVICE_MISMATCH, message->peer);
         return NULL;
     }
-    char *data = end->slots + (size_t)slot * block->call.links.slot_bytes;
+    char *data = end->slots + (size_t)slot * block.call.links.slot_bytes;
     bool withdrawn;
     if (!end->reaches) return data;
     const uint64_t reference = tt_take_reference(&end->notes[slot], end->system, &withdrawn);
-    struct tt_watch watch = tt_watch_begin(block);
+    struct tt_watch watch = tt_watch_begin();
     while (withdrawn)
         if (!tt_watch(&watch)) {
-            tt_fail_wait(block, message->peer);
+            tt_fail_wait(message->peer);
             return NULL;
         }
     return reference ? (char *)reference : data;
 }
 
 /* SLOTS, one thread: waits until the message is there. */
-static __device__ bool tt_prepare_message(const struct tt_block *block,
-                                          const struct tt_device_end *end,
+static __device__ bool tt_prepare_message(const struct tt_device_end *end,
                                           struct tt_block_message *message)
 {
-    const struct tt_device_links *links = &block->call.links;
-    struct tt_watch watch = tt_watch_begin(block);
+    const struct tt_device_links *links = &block.call.links;
+    struct tt_watch watch = tt_watch_begin();
     uint64_t head;
-    if (!tt_wait_for_message(end, links->nslots, &watch, &head))
-        return tt_fail_wait(block, message->peer);
-    message->at = tt_find_message(block, end, message, head);
+    if (!tt_wait_for_message(end, links->nslots, &watch, &head)) return tt_fail_wait(message->peer);
+    message->at = tt_find_message(end, message, head);
     return message->at;
 }
 
 /* One thread: a slot for a message that the step sends. */
-static __device__ bool tt_prepare_slot(const struct tt_block *block, struct tt_device_end *end,
-                                       struct tt_block_message *message, const char *reference)
+static __device__ bool tt_prepare_slot(struct tt_device_end *end, struct tt_block_message *message,
+                                       const char *reference)
 {
-    const struct tt_device_links *links = &block->call.links;
-    struct tt_watch watch = tt_watch_begin(block);
-    if (!tt_wait_for_release(end, &watch, links->nslots - 1))
-        return tt_fail_wait(block, message->peer);
-    if (block->call.protocol == TT_PROTOCOL_LINES)
-        message->at = tt_lines_of(block, end);
+    const struct tt_device_links *links = &block.call.links;
+    struct tt_watch watch = tt_watch_begin();
+    if (!tt_wait_for_release(end, &watch, links->nslots - 1)) return tt_fail_wait(message->peer);
+    if (block.call.protocol == TT_PROTOCOL_LINES)
+        message->at = tt_lines_of(end);
     else if (reference && end->reaches)
         message->at = NULL;
     else
@@ -139,27 +130,26 @@ static __device__ bool tt_prepare_slot(const struct tt_block *block, struct tt_d
 }
 
 /* All threads: waits for what the step needs. */
-static __device__ bool tt_prepare(struct tt_block *block, const struct tt_program_step *step,
-                                  const char *reference)
+static __device__ bool tt_prepare(const struct tt_program_step *step, const char *reference)
 {
     bool go = true;
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         const bool comes = i < step->nrecv;
         const uint32_t s = comes ? i : i - step->nrecv;
         const uint32_t link = comes ? step->recv + s : step->send + s;
-        struct tt_block_message *message = comes ? &block->in[s] : &block->out[s];
-        const uint16_t place = block->places[link];
-        struct tt_device_end *end = &block->ends[place];
+        struct tt_block_message *message = comes ? &block.in[s] : &block.out[s];
+        const uint16_t place = block.places[link];
+        struct tt_device_end *end = tt_end(place);
         message->end = place;
         message->system = end->system;
-        message->peer = tt_program_links(block->program)[link].peer;
-        message->head = tt_device_head(end->count + 1, block->call.signature);
+        message->peer = tt_program_links(block.program)[link].peer;
+        message->head = tt_device_head(end->count + 1, block.call.signature);
         if (!comes)
-            go = go && tt_prepare_slot(block, end, message, reference);
-        else if (block->call.protocol == TT_PROTOCOL_LINES)
-            block->pass.sources[s] = tt_lines_of(block, end);
+            go = go && tt_prepare_slot(end, message, reference);
+        else if (block.call.protocol == TT_PROTOCOL_LINES)
+            block.pass.sources[s] = tt_lines_of(end);
         else
-            go = go && tt_prepare_message(block, end, message);
+            go = go && tt_prepare_message(end, message);
     }
     return __syncthreads_and(go);
 }
@@ -167,84 +157,83 @@ static __device__ bool tt_prepare(struct tt_block *block, const struct tt_progra
 /* One thread: the message is read. Lines, and slots of a step, are released two at a time: that
  * costs as much as a step. A step takes messages while it waits for slots: two messages must always
  * find room. */
-static __device__ void tt_finish_message(const struct tt_block *block, struct tt_device_end *end)
+static __device__ void tt_finish_message(struct tt_device_end *end)
 {
-    const uint32_t batch = block->call.links.nslots > 2 ? 2 : 1;
-    tt_count_read(end, &block->call.links);
+    const uint32_t batch = block.call.links.nslots > 2 ? 2 : 1;
+    tt_count_read(end, &block.call.links);
     if (end->count % batch) return;
     end->known_tail = end->count;
     tt_release(end, end->count);
 }
 
 /* One thread: the message is in its slot, or in lines. */
-static __device__ void tt_finish_slot(const struct tt_block *block, struct tt_device_end *end,
+static __device__ void tt_finish_slot(struct tt_device_end *end,
                                       const struct tt_block_message *message, const char *reference)
 {
-    const bool lines = block->call.protocol == TT_PROTOCOL_LINES;
+    const bool lines = block.call.protocol == TT_PROTOCOL_LINES;
     if (!lines) {
         const bool refers = reference && end->reaches;
-        struct tt_device_note *note = &end->notes[end->count % block->call.links.nslots];
+        struct tt_device_note *note = &end->notes[end->count % block.call.links.nslots];
         note->reference = refers ? (uint64_t)reference : 0;
         note->head = message->head;
         if (refers) end->refers = 1; /* the call ends when the receiver has read */
     }
-    if (!lines || tt_device_renews(end->count, block->call.links.nslots))
+    if (!lines || tt_device_renews(end->count, block.call.links.nslots))
         tt_publish(end, message->head);
     end->count++;
 }
 
 /* All threads, which have passed a barrier since the step was computed. */
-static __device__ void tt_finish_step(struct tt_block *block, const struct tt_program_step *step,
-                                      const char *reference)
+static __device__ void tt_finish_step(const struct tt_program_step *step, const char *reference)
 {
     for (uint32_t i = threadIdx.x; i < step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
-            tt_finish_message(block, &block->ends[block->in[i].end]);
+            tt_finish_message(tt_end(block.in[i].end));
         } else {
-            const struct tt_block_message *message = &block->out[i - step->nrecv];
-            tt_finish_slot(block, &block->ends[message->end], message, reference);
+            const struct tt_block_message *message = &block.out[i - step->nrecv];
+            tt_finish_slot(tt_end(message->end), message, reference);
         }
     }
-    if (threadIdx.x == blockDim.x - 1) tt_advance(block);
+    if (threadIdx.x == blockDim.x - 1) tt_advance();
     __syncthreads();
 }
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
 /* Of the messages before i that the step sends, those with a slot to fill. */
-static __device__ uint32_t tt_slots_before(const struct tt_block *block, uint32_t i)
+static __device__ uint32_t tt_slots_before(uint32_t i)
 {
     uint32_t n = 0;
-    for (uint32_t j = 0; j < i; j++) n += block->out[j].at != NULL;
+    for (uint32_t j = 0; j < i; j++) n += block.out[j].at != NULL;
     return n;
 }
 
 /* All threads: lists where the piece's elements come from, in the order of the fold, and go. */
-static __device__ void tt_list_pass(struct tt_block *block, const struct tt_program_step *step,
+static __device__ void tt_list_pass(const struct tt_program_step *step,
                                     const struct tt_step_piece *piece)
 {
-    struct tt_pass *pass = &block->pass;
+    struct tt_pass *pass = &block.pass;
     const uint32_t own =
         piece->from ? (uint32_t)(step->own_at < 0 ? 0 : step->own_at) : step->nrecv;
-    const bool raw = piece->from && tt_is_raw(block, step);
+    const bool raw = piece->from && tt_is_raw(step);
     /* A copy onto itself writes nothing: peers may still read that memory. */
     const bool changes = step->nrecv || raw || step->finish;
     const uint32_t ndsts = piece->to && (piece->to != piece->from || changes);
     for (uint32_t i = threadIdx.x; i <= step->nrecv + step->nsend; i += blockDim.x) {
         if (i < step->nrecv) {
             const uint32_t s = i + (piece->from && i >= own);
-            pass->sources[s] = block->in[i].at + piece->before;
+            pass->sources[s] = block.in[i].at + piece->before;
             pass->raw[s] = false;
         } else if (i < step->nrecv + step->nsend) {
             const uint32_t s = i - step->nrecv;
-            if (block->out[s].at)
-                pass->targets[ndsts + tt_slots_before(block, s)] = block->out[s].at + piece->before;
+            if (block.out[s].at)
+                pass->targets[ndsts + tt_slots_before(s)] = block.out[s].at + piece->before;
         } else {
             if (piece->from) pass->sources[own] = piece->from;
             if (piece->from) pass->raw[own] = raw;
             if (ndsts) pass->targets[0] = piece->to;
             pass->nsources = step->nrecv + (piece->from ? 1 : 0);
-            pass->ntargets = ndsts + tt_slots_before(block, step->nsend);
+            pass->ntargets = ndsts + tt_slots_before(step->nsend);
             pass->changes = {raw, step->finish != 0};
             pass->count = piece->count;
         }
@@ -253,46 +242,51 @@ static __device__ void tt_list_pass(struct tt_block *block, const struct tt_prog
 }
 
 /* All threads: the piece's elements. */
-static __device__ __noinline__ void
-tt_do_slots(struct tt_block *block, const struct tt_program_step *step, struct tt_step_piece piece)
+static __device__ __noinline__ void tt_do_slots(const struct tt_program_step *step,
+                                                struct tt_step_piece piece)
 {
-    tt_list_pass(block, step, &piece);
-    if (block->pass.nsources && block->pass.ntargets) tt_fold_pass(&block->call.fold, &block->pass);
+    tt_list_pass(step, &piece);
+    if (block.pass.nsources && block.pass.ntargets) tt_fold_pass(&block.call.fold, &block.pass);
 }
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
 /* Bytes of a message that the piece takes, or lines. */
-static __device__ size_t tt_piece_length(const struct tt_block *block, size_t count)
+static __device__ size_t tt_piece_length(size_t count)
 {
-    const size_t nbytes = count * block->call.fold.element;
-    return block->call.protocol == TT_PROTOCOL_SLOTS ? nbytes
-                                                     : (nbytes + TT_LINE_DATA - 1) / TT_LINE_DATA;
+    const size_t nbytes = count * block.call.fold.element;
+    return block.call.protocol == TT_PROTOCOL_SLOTS ? nbytes
+                                                    : (nbytes + TT_LINE_DATA - 1) / TT_LINE_DATA;
 }
 
 /* Whether the messages up to the end of the piece fit. The binding says that they do. */
-static __device__ bool tt_piece_fits(const struct tt_block *block,
-                                     const struct tt_program_step *step,
+static __device__ bool tt_piece_fits(const struct tt_program_step *step,
                                      const struct tt_step_piece *piece, const char *reference)
 {
-    const size_t end = piece->before + tt_piece_length(block, piece->count);
-    const size_t room = block->call.protocol == TT_PROTOCOL_SLOTS
-                            ? block->call.links.slot_bytes
-                            : block->call.links.line_bytes / TT_LINE_BYTES;
+    const size_t end = piece->before + tt_piece_length(piece->count);
+    const size_t room = block.call.protocol == TT_PROTOCOL_SLOTS
+                            ? block.call.links.slot_bytes
+                            : block.call.links.line_bytes / TT_LINE_BYTES;
     if (end <= room || reference || (!step->nrecv && !step->nsend)) return true;
-    tt_report_failure(&block->call, TT_DEVICE_IMPOSSIBLE, -1, block->part, block->step);
+    tt_report_failure(&block.call, TT_DEVICE_IMPOSSIBLE, -1, block.part, block.step);
     return false;
 }
 
 /* All threads: one piece; least: lines that are taken and sent at least. The result of a thread. */
-static __device__ bool tt_do_piece(struct tt_block *block, const struct tt_program_step *step,
+static __device__ bool tt_do_piece(const struct tt_program_step *step,
                                    const struct tt_step_piece *piece, size_t least,
                                    const char *reference)
 {
-    if (!tt_piece_fits(block, step, piece, reference)) return false;
-    if (block->call.protocol == TT_PROTOCOL_LINES) return tt_do_lines(block, step, *piece, least);
-    if (piece->count) tt_do_slots(block, step, *piece);
+    if (!tt_piece_fits(step, piece, reference)) return false;
+    if (block.call.protocol == TT_PROTOCOL_LINES) return tt_do_lines(step, *piece, least);
+    if (piece->count) tt_do_slots(step, *piece);
     return true;
+}
+
+/* tt_walk_next. A function of its own: a walk is long, and would take all registers. */
+static __device__ __noinline__ bool tt_next(struct tt_walk *walk, struct tt_piece *piece)
+{
+    return tt_walk_next(walk, piece);
 }
 
 /* The pieces of a step. */
@@ -300,66 +294,62 @@ struct tt_step_walk {
     struct tt_walk locals, dsts;
 };
 
-static __device__ struct tt_step_walk tt_step_begin(const struct tt_block *block,
-                                                    const struct tt_program_step *step)
+static __device__ struct tt_step_walk tt_step_begin(const struct tt_program_step *step)
 {
-    const struct tt_binding *binding = block->binding;
+    const struct tt_binding *binding = block.binding;
     const struct tt_program_span *local = &step->local, *dst = &step->dst;
-    const bool whole = block->call.protocol == TT_PROTOCOL_SLOTS &&
+    const bool whole = block.call.protocol == TT_PROTOCOL_SLOTS &&
                        (!local->number || tt_span_is_whole(binding, local)) &&
                        (!dst->number || tt_span_is_whole(binding, dst));
-    return {tt_walk_begin(block->program, binding, local, (int)block->part, block->round, whole),
-            tt_walk_begin(block->program, binding, dst, (int)block->part, block->round, whole)};
+    return {tt_walk_begin(block.program, binding, local, (int)block.part, block.round, whole),
+            tt_walk_begin(block.program, binding, dst, (int)block.part, block.round, whole)};
 }
 
-/* The next piece, but for what is before it; false: there is none, and it is empty. A function of
- * its own: the walk would take all registers. */
-static __device__ __noinline__ bool
-tt_step_next(const struct tt_block *block, struct tt_step_walk *walk, struct tt_step_piece *piece)
+/* The next piece, but for what is before it; false: there is none, and it is empty. */
+static __device__ bool tt_step_next(struct tt_step_walk *walk, struct tt_step_piece *piece)
 {
     struct tt_piece from = {0, 0}, to = {0, 0};
-    const bool has_from = tt_walk_next(&walk->locals, &from),
-               has_to = tt_walk_next(&walk->dsts, &to);
-    piece->from = has_from ? tt_piece_at(block, walk->locals.span, &from) : NULL;
-    piece->to = has_to ? tt_piece_at(block, walk->dsts.span, &to) : NULL;
+    const bool has_from = tt_next(&walk->locals, &from), has_to = tt_next(&walk->dsts, &to);
+    piece->from = has_from ? tt_piece_at(walk->locals.span, &from) : NULL;
+    piece->to = has_to ? tt_piece_at(walk->dsts.span, &to) : NULL;
     piece->count = has_to ? to.count : from.count;
     return has_from || has_to;
 }
 
 /* All threads: a step whose spans are several pieces. With lines a piece is a block: pieces must be
  * the same at both ends of a link, as each begins with a line of its own. */
-static __device__ __noinline__ bool
-tt_do_pieces(struct tt_block *block, const struct tt_program_step *step, const char *reference)
+static __device__ __noinline__ bool tt_do_pieces(const struct tt_program_step *step,
+                                                 const char *reference)
 {
-    struct tt_step_walk walk = tt_step_begin(block, step);
+    struct tt_step_walk walk = tt_step_begin(step);
     struct tt_step_piece piece = {NULL, NULL, 0, 0};
     bool go = true, more;
     do {
-        more = tt_step_next(block, &walk, &piece);
+        more = tt_step_next(&walk, &piece);
         if (!more && piece.before) return go;
-        if (go) go = tt_do_piece(block, step, &piece, !more, reference);
-        piece.before += tt_piece_length(block, piece.count);
+        if (go) go = tt_do_piece(step, &piece, !more, reference);
+        piece.before += tt_piece_length(piece.count);
         /* The pass is used again. */
-        if (block->call.protocol == TT_PROTOCOL_SLOTS) __syncthreads();
+        if (block.call.protocol == TT_PROTOCOL_SLOTS) __syncthreads();
     } while (more);
     return go;
 }
 
 /* All threads: the present step. */
-static __device__ bool tt_do_step(struct tt_block *block, const struct tt_program_step *step,
-                                  const struct tt_resolved *known)
+static __device__ __noinline__ bool tt_do_step(const struct tt_program_step *step,
+                                               const struct tt_resolved *known)
 {
     const char *reference = known->reference;
-    if (!tt_prepare(block, step, reference)) return false;
+    if (!tt_prepare(step, reference)) return false;
     bool go;
     if (known->single) {
         const struct tt_step_piece piece = {known->from, known->to, known->count, 0};
-        go = tt_do_piece(block, step, &piece, step->nrecv + step->nsend ? 1 : 0, reference);
+        go = tt_do_piece(step, &piece, step->nrecv + step->nsend ? 1 : 0, reference);
     } else {
-        go = tt_do_pieces(block, step, reference);
+        go = tt_do_pieces(step, reference);
     }
     if (!__syncthreads_and(go)) return false;
-    tt_finish_step(block, step, reference);
+    tt_finish_step(step, reference);
     return true;
 }
 
